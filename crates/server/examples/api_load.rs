@@ -89,7 +89,7 @@ async fn measure(database: &str, count: usize) {
     );
     let token = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
     let ids = known(&life, count).await;
-    let unlimited = LimitOptions { caller: None, address: None, failures: None };
+    let unlimited = LimitOptions::unlimited();
     let components = Components { certificates: Some(life), ..Components::default() };
     let state = State::builder(store, clock).limits(unlimited).components(components).build();
     let options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), listener());

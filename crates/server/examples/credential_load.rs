@@ -200,7 +200,7 @@ async fn measure(database: &str, count: usize) {
         count as f64 / began.elapsed().as_secs_f64()
     );
     let token = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
-    let unlimited = LimitOptions { caller: None, address: None, failures: None };
+    let unlimited = LimitOptions::unlimited();
     let exact_name_like = vec!["uaa-client:first-admin".to_owned()];
     let options = CredHubOptions { exact_name_like, ..CredHubOptions::default() };
     let stop = CancellationToken::new();

@@ -5,6 +5,7 @@ pub mod conditional;
 mod credhub;
 mod events;
 pub mod extract;
+mod face_limit;
 pub mod idempotency;
 pub mod limit;
 pub mod listen;

@@ -9,13 +9,21 @@ use governor::middleware::{StateInformationMiddleware, StateSnapshot};
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use inbound::{Share, Shares};
 use uuid::Uuid;
 
+use crate::access::{Caller, CallerKind};
 use crate::problem::Problem;
 
 /// Keys a limiter remembers, some hundred octets each. Past it newcomers share one allowance, until those that are idle
 /// are forgotten.
 const KEYS_MAX: usize = 65_536;
+
+/// Bytes of an account's name that tell it from others. Longer names are looked at as far.
+const ACCOUNT_MAX: usize = 256;
+
+/// Seconds after which a caller with too many requests under way asks again.
+const BUSY_RETRY_SECONDS: u64 = 1;
 
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
@@ -45,23 +53,63 @@ impl Rate {
 }
 
 /// The limits in force. `None` switches one off.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct LimitOptions {
-    /// For one caller.
+    /// For one caller of the API.
     pub caller: Option<Rate>,
-    /// For one address (a /64 for IPv6): before anybody is known, so generous enough for an office behind one address.
+    /// Requests of one caller of the API under way at once.
+    pub caller_in_flight_max: usize,
+    /// For one address (a /64 for IPv6) at the API: before anybody is known, so generous enough for an office behind one address.
     pub address: Option<Rate>,
     /// For refused credentials from one address: guessing is slow, a broken client is cheap.
     pub failures: Option<Rate>,
+    /// For refused credentials of one account name, whatever addresses they come from.
+    pub account_failures: Option<Rate>,
+    /// For one address at ACME, EST, SCEP, CRLs and OCSP, where nobody is known at all: one address may be a cache or a whole site.
+    pub protocol_address: Option<Rate>,
+    /// For one actor at the credential store.
+    pub credential_caller: Option<Rate>,
+    /// For one address at the credential store.
+    pub credential_address: Option<Rate>,
+    /// Rates of tokens by their names, in place of the caller's.
+    pub tokens: Vec<(String, Rate)>,
+    /// Rates of callers by their roles, in place of the caller's; of several roles the fastest.
+    pub roles: Vec<(String, Rate)>,
 }
 
 impl Default for LimitOptions {
-    /// 200/s and 400 at once for a caller; 1,000/s and 2,000 for an address; 5/s and 50 failures.
+    /// The table in `docs/control-plane.md` has the reasons.
     fn default() -> Self {
         Self {
             caller: Some(Rate::new(200, 400)),
+            caller_in_flight_max: 256,
             address: Some(Rate::new(1_000, 2_000)),
             failures: Some(Rate::new(5, 50)),
+            account_failures: Some(Rate::new(1, 20)),
+            protocol_address: Some(Rate::new(10_000, 20_000)),
+            credential_caller: Some(Rate::new(10_000, 20_000)),
+            credential_address: Some(Rate::new(20_000, 40_000)),
+            tokens: Vec::new(),
+            roles: Vec::new(),
+        }
+    }
+}
+
+impl LimitOptions {
+    /// No limit at all, for measurements.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self {
+            caller: None,
+            caller_in_flight_max: usize::MAX,
+            address: None,
+            failures: None,
+            account_failures: None,
+            protocol_address: None,
+            credential_caller: None,
+            credential_address: None,
+            tokens: Vec::new(),
+            roles: Vec::new(),
         }
     }
 }
@@ -100,12 +148,16 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
     }
 
     /// Takes one from the allowance of `key`; else the seconds until there is one.
-    fn take(&self, key: &K) -> Result<Left, u64> {
-        let key = if self.keyed.len() < KEYS_MAX { key } else { &self.overflow };
+    fn take(&self, key: K) -> Result<Left, u64> {
+        let key = if self.keyed.len() < KEYS_MAX { &key } else { &self.overflow };
         match self.keyed.check_key(key) {
             Ok(snapshot) => Ok(self.left(&snapshot)),
             Err(until) => Err(seconds(until.wait_time_from(self.clock.now()))),
         }
+    }
+
+    fn forget_idle(&self) {
+        self.keyed.retain_recent();
     }
 
     fn left(&self, snapshot: &StateSnapshot) -> Left {
@@ -119,47 +171,128 @@ fn seconds(wait: std::time::Duration) -> u64 {
     wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
+/// The listeners whose requests count by address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Face {
+    Api,
+    /// ACME, EST, SCEP, CRLs, OCSP.
+    Protocols,
+    Credentials,
+}
+
+/// Limiters by the name of a token or of a role, each with its own rate.
+struct Named(Vec<(String, Limiter<Uuid>)>);
+
+impl Named {
+    /// Sorted by their rates, the fastest first.
+    fn new(rates: &[(String, Rate)]) -> Self {
+        let mut rates = rates.to_vec();
+        rates.sort_by_key(|(_, rate)| std::cmp::Reverse(rate.per_second));
+        Self(rates.into_iter().map(|(name, rate)| (name, Limiter::new(rate, Uuid::nil()))).collect())
+    }
+
+    fn first(&self, mut fits: impl FnMut(&str) -> bool) -> Option<&Limiter<Uuid>> {
+        self.0.iter().find(|(name, _)| fits(name)).map(|(_, limiter)| limiter)
+    }
+}
+
 /// The server's limiters.
 pub(crate) struct Limits {
     callers: Option<Limiter<Uuid>>,
+    in_flight: Shares<Uuid>,
     addresses: Option<Limiter<IpAddr>>,
     failures: Option<Limiter<IpAddr>>,
+    account_failures: Option<Limiter<String>>,
+    protocol_addresses: Option<Limiter<IpAddr>>,
+    credential_callers: Option<Limiter<String>>,
+    credential_addresses: Option<Limiter<IpAddr>>,
+    tokens: Named,
+    roles: Named,
 }
 
 impl Limits {
     pub(crate) fn new(options: &LimitOptions) -> Self {
-        let nowhere = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let by_address =
+            |rate: Option<Rate>| rate.map(|rate| Limiter::new(rate, IpAddr::V6(Ipv6Addr::UNSPECIFIED)));
+        let by_name = |rate: Option<Rate>| rate.map(|rate| Limiter::new(rate, String::new()));
         Self {
             callers: options.caller.map(|rate| Limiter::new(rate, Uuid::nil())),
-            addresses: options.address.map(|rate| Limiter::new(rate, nowhere)),
-            failures: options.failures.map(|rate| Limiter::new(rate, nowhere)),
+            in_flight: Shares::new(options.caller_in_flight_max),
+            addresses: by_address(options.address),
+            failures: by_address(options.failures),
+            account_failures: by_name(options.account_failures),
+            protocol_addresses: by_address(options.protocol_address),
+            credential_callers: by_name(options.credential_caller),
+            credential_addresses: by_address(options.credential_address),
+            tokens: Named::new(&options.tokens),
+            roles: Named::new(&options.roles),
         }
     }
 
     /// A request from this address.
-    pub(crate) fn address(&self, address: IpAddr) -> Result<(), Problem> {
-        check(self.addresses.as_ref(), &inbound::network(address)).map(drop)
+    pub(crate) fn address(&self, face: Face, address: IpAddr) -> Result<(), Problem> {
+        let limiter = match face {
+            Face::Api => &self.addresses,
+            Face::Protocols => &self.protocol_addresses,
+            Face::Credentials => &self.credential_addresses,
+        };
+        check(limiter.as_ref(), &inbound::network(address)).map(drop)
     }
 
-    /// A request of this caller.
-    pub(crate) fn caller(&self, id: Uuid) -> Result<Option<Left>, Problem> {
-        check(self.callers.as_ref(), &id)
+    /// A request of this caller to the API.
+    pub(crate) fn caller(&self, caller: &Caller) -> Result<Option<Left>, Problem> {
+        check(self.own(caller).or(self.callers.as_ref()), &caller.id())
     }
 
-    /// A credential refused; tells when the address has had too many.
-    pub(crate) fn failure(&self, address: IpAddr) -> Result<(), Problem> {
-        check(self.failures.as_ref(), &inbound::network(address)).map(drop)
+    /// A request of this caller to the API begins: it is under way until the share is dropped.
+    pub(crate) fn begin(&self, caller: &Caller) -> Result<Share<Uuid>, Problem> {
+        self.in_flight.take(caller.id()).ok_or_else(|| Problem::too_many(BUSY_RETRY_SECONDS))
+    }
+
+    /// A request of this caller to the credential store, where it is `actor`.
+    pub(crate) fn credential_caller(&self, caller: Option<&Caller>, actor: &str) -> Result<(), Problem> {
+        match caller.and_then(|caller| Some((self.own(caller)?, caller.id()))) {
+            Some((limiter, id)) => check(Some(limiter), &id).map(drop),
+            None => check(self.credential_callers.as_ref(), actor).map(drop),
+        }
+    }
+
+    /// The limiter of the caller's own rate: by the token's name, else by its roles.
+    fn own(&self, caller: &Caller) -> Option<&Limiter<Uuid>> {
+        let name =
+            (caller.kind() == CallerKind::Token).then(|| caller.actor().strip_prefix("token:")).flatten();
+        let of_token = name.and_then(|name| self.tokens.first(|token| token == name));
+        of_token.or_else(|| self.roles.first(|role| caller.has_role(role)))
+    }
+
+    /// A credential refused; tells when the address, or the account that was named, has had too many.
+    pub(crate) fn failure(&self, address: IpAddr, account: Option<&str>) -> Result<(), Problem> {
+        let of_address = check(self.failures.as_ref(), &inbound::network(address));
+        let account = account.map(|account| account.get(..ACCOUNT_MAX).unwrap_or(account));
+        let of_account = account.map(|account| check(self.account_failures.as_ref(), account)).transpose();
+        of_address.and(of_account).map(drop)
     }
 
     /// Forgets whoever has their whole allowance again.
     pub(crate) fn forget_idle(&self) {
-        self.callers.iter().for_each(|limiter| limiter.keyed.retain_recent());
-        self.addresses.iter().chain(&self.failures).for_each(|limiter| limiter.keyed.retain_recent());
+        let own = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);
+        self.callers.iter().chain(own).for_each(Limiter::forget_idle);
+        let by_address =
+            [&self.addresses, &self.failures, &self.protocol_addresses, &self.credential_addresses];
+        by_address.into_iter().flatten().for_each(Limiter::forget_idle);
+        [&self.account_failures, &self.credential_callers]
+            .into_iter()
+            .flatten()
+            .for_each(Limiter::forget_idle);
     }
 }
 
-fn check<K: Hash + Eq + Clone>(limiter: Option<&Limiter<K>>, key: &K) -> Result<Option<Left>, Problem> {
-    limiter.map(|limiter| limiter.take(key)).transpose().map_err(Problem::too_many)
+fn check<K, Q>(limiter: Option<&Limiter<K>>, key: &Q) -> Result<Option<Left>, Problem>
+where
+    K: Hash + Eq + Clone,
+    Q: ToOwned<Owned = K> + ?Sized,
+{
+    limiter.map(|limiter| limiter.take(key.to_owned())).transpose().map_err(Problem::too_many)
 }
 
 #[cfg(test)]
@@ -167,28 +300,89 @@ mod tests {
     use super::*;
 
     fn limits(rate: Rate) -> Limits {
-        Limits::new(&LimitOptions { caller: Some(rate), address: Some(rate), failures: None })
+        Limits::new(&LimitOptions { caller: Some(rate), ..LimitOptions::unlimited() })
+    }
+
+    fn caller(name: &str, id: u128) -> Caller {
+        Caller::new(format!("token:{name}"), CallerKind::Token, Uuid::from_u128(id), Vec::new())
     }
 
     #[test]
     fn a_burst_goes_through_and_then_no_more() {
         let limits = limits(Rate::new(1, 3));
-        let (a, b) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let left: Vec<_> = (0..3).map(|_| limits.caller(a).unwrap().unwrap().remaining).collect();
+        let (a, b) = (caller("a", 1), caller("b", 2));
+        let left: Vec<_> = (0..3).map(|_| limits.caller(&a).unwrap().unwrap().remaining).collect();
         assert_eq!(left, [2, 1, 0]);
-        let problem = limits.caller(a).unwrap_err();
+        let problem = limits.caller(&a).unwrap_err();
         assert_eq!(problem.status(), 429);
-        assert!(limits.caller(b).is_ok(), "others are not held up");
+        assert!(limits.caller(&b).is_ok(), "others are not held up");
         for _ in 0..1_000 {
-            assert!(limits.failure(IpAddr::from([127, 0, 0, 1])).is_ok(), "switched off");
+            assert!(limits.failure(IpAddr::from([127, 0, 0, 1]), Some("a")).is_ok(), "switched off");
         }
+    }
+
+    #[test]
+    fn a_token_and_a_role_have_rates_of_their_own() {
+        let limits = Limits::new(&LimitOptions {
+            caller: Some(Rate::new(1, 1)),
+            credential_caller: Some(Rate::new(1, 1)),
+            tokens: vec![("busy".to_owned(), Rate::new(10_000, 50))],
+            roles: vec![("slow".to_owned(), Rate::new(1, 2)), ("fast".to_owned(), Rate::new(100, 10))],
+            ..LimitOptions::unlimited()
+        });
+        let with_roles = |id, roles: &[&str]| {
+            caller("x", id).with_roles(roles.iter().map(|role| (*role).to_owned()).collect())
+        };
+        let table = [
+            (caller("busy", 1), 50),
+            (caller("busy", 2).with_roles(vec!["slow".to_owned()]), 50),
+            (caller("x", 3), 1),
+            (with_roles(4, &["slow"]), 2),
+            (with_roles(5, &["slow", "fast"]), 10),
+        ];
+        for (caller, burst) in table {
+            let at_once = (0..200).take_while(|_| limits.caller(&caller).is_ok()).count();
+            assert!((burst..burst + 5).contains(&at_once), "{at_once} of {burst}: {}", caller.actor());
+            // The same rate at the credential store, where others have the store's.
+            assert_eq!(
+                limits.credential_caller(Some(&caller), &format!("uaa-client:{burst}")).is_err(),
+                burst > 1
+            );
+        }
+        assert!(limits.credential_caller(None, "mtls-app:1").is_ok());
+        assert!(limits.credential_caller(None, "mtls-app:1").is_err());
+        assert!(limits.credential_caller(None, "mtls-app:2").is_ok());
+    }
+
+    #[test]
+    fn an_account_is_guessed_slowly_from_however_many_addresses() {
+        let limits = Limits::new(&LimitOptions {
+            account_failures: Some(Rate::new(1, 3)),
+            failures: Some(Rate::new(1, 100)),
+            ..LimitOptions::unlimited()
+        });
+        let from = |host: u8, account| limits.failure(IpAddr::from([192, 0, 2, host]), account).is_ok();
+        let told = (0..200).filter(|&host| from(host, Some("root"))).count();
+        assert!((3..6).contains(&told), "{told}");
+        assert!(from(1, Some("other")) && from(1, None));
+    }
+
+    #[test]
+    fn a_caller_has_so_many_requests_under_way() {
+        let limits = Limits::new(&LimitOptions { caller_in_flight_max: 2, ..LimitOptions::unlimited() });
+        let one = caller("one", 1);
+        let held = [limits.begin(&one).unwrap(), limits.begin(&one).unwrap()];
+        assert_eq!(limits.begin(&one).unwrap_err().status(), 429);
+        assert!(limits.begin(&caller("other", 2)).is_ok());
+        drop(held);
+        assert!(limits.begin(&one).is_ok());
     }
 
     #[test]
     fn headers_say_what_is_left() {
         let mut headers = HeaderMap::new();
         let limits = limits(Rate::new(2, 10));
-        limits.caller(Uuid::nil()).unwrap().unwrap().tell(&mut headers);
+        limits.caller(&caller("a", 0)).unwrap().unwrap().tell(&mut headers);
         assert_eq!(headers[LIMIT], "10");
         assert_eq!(headers[REMAINING], "9");
         assert_eq!(headers[RESET], "1");

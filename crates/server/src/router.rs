@@ -15,6 +15,8 @@ use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
 use crate::extract::BODY_MAX;
+use crate::face_limit::{limited, told_when_to_retry};
+use crate::limit::Face;
 use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
@@ -44,14 +46,15 @@ fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
         .with_state(state.clone())
         .layer(from_fn(problems_only))
         .layer(from_fn(safe_headers))
-        .merge(routes::protocols().with_state(state.clone()));
+        .merge(limited(state, Face::Protocols, routes::protocols().with_state(state.clone())));
     let api = measured_by(state, bounded(api).layer(from_fn(instance)));
     (api, infos)
 }
 
 /// What is public by design and served without TLS: CRLs, OCSP, ACME's http-01 answers.
 pub fn public_router(state: &State) -> Router {
-    measured_by(state, bounded(routes::public().with_state(state.clone())))
+    let public = limited(state, Face::Protocols, routes::public().with_state(state.clone()));
+    measured_by(state, bounded(public))
 }
 
 /// The credential store, with CredHub's paths and refusals.
@@ -60,6 +63,7 @@ pub(crate) fn credential_router(state: &State) -> Router {
         Some(hub) => routes::credentials(&Context::new(hub, state.clone())),
         None => Router::new().fallback(routes::credhub::absent),
     };
+    let router = limited(state, Face::Credentials, router);
     measured_by(state, bounded(router).layer(from_fn(safe_headers)))
 }
 
@@ -164,7 +168,8 @@ async fn measured(With(state): With<State>, request: Request, next: Next) -> Res
         .get::<MatchedPath>()
         .map_or_else(|| "none".to_owned(), |path| path.as_str().to_owned());
     let counted = state.metrics().begin_request();
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    told_when_to_retry(&mut response);
     drop(counted);
     let labels = RequestLabels { method: known_method(method), route, status: response.status().as_u16() };
     tracing::debug!(

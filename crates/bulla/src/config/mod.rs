@@ -3,6 +3,7 @@
 mod edge;
 mod key_clouds;
 mod key_service;
+mod limits;
 mod master_key;
 mod pkcs11;
 mod programs;
@@ -36,6 +37,7 @@ pub(crate) use key_clouds::AzureKeySettings;
 #[cfg(feature = "gcp")]
 pub(crate) use key_clouds::GcpKeySettings;
 pub(crate) use key_service::{KeyServiceSettings, NodeSettings};
+pub(crate) use limits::LimitSettings;
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
@@ -49,6 +51,7 @@ pub(crate) struct Settings {
     pub(crate) scan: ScanSettings,
     pub(crate) store: StoreSettings,
     pub(crate) server: ServerSettings,
+    pub(crate) limits: LimitSettings,
     pub(crate) credentials: CredentialSettings,
     pub(crate) authority: AuthoritySettings,
     pub(crate) acme: authority::acme::AcmeOptions,
@@ -538,6 +541,7 @@ impl Settings {
         if !(1..=LIMIT_MS_MAX).contains(&scan.retry_timeout_ms) {
             return refuse("scan.retry_timeout_ms is from 1 to 600000");
         }
+        self.limits.options()?;
         let server = &self.server;
         if [server.head_timeout_s, server.read_timeout_s].iter().any(|limit| !(1..=600).contains(limit)) {
             return refuse("server.head_timeout_s and server.read_timeout_s are from 1 to 600");

@@ -87,13 +87,62 @@ pub(super) const KEYS: &[Key] = &[
     (
         "server.answer_memory_mb",
         Kind::Number,
-        "MiB of answers that clients have not read yet, half of them of one address; more requests are answered 503",
+        "MiB of a listener's answers that clients have not read yet, half of one address; more requests are answered 503",
     ),
     ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
     (
         "server.core_dumps",
         Kind::Boolean,
         "whether a crash may leave an image of memory, secrets and all; for debugging",
+    ),
+    (
+        "limits.caller_per_s",
+        Kind::Number,
+        "requests a second of one caller (token, user, certificate) to the API; 0: no limit",
+    ),
+    ("limits.caller_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.caller_in_flight_max", Kind::Number, "requests of one caller to the API under way at once"),
+    (
+        "limits.address_per_s",
+        Kind::Number,
+        "requests a second of one address (of IPv6, one /64) to the API; 0: no limit",
+    ),
+    ("limits.address_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.failures_per_s", Kind::Number, "refused credentials a second of one address; 0: no limit"),
+    ("limits.failures_burst", Kind::Number, "of these at once after a pause"),
+    (
+        "limits.account_failures_per_s",
+        Kind::Number,
+        "refused passwords a second of one account name; 0: no limit",
+    ),
+    ("limits.account_failures_burst", Kind::Number, "of these at once after a pause"),
+    (
+        "limits.protocol_address_per_s",
+        Kind::Number,
+        "requests a second of one address to ACME, EST, SCEP, CRLs and OCSP; 0: no limit",
+    ),
+    ("limits.protocol_address_burst", Kind::Number, "of these at once after a pause"),
+    (
+        "limits.credential_caller_per_s",
+        Kind::Number,
+        "requests a second of one client to the credential store; 0: no limit",
+    ),
+    ("limits.credential_caller_burst", Kind::Number, "of these at once after a pause"),
+    (
+        "limits.credential_address_per_s",
+        Kind::Number,
+        "requests a second of one address to the credential store; 0: no limit",
+    ),
+    ("limits.credential_address_burst", Kind::Number, "of these at once after a pause"),
+    (
+        "limits.tokens",
+        Kind::List,
+        "rates of tokens by name in place of the caller's: NAME RATE, or NAME RATE BURST",
+    ),
+    (
+        "limits.roles",
+        Kind::List,
+        "rates of callers by role in place of the caller's; of several roles the fastest",
     ),
     (
         "credentials.listen",

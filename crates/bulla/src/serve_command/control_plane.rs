@@ -200,7 +200,9 @@ impl ControlPlane {
             })?),
             oidc: login::oidc(&settings.oidc, addresses)?,
         };
-        let state = State::builder(store.clone(), clock.clone()).components(components).build();
+        let limits = settings.limits.options()?;
+        let state =
+            State::builder(store.clone(), clock.clone()).limits(limits).components(components).build();
         let figures = Figures {
             store: store.clone(),
             authority: authority.clone(),

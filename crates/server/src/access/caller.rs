@@ -56,6 +56,8 @@ struct CallerParts {
     granted: Vec<Granted>,
     /// The certificate that they have shown, if that is how they are known.
     client: Option<VerifiedClient>,
+    /// The names of the roles of these.
+    roles: Vec<String>,
     /// Whether this request's handler has asked how far the caller reaches.
     asked: AtomicBool,
 }
@@ -64,7 +66,8 @@ impl Caller {
     /// For the authenticator, and for tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
-        Self(Arc::new(CallerParts { actor, kind, id, granted, client: None, asked: AtomicBool::new(false) }))
+        let (roles, asked) = (Vec::new(), AtomicBool::new(false));
+        Self(Arc::new(CallerParts { actor, kind, id, granted, client: None, roles, asked }))
     }
 
     /// The same, known by this certificate.
@@ -75,8 +78,25 @@ impl Caller {
             id: self.0.id,
             granted: self.0.granted.clone(),
             client: Some(client),
+            roles: self.0.roles.clone(),
             asked: AtomicBool::new(self.was_asked()),
         }))
+    }
+
+    /// A caller that has not asked for anything yet, with the names of its roles.
+    #[must_use]
+    pub fn with_roles(self, roles: Vec<String>) -> Self {
+        let mut caller = self;
+        if let Some(parts) = Arc::get_mut(&mut caller.0) {
+            parts.roles = roles;
+        }
+        caller
+    }
+
+    /// Returns whether one of its grants has the role of this name. Permissions say what it may do; this is for limits.
+    #[must_use]
+    pub(crate) fn has_role(&self, name: &str) -> bool {
+        self.0.roles.iter().any(|role| role == name)
     }
 
     /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.

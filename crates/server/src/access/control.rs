@@ -183,7 +183,8 @@ impl AccessControl {
                 known.grants.iter().map(|grant| grant::resolved(grant, &roles)).collect()
             }
         };
-        Ok(Caller::new(known.actor.clone(), known.kind, known.id, granted))
+        let roles = known.grants.iter().map(|grant| grant.role.clone()).collect();
+        Ok(Caller::new(known.actor.clone(), known.kind, known.id, granted).with_roles(roles))
     }
 
     /// What roles of one's own hold.

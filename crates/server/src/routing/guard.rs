@@ -8,13 +8,15 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::Method;
 use http::request::Parts;
+use inbound::Share;
+use uuid::Uuid;
 
 use super::need::{Access, Need};
 use crate::access::{self, Caller, Permission};
 use crate::conditional::ReadConditions;
 use crate::extract::BODY_MAX;
 use crate::idempotency::{self, Replayed};
-use crate::limit::Left;
+use crate::limit::{Face, Left};
 use crate::peer::address;
 use crate::problem::Problem;
 use crate::state::State;
@@ -34,6 +36,8 @@ pub(crate) struct Guard {
 /// Who was let in.
 struct Admitted {
     caller: Option<Caller>,
+    /// Until the answer's head is made.
+    under_way: Option<Share<Uuid>>,
     left: Option<Left>,
     conditions: Option<ReadConditions>,
 }
@@ -61,6 +65,7 @@ pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, nex
     if let Some(conditions) = admitted.conditions {
         response = conditions.answer(response).await;
     }
+    drop(admitted.under_way);
     if let Some(left) = admitted.left {
         left.tell(response.headers_mut());
     }
@@ -71,13 +76,13 @@ impl Guard {
     async fn admit(&self, parts: &Parts) -> Result<Admitted, Problem> {
         let limits = self.state.limits();
         let address = address(parts);
-        limits.address(address)?;
+        limits.address(Face::Api, address)?;
         let reads = matches!(parts.method, Method::GET | Method::HEAD);
         let conditions = (reads && !self.access.streams).then(|| ReadConditions::of(parts)).transpose()?;
         let permission = match self.access.need {
             Need::Nothing => {
                 access::check_site(&parts.method, &parts.uri, &parts.headers)?;
-                return Ok(Admitted { caller: None, left: None, conditions });
+                return Ok(Admitted { caller: None, under_way: None, left: None, conditions });
             }
             Need::Caller => None,
             Need::Permission(permission) => Some(permission),
@@ -87,16 +92,18 @@ impl Guard {
             Err(problem) => {
                 // Guesses are slowed down; whoever is known is not, nor who asks while the database is away.
                 if !problem.status().is_server_error() {
-                    limits.failure(address)?;
+                    limits.failure(address, None)?;
                 }
                 return Err(problem);
             }
         };
-        let left = limits.caller(caller.id())?;
+        let left = limits.caller(&caller)?;
+        // A stream goes on for hours; its connection is what is limited.
+        let under_way = if self.access.streams { None } else { Some(limits.begin(&caller)?) };
         if let Some(permission) = permission {
             self.permitted(&caller, permission)?;
         }
-        Ok(Admitted { caller: Some(caller), left, conditions })
+        Ok(Admitted { caller: Some(caller), under_way, left, conditions })
     }
 
     async fn handle(&self, caller: Option<&Caller>, request: Request, next: Next) -> Response {

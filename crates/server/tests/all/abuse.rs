@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use inbound::TrustedProxies;
 use rustls::pki_types::ServerName;
 use server::ServerOptions;
+use server::limit::{LimitOptions, Rate};
 use testbed::write_and_flush;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -171,7 +172,7 @@ async fn a_client_that_does_not_read_its_answer_is_closed() {
 
 #[tokio::test]
 async fn answers_that_nobody_reads_do_not_use_up_the_memory() {
-    // One description has more than that; half of it is one address's.
+    // One description has more than that, and more than twice that.
     let world = with(|options| options.answer_bytes_max = 64 << 10).await;
     let (mut one, _connection) = reluctant(&world, 1).await;
     let unread = description(&mut one).await;
@@ -260,4 +261,113 @@ async fn a_trusted_proxy_states_the_address_of_its_client_on_every_listener() {
     stream.write_all(b"\r\n\r\n\0\r\nQUIT\n\x31\x11\0\x0c").await.unwrap();
     assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or(0), 0, "closed");
     assert!(refused(&world, "public", "proxy-header"));
+}
+
+#[tokio::test]
+async fn each_face_limits_an_address_in_the_words_of_its_protocol() {
+    let limits = || LimitOptions {
+        protocol_address: Some(Rate::new(1, 2)),
+        credential_address: Some(Rate::new(1, 2)),
+        ..LimitOptions::unlimited()
+    };
+    let table: [(&str, fn(&World) -> String, &str); 4] = [
+        ("/acme/default/directory", |world| world.url(""), "urn:ietf:params:acme:error:rateLimited"),
+        ("/.well-known/est/cacerts", |world| world.url(""), "rate-limited"),
+        ("/crl/x", |world| format!("http://{}", world.public), "rate-limited"),
+        ("/info", |world| format!("https://{}", credentials(world)), "rate-limited"),
+    ];
+    for (path, base, kind) in table {
+        let limits = limits();
+        let world = World::start_with(Plan {
+            state: Box::new(move |state| state.limits(limits)),
+            credentials: true,
+            ..Plan::default()
+        })
+        .await;
+        let url = format!("{}{path}", base(&world));
+        let client = world.builder().build().unwrap();
+        // One more each second: far more come than a slow machine has seconds for.
+        let refused = async {
+            loop {
+                let answer = client.get(&url).send().await.unwrap();
+                if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+                    return answer;
+                }
+            }
+        };
+        let refused = tokio::time::timeout(LONG, refused).await.expect("a burst of two");
+        assert_eq!(refused.headers()["retry-after"], "1", "{path}");
+        let text = refused.text().await.unwrap();
+        assert!(text.contains(kind), "{path}: {text}");
+        // The API has limits of its own.
+        world.get("/api/v1/auth/me").await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_client_of_the_credential_store_has_a_rate_and_a_busy_one_its_own() {
+    let limits = LimitOptions {
+        credential_caller: Some(Rate::new(1, 2)),
+        tokens: vec![("busy".to_owned(), Rate::new(10_000, 20_000))],
+        ..LimitOptions::unlimited()
+    };
+    let world = World::start_with(Plan {
+        state: Box::new(move |state| state.limits(limits)),
+        credentials: true,
+        ..Plan::default()
+    })
+    .await;
+    let url = format!("https://{}/api/v1/data?name-like=x", credentials(&world));
+    let client = world.builder().build().unwrap();
+    let ask = async |token: &str, times: usize| {
+        let mut refused = None;
+        for _ in 0..times {
+            let answer = client.get(&url).bearer_auth(token).send().await.unwrap();
+            match answer.status() {
+                StatusCode::OK => {}
+                StatusCode::TOO_MANY_REQUESTS => refused = Some(answer),
+                other => panic!("{other}"),
+            }
+        }
+        refused
+    };
+    let (busy, usual) =
+        (world.token("busy", "admin", "any").await, world.token("usual", "admin", "any").await);
+    assert!(ask(&busy, 100).await.is_none());
+    // Far more than a slow machine has seconds for.
+    let refused = ask(&usual, 200).await.expect("a burst of two");
+    assert_eq!(refused.headers()["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn failed_logins_are_slowed_by_account() {
+    let limits = LimitOptions { account_failures: Some(Rate::new(1, 2)), ..LimitOptions::unlimited() };
+    let world = World::start_with(Plan {
+        state: Box::new(move |state| state.limits(limits)),
+        credentials: true,
+        ..Plan::default()
+    })
+    .await;
+    let client = world.builder().build().unwrap();
+    let log_in = async |account: &str, secret: &str| {
+        let form = format!("grant_type=client_credentials&client_id={account}&client_secret={secret}");
+        let url = format!("https://{}/oauth/token", credentials(&world));
+        let request = client.post(url).header("content-type", "application/x-www-form-urlencoded");
+        request.body(form).send().await.unwrap()
+    };
+    let token = world.token("ci", "admin", "any").await;
+    let refused = async {
+        loop {
+            let answer = log_in("ci", "bulla_guess").await;
+            if answer.status() == StatusCode::TOO_MANY_REQUESTS {
+                return answer;
+            }
+            assert_eq!(answer.status(), StatusCode::UNAUTHORIZED);
+        }
+    };
+    let refused = tokio::time::timeout(LONG, refused).await.expect("a burst of two");
+    assert_eq!(refused.headers()["retry-after"], "1");
+    // Nobody locks out another.
+    assert_eq!(log_in("ci", &token).await.status(), StatusCode::OK);
+    assert_eq!(log_in("other", "bulla_guess").await.status(), StatusCode::UNAUTHORIZED);
 }

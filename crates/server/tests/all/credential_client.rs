@@ -94,7 +94,7 @@ impl CredentialServer {
         let began = std::time::Instant::now();
         let running = loop {
             let hub = CredHub::new(self.credentials.clone(), CredHubOptions::default()).unwrap();
-            let unlimited = LimitOptions { caller: None, address: None, failures: None };
+            let unlimited = LimitOptions::unlimited();
             let components = Components { credentials: Some(hub), ..Components::default() };
             let state = State::builder(self.store.clone(), self.clock.clone()).limits(unlimited);
             match Server::start(options.clone(), state.components(components).build()).await {

@@ -11,6 +11,7 @@ use authority::{Authority, AuthorityOptions};
 use http::Method;
 use keys::{KeyType, Keyring, PrivateKey, Signer};
 use serde_json::{Value, json};
+use server::limit::{LimitOptions, Rate};
 use server::{Components, Issuance};
 use store::Clock;
 use x509::DistinguishedName;
@@ -44,6 +45,33 @@ async fn enrol(world: &World, request: &str) -> TestResponse {
     let post = world.bare(Method::POST, "/.well-known/est/vip/simpleenroll");
     let post = post.basic_auth("alice", Some("secret")).header("content-type", "application/pkcs10");
     send(post.body(request.to_owned())).await
+}
+
+#[tokio::test]
+async fn failed_passwords_over_est_are_slowed() {
+    let (_folder, store, authority) = authority().await;
+    let options = EstOptions { profiles: vec!["vip".to_owned()], ..EstOptions::default() };
+    let passwords = FixedPasswords::new().with("vip", "alice", "secret");
+    let est = Est::new(authority.clone(), Some(Arc::new(passwords)), options);
+    let issuance = Issuance { est, ..issuance(&authority, &store, &Clock::system()) };
+    let components = Components { issuance: Some(issuance), ..Components::default() };
+    let limits = LimitOptions { account_failures: Some(Rate::new(1, 2)), ..LimitOptions::unlimited() };
+    let state = Box::new(move |state: server::StateBuilder| state.limits(limits));
+    let world = World::start_with(Plan { components, state, ..Plan::default() }).await;
+    let wrong = || {
+        let post = world.bare(Method::POST, "/.well-known/est/vip/simpleenroll");
+        let post = post.basic_auth("alice", Some("guess")).header("content-type", "application/pkcs10");
+        send(post.body(request("a.a.example")))
+    };
+    wrong().await.expect(401);
+    // One more is told each second: far more come than a slow machine has seconds for.
+    let mut refused = None;
+    for _ in 0..200 {
+        let answer = wrong().await;
+        refused = if answer.status == 429 { Some(answer) } else { refused };
+    }
+    assert_eq!(refused.expect("a burst of two").header("retry-after"), "1");
+    assert_eq!(enrol(&world, &request("b.a.example")).await.status, 202, "alice is not locked out");
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ async fn every_route_lets_in_whom_it_should() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
     let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
-    let limits = LimitOptions { caller: None, address: None, failures: None };
+    let limits = LimitOptions::unlimited();
     let state = State::builder(store, clock).limits(limits).build();
     let (router, routes) = router(&state);
     assert!(routes.len() > 30, "the routes are listed: {}", routes.len());

@@ -237,8 +237,11 @@ async fn roles_of_ones_own_are_made_changed_and_removed() {
 
 #[tokio::test]
 async fn who_asks_too_often_is_told_when_to_come_again() {
-    let limits =
-        LimitOptions { caller: Some(Rate::new(1, 3)), address: None, failures: Some(Rate::new(1, 2)) };
+    let limits = LimitOptions {
+        caller: Some(Rate::new(1, 3)),
+        failures: Some(Rate::new(1, 2)),
+        ..LimitOptions::unlimited()
+    };
     let world =
         World::start_with(Plan { state: Box::new(move |state| state.limits(limits)), ..Plan::default() })
             .await;

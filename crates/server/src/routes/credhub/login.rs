@@ -33,6 +33,8 @@ pub(super) async fn token(
     let form = axum::extract::Request::from_parts(parts.clone(), body);
     let form = <Form<TokenForm> as axum::extract::FromRequest<Context>>::from_request(form, &context).await;
     let Form(form) = form.map_err(|_| invalid_request())?;
+    let named = form.username.clone().or_else(|| form.client_id.clone());
+    let account = named.or_else(|| basic(&parts.headers).map(|(id, _)| id));
     match grant(&context, &parts, form).await {
         Ok((grant, with_refresh)) => {
             let issuer = context.hub().url(host(&parts.headers, &parts.uri));
@@ -41,8 +43,12 @@ pub(super) async fn token(
         }
         Err(refused) if refused.status().is_server_error() => Err(refused),
         Err(refused) => {
-            context.server().limits().failure(address(&parts)).map_err(|problem| {
-                Refused::new(problem.status(), "Too many failed logins came from this address.")
+            let failed = context.server().limits().failure(address(&parts), account.as_deref());
+            failed.map_err(|problem| {
+                Refused::new(
+                    problem.status(),
+                    "Too many failed logins came from this address, or to this account.",
+                )
             })?;
             Err(refused)
         }

@@ -36,8 +36,11 @@ impl FromRequestParts<Context> for Principal {
 
 /// Guesses are slowed down; whoever is known is not, nor who asks while nobody can say whether he is.
 pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refused>) -> Result<T, Refused> {
-    if asked.as_ref().is_err_and(|refused| !refused.status().is_server_error()) {
-        context.server().limits().failure(address(parts)).map_err(|problem| too_often(&problem))?;
+    let failed = |refused: &Refused| {
+        !refused.status().is_server_error() && refused.status() != StatusCode::TOO_MANY_REQUESTS
+    };
+    if asked.as_ref().is_err_and(failed) {
+        context.server().limits().failure(address(parts), None).map_err(|problem| too_often(&problem))?;
     }
     asked
 }
@@ -65,7 +68,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
     if token.starts_with(TOKEN_PREFIX) {
         let caller =
             context.server().access().token(token_hash(token)).await.map_err(|problem| refused(&problem))?;
-        return Ok(asker_of(&caller, actor_of(&caller)));
+        return paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)));
     }
     let hub = context.hub();
     let (grant, _) = match (hub.credentials().access_token(token).await, hub.uaa()) {
@@ -73,12 +76,20 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
         // Not of our own issuer: then of the other.
         (Err(TokenError::Invalid), Some(uaa)) => {
             let actor = uaa.actor(token, context.server().clock().now_seconds()).await?;
-            return Ok(Asker { actor, everything: false });
+            return paced(context, None, Asker { actor, everything: false });
         }
         (Err(error), _) => return Err(bad_token(error)),
     };
     let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
-    Ok(asker_of(&caller, grant.actor))
+    paced(context, Some(&caller), asker_of(&caller, grant.actor))
+}
+
+/// Within the actor's rate.
+fn paced(context: &Context, caller: Option<&Caller>, asker: Asker) -> Result<Asker, Refused> {
+    let within = context.server().limits().credential_caller(caller, &asker.actor);
+    within
+        .map_err(|problem| Refused::new(problem.status(), "Too many requests were made by this client."))?;
+    Ok(asker)
 }
 
 /// The identity of a client certificate that is not revoked.
@@ -96,11 +107,11 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Ask
         }
         let id =
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
-        return Ok(Asker { actor: format!("mtls-app:{id}"), everything: false });
+        return paced(context, None, Asker { actor: format!("mtls-app:{id}"), everything: false });
     }
     let caller = context.server().authentication().by_certificate(client).await;
     let caller = caller.map_err(|problem| bad_identity(&problem))?;
-    Ok(asker_of(&caller, actor_of(&caller)))
+    paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))
 }
 
 /// A certificate that does not count, or a database that does not answer.

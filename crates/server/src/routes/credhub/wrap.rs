@@ -69,7 +69,7 @@ async fn unwrap(
     let read = match store.unwrap(&reader, &token).await {
         Err(error @ (CredentialError::NoToken | CredentialError::AlreadyRead { .. })) => {
             // Guesses are slowed down.
-            context.server().limits().failure(address).map_err(|problem| too_often(&problem))?;
+            context.server().limits().failure(address, None).map_err(|problem| too_often(&problem))?;
             return Err(error.into());
         }
         other => other?,

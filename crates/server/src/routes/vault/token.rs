@@ -23,8 +23,12 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
         Ok(grant) => grant,
         Err(refused) if refused.status().is_server_error() => return Err(refused.into()),
         Err(_) => {
-            context.server().limits().failure(address(&parts)).map_err(|problem| {
-                Refused::new(problem.status(), "too many failed logins came from this address")
+            let failed = context.server().limits().failure(address(&parts), Some(text("role_id")));
+            failed.map_err(|problem| {
+                Refused::new(
+                    problem.status(),
+                    "too many failed logins came from this address, or to this role",
+                )
             })?;
             return Err(Refused::bad(
                 "invalid role or secret ID. hint: role_id is the name of an API token, secret_id its text",

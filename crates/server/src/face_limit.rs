@@ -1,0 +1,78 @@
+//! Limits of the listeners' faces that are no API: ACME, EST, SCEP, CRLs, OCSP, and the credential store.
+
+use axum::Router;
+use axum::extract::{Request, State as With};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::{StatusCode, Uri};
+use zeroize::Zeroizing;
+
+use crate::limit::Face;
+use crate::peer::Peer;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// Rates are at least one a second, so there is always one after this many seconds.
+const RETRY_SECONDS: u64 = 1;
+
+/// Limits the requests of each address to `face`, and its refused passwords.
+pub(crate) fn limited(state: &State, face: Face, router: Router) -> Router {
+    router.layer(from_fn_with_state((state.clone(), face), guarded))
+}
+
+async fn guarded(With((state, face)): With<(State, Face)>, request: Request, next: Next) -> Response {
+    let address =
+        request.extensions().get::<Peer>().map_or_else(|| Peer::local().address, |peer| peer.address);
+    let uri = request.uri().clone();
+    if let Err(problem) = state.limits().address(face, address) {
+        state.metrics().refused(problem.kind());
+        return too_many(face, &uri, problem);
+    }
+    let account = basic_account(request.headers());
+    let response = next.run(request).await;
+    // The credential store counts its own failures, where it knows what was refused.
+    let is_failed_password =
+        matches!(face, Face::Protocols) && account.is_some() && response.status() == StatusCode::UNAUTHORIZED;
+    if is_failed_password && let Err(problem) = state.limits().failure(address, account.as_deref()) {
+        state.metrics().refused(problem.kind());
+        return too_many(face, &uri, problem);
+    }
+    response
+}
+
+/// 429 in the words of who asked.
+fn too_many(face: Face, uri: &Uri, problem: Problem) -> Response {
+    let retry = HeaderValue::from(RETRY_SECONDS);
+    match face {
+        // RFC 8555 section 6.6.
+        Face::Protocols if uri.path().starts_with("/acme/") => {
+            let document = "{\"type\":\"urn:ietf:params:acme:error:rateLimited\",\"status\":429,\
+                            \"detail\":\"too many requests from this address\"}";
+            let kind = HeaderValue::from_static("application/problem+json");
+            (StatusCode::TOO_MANY_REQUESTS, [(CONTENT_TYPE, kind), (RETRY_AFTER, retry)], document)
+                .into_response()
+        }
+        _ => problem.into_response(),
+    }
+}
+
+/// Says when to come back in each 429 that does not say it.
+pub(crate) fn told_when_to_retry(response: &mut Response) {
+    if response.status() == StatusCode::TOO_MANY_REQUESTS {
+        response.headers_mut().entry(RETRY_AFTER).or_insert(HeaderValue::from(RETRY_SECONDS));
+    }
+}
+
+/// The account that a request names (RFC 7617).
+fn basic_account(headers: &HeaderMap) -> Option<String> {
+    let (scheme, text) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("basic") {
+        return None;
+    }
+    let pair = Zeroizing::new(STANDARD.decode(text.trim()).ok()?);
+    let name = pair.split(|byte| *byte == b':').next()?;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
