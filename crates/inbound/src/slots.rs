@@ -68,9 +68,9 @@ impl Slots {
     #[must_use]
     pub fn limited(connections_max: usize, limit: OriginLimit) -> Self {
         let permits = Arc::new(Semaphore::new(connections_max.min(Semaphore::MAX_PERMITS)));
-        // Who may have more connections may also have more of them silent.
+        // An address that may have more than the usual share may have half of its slots silent.
         let share = crate::address_share(connections_max);
-        let silent = SilentConnections::new(limit.max().map_or(share, |max| max.max(share)));
+        let silent = SilentConnections::new(limit.max().map_or(share, |max| share.max(max / 2)));
         let (in_use, by_origin) = (AtomicUsize::new(0), Mutex::default());
         let shared = Arc::new(Shared { permits, in_use, limit, by_origin, silent });
         Self { shared, proxies: TrustedProxies::default() }

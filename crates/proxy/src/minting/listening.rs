@@ -37,7 +37,10 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 
 /// Accepts connections until the shutdown begins.
 pub(super) async fn accept(shared: Arc<MintingService>, listener: Listener, slots: Slots) {
-    let acceptor = Acceptor::new(&shared.tasks, slots, WhenFull::EvictSilent);
+    // Those without TLS are known at once, on loopback or on a socket: none is silent.
+    let evicts = matches!(&listener, Listener::Tcp(_, Some(_)));
+    let when_full = if evicts { WhenFull::EvictSilent } else { WhenFull::Refuse };
+    let acceptor = Acceptor::new(&shared.tasks, slots, when_full);
     match listener {
         Listener::Unix(listener, bound) => {
             acceptor.run(&listener, Arc::new(Consumers { shared, tls: None })).await;

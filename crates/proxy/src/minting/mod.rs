@@ -24,7 +24,7 @@ pub use options::{Listen, NAMES_MAX, Options, StartError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use inbound::{ServiceTasks, Slots};
+use inbound::{OriginLimit, ServiceTasks, Slots};
 use tokio::sync::Semaphore;
 
 use desk::LeafDesk;
@@ -63,7 +63,8 @@ pub(crate) async fn start(
         tasks: tasks.clone(),
         metrics,
     });
-    let slots = Slots::new(options.connections_max);
+    // A host may have all of them, and half of them silent.
+    let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.connections_max));
     tasks.spawn(listening::accept(shared, listener, slots));
     Ok(Open { address })
 }

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
+use inbound::{Acceptor, OriginLimit, ServiceTasks, Slots, WhenFull};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -19,9 +19,10 @@ use crate::metrics::{MEDIA_TYPE, Metrics};
 
 /// What is no figure and no document.
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Connections at once: a few scrapers, and whoever looks. For one more the oldest is closed: of its own address where that has an
-/// eighth.
+/// Connections at once: a few scrapers, and whoever looks. For one more the oldest is closed.
 const CONNECTIONS_MAX: usize = 64;
+/// Of these from one address.
+const PER_ADDRESS: OriginLimit = OriginLimit::PerNetwork(32);
 /// For a request's head.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// For a whole connection; scrapers come back.
@@ -51,7 +52,7 @@ pub async fn serve_figures(
             let _ = tokio::time::timeout(CONNECTION_WITHIN, serving).await;
         }
     };
-    Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::EvictSilent)
+    Acceptor::new(&tasks, Slots::limited(CONNECTIONS_MAX, PER_ADDRESS), WhenFull::EvictSilent)
         .run(&listener, Arc::new(handler))
         .await;
     tasks.close(Duration::ZERO).await;
