@@ -326,7 +326,7 @@ impl Credentials {
         mut version: Version,
     ) -> Result<Version, CredentialError> {
         if tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Read).await? {
-            self.log_reading(asker, std::slice::from_ref(&version)).await;
+            self.log_reading(asker, std::slice::from_ref(&version)).await?;
         } else if let Value::Certificate(value) = &mut version.value {
             value.private_key = None;
         }

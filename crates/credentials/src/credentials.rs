@@ -95,7 +95,7 @@ impl Credentials {
         let batches = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let writing = store.clone();
         let versions = Batcher::new("credential-put", batches, move |all| put(writing.clone(), all).boxed());
-        let reads = ReadLog::default();
+        let reads = ReadLog::open(options.read_audit, &store);
         let lookups = store.is_postgres().then(|| {
             let (reading, clock) = (store.clone(), clock.clone());
             let batches =

@@ -115,6 +115,11 @@ pub enum CredentialError {
     /// Keys, randomness: not the caller's fault.
     #[error("An application error occurred. Please contact your CredHub administrator.")]
     Internal(String),
+    /// The audit log was not written, and no secret is answered without a record of it.
+    #[error(
+        "The audit log cannot be written, so the value is not answered. Please try again; if it stays so, see the server's log."
+    )]
+    Unlogged(Arc<StoreError>),
     /// The database.
     #[error("The database does not answer. Please try again.")]
     Store(Arc<StoreError>),
@@ -142,7 +147,7 @@ impl CredentialError {
             Self::PermissionExists | Self::Changed => Refusal::Conflict,
             Self::TooLarge => Refusal::TooLarge,
             Self::Sealed { .. } | Self::Internal(_) => Refusal::Internal,
-            Self::Store(_) => Refusal::Unavailable,
+            Self::Store(_) | Self::Unlogged(_) => Refusal::Unavailable,
         }
     }
 
@@ -152,6 +157,10 @@ impl CredentialError {
         match self {
             Self::Sealed { name, why } => Some(format!("the value of {name} does not open: {why}")),
             Self::Internal(why) => Some(why.clone()),
+            Self::Unlogged(error) => Some(format!(
+                "a read is refused, as the audit log is not written: {}",
+                telemetry::chain(&**error)
+            )),
             Self::Store(error) => Some(telemetry::chain(&**error)),
             _ => None,
         }

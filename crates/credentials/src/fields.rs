@@ -113,7 +113,7 @@ impl Credentials {
     ) -> Result<Numbered, CredentialError> {
         let (found, _) = self.numbered_of(asker, name, number).await?;
         if let Numbered::Readable(version) = &found {
-            self.log_reading(asker, std::slice::from_ref(version)).await;
+            self.log_reading(asker, std::slice::from_ref(version)).await?;
         }
         Ok(found)
     }

@@ -44,7 +44,7 @@ pub use generate::{
 pub use interpolate::REFERENCES_MAX;
 pub use live_tokens::TokenError;
 pub use name::{NAME_CHARS_MAX, Name, PermissionPath};
-pub use options::{CredentialsOptions, Retention};
+pub use options::{CredentialsOptions, ReadAudit, Retention};
 pub use permission::{Operation, Operations, Permission};
 pub use reading::{FIND_MAX, Find, KeyUsage};
 pub use rotation::{

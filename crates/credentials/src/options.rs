@@ -44,6 +44,18 @@ impl FromStr for Retention {
     }
 }
 
+coded::named! {
+    /// When it is in the audit log that a secret was read.
+    #[derive(Default)]
+    pub enum ReadAudit: "audit mode" {
+        /// Before the value is answered. While the log cannot be written nothing is read.
+        #[default]
+        Durable => "durable",
+        /// Up to 200 ms later: a crash loses the records of that time, and reads go on while the log cannot be written.
+        Buffered => "buffered",
+    }
+}
+
 /// How credentials are kept.
 #[derive(Clone, Debug)]
 pub struct CredentialsOptions {
@@ -59,6 +71,8 @@ pub struct CredentialsOptions {
     pub undelete_days: u32,
     /// Which versions stay; without one for its name, all.
     pub retention: Vec<Retention>,
+    /// When it is in the audit log that a secret was read.
+    pub read_audit: ReadAudit,
 }
 
 impl CredentialsOptions {
@@ -79,6 +93,7 @@ impl Default for CredentialsOptions {
             leaf_minimum_days: 0,
             undelete_days: 7,
             retention: Vec::new(),
+            read_audit: ReadAudit::Durable,
         }
     }
 }

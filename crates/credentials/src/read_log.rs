@@ -1,4 +1,4 @@
-//! The log of readings: who read which version, written in batches.
+//! The log of readings: who read which version, written in batches, before the value is answered or a moment later.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,18 +6,30 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde_json::json;
-use store::{AuditEvent, Store, StoreError};
+use store::{AuditEvent, Batcher, BatcherOptions, Store, StoreError};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Readings that wait to be logged; past it readers wait.
+use crate::CredentialError;
+use crate::options::ReadAudit;
+
+/// Answers that wait for their record; past it readers wait. One answer has up to 1,000 versions.
+const ANSWERS_WAITING_MAX: usize = 4_096;
+/// Answers whose records share a transaction.
+const ANSWERS_BATCH: usize = 512;
+/// Transactions under way: all that are read while one commits share the next, and so one flush of the disk.
+const AT_ONCE: usize = 1;
+/// A transaction that lost against another is tried so often.
+const ATTEMPTS: usize = 3;
+
+/// Buffered readings that wait to be logged; past it readers wait.
 const READINGS_WAITING_MAX: usize = 8_192;
-/// Readings logged by one transaction.
-const READINGS_BATCH: usize = 512;
-/// How long a reading waits to be logged, at most: what a crash loses.
+/// Readings logged by one transaction: a whole lookup of 1,000 names fits.
+const READINGS_BATCH: usize = 1_024;
+/// How long a buffered reading waits to be logged, at most: what a crash loses.
 const READINGS_EVERY: Duration = Duration::from_millis(200);
-/// Different readings that are kept while the database takes nothing, some 200 octets each; past it readers wait.
+/// Different buffered readings that are kept while the database takes nothing, some 200 octets each; past it readers wait.
 const READINGS_PENDING_MAX: usize = 65_536;
 /// After a transaction that failed, before the next.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -30,30 +42,103 @@ pub(crate) struct Reading {
     pub(crate) version: Uuid,
 }
 
-/// Readings on their way into the log: gathered, so that no reader waits for a transaction, and told with their count where
-/// somebody read the same again within the time that they are gathered.
+/// A reading and its time, µs.
+type TimedReading = (i64, Reading);
+
+/// The log of readings, as [`ReadAudit`] says.
 #[derive(Clone)]
-pub(crate) struct ReadLog {
-    queue: mpsc::Sender<(i64, Reading)>,
-    incoming: Arc<tokio::sync::Mutex<mpsc::Receiver<(i64, Reading)>>>,
+pub(crate) enum ReadLog {
+    Durable(Batcher<Vec<TimedReading>, Result<(), Arc<StoreError>>>),
+    Buffered(ReadBuffer),
 }
 
-impl Default for ReadLog {
+impl ReadLog {
+    /// Starts the task that writes durable records; buffered ones are written by [`Self::run`].
+    pub(crate) fn open(mode: ReadAudit, store: &Store) -> Self {
+        if mode == ReadAudit::Buffered {
+            return Self::Buffered(ReadBuffer::default());
+        }
+        let batches =
+            BatcherOptions { batch_max: ANSWERS_BATCH, queue_max: ANSWERS_WAITING_MAX, at_once: AT_ONCE };
+        let store = store.clone();
+        Self::Durable(Batcher::new("credential-read-log", batches, move |answers| {
+            log_answers(store.clone(), answers).boxed()
+        }))
+    }
+
+    /// Returns once the readings of one answer are in the log, or in the buffer where the deployment asked for that.
+    ///
+    /// # Errors
+    /// [`CredentialError::Unlogged`] when the log was not written: the answer must not leave the process.
+    pub(crate) async fn note(&self, readings: Vec<TimedReading>) -> Result<(), CredentialError> {
+        match self {
+            _ if readings.is_empty() => Ok(()),
+            Self::Durable(batcher) => match batcher.submit(readings).await {
+                Ok(written) => written.map_err(CredentialError::Unlogged),
+                Err(_) => Err(CredentialError::Internal("the queue of the read log is gone".to_owned())),
+            },
+            Self::Buffered(buffer) => {
+                buffer.note(readings).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes what is buffered until `stop`, and at `stop` what is left.
+    pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
+        if let Self::Buffered(buffer) = self {
+            buffer.run(store, stop).await;
+        }
+    }
+}
+
+/// One transaction for all answers that wait; each is told its outcome. Who read the same version several times within them has one
+/// record with the count.
+async fn log_answers(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Result<(), Arc<StoreError>>> {
+    let count = answers.len();
+    let mut pending = Pending::default();
+    answers.into_iter().flatten().for_each(|reading| pending.note(reading));
+    let mut left = ATTEMPTS;
+    loop {
+        left -= 1;
+        match pending.write(&store).await {
+            Ok(()) => return vec![Ok(()); count],
+            // The database undid the batch: nothing of it can be there.
+            Err(StoreError::Busy { .. }) if left > 0 => {}
+            Err(error) => {
+                let error = Arc::new(error);
+                return (0..count).map(|_| Err(Arc::clone(&error))).collect();
+            }
+        }
+    }
+}
+
+/// Readings that are answered before they are logged: gathered, so that no reader waits for a transaction, and told with their
+/// count where somebody read the same again within the time that they are gathered.
+#[derive(Clone)]
+pub(crate) struct ReadBuffer {
+    queue: mpsc::Sender<TimedReading>,
+    incoming: Arc<tokio::sync::Mutex<mpsc::Receiver<TimedReading>>>,
+}
+
+impl Default for ReadBuffer {
     fn default() -> Self {
         let (queue, incoming) = mpsc::channel(READINGS_WAITING_MAX);
         Self { queue, incoming: Arc::new(tokio::sync::Mutex::new(incoming)) }
     }
 }
 
-impl ReadLog {
-    pub(crate) async fn note(&self, reading: (i64, Reading)) {
-        // Both ends live as long as the handle does.
-        let _ = self.queue.send(reading).await;
+impl ReadBuffer {
+    async fn note(&self, readings: Vec<TimedReading>) {
+        for reading in readings {
+            // Both ends live as long as the handle does.
+            let _ = self.queue.send(reading).await;
+        }
     }
 
     /// Writes what is noted, and at `stop` what is left. While the database takes nothing, what is noted is kept and counted
     /// together, up to [`READINGS_PENDING_MAX`] different readings; then readers wait.
-    pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
+    async fn run(self, store: Store, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-read-log");
         let mut incoming = self.incoming.lock().await;
         let mut pending = Pending::default();
@@ -98,7 +183,7 @@ impl Pending {
         self.readings.is_empty()
     }
 
-    fn note(&mut self, (at_us, reading): (i64, Reading)) {
+    fn note(&mut self, (at_us, reading): TimedReading) {
         match self.places.get(&reading) {
             Some(place) => {
                 let (_, _, last, count) = &mut self.readings[*place];
@@ -114,7 +199,7 @@ impl Pending {
     /// Takes in what comes within this time, as long as there is room.
     async fn gather(
         &mut self,
-        incoming: &mut mpsc::Receiver<(i64, Reading)>,
+        incoming: &mut mpsc::Receiver<TimedReading>,
         within: Duration,
         stop: &CancellationToken,
     ) {

@@ -48,7 +48,7 @@ impl Credentials {
     /// What is current under a name: the active version, and for an authority that changes the one in transition.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
+    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Unlogged`].
     #[crate::boxed]
     pub async fn current(
         &self,
@@ -59,7 +59,7 @@ impl Credentials {
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
         }
-        self.log_reading(asker, &versions[..1]).await;
+        self.log_reading(asker, &versions[..1]).await?;
         Ok(versions)
     }
 
@@ -90,7 +90,7 @@ impl Credentials {
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for more than 1,000 names, or values of more than 64 MiB, each counted as often as it is
-    /// asked for; a value that does not open is that name's own error.
+    /// asked for; a value that does not open is that name's own error; [`CredentialError::Unlogged`].
     #[crate::boxed]
     pub async fn lookup(
         &self,
@@ -116,14 +116,16 @@ impl Credentials {
             return Err(too_much("These names", "Ask for fewer of them at a time."));
         }
         let mut opened = HashMap::with_capacity(found.len());
+        let (mut readings, at_us) = (Vec::with_capacity(found.len()), self.now_us());
         for (key, row) in found {
             let (name, id) = (row.name.clone(), row.version);
             let answer = self.open_row(row);
             if answer.is_ok() {
-                self.log_one_reading(asker, &name, id).await;
+                readings.push((at_us, Reading { actor: asker.actor.clone(), name, version: id }));
             }
             opened.insert(key, answer);
         }
+        self.reads().note(readings).await?;
         Ok(names.iter().map(|name| opened.get(name.key()).cloned()).collect())
     }
 
@@ -152,7 +154,7 @@ impl Credentials {
         if versions.is_empty() {
             return Err(CredentialError::NotFound);
         }
-        self.log_reading(asker, &versions).await;
+        self.log_reading(asker, &versions).await?;
         Ok(versions)
     }
 
@@ -163,7 +165,7 @@ impl Credentials {
     #[crate::boxed]
     pub async fn version(&self, asker: &CredentialAsker, id: Uuid) -> Result<Version, CredentialError> {
         let version = self.version_of(asker, id).await?;
-        self.log_reading(asker, std::slice::from_ref(&version)).await;
+        self.log_reading(asker, std::slice::from_ref(&version)).await?;
         Ok(version)
     }
 
@@ -247,15 +249,18 @@ impl Credentials {
         Ok(usage)
     }
 
-    pub(crate) async fn log_reading(&self, asker: &CredentialAsker, versions: &[Version]) {
-        for version in versions {
-            self.log_one_reading(asker, &version.name, version.id).await;
-        }
-    }
-
-    async fn log_one_reading(&self, asker: &CredentialAsker, name: &str, version: Uuid) {
-        let reading = Reading { actor: asker.actor.clone(), name: name.to_owned(), version };
-        self.reads().note((self.now_us(), reading)).await;
+    /// Returns once it is in the log that these versions were read: before that nothing of them is answered.
+    pub(crate) async fn log_reading(
+        &self,
+        asker: &CredentialAsker,
+        versions: &[Version],
+    ) -> Result<(), CredentialError> {
+        let at_us = self.now_us();
+        let reading = |version: &Version| {
+            let (actor, name) = (asker.actor.clone(), version.name.clone());
+            (at_us, Reading { actor, name, version: version.id })
+        };
+        self.reads().note(versions.iter().map(reading).collect()).await
     }
 }
 

@@ -236,7 +236,7 @@ impl Credentials {
         }
     }
 
-    /// What stays is answered to those who may read it.
+    /// What stays is answered to those who may read it, and is logged as read.
     async fn there(
         &self,
         asker: &CredentialAsker,
@@ -244,7 +244,11 @@ impl Credentials {
         there: Version,
     ) -> Result<Version, CredentialError> {
         let may = tables::Credentials::of(self.store()).may(asker, name.key(), Operation::Read).await?;
-        if may { Ok(there) } else { Err(CredentialError::NotFound) }
+        if !may {
+            return Err(CredentialError::NotFound);
+        }
+        self.log_reading(asker, std::slice::from_ref(&there)).await?;
+        Ok(there)
     }
 
     async fn stays(

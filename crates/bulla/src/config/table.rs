@@ -174,6 +174,11 @@ pub(super) const KEYS: &[Key] = &[
         "versions of a name that stay, and for how long: `/ci/* 10`, `/* 90d`, `/team/* 20 90d`",
     ),
     (
+        "credentials.audit",
+        Kind::Text,
+        "durable: a read is in the audit log before its answer; buffered: up to 200 ms later, a crash loses records",
+    ),
+    (
         "credentials.uaa_url",
         Kind::Text,
         "a UAA whose tokens are accepted, and where clients log in; empty: here",

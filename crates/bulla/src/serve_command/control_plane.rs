@@ -347,6 +347,7 @@ fn credential_store(
         leaf_minimum_days: settings.leaf_minimum_days,
         undelete_days: settings.undelete_days,
         retention: settings.retention()?,
+        read_audit: settings.audit,
     };
     Ok(Credentials::open(store.clone(), keystore.clone(), clock.clone(), options))
 }

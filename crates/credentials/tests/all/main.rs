@@ -9,6 +9,7 @@ mod certificates;
 mod fields;
 mod permissions;
 mod place;
+mod read_audit;
 mod replica;
 mod rotation;
 mod sealing;
@@ -86,6 +87,11 @@ testbed::on_both! { crate::place::Place:
     rotation::a_hook_that_is_down_takes_its_own_turn_only
     rotation::a_hook_that_answers_is_told_all_at_once
     rotation::a_hook_that_never_answers_is_waited_for_once
+    read_audit::a_read_is_in_the_log_before_its_answer
+    read_audit::nothing_is_read_while_the_log_cannot_be_written
+    read_audit::reads_under_way_share_a_transaction
+    read_audit::a_lookup_is_logged_by_one_transaction
+    read_audit::buffered_reads_go_on_without_the_log
     wrap::of_two_who_read_at_once_one_does
     wrap::a_token_ends_and_nothing_of_it_stays
     wrap::what_does_not_open_stays_to_be_read

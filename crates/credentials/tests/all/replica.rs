@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use authority::keystore::KeyStore;
-use credentials::{CredentialError, Credentials, CredentialsOptions, Kind, SetRequest, Value};
+use credentials::{CredentialError, Credentials, CredentialsOptions, Kind, ReadAudit, SetRequest, Value};
 use serde_json::json;
 use store::testing::Cluster;
 use store::{AuditFilter, Clock, Store, StoreOptions};
@@ -23,10 +23,10 @@ struct Pair {
 
 /// A database with `/a`, followed by a standby that may be read for so long.
 async fn pair(alone: Duration) -> Pair {
-    pair_with(alone, StoreOptions::default()).await
+    pair_with(alone, StoreOptions::default(), ReadAudit::Buffered).await
 }
 
-async fn pair_with(alone: Duration, options: StoreOptions) -> Pair {
+async fn pair_with(alone: Duration, options: StoreOptions, read_audit: ReadAudit) -> Pair {
     let (primary, standby, url) = tokio::task::spawn_blocking(|| {
         let primary = Cluster::start();
         let url = primary.database();
@@ -40,7 +40,8 @@ async fn pair_with(alone: Duration, options: StoreOptions) -> Pair {
     let folder = tempfile::tempdir().unwrap();
     let clock = Clock::manual(NOW * 1_000_000);
     let keystore = KeyStore::new(store.clone(), ring(folder.path(), &["master"]), clock.clone());
-    let credentials = Credentials::open(store.clone(), keystore, clock, CredentialsOptions::default());
+    let options = CredentialsOptions { read_audit, ..CredentialsOptions::default() };
+    let credentials = Credentials::open(store.clone(), keystore, clock, options);
     let pair = Pair { primary, _standby: standby, store, credentials, _folder: folder };
     pair.set("one").await.unwrap();
     pair.primary.followed_by(&pair._standby);
@@ -114,6 +115,19 @@ async fn while_the_database_is_away_its_standby_is_read_and_nothing_is_written()
     running.await.unwrap();
 }
 
+/// A standby takes no record, and without one nothing is answered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_reads_are_durable_a_standby_answers_no_secret() {
+    let hour = Duration::from_secs(3_600);
+    let pair = pair_with(hour, StoreOptions::default(), ReadAudit::Durable).await;
+    pair.until_value("one").await;
+    pair.primary.stop();
+    let refused = pair.value().await.unwrap_err();
+    assert!(matches!(refused, CredentialError::Unlogged(_)), "{refused}");
+    pair.primary.resume();
+    pair.until_value("one").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_is_believed_for_a_time_only() {
     let pair = pair(Duration::from_millis(1)).await;
@@ -136,7 +150,7 @@ async fn a_standby_is_believed_for_a_time_only() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_is_busy_is_not_away() {
     let one_reader = StoreOptions { connections: 3, ..StoreOptions::default() };
-    let pair = pair_with(Duration::from_secs(3_600), one_reader).await;
+    let pair = pair_with(Duration::from_secs(3_600), one_reader, ReadAudit::Buffered).await;
     let sql = |statement: &'static str| pair.primary.psql("bulla_1", statement);
     let while_it_is_busy = || {
         std::thread::scope(|scope| {

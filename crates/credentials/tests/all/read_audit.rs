@@ -1,0 +1,113 @@
+//! A secret is logged before its value leaves the process.
+
+use credentials::{CredentialError, CredentialsOptions, Kind, Mode, ReadAudit, Refusal};
+use futures_util::future::join_all;
+use serde_json::json;
+use store::AuditFilter;
+
+use crate::place::{Place, admin, name};
+use crate::values::password;
+
+impl Place {
+    /// Reads of a name that are in the log, each as often as it says.
+    async fn reads_of(&self, at: &str) -> u64 {
+        let filter = AuditFilter {
+            action: Some("credential.read".to_owned()),
+            resource: Some(format!("credential{at}")),
+            ..AuditFilter::default()
+        };
+        let page = self.store.audit_page(&filter, None, 1_000).await.unwrap();
+        let times = |details: &str| {
+            serde_json::from_str::<serde_json::Value>(details).unwrap()["times"].as_u64().unwrap_or(1)
+        };
+        page.rows.iter().map(|row| times(&row.details)).sum()
+    }
+}
+
+/// No task writes the log here: what is in it was written by the read.
+pub(crate) async fn a_read_is_in_the_log_before_its_answer(place: Place) {
+    let credentials = &place.credentials;
+    let version = place.set("/a", Kind::Password, json!("secret")).await;
+    credentials.current(&admin(), &name("/a")).await.unwrap();
+    assert_eq!(place.reads_of("/a").await, 1, "current");
+    credentials.version(&admin(), version.id).await.unwrap();
+    assert_eq!(place.reads_of("/a").await, 2, "version");
+    credentials.versions(&admin(), &name("/a"), None).await.unwrap();
+    assert_eq!(place.reads_of("/a").await, 3, "versions");
+    credentials.numbered(&admin(), &name("/a"), None).await.unwrap();
+    assert_eq!(place.reads_of("/a").await, 4, "numbered");
+    credentials.lookup(&admin(), &[name("/a"), name("/none")]).await.unwrap();
+    assert_eq!((place.reads_of("/a").await, place.reads_of("/none").await), (5, 0), "lookup");
+    let made = credentials.generate(&admin(), password("/a", 20, Mode::NoOverwrite)).await.unwrap();
+    assert_eq!(made.id, version.id);
+    assert_eq!(place.reads_of("/a").await, 6, "what generating found there");
+    credentials.wrap(&admin(), &name("/a"), 60).await.unwrap();
+    assert_eq!(place.reads_of("/a").await, 7, "wrap");
+    let listed = credentials.listed_versions(&admin(), &name("/a")).await.unwrap();
+    assert_eq!((listed.versions.len(), place.reads_of("/a").await), (1, 7), "no value, no record");
+}
+
+pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Place) {
+    let version = place.set("/a", Kind::Json, json!({ "x": "secret" })).await;
+    let wrapped = place.credentials.wrap(&admin(), &name("/a"), 60).await.unwrap();
+    store::testing::rename_table(&place.store, "audit_events", "gone").await.unwrap();
+    let credentials = &place.credentials;
+    let unlogged = |what: &str, error: CredentialError| {
+        assert!(matches!(error, CredentialError::Unlogged(_)), "{what}: {error}");
+        assert_eq!(error.refusal(), Refusal::Unavailable, "{what}");
+        assert!(error.to_string().contains("audit log"), "{what}: {error}");
+    };
+    unlogged("current", credentials.current(&admin(), &name("/a")).await.unwrap_err());
+    unlogged("version", credentials.version(&admin(), version.id).await.unwrap_err());
+    unlogged("versions", credentials.versions(&admin(), &name("/a"), None).await.unwrap_err());
+    unlogged("numbered", credentials.numbered(&admin(), &name("/a"), None).await.unwrap_err());
+    unlogged("lookup", credentials.lookup(&admin(), &[name("/a")]).await.unwrap_err());
+    unlogged("wrap", credentials.wrap(&admin(), &name("/a"), 60).await.unwrap_err());
+    let services = json!({ "s": [{ "credentials": { "credhub-ref": "/a" } }] });
+    unlogged("interpolate", credentials.interpolate(&admin(), services).await.unwrap_err());
+    assert!(credentials.unwrap("b", wrapped.token.expose()).await.is_err());
+    // Without a value nothing is to be logged.
+    assert!(credentials.lookup(&admin(), &[name("/none")]).await.unwrap()[0].is_none());
+    store::testing::rename_table(&place.store, "gone", "audit_events").await.unwrap();
+    credentials.current(&admin(), &name("/a")).await.unwrap();
+    credentials.unwrap("b", wrapped.token.expose()).await.unwrap();
+    assert_eq!(place.reads_of("/a").await, 2, "the one before for the token, and the one after");
+    place.log().await;
+}
+
+/// 200 readers at once: far fewer transactions, and each read is counted.
+pub(crate) async fn reads_under_way_share_a_transaction(place: Place) {
+    const READERS: usize = 200;
+    place.set("/a", Kind::Password, json!("secret")).await;
+    let (admin, at) = (admin(), name("/a"));
+    let answers = join_all((0..READERS).map(|_| place.credentials.current(&admin, &at))).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(place.reads_of("/a").await, READERS as u64);
+    let rows = place.log().await.iter().filter(|line| line.contains("credential.read")).count();
+    assert!(rows <= READERS / 4, "{rows} transactions, one row each, for {READERS} reads");
+}
+
+pub(crate) async fn a_lookup_is_logged_by_one_transaction(place: Place) {
+    for at in 0..30 {
+        place.set(&format!("/n/{at}"), Kind::Value, json!("v")).await;
+    }
+    let names: Vec<_> = (0..30).map(|at| name(&format!("/n/{at}"))).collect();
+    let before = place.store.statements_sent();
+    place.credentials.lookup(&admin(), &names).await.unwrap();
+    let sent = place.store.statements_sent() - before;
+    assert!(sent <= 6, "{sent} statements: the lookup, the chain, the records, its end");
+    assert_eq!(place.log().await.iter().filter(|line| line.contains("credential.read")).count(), 30);
+}
+
+pub(crate) async fn buffered_reads_go_on_without_the_log(place: Place) {
+    let buffered = CredentialsOptions { read_audit: ReadAudit::Buffered, ..CredentialsOptions::default() };
+    let credentials = place.with_options(buffered);
+    place.set("/a", Kind::Password, json!("secret")).await;
+    store::testing::rename_table(&place.store, "audit_events", "gone").await.unwrap();
+    credentials.current(&admin(), &name("/a")).await.unwrap();
+    store::testing::rename_table(&place.store, "gone", "audit_events").await.unwrap();
+    let stop = tokio_util::sync::CancellationToken::new();
+    stop.cancel();
+    credentials.run(stop).await;
+    assert_eq!(place.reads_of("/a").await, 1, "written at the stop");
+}
