@@ -4,6 +4,7 @@ mod access;
 mod agent;
 mod alert;
 mod audit;
+mod audit_chain;
 mod ca;
 mod certificate;
 mod consent;

@@ -67,6 +67,27 @@ pub(crate) async fn audit_chains_verify_after_concurrent_writers(world: World) {
     assert_eq!(store.audit_page(&mine, None, 50).await.unwrap().rows.len(), 1);
 }
 
+/// The command line computes these hashes from an export (`cli`, `audit_chain.rs`): they never change.
+pub(crate) async fn hashes_of_the_audit_log_are_these(world: World) {
+    let alice = AuditEvent {
+        at_us: 1_795_219_200_000_000,
+        actor: "user:alice".to_owned(),
+        action: "certificate.revoke",
+        resource: "certificate/1".to_owned(),
+        details: json!({ "reason": "test" }),
+    };
+    let read = AuditEvent {
+        at_us: 1_795_219_200_000_001,
+        actor: "token:ci".to_owned(),
+        action: "credential.read",
+        resource: "credential/a".to_owned(),
+        details: json!({ "version": "v", "times": 2 }),
+    };
+    world.store.write("test", |tx| Box::pin(audit(tx, vec![alice, read]))).await.unwrap();
+    let verified = world.store.audit_verify().await.unwrap();
+    assert_eq!(verified.heads[0], "0:2:6b006e767a98c849572c26abbe8d30d8e5f10062cf6a7c49a3551f5d6381d80d");
+}
+
 pub(crate) async fn the_outbox_gives_every_committed_event_once_and_in_order(world: World) {
     let store = Arc::new(world.store.clone());
     let writer = Arc::clone(&store);

@@ -13,6 +13,7 @@ mod writing;
 
 testbed::on_both! {
     testbed::tables::World:
+    ground::hashes_of_the_audit_log_are_these
     ground::audit_chains_verify_after_concurrent_writers
     ground::the_outbox_gives_every_committed_event_once_and_in_order
     ground::a_failed_commit_stores_nothing_of_it
