@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use keys::{Context, Secret};
 use serde_json::json;
 use store::states::DeploymentState;
-use store::{StoreError, Tx};
+use store::{AuditEvent, StoreError, Tx};
 use uuid::Uuid;
 
 use super::export::ExportError;
@@ -115,7 +115,33 @@ impl Lifecycle {
                 work,
             });
         }
+        self.note_keys_given(agent, now_us, &offered).await?;
         Ok(offered)
+    }
+
+    /// Writes down which private keys these jobs hand to an agent, before they leave.
+    async fn note_keys_given(
+        &self,
+        agent: Uuid,
+        at_us: i64,
+        offered: &[AgentJob],
+    ) -> Result<(), ExportError> {
+        let given = |job: &AgentJob| match &job.work {
+            Work::Deploy { key_pem: Some(_), target, .. } => Some(AuditEvent {
+                at_us,
+                actor: format!("agent:{agent}"),
+                action: "certificate.give_key",
+                resource: format!("certificate/{}", job.certificate),
+                details: json!({ "job": job.job, "target": target.id }),
+            }),
+            _ => None,
+        };
+        let events: Vec<AuditEvent> = offered.iter().filter_map(given).collect();
+        if events.is_empty() {
+            return Ok(());
+        }
+        let work = on(move |tx| async move { store::audit(tx, events).await }.boxed());
+        Ok(self.inner.store.write("agent_keys", work).await?)
     }
 
     /// What an agent needs to bring a version to a target; `None` when the target or version is gone.

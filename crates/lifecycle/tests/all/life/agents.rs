@@ -9,6 +9,7 @@ use lifecycle::job::JobId;
 use lifecycle::managed::{KeyLocation, NewCertificate, TargetRef};
 use lifecycle::state::State;
 use lifecycle::{CsrError, DataError, Selection};
+use store::AuditFilter;
 use store::states::DeploymentState;
 use uuid::Uuid;
 use x509::build::{Extension, signed};
@@ -164,8 +165,14 @@ pub(super) async fn a_failed_deployment_is_tried_again_and_given_up_at_last(worl
     world.life.tick().await.unwrap();
     let offered = jobs(&world, agent).await;
     let Work::Deploy { key_pem, .. } = &offered[0].work else { panic!("{offered:?}") };
-    // The key is in this server: the agent needs it.
+    // The key is in this server: the agent needs it, and the log says so.
     assert!(key_pem.is_some());
+    let filter = AuditFilter { action: Some("certificate.give_key".to_owned()), ..AuditFilter::default() };
+    let log = world.store.audit_page(&filter, None, 10).await.unwrap().rows;
+    assert_eq!(log.len(), 1);
+    assert_eq!(log[0].actor, format!("agent:{agent}"));
+    assert_eq!(log[0].resource, format!("certificate/{}", created.certificate));
+    assert!(!log[0].details.contains("PRIVATE"), "{}", log[0].details);
     let job = JobId(offered[0].job);
     for attempt in 1..10 {
         world.life.deployed(job, agent, &bad("nginx -t says no")).await.unwrap();
