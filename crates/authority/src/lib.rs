@@ -14,6 +14,7 @@ pub mod lint;
 pub mod names;
 pub mod ocsp;
 mod peer;
+pub mod plan;
 pub mod profile;
 pub mod publish;
 pub mod revoke;

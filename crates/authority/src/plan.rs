@@ -1,0 +1,311 @@
+//! The plan that an approval is given for: every fact that decides which certificate is issued, and where it goes.
+
+use aws_lc_rs::digest::{Context, SHA256};
+use serde::{Deserialize, Serialize};
+
+/// The version of the canonical encoding. It is the first field, so two versions never have the same hash.
+pub const PLAN_ENCODING: &str = "bulla issuance plan 1";
+
+/// What is issued if the approval is given. Names and targets keep their order: the first name may become the common name.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct IssuancePlan {
+    /// What the plan is for: `certificate/UUID` or `enrolment/UUID`.
+    pub object: String,
+    /// The names, as text.
+    pub names: Vec<String>,
+    /// The subject that is asked for, as text; what the profile says when `None`.
+    pub subject: Option<String>,
+    /// The key.
+    pub key: PlannedKey,
+    /// Whether the must-staple extension (RFC 7633) is asked for.
+    pub must_staple: bool,
+    /// The profile's name.
+    pub profile: String,
+    /// The profile as stored; `None` where no such profile is stored.
+    pub profile_version: Option<DocumentVersion>,
+    /// The issuer's name.
+    pub issuer: String,
+    /// The issuer's configuration as stored; `None` for the own authority.
+    pub issuer_version: Option<DocumentVersion>,
+    /// The external issuer's own profile.
+    pub issuer_profile: Option<String>,
+    /// How long the certificate is to be valid, seconds; the profile's default when `None`.
+    pub lifetime_seconds: Option<i64>,
+    /// Where the certificate goes, each with what is known of the target.
+    pub targets: Vec<String>,
+}
+
+/// The key that is certified.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "from")]
+pub enum PlannedKey {
+    /// A new key, made when the run begins.
+    New {
+        /// Its type.
+        key_type: String,
+        /// Where it is made and stays.
+        location: String,
+    },
+    /// The key of a request that is there already.
+    Request {
+        /// SHA-256 of the SubjectPublicKeyInfo, hexadecimal.
+        spki_sha256: String,
+        /// SHA-256 of the whole request, hexadecimal.
+        request_sha256: String,
+    },
+}
+
+/// Which version of a stored document.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
+pub struct DocumentVersion {
+    /// Grows by one with each change.
+    pub revision: i64,
+    /// SHA-256 of the document, hexadecimal: a document that is deleted and made again begins at the first revision.
+    pub sha256: String,
+}
+
+/// One field of a plan, as people read it and as it is encoded.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlanField {
+    /// The field's name.
+    pub name: &'static str,
+    /// Its values; none where the plan leaves it open.
+    pub values: Vec<String>,
+}
+
+/// A field that differs between two plans.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct PlanDifference {
+    /// The field's name.
+    pub name: &'static str,
+    /// The values before.
+    pub before: Vec<String>,
+    /// The values now.
+    pub after: Vec<String>,
+}
+
+impl DocumentVersion {
+    /// Of a document's stored text.
+    #[must_use]
+    pub fn of(revision: i64, body: &str) -> Self {
+        Self { revision, sha256: hex(body.as_bytes()) }
+    }
+
+    fn shown(&self) -> String {
+        format!("revision {} sha256:{}", self.revision, self.sha256)
+    }
+}
+
+impl IssuancePlan {
+    /// Every field, in the order of the encoding. Encoding, page and differences come from this one list.
+    #[must_use]
+    pub fn fields(&self) -> Vec<PlanField> {
+        let field = |name, values| PlanField { name, values };
+        let maybe =
+            |name, value: &Option<String>| PlanField { name, values: value.iter().cloned().collect() };
+        let version = |name, version: &Option<DocumentVersion>| PlanField {
+            name,
+            values: version.iter().map(DocumentVersion::shown).collect(),
+        };
+        vec![
+            field("object", vec![self.object.clone()]),
+            field("names", self.names.clone()),
+            maybe("subject", &self.subject),
+            field("key", self.key.values()),
+            field("must_staple", vec![self.must_staple.to_string()]),
+            field("profile", vec![self.profile.clone()]),
+            version("profile_version", &self.profile_version),
+            field("issuer", vec![self.issuer.clone()]),
+            version("issuer_version", &self.issuer_version),
+            maybe("issuer_profile", &self.issuer_profile),
+            field("lifetime_seconds", self.lifetime_seconds.iter().map(ToString::to_string).collect()),
+            field("targets", self.targets.clone()),
+        ]
+    }
+
+    /// The canonical encoding: [`PLAN_ENCODING`], then each field of [`IssuancePlan::fields`] as its name, the number of
+    /// its values and the values. Texts have their length in front, lengths and numbers are 8 bytes, big-endian.
+    #[must_use]
+    pub fn encoded(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1_024);
+        text(&mut out, PLAN_ENCODING);
+        for PlanField { name, values } in self.fields() {
+            text(&mut out, name);
+            number(&mut out, values.len());
+            for value in values {
+                text(&mut out, &value);
+            }
+        }
+        out
+    }
+
+    /// SHA-256 of the encoding: what an approval is given for.
+    #[must_use]
+    pub fn sha256(&self) -> [u8; 32] {
+        sha256(&self.encoded())
+    }
+
+    /// The fields that differ from the plan before.
+    #[must_use]
+    pub fn differences(&self, before: &Self) -> Vec<PlanDifference> {
+        let pairs = before.fields().into_iter().zip(self.fields());
+        pairs
+            .filter(|(before, after)| before.values != after.values)
+            .map(|(before, after)| PlanDifference {
+                name: after.name,
+                before: before.values,
+                after: after.values,
+            })
+            .collect()
+    }
+}
+
+impl PlannedKey {
+    fn values(&self) -> Vec<String> {
+        match self {
+            Self::New { key_type, location } => vec!["new".to_owned(), key_type.clone(), location.clone()],
+            Self::Request { spki_sha256, request_sha256 } => vec![
+                "request".to_owned(),
+                format!("spki sha256:{spki_sha256}"),
+                format!("request sha256:{request_sha256}"),
+            ],
+        }
+    }
+}
+
+fn number(out: &mut Vec<u8>, of: usize) {
+    out.extend((of as u64).to_be_bytes());
+}
+
+fn text(out: &mut Vec<u8>, text: &str) {
+    number(out, text.len());
+    out.extend(text.as_bytes());
+}
+
+fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut context = Context::new(&SHA256);
+    context.update(bytes);
+    let mut out = [0; 32];
+    out.copy_from_slice(context.finish().as_ref());
+    out
+}
+
+/// SHA-256, hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    x509::Fingerprint::from_bytes(sha256(bytes)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        prop::collection::vec("[a-c.]{0,3}", 0..4)
+    }
+
+    fn version() -> impl Strategy<Value = Option<DocumentVersion>> {
+        prop::option::of(
+            (1..4_i64, "[a-b]{0,2}").prop_map(|(revision, body)| DocumentVersion::of(revision, &body)),
+        )
+    }
+
+    fn key() -> impl Strategy<Value = PlannedKey> {
+        prop_oneof![
+            ("[ab]{0,2}", "[ab]{0,2}")
+                .prop_map(|(key_type, location)| PlannedKey::New { key_type, location }),
+            ("[ab]{0,2}", "[ab]{0,2}").prop_map(|(spki_sha256, request_sha256)| PlannedKey::Request {
+                spki_sha256,
+                request_sha256
+            }),
+        ]
+    }
+
+    fn plan() -> impl Strategy<Value = IssuancePlan> {
+        let what = ("[ab]{0,2}", texts(), prop::option::of("[ab]{0,2}"), key(), any::<bool>());
+        let by = ("[ab]{0,2}", version(), "[ab]{0,2}", version(), prop::option::of("[ab]{0,2}"));
+        (what, by, prop::option::of(0..3_i64), texts()).prop_map(|(what, by, lifetime_seconds, targets)| {
+            let (object, names, subject, key, must_staple) = what;
+            let (profile, profile_version, issuer, issuer_version, issuer_profile) = by;
+            IssuancePlan {
+                object,
+                names,
+                subject,
+                key,
+                must_staple,
+                profile,
+                profile_version,
+                issuer,
+                issuer_version,
+                issuer_profile,
+                lifetime_seconds,
+                targets,
+            }
+        })
+    }
+
+    /// One field of the plan taken from another plan.
+    fn with_field(plan: &IssuancePlan, other: &IssuancePlan, field: usize) -> IssuancePlan {
+        let (mut out, other) = (plan.clone(), other.clone());
+        match field {
+            0 => out.object = other.object,
+            1 => out.names = other.names,
+            2 => out.subject = other.subject,
+            3 => out.key = other.key,
+            4 => out.must_staple = other.must_staple,
+            5 => out.profile = other.profile,
+            6 => out.profile_version = other.profile_version,
+            7 => out.issuer = other.issuer,
+            8 => out.issuer_version = other.issuer_version,
+            9 => out.issuer_profile = other.issuer_profile,
+            10 => out.lifetime_seconds = other.lifetime_seconds,
+            _ => out.targets = other.targets,
+        }
+        out
+    }
+
+    proptest! {
+        #[test]
+        fn any_field_that_changes_changes_the_hash(plan in plan(), other in plan(), field in 0..12_usize) {
+            let changed = with_field(&plan, &other, field);
+            prop_assert_eq!(changed == plan, changed.sha256() == plan.sha256());
+            prop_assert_eq!(changed.differences(&plan).len(), usize::from(changed != plan));
+        }
+
+        #[test]
+        fn plans_with_one_encoding_are_one_plan(plan in plan(), other in plan()) {
+            prop_assert_eq!(plan == other, plan.encoded() == other.encoded());
+            let read: IssuancePlan = serde_json::from_str(&serde_json::to_string(&plan).unwrap()).unwrap();
+            prop_assert_eq!(read.sha256(), plan.sha256());
+        }
+    }
+
+    #[test]
+    fn texts_do_not_run_into_each_other() {
+        let base = IssuancePlan {
+            object: "certificate/1".to_owned(),
+            names: vec!["a.example".to_owned(), "b.example".to_owned()],
+            subject: None,
+            key: PlannedKey::New { key_type: "p256".to_owned(), location: "server".to_owned() },
+            must_staple: false,
+            profile: "web".to_owned(),
+            profile_version: None,
+            issuer: "internal".to_owned(),
+            issuer_version: None,
+            issuer_profile: None,
+            lifetime_seconds: None,
+            targets: Vec::new(),
+        };
+        let joined = IssuancePlan { names: vec!["a.exampleb.example".to_owned()], ..base.clone() };
+        let turned =
+            IssuancePlan { names: vec!["b.example".to_owned(), "a.example".to_owned()], ..base.clone() };
+        let empty = IssuancePlan { subject: Some(String::new()), ..base.clone() };
+        let hashes: BTreeSet<[u8; 32]> =
+            [&base, &joined, &turned, &empty].into_iter().map(IssuancePlan::sha256).collect();
+        assert_eq!(hashes.len(), 4);
+        assert!(base.encoded().starts_with(b"\0\0\0\0\0\0\0\x15bulla issuance plan 1"));
+    }
+}
