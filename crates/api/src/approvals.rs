@@ -18,7 +18,7 @@ pub struct ApprovalView {
     pub profile: String,
     /// The run.
     pub job: Uuid,
-    /// `open`, `approved`, `rejected`, `expired` or `withdrawn`.
+    /// `open`, `approved`, `rejected`, `expired`, `withdrawn`, or `void` when the plan changed after approval was asked for.
     pub state: String,
     /// Why consent is needed.
     pub reason: String,
@@ -34,6 +34,40 @@ pub struct ApprovalView {
     pub decided_at: Option<String>,
     /// What they said.
     pub note: Option<String>,
+    /// What is issued if the approval is given, field by field. An approval is given for exactly this.
+    pub plan: Vec<PlanFieldView>,
+    /// SHA-256 of the plan's canonical encoding, hexadecimal.
+    pub plan_sha256: Option<String>,
+    /// The approval of the certificate before this one.
+    pub previous: Option<Uuid>,
+    /// How the plan differs from that of the approval before; only where one approval is shown.
+    pub changes: Vec<PlanChangeView>,
+    /// The actors that cannot approve: who asked for the run, and who changed its plan.
+    pub barred: Vec<String>,
+}
+
+/// A field of a plan.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = PlanField))]
+pub struct PlanFieldView {
+    /// The field's name: `names`, `key`, `profile_version`, …
+    pub name: String,
+    /// Its values; none where the plan leaves it open.
+    pub values: Vec<String>,
+}
+
+/// A field that differs from the plan before.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schemas", schema(as = PlanChange))]
+pub struct PlanChangeView {
+    /// The field's name.
+    pub name: String,
+    /// The values before.
+    pub before: Vec<String>,
+    /// The values now.
+    pub after: Vec<String>,
 }
 
 /// A decision.
@@ -51,6 +85,6 @@ pub struct DecisionBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct ApprovalQuery {
-    /// `open` (also when absent), `approved`, `rejected`, `expired` or `withdrawn`.
+    /// `open` (also when absent), `approved`, `rejected`, `expired`, `withdrawn` or `void`.
     pub state: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! The second person: consent to a run, asked for and given.
 
+use authority::plan::{IssuancePlan, PlanDifference};
 pub use store::states::ApprovalState;
 use uuid::Uuid;
 
@@ -39,6 +40,16 @@ pub struct Approval {
     pub decided_at_us: Option<i64>,
     /// What they said.
     pub note: Option<String>,
+    /// What is issued if the approval is given; `None` for approvals from before plans were stored, which are void.
+    pub plan: Option<IssuancePlan>,
+    /// SHA-256 of the plan's canonical encoding.
+    pub plan_sha256: Option<[u8; 32]>,
+    /// The approval of the certificate before this one.
+    pub previous: Option<Uuid>,
+    /// How the plan differs from that of the approval before.
+    pub changes: Vec<PlanDifference>,
+    /// The actors that cannot approve: who asked for the run, and who changed the plan.
+    pub barred: Vec<String>,
 }
 
 impl Approval {
@@ -58,6 +69,11 @@ impl Approval {
             decided_by: row.decided_by.clone(),
             decided_at_us: row.decided_at_us,
             note: row.note.clone(),
+            plan: row.plan.as_deref().and_then(|text| serde_json::from_str(text).ok()),
+            plan_sha256: row.plan_sha256,
+            previous: row.previous,
+            changes: Vec::new(),
+            barred: row.barred.clone(),
         }
     }
 }
@@ -77,5 +93,9 @@ pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRo
         decided_by: None,
         decided_at_us: None,
         note: None,
+        plan: None,
+        plan_sha256: None,
+        previous: None,
+        barred: Vec::new(),
     }
 }

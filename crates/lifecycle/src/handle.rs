@@ -75,6 +75,8 @@ pub(crate) struct ProcessState {
     pub(crate) finishing: Batcher<Finished, ()>,
     /// The clock at the last tick, µs: tells that it was set back.
     pub(crate) last_tick_us: Mutex<i64>,
+    /// The row of the open approval that the last tick looked at last; 0 to begin anew.
+    pub(crate) approvals_looked_at: Mutex<i64>,
 }
 
 /// What an issuer has under way in this process.

@@ -12,7 +12,9 @@ use uuid::Uuid;
 use crate::job::JobState;
 use crate::managed::standing;
 use crate::state::{Current, Effect, Illegal, Input, State, step};
-use crate::tables::approvals::{ApprovalRow, insert_approvals, withdraw_approvals};
+use crate::tables::approvals::{
+    ApprovalRow, clear_plan_changes, insert_approvals, note_plan_changes, void_approvals, withdraw_approvals,
+};
 use crate::tables::jobs::{
     JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_claimed_jobs, insert_jobs,
 };
@@ -35,6 +37,10 @@ pub(crate) struct Ledger {
     claimed: Vec<NewJob>,
     approvals: Vec<ApprovalRow>,
     withdrawn: Vec<i64>,
+    void: Vec<i64>,
+    /// Certificate and actor.
+    plan_changes: Vec<(i64, String)>,
+    plans_issued: Vec<i64>,
     totals: BTreeMap<ManagedTotal, i64>,
     audit: Vec<AuditEvent>,
     events: Vec<NewEvent>,
@@ -72,6 +78,9 @@ impl Ledger {
             claimed: Vec::new(),
             approvals: Vec::new(),
             withdrawn: Vec::new(),
+            void: Vec::new(),
+            plan_changes: Vec::new(),
+            plans_issued: Vec::new(),
             totals: BTreeMap::new(),
             audit: Vec::new(),
             events: Vec::new(),
@@ -80,6 +89,10 @@ impl Ledger {
 
     pub(crate) fn at_us(&self) -> i64 {
         self.at_us
+    }
+
+    pub(crate) fn actor(&self) -> &str {
+        &self.actor
     }
 
     /// Moves a certificate; the transition's audit row and event are written with it. The effects that it returns are the
@@ -183,6 +196,24 @@ impl Ledger {
         self.claimed.push(job);
     }
 
+    /// Voids what is open or given for a run.
+    pub(crate) fn void(&mut self, job: i64) {
+        self.void.push(job);
+    }
+
+    /// Notes who changed the plan of a certificate: they cannot approve it. What the system does by itself is left out.
+    pub(crate) fn plan_changed(&mut self, certificate: i64, actor: &str) {
+        let change = (certificate, actor.to_owned());
+        if !actor.starts_with("system:") && !self.plan_changes.contains(&change) {
+            self.plan_changes.push(change);
+        }
+    }
+
+    /// The plan of a certificate is carried out: who changed it is forgotten.
+    pub(crate) fn plan_issued(&mut self, certificate: i64) {
+        self.plans_issued.push(certificate);
+    }
+
     pub(crate) fn ask(&mut self, approval: ApprovalRow) {
         self.approvals.push(approval);
     }
@@ -221,8 +252,17 @@ impl Ledger {
             {
                 return Err(lost("a certificate"));
             }
+            if !self.void.is_empty() {
+                void_approvals(tx, self.void, self.at_us).await?;
+            }
             withdraw_approvals(tx, self.withdrawn, self.at_us).await?;
             insert_approvals(tx, &self.approvals).await?;
+            if !self.plans_issued.is_empty() {
+                clear_plan_changes(tx, self.plans_issued).await?;
+            }
+            if !self.plan_changes.is_empty() {
+                note_plan_changes(tx, &self.plan_changes, self.at_us).await?;
+            }
             let queued = insert_jobs(tx, &self.jobs).await?;
             let claimed = insert_claimed_jobs(tx, &self.claimed, holder, until_us).await?;
             adjust_managed_totals(tx, &self.totals).await?;

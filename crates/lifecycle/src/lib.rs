@@ -17,6 +17,7 @@ mod ledger;
 pub mod managed;
 mod opening;
 pub mod people;
+mod plan;
 pub mod policy;
 pub mod renewal;
 mod requests;

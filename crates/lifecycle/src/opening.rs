@@ -61,6 +61,7 @@ impl Lifecycle {
             at_work: RunsAtWork::default(),
             figures: Figures::default(),
             last_tick_us: Mutex::new(i64::MIN),
+            approvals_looked_at: Mutex::new(0),
         });
         Self { inner }
     }

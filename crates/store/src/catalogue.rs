@@ -86,6 +86,7 @@ migrations! {
     26 "places" "0026_places.sql",
     27 "key_policies" "0027_key_policies.sql",
     28 "proxy_leaves" "0028_proxy_leaves.sql",
+    29 "approval_plans" "0029_approval_plans.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.

@@ -105,6 +105,8 @@ coded! {
         Expired = 3 => "expired",
         /// The job ended without a decision.
         Withdrawn = 4 => "withdrawn",
+        /// The plan changed after it was asked for: another approval takes its place.
+        Void = 5 => "void",
     }
 }
 

@@ -12,11 +12,13 @@ use crate::handle::Lifecycle;
 use crate::job::{Consent, JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, lost, on};
 use crate::managed::BadRequest;
+use crate::plan::{PlanFacts, void};
 use crate::runs::{Planner, RUN_PATIENCE_US, replan};
 use crate::state::State;
 use crate::tables;
 use crate::tables::approvals::{
     ApprovalRow, ApprovalView, Decision, approvals_by_uuids, decide_approvals, expired_approvals,
+    open_approvals,
 };
 use crate::tables::jobs::{
     JobRow, cancel_deployments_of, jobs_by_ids, overdue_deployment_jobs, overdue_waiting_jobs,
@@ -27,6 +29,9 @@ use crate::transition::{ConsentDetails, Failure, Transition, run_of_job};
 /// Longest note of a decision, in octets.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
 
+/// Open approvals held against their plans in one tick. A tick goes on where the one before stopped.
+const LOOKED_AT_MAX: i64 = 500;
+
 /// Approvals ended by one look at those that lapsed.
 const EXPIRED_MAX: i64 = 1_000;
 
@@ -36,9 +41,14 @@ pub enum ApprovalError {
     /// The note is too long.
     #[error(transparent)]
     Note(#[from] BadRequest),
-    /// The one who decides is the one who asked.
-    #[error("whoever asked for it ({0}) cannot approve it: a second person has to")]
+    /// The one who decides asked for the run, or changed its plan.
+    #[error("{0} asked for this or changed its plan, so a second person has to approve it")]
     SamePerson(String),
+    /// The plan is not the one that the approval was asked for.
+    #[error(
+        "the plan changed after this approval was asked for, so it is void: another approval shows the plan as it is now"
+    )]
+    PlanChanged,
     /// It was decided already, or is over.
     #[error("the approval is {0} already")]
     Decided(&'static str),
@@ -56,8 +66,16 @@ impl Lifecycle {
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn approval(&self, id: Uuid) -> Result<Approval, DataError> {
-        let found = tables::Approvals::of(&self.inner.store).get(id).await?;
-        found.map(|view| Approval::from_view(&view)).ok_or_else(|| DataError::not_found("approval", id))
+        let table = tables::Approvals::of(&self.inner.store);
+        let found = table.get(id).await?;
+        let mut approval = found
+            .map(|view| Approval::from_view(&view))
+            .ok_or_else(|| DataError::not_found("approval", id))?;
+        if let (Some(plan), Some(previous)) = (&approval.plan, approval.previous) {
+            let before = table.get(previous).await?.and_then(|view| Approval::from_view(&view).plan);
+            approval.changes = before.map(|before| plan.differences(&before)).unwrap_or_default();
+        }
+        Ok(approval)
     }
 
     /// A page of approvals of a state, the newest first.
@@ -111,7 +129,7 @@ impl Lifecycle {
         if view.approval.state != ApprovalState::Open {
             return Err(ApprovalError::Decided(decided_word(&view)));
         }
-        if approve && view.approval.requested_by == actor {
+        if approve && is_barred(&view.approval, actor) {
             return Err(ApprovalError::SamePerson(actor.to_owned()));
         }
         let now_us = self.now_us();
@@ -134,16 +152,19 @@ impl Lifecycle {
                     let open: Vec<ApprovalRow> =
                         open.into_iter().filter(|one| one.state == ApprovalState::Open).collect();
                     if open.is_empty() {
-                        return Ok(false);
+                        return Ok(Err(ApprovalError::Decided("decided")));
+                    }
+                    if approve && void_of(tx, &open, &decision.by, decision.at_us).await? > 0 {
+                        return Ok(Err(ApprovalError::PlanChanged));
                     }
                     settle(tx, &open, &decision, approve, &plan).await?;
-                    Ok(true)
+                    Ok(Ok(()))
                 }
                 .boxed()
             })
         })
         .await?;
-        if open { Ok(()) } else { Err(ApprovalError::Decided("decided")) }
+        open
     }
 
     /// Ends what was not consented to in time; part of the tick.
@@ -170,6 +191,25 @@ impl Lifecycle {
         })
         .await?;
         Ok(expired)
+    }
+
+    /// Voids open approvals whose plan changed, and those from before plans were stored; part of the tick.
+    pub(crate) async fn void_changed(&self) -> Result<u64, DataError> {
+        let (now_us, after) = (self.now_us(), *self.inner.approvals_looked_at.lock());
+        let (voided, next) = attempt(&self.inner.store, "approvals_void", move || {
+            on(move |tx| {
+                async move {
+                    let open = open_approvals(tx, after, LOOKED_AT_MAX).await?;
+                    let is_page = open.len() as i64 == LOOKED_AT_MAX;
+                    let next = open.last().filter(|_| is_page).map_or(0, |last| last.id);
+                    Ok((void_of(tx, &open, "system:approvals", now_us).await?, next))
+                }
+                .boxed()
+            })
+        })
+        .await?;
+        *self.inner.approvals_looked_at.lock() = next;
+        Ok(voided)
     }
 
     /// Ends runs that waited too long for an agent: for its request, or for its report. Part of the tick.
@@ -225,6 +265,37 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     ledger.write(tx).await?;
     cancel_deployments_of(tx, undeployed, now_us).await?;
     Ok(count)
+}
+
+/// Whether the actor asked for the run, or changed its plan.
+fn is_barred(approval: &ApprovalRow, actor: &str) -> bool {
+    approval.requested_by == actor || approval.barred.iter().any(|barred| barred == actor)
+}
+
+/// Voids those of these open approvals whose plan is another by now; says how many.
+async fn void_of(tx: &mut Tx, open: &[ApprovalRow], actor: &str, now_us: i64) -> Result<u64, StoreError> {
+    if open.is_empty() {
+        return Ok(0);
+    }
+    let rows = rows_of(tx, open.iter().map(|one| one.certificate).collect()).await?;
+    let jobs = jobs_by_ids(tx, open.iter().map(|one| one.job).collect()).await?;
+    let facts = PlanFacts::of(tx, rows.iter()).await?;
+    let mut ledger = Ledger::new(now_us, actor);
+    let mut voided = 0;
+    for approval in open {
+        let Some(row) = rows.iter().find(|row| row.id == approval.certificate) else { continue };
+        let waits = |job: &&JobRow| job.id == approval.job && job.state == JobState::AwaitingApproval;
+        let Some(job) = jobs.iter().find(waits) else { continue };
+        if (&job.issuer, job.agent) == (&row.issuer, row.agent) && facts.is_covered_by(row, approval)? {
+            continue;
+        }
+        let mut entry = Entry::new(row.clone());
+        void(&mut ledger, &mut entry, job, Some(approval), &facts.plan(row)?);
+        ledger.put(entry);
+        voided += 1;
+    }
+    ledger.write(tx).await?;
+    Ok(voided)
 }
 
 fn decided_word(view: &ApprovalView) -> &'static str {

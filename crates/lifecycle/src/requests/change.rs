@@ -12,10 +12,11 @@ use uuid::Uuid;
 use crate::creation::AdmissionError;
 use crate::error::{DataError, NameTaken, NotWaiting, Stale, UnderWay, from_data};
 use crate::handle::Lifecycle;
-use crate::job::{JobId, JobKind, JobState};
+use crate::job::{Consent, JobId, JobKind, JobState};
 use crate::judgement::{Judgement, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{BadRequest, CertificateChange, ManagedCertificate, TargetRef, row_of, targets_of};
+use crate::plan::{PlanFacts, standing_by_job, void};
 use crate::policy::Violation;
 use crate::renewal::Suggested;
 use crate::runs::{Planner, deployment, hasten, plan, replan, run_now, run_of, target_of};
@@ -302,6 +303,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     if expected != stored {
         return Ok(Err(Stale { revision: row.revision }.into()));
     }
+    let was = row.clone();
     let mut entry = Entry::new(row);
     let wanted = row_of(after);
     entry.row.name = wanted.name;
@@ -322,10 +324,13 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
     let mut ledger = Ledger::new(change.now_us, &change.actor);
     ledger.note(&row, "certificate.update", json!({ "renew": change.renew }));
     ledger.announce(&row, &Event::CertificateChanged(described(&row)));
-    ledger.put(entry);
     let open: HashMap<i64, Vec<JobRow>> = HashMap::from([(row.id, open)]);
     let run = run_of(&open, row.id);
-    if change.renew {
+    let is_void = change_plan(tx, &mut ledger, &mut entry, &was, run).await?;
+    ledger.put(entry);
+    if is_void {
+        // The run that takes its place is queued already.
+    } else if change.renew {
         match run {
             // Its issuer and agent are those of before: another takes its place.
             Some(run) if run.state == JobState::Queued => {
@@ -357,6 +362,32 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
         change.violations.iter().map(|one| violation_row(row.id, one, change.now_us)).collect();
     replace_violations(tx, vec![row.id], &found).await?;
     Ok(Ok(()))
+}
+
+/// Notes a change of the plan; says whether an approval that is open or given is void by it.
+async fn change_plan(
+    tx: &mut Tx,
+    ledger: &mut Ledger,
+    entry: &mut Entry,
+    was: &ManagedRow,
+    run: Option<&JobRow>,
+) -> Result<bool, StoreError> {
+    let facts = PlanFacts::of(tx, [was, &entry.row].into_iter()).await?;
+    let plan = facts.plan(&entry.row)?;
+    if plan == facts.plan(was)? {
+        return Ok(false);
+    }
+    let (certificate, actor) = (entry.row.id, ledger.actor().to_owned());
+    ledger.plan_changed(certificate, &actor);
+    // What its issuer is at is held against the approval when it is delivered.
+    let asked = |run: &&JobRow| {
+        run.state == JobState::AwaitingApproval
+            || run.approval == Consent::Given && run.state != JobState::Running
+    };
+    let Some(run) = run.filter(asked) else { return Ok(false) };
+    let standing = standing_by_job(tx, vec![run.id]).await?;
+    void(ledger, entry, run, standing.get(&run.id), &plan);
+    Ok(true)
 }
 
 async fn move_one(

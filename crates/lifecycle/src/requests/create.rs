@@ -67,6 +67,9 @@ async fn enter(
         ledger.note_as(Some(&one.actor), &new.row, "certificate.create", details);
         let created = CertificateCreated { certificate: described(&new.row), actor: one.actor.clone() };
         ledger.announce(&new.row, &Event::CertificateCreated(created));
+        if one.consent == Consent::Needed {
+            ledger.plan_changed(id, &one.actor);
+        }
         if one.issue {
             ledger.queue(NewJob {
                 certificate: id,

@@ -10,7 +10,6 @@ use futures_util::future::join_all;
 use issuers::Order;
 use store::{KeyRow, StoreError, Tx};
 
-use crate::approval::approval_of;
 use crate::at_work::AtWork;
 use crate::csr::{asks_for, signed_request};
 use crate::error::DataError;
@@ -19,6 +18,7 @@ use crate::job::{Consent, JobState, id_of};
 use crate::judgement::{Judgement, judge};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
+use crate::plan::{self, AskFacts, standing_by_job};
 use crate::renewal::next_open;
 use crate::runs::{LEASE_US, Planner, RUN_PATIENCE_US, replan};
 use crate::state::State;
@@ -181,6 +181,15 @@ async fn begin(
         .into_iter()
         .map(|row| (row.id, row))
         .collect();
+    // What approvals are given for is read here, in the transaction in which issuance begins.
+    let is_gated = |job: &&JobRow| {
+        job.approval != Consent::NotNeeded
+            || prepared.get(&job.id).is_some_and(|prepared| prepared.judged.approval.is_some())
+    };
+    let gated: Vec<&JobRow> = jobs.iter().filter(is_gated).collect();
+    let gated_rows: Vec<&ManagedRow> = gated.iter().filter_map(|job| rows.get(&job.certificate)).collect();
+    let facts = AskFacts::of(tx, &gated_rows).await?;
+    let standing = standing_by_job(tx, gated.iter().map(|job| job.id).collect()).await?;
     let mut ledger = Ledger::new(now_us, "system:scheduler");
     let (mut keys, mut ready) = (Vec::new(), Vec::new());
     for job in jobs {
@@ -189,6 +198,20 @@ async fn begin(
             continue;
         };
         let mut entry = Entry::new(row.clone());
+        let approval = standing.get(&job.id);
+        let covered = match approval {
+            // A run goes to the issuer and agent that it was queued for.
+            Some(approval) => {
+                (&job.issuer, job.agent) == (&row.issuer, row.agent)
+                    && facts.plans().is_covered_by(row, approval)?
+            }
+            None => false,
+        };
+        if job.approval == Consent::Given && !covered && entry.state() != State::Archived {
+            plan::void(&mut ledger, &mut entry, job, approval, &facts.plans().plan(row)?);
+            ledger.put(entry);
+            continue;
+        }
         match decide(job, &entry, prepared, now_us)? {
             Decision::End(error) => ledger.end(job.clone(), JobState::Cancelled, Some(error)),
             Decision::Fail(error) => {
@@ -212,7 +235,7 @@ async fn begin(
                     ledger.end(job.clone(), JobState::Cancelled, Some(error.to_string()));
                     continue;
                 }
-                ledger.ask(approval_of(job, &reason, now_us));
+                ledger.ask(facts.approval(job, row, &reason, now_us)?);
                 let mut to = job.clone();
                 to.state = JobState::AwaitingApproval;
                 to.approval = Consent::Needed;

@@ -11,6 +11,7 @@ use serde_json::json;
 use store::{Batcher, BatcherOptions, StoreError, Tx};
 use tracing::{error, warn};
 use uuid::Uuid;
+use x509::crl::Reason;
 use x509::csr::CertificateRequest;
 use x509::{Certificate, SpkiHash};
 
@@ -18,15 +19,17 @@ use crate::at_work::AtWork;
 use crate::error::DataError;
 use crate::finished::Finished;
 use crate::handle::{Lifecycle, ProcessState};
-use crate::job::{JobKind, JobState};
+use crate::job::{Consent, JobKind, JobState};
 use crate::judgement::{judge, violation_row};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{ManagedCertificate, TargetRef, targets_of};
+use crate::plan::{PlanFacts, standing_by_job, void};
 use crate::policy::PolicySet;
 use crate::renewal::{Life, due};
-use crate::runs::{BACKOFF_MAX_US, Planner, backoff, deployment, planned, replan, target_of};
+use crate::runs::{BACKOFF_MAX_US, Planner, backoff, deployment, planned, replan, run_now, target_of};
 use crate::state::State;
 use crate::surroundings::ProfileFacts;
+use crate::tables::approvals::ApprovalRow;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{
     ManagedRow, ManagedSuggestion, NewManagedVersion, drop_suggestions, insert_versions, managed_by_ids,
@@ -183,6 +186,9 @@ struct Changes<'a> {
     set: &'a PolicySet,
     planner: &'a Planner,
     now_us: i64,
+    /// Of runs that were approved: what their plans name, and the approvals.
+    plans: PlanFacts,
+    approvals: HashMap<i64, ApprovalRow>,
     open: HashMap<i64, Vec<JobRow>>,
     /// Of certificates with a new version: targets by agent and target.
     deployments: HashMap<i64, Vec<DeploymentTarget>>,
@@ -242,8 +248,17 @@ async fn store_all(
         .into_iter()
         .map(|(id, certificate)| (certificate, id))
         .collect();
+    let is_gated = |one: &&&Ending| {
+        matches!(one.what, EndingKind::Issued(_))
+            && jobs.get(&one.job.id).is_some_and(|job| job.approval == Consent::Given)
+    };
+    let gated: Vec<&&Ending> = mine.iter().filter(is_gated).collect();
+    let plans = PlanFacts::of(tx, gated.iter().filter_map(|one| rows.get(&one.job.certificate))).await?;
+    let approvals = standing_by_job(tx, gated.iter().map(|one| one.job.id).collect()).await?;
     let mut changes = Changes {
         ledger: Ledger::new(now_us, "system:scheduler"),
+        plans,
+        approvals,
         set,
         planner,
         now_us,
@@ -289,6 +304,10 @@ impl Changes<'_> {
         id: Option<i64>,
         ending: &Ending,
     ) -> Result<(), StoreError> {
+        if job.approval == Consent::Given && !self.is_covered(&job, &entry.row)? {
+            return self.not_delivered(job, entry, version, id);
+        }
+        self.ledger.plan_issued(entry.row.id);
         let targets = targets_of(&entry.row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
         let places: Vec<DeploymentTarget> = targets
             .into_iter()
@@ -330,6 +349,38 @@ impl Changes<'_> {
             self.plan_next(&entry, ending);
             self.deploy(&entry.row, id, places);
         }
+        self.ledger.put(entry);
+        Ok(())
+    }
+
+    fn is_covered(&self, job: &JobRow, row: &ManagedRow) -> Result<bool, StoreError> {
+        match self.approvals.get(&job.id) {
+            Some(approval) => self.plans.is_covered_by(row, approval),
+            None => Ok(false),
+        }
+    }
+
+    /// The plan changed while the issuer was at it: what was issued goes nowhere and is revoked, and approval is asked for
+    /// again.
+    fn not_delivered(
+        &mut self,
+        job: JobRow,
+        mut entry: Entry,
+        version: &NewManagedVersion,
+        id: Option<i64>,
+    ) -> Result<(), StoreError> {
+        let plan = self.plans.plan(&entry.row)?;
+        let fingerprint = x509::Fingerprint::from_bytes(version.fingerprint);
+        self.ledger.note(&entry.row, "certificate.issue_void", json!({ "fingerprint": fingerprint }));
+        void(&mut self.ledger, &mut entry, &job, self.approvals.get(&job.id), &plan);
+        let mut revocation = run_now(&entry.row, "plan_changed", "system:scheduler", self.now_us);
+        revocation.kind = JobKind::Revocation;
+        revocation.issuer = job.issuer;
+        revocation.agent = None;
+        revocation.version = id;
+        let reason = Reason::CessationOfOperation.code();
+        revocation.detail = Some(json!({ "reason": reason, "replace": false }).to_string());
+        self.ledger.queue(revocation);
         self.ledger.put(entry);
         Ok(())
     }

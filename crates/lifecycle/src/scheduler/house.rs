@@ -6,11 +6,11 @@ use futures_util::FutureExt;
 use store::{StoreError, Tx};
 
 use super::TickReport;
-use crate::approval::approval_of;
 use crate::error::DataError;
 use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
 use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::plan::AskFacts;
 use crate::runs::{BACKOFF_MAX_US, CHUNK, LEASE_US};
 use crate::tables;
 use crate::tables::jobs::{gated_jobs, reap_jobs, unstick_jobs};
@@ -52,6 +52,7 @@ impl Lifecycle {
             ..TickReport::default()
         };
         report.lapsed = self.expire_approvals().await? + self.end_overdue().await?;
+        report.voided = self.void_changed().await?;
         if report.reaped > 0 {
             self.inner.wake.notify_one();
         }
@@ -98,6 +99,7 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
         .into_iter()
         .map(|row| (row.id, row))
         .collect();
+    let facts = AskFacts::of(tx, &rows.values().collect::<Vec<_>>()).await?;
     let mut ledger = Ledger::new(now_us, "system:renewal");
     for job in jobs {
         let Some(row) = rows.get(&job.certificate) else {
@@ -107,7 +109,7 @@ async fn gate_chunk(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
         let mut entry = Entry::new(row.clone());
         match ledger.step(&mut entry, Transition::ApprovalNeeded(run_of_job(&job))) {
             Ok(_) => {
-                ledger.ask(approval_of(&job, "the profile or a policy requires approval", now_us));
+                ledger.ask(facts.approval(&job, row, "the profile or a policy requires approval", now_us)?);
                 let mut to = job.clone();
                 to.state = JobState::AwaitingApproval;
                 to.approval = Consent::Needed;

@@ -30,6 +30,8 @@ pub struct TickReport {
     pub gated: u64,
     /// Approvals that lapsed, and runs that waited too long for a CSR.
     pub lapsed: u64,
+    /// Approvals voided because the plan changed.
+    pub voided: u64,
     /// Runs begun.
     pub begun: u64,
     /// Runs that ended with success.

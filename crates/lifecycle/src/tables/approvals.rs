@@ -21,7 +21,7 @@ pub struct ApprovalRow {
     pub job: i64,
     /// The certificate's row.
     pub certificate: i64,
-    /// 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn.
+    /// 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn, 5 void.
     pub state: ApprovalState,
     /// Why it is needed.
     pub reason: String,
@@ -37,6 +37,14 @@ pub struct ApprovalRow {
     pub decided_at_us: Option<i64>,
     /// What they said.
     pub note: Option<String>,
+    /// The plan, JSON; `None` for approvals from before plans were stored.
+    pub plan: Option<String>,
+    /// SHA-256 of the plan's canonical encoding.
+    pub plan_sha256: Option<[u8; 32]>,
+    /// The approval of the certificate before this one.
+    pub previous: Option<Uuid>,
+    /// The actors that cannot decide.
+    pub barred: Vec<String>,
 }
 
 /// A consent asked for, and its certificate.
@@ -72,7 +80,7 @@ pub struct Decision {
 macro_rules! approval_columns {
     () => {
         "a.id, a.uuid, a.job_id, a.certificate_id, a.state, a.reason, a.requested_by, a.requested_at, a.expires_at, \
-         a.decided_by, a.decided_at, a.note"
+         a.decided_by, a.decided_at, a.note, a.plan, a.plan_sha256, a.previous, a.barred"
     };
 }
 const APPROVAL: &str = concat!(
@@ -90,7 +98,7 @@ const APPROVALS: &str = concat!(
 );
 macro_rules! with_states {
     ($text:expr) => {
-        db::with_codes!([ApprovalState::{Open, Withdrawn}] $text)
+        db::with_codes!([ApprovalState::{Open, Approved, Withdrawn, Void}] $text)
     };
 }
 
@@ -104,10 +112,12 @@ const APPROVALS_BY_UUID: Bulk = db::bulk! { (uuid uuid)
 };
 const APPROVALS_INSERT: Bulk = db::bulk! {
     (uuid uuid, job bigint, certificate bigint, reason text, requested_by text, requested_at bigint,
-     expires_at bigint)
+     expires_at bigint, plan text, plan_sha256 bytea, previous uuid, barred text)
     with_states!("-- approvals_insert
-INSERT INTO approvals (uuid, job_id, certificate_id, state, reason, requested_by, requested_at, expires_at)
-VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by, :requested_at, :expires_at)
+INSERT INTO approvals (uuid, job_id, certificate_id, state, reason, requested_by, requested_at, expires_at, plan,
+  plan_sha256, previous, barred)
+VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by, :requested_at, :expires_at, :plan,
+  :plan_sha256, :previous, :barred)
 ON CONFLICT DO NOTHING")
 };
 /// Decides what is open; ?1 is its row.
@@ -123,9 +133,69 @@ UPDATE approvals SET state = {ApprovalState::Withdrawn}, decided_at = :at
 WHERE job_id = :job AND state = {ApprovalState::Open}")
 };
 
-pub(crate) const ALL: &[&str] = &[APPROVAL, APPROVALS, APPROVALS_EXPIRED];
-pub(crate) const BULKS: &[&Bulk] =
-    &[&APPROVALS_BY_UUID, &APPROVALS_INSERT, &APPROVALS_DECIDE, &APPROVALS_WITHDRAW];
+/// Voids what is open or given for these runs.
+const APPROVALS_VOID: Bulk = db::bulk! { (job bigint, at bigint)
+    with_states!("-- approvals_void
+UPDATE approvals SET state = {ApprovalState::Void}, decided_at = coalesce(decided_at, :at)
+WHERE job_id = :job AND state IN ({ApprovalState::Open}, {ApprovalState::Approved})")
+};
+/// What is open or given for these runs.
+const APPROVALS_STANDING: Bulk = db::bulk! { (job bigint)
+    with_states!(concat!("-- approvals_standing\nSELECT ", approval_columns!(), " FROM approvals a
+WHERE a.job_id = :job AND a.state IN ({ApprovalState::Open}, {ApprovalState::Approved})"))
+};
+/// The newest approval of each certificate.
+const APPROVALS_NEWEST: Bulk = db::bulk! { (certificate bigint)
+    concat!("-- approvals_newest\nSELECT ", approval_columns!(), " FROM approvals a
+WHERE a.id = (SELECT b.id FROM approvals b WHERE b.certificate_id = :certificate ORDER BY b.id DESC LIMIT 1)")
+};
+/// What is open, in the order of its rows.
+const APPROVALS_OPEN_AFTER: &str = with_states!(concat!(
+    "-- approvals_open_after\nSELECT ",
+    approval_columns!(),
+    " FROM approvals a WHERE a.state = {ApprovalState::Open} AND a.id > ?1 ORDER BY a.id LIMIT ?2"
+));
+const CHANGES_NOTE: Bulk = db::bulk! { (certificate bigint, actor text, at bigint)
+    "-- plan_changes_note
+INSERT INTO plan_changes (certificate_id, actor, changed_at) VALUES (:certificate, :actor, :at) ON CONFLICT DO NOTHING"
+};
+const CHANGES_OF: Bulk = db::bulk! { (certificate bigint)
+    "-- plan_changes_of
+SELECT certificate_id, actor FROM plan_changes WHERE certificate_id = :certificate"
+};
+const CHANGES_CLEAR: Bulk = db::bulk! { (certificate bigint)
+    "-- plan_changes_clear
+DELETE FROM plan_changes WHERE certificate_id = :certificate"
+};
+const PLAN_PROFILES: Bulk = db::bulk! { (name text)
+    "-- plan_profiles
+SELECT name, revision, body FROM profiles WHERE name = :name"
+};
+const PLAN_ISSUERS: Bulk = db::bulk! { (name text)
+    "-- plan_issuers
+SELECT name, revision, config FROM configured_issuers WHERE name = :name"
+};
+const PLAN_TARGETS: Bulk = db::bulk! { (target uuid)
+    "-- plan_targets
+SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
+};
+
+pub(crate) const ALL: &[&str] = &[APPROVAL, APPROVALS, APPROVALS_EXPIRED, APPROVALS_OPEN_AFTER];
+pub(crate) const BULKS: &[&Bulk] = &[
+    &APPROVALS_BY_UUID,
+    &APPROVALS_INSERT,
+    &APPROVALS_DECIDE,
+    &APPROVALS_WITHDRAW,
+    &APPROVALS_VOID,
+    &APPROVALS_STANDING,
+    &APPROVALS_NEWEST,
+    &CHANGES_NOTE,
+    &CHANGES_OF,
+    &CHANGES_CLEAR,
+    &PLAN_PROFILES,
+    &PLAN_ISSUERS,
+    &PLAN_TARGETS,
+];
 
 /// Asks for consent to runs; a run for which it is asked already is left out.
 ///
@@ -141,6 +211,10 @@ pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), St
         Column::Text(new.iter().map(|one| one.requested_by.clone()).collect()),
         Column::Int(new.iter().map(|one| one.requested_at_us).collect()),
         Column::Int(new.iter().map(|one| one.expires_at_us).collect()),
+        Column::MaybeText(new.iter().map(|one| one.plan.clone()).collect()),
+        Column::MaybeBlob(new.iter().map(|one| one.plan_sha256.map(|hash| hash.to_vec())).collect()),
+        Column::MaybeUuid(new.iter().map(|one| one.previous).collect()),
+        Column::Text(new.iter().map(|one| crate::managed::json(&one.barred)).collect()),
     ];
     tx.bulk(&APPROVALS_INSERT, columns).await.map(drop)
 }
@@ -191,6 +265,124 @@ pub async fn withdraw_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Resu
     tx.bulk(&APPROVALS_WITHDRAW, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
 }
 
+/// Voids what is open or given for these runs, because their plan changed.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn void_approvals(tx: &mut Tx, jobs: Vec<i64>, at_us: i64) -> Result<(), StoreError> {
+    let at = vec![at_us; jobs.len()];
+    tx.bulk(&APPROVALS_VOID, vec![Column::Int(jobs), Column::Int(at)]).await.map(drop)
+}
+
+/// The approvals that are open or given for these runs, in no order.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn standing_approvals(tx: &mut Tx, jobs: Vec<i64>) -> Result<Vec<ApprovalRow>, StoreError> {
+    let rows = tx.bulk(&APPROVALS_STANDING, vec![Column::Int(jobs)]).await?;
+    rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
+}
+
+/// The newest approval of each of these certificates, in no order.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn newest_approvals(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<ApprovalRow>, StoreError> {
+    let rows = tx.bulk(&APPROVALS_NEWEST, vec![Column::Int(certificates)]).await?;
+    rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
+}
+
+/// Open approvals in the order of their rows, those after the row `after`.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn open_approvals(tx: &mut Tx, after: i64, limit: i64) -> Result<Vec<ApprovalRow>, StoreError> {
+    let rows = tx.rows(APPROVALS_OPEN_AFTER, vec![after.into(), limit.into()]).await?;
+    rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
+}
+
+/// Notes who changed the plan of a certificate: certificate and actor.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn note_plan_changes(tx: &mut Tx, changes: &[(i64, String)], at_us: i64) -> Result<(), StoreError> {
+    let columns = vec![
+        Column::Int(changes.iter().map(|change| change.0).collect()),
+        Column::Text(changes.iter().map(|change| change.1.clone()).collect()),
+        Column::Int(vec![at_us; changes.len()]),
+    ];
+    tx.bulk(&CHANGES_NOTE, columns).await.map(drop)
+}
+
+/// Who changed the plans of these certificates since their last version: certificate and actor, in no order.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn plan_changes_of(tx: &mut Tx, certificates: Vec<i64>) -> Result<Vec<(i64, String)>, StoreError> {
+    let rows = tx.bulk(&CHANGES_OF, vec![Column::Int(certificates)]).await?;
+    rows.into_iter().map(|mut row| Ok((row.int()?, row.text()?))).collect()
+}
+
+/// Forgets who changed the plans of these certificates.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn clear_plan_changes(tx: &mut Tx, certificates: Vec<i64>) -> Result<(), StoreError> {
+    tx.bulk(&CHANGES_CLEAR, vec![Column::Int(certificates)]).await.map(drop)
+}
+
+/// A stored document that a plan names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanDocument<K> {
+    /// Its name or identity.
+    pub key: K,
+    /// Its revision.
+    pub revision: i64,
+    /// Its text.
+    pub body: String,
+}
+
+/// The profiles of these names, as stored now.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn plan_profiles(tx: &mut Tx, names: Vec<String>) -> Result<Vec<PlanDocument<String>>, StoreError> {
+    let rows = tx.bulk(&PLAN_PROFILES, vec![Column::Text(names)]).await?;
+    rows.into_iter().map(|mut row| document(row.text()?, &mut row)).collect()
+}
+
+/// The configured issuers of these names, as stored now.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn plan_issuers(tx: &mut Tx, names: Vec<String>) -> Result<Vec<PlanDocument<String>>, StoreError> {
+    let rows = tx.bulk(&PLAN_ISSUERS, vec![Column::Text(names)]).await?;
+    rows.into_iter().map(|mut row| document(row.text()?, &mut row)).collect()
+}
+
+/// These targets, as stored now.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn plan_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<PlanDocument<Uuid>>, StoreError> {
+    let rows = tx.bulk(&PLAN_TARGETS, vec![Column::Uuid(targets)]).await?;
+    rows.into_iter().map(|mut row| document(row.uuid()?, &mut row)).collect()
+}
+
+fn document<K>(key: K, row: &mut Row) -> Result<PlanDocument<K>, StoreError> {
+    Ok(PlanDocument { key, revision: row.int()?, body: row.text()? })
+}
+
 impl Approvals<'_> {
     /// A consent asked for.
     ///
@@ -237,6 +429,11 @@ fn approval_row(row: &mut Row) -> Result<ApprovalRow, StoreError> {
         decided_by: row.maybe_text()?,
         decided_at_us: row.maybe_int()?,
         note: row.maybe_text()?,
+        plan: row.maybe_text()?,
+        plan_sha256: row.maybe_hash()?,
+        previous: row.maybe_uuid()?,
+        barred: serde_json::from_str(&row.text()?)
+            .map_err(|error| StoreError::Corrupt(format!("approvals.barred: {error}")))?,
     })
 }
 

@@ -1,9 +1,11 @@
 //! The second person.
 
-use api::approvals::{ApprovalQuery, ApprovalView, DecisionBody};
+use api::approvals::{ApprovalQuery, ApprovalView, DecisionBody, PlanChangeView, PlanFieldView};
+use authority::plan::{PlanDifference, PlanField};
 use lifecycle::Lifecycle;
 use lifecycle::approval::{Approval, ApprovalState};
 use uuid::Uuid;
+use x509::Fingerprint;
 
 use crate::access::{Caller, Permission, Scope};
 use crate::extract::{Json, Path, Query};
@@ -22,6 +24,14 @@ pub(crate) fn routes() -> Api {
         .route(decide(), routes!(reject))
 }
 
+fn plan_field_view(field: PlanField) -> PlanFieldView {
+    PlanFieldView { name: field.name.to_owned(), values: field.values }
+}
+
+fn plan_change_view(change: PlanDifference) -> PlanChangeView {
+    PlanChangeView { name: change.name.to_owned(), before: change.before, after: change.after }
+}
+
 fn approval_view(approval: Approval) -> ApprovalView {
     ApprovalView {
         id: approval.id,
@@ -37,6 +47,11 @@ fn approval_view(approval: Approval) -> ApprovalView {
         decided_by: approval.decided_by,
         decided_at: time::maybe_shown(approval.decided_at_us),
         note: approval.note,
+        plan: approval.plan.iter().flat_map(|plan| plan.fields()).map(plan_field_view).collect(),
+        plan_sha256: approval.plan_sha256.map(|hash| Fingerprint::from_bytes(hash).to_string()),
+        previous: approval.previous,
+        changes: approval.changes.into_iter().map(plan_change_view).collect(),
+        barred: approval.barred,
     }
 }
 
@@ -79,7 +94,7 @@ async fn get_one(
     Ok(Json(approval_view(approval)))
 }
 
-/// Gives consent: the run begins. Whoever asked for the run cannot.
+/// Gives consent to the plan as shown: the run begins. Who asked for the run or changed its plan cannot.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/approve", operation_id = "approve", params(("id" = Uuid, Path)),
     request_body = DecisionBody, responses((status = 200, body = ApprovalView)))]
 async fn approve(

@@ -1,13 +1,17 @@
 //! The second person, on every path.
 
-use lifecycle::approval::ApprovalState;
+use std::sync::atomic::Ordering;
+
+use futures_util::FutureExt;
+use lifecycle::approval::{Approval, ApprovalState};
 use lifecycle::job::JobState;
-use lifecycle::managed::NewCertificate;
+use lifecycle::managed::{CertificateChange, NewCertificate};
 use lifecycle::policy::{AppliesTo, Policy};
 use lifecycle::state::State;
+use lifecycle::tables::approvals;
 use lifecycle::{ApprovalError, Selection};
 
-use super::world::{DAY, World};
+use super::world::{DAY, Mood, World};
 
 async fn open(world: &World) -> Vec<lifecycle::approval::Approval> {
     world.life.approvals(ApprovalState::Open, None, 100).await.unwrap().rows
@@ -107,5 +111,167 @@ pub(super) async fn an_approval_falls_with_its_run(world: World) {
     assert!(open(&world).await.is_empty());
     let late = world.life.approve(approval.id, None, "user:bob").await;
     assert!(matches!(late, Err(ApprovalError::Decided("withdrawn"))), "{late:?}");
+    world.check().await;
+}
+
+/// Who approves nothing: each of these actors is refused.
+async fn refused(world: &World, approval: uuid::Uuid, actors: &[&str]) {
+    for actor in actors {
+        let answer = world.life.approve(approval, None, actor).await;
+        assert!(matches!(answer, Err(ApprovalError::SamePerson(_))), "{actor}: {answer:?}");
+    }
+}
+
+fn named(names: &[&str]) -> CertificateChange {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    CertificateChange { names: Some(names), ..CertificateChange::default() }
+}
+
+/// A certificate that waits for approval.
+async fn waiting(world: &World) -> (uuid::Uuid, Approval) {
+    let new = NewCertificate::new(&["a.example.org"], "careful");
+    let created = world.life.create(new, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let approval = open(world).await.remove(0);
+    (created.certificate, approval)
+}
+
+pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
+    let (certificate, first) = waiting(&world).await;
+    let plan = first.plan.clone().unwrap();
+    assert_eq!(
+        (plan.names.as_slice(), Some(plan.sha256())),
+        (&["a.example.org".to_owned()][..], first.plan_sha256)
+    );
+    // A change of what is not in the plan leaves the approval alone.
+    let renamed = CertificateChange { name: Some("shop".to_owned()), ..CertificateChange::default() };
+    world.life.update(certificate, None, &renamed, "user:bob").await.unwrap();
+    assert_eq!(open(&world).await.len(), 1);
+
+    let change = named(&["a.example.org", "evil.example.org"]);
+    world.life.update(certificate, None, &change, "user:bob").await.unwrap();
+    let void = world.life.approve(first.id, None, "user:carl").await;
+    assert!(matches!(void, Err(ApprovalError::Decided("void"))), "{void:?}");
+    world.life.tick().await.unwrap();
+    assert_eq!(world.issuer("internal").made(), 0);
+    let second = open(&world).await.remove(0);
+    assert_ne!(second.plan_sha256, first.plan_sha256);
+    let second = world.life.approval(second.id).await.unwrap();
+    assert_eq!(second.previous, Some(first.id));
+    let fields: Vec<&str> = second.changes.iter().map(|change| change.name).collect();
+    assert_eq!(fields, ["names"]);
+    refused(&world, second.id, &["user:ann", "user:bob"]).await;
+    world.life.approve(second.id, None, "user:carl").await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.life.get(certificate).await.unwrap().state, State::Active);
+    assert_eq!(world.issuer("internal").made(), 1);
+    world.check().await;
+}
+
+pub(super) async fn a_changed_plan_voids_a_given_approval(world: World) {
+    let (certificate, first) = waiting(&world).await;
+    world.life.approve(first.id, None, "user:carl").await.unwrap();
+    world.life.update(certificate, None, &named(&["evil.example.org"]), "user:bob").await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.issuer("internal").made(), 0);
+    assert_eq!(world.life.approval(first.id).await.unwrap().state, ApprovalState::Void);
+    let second = open(&world).await.remove(0);
+    refused(&world, second.id, &["user:ann", "user:bob"]).await;
+    world.check().await;
+}
+
+async fn profile(world: &World, body: &'static str) {
+    let put = world.store.write("profile", move |tx| {
+        async move { authority::tables::put_profile(tx, "careful", body, 1, None).await }.boxed()
+    });
+    put.await.unwrap().unwrap();
+}
+
+pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
+    profile(&world, r#"{"ca":"one"}"#).await;
+    let (_, first) = waiting(&world).await;
+    profile(&world, r#"{"ca":"two"}"#).await;
+    let changed = world.life.approve(first.id, None, "user:carl").await;
+    assert!(matches!(changed, Err(ApprovalError::PlanChanged)), "{changed:?}");
+    world.life.tick().await.unwrap();
+    let second = open(&world).await.remove(0);
+    assert_eq!(second.previous, Some(first.id));
+
+    // Given for one profile, and begun under another.
+    world.life.approve(second.id, None, "user:carl").await.unwrap();
+    profile(&world, r#"{"ca":"three"}"#).await;
+    world.life.tick().await.unwrap();
+    assert_eq!(world.issuer("internal").made(), 0);
+    assert_eq!(world.life.approval(second.id).await.unwrap().state, ApprovalState::Void);
+
+    // Nobody decides, and the profile changes: the next tick asks again.
+    world.life.tick().await.unwrap();
+    let third = open(&world).await.remove(0);
+    profile(&world, r#"{"ca":"four"}"#).await;
+    assert_eq!(world.life.schedule().await.unwrap().voided, 1);
+    assert_eq!(world.life.approval(third.id).await.unwrap().state, ApprovalState::Void);
+    world.check().await;
+}
+
+pub(super) async fn what_changed_while_the_issuer_was_at_it_is_not_delivered(world: World) {
+    let (certificate, first) = waiting(&world).await;
+    world.life.approve(first.id, None, "user:carl").await.unwrap();
+    let issuer = world.issuer("internal");
+    *issuer.mood.lock() = Mood::Crowded(2);
+    let life = world.life.clone();
+    let tick = tokio::spawn(async move { life.tick().await });
+    testbed::until("the issuer is asked", || issuer.asked.load(Ordering::SeqCst) == 1).await;
+    world.life.update(certificate, None, &named(&["evil.example.org"]), "user:bob").await.unwrap();
+    issuer.at_once_max.store(2, Ordering::SeqCst);
+    tick.await.unwrap().unwrap();
+    *issuer.mood.lock() = Mood::Well;
+    let after = world.life.get(certificate).await.unwrap();
+    assert!(after.current.is_none(), "{after:?}");
+    assert_eq!(world.life.approval(first.id).await.unwrap().state, ApprovalState::Void);
+    world.life.tick().await.unwrap();
+    // What was issued for the old plan is revoked; the new plan is asked for.
+    assert_eq!(world.own.revoked.lock().len(), 1);
+    let second = open(&world).await.remove(0);
+    refused(&world, second.id, &["user:ann", "user:bob"]).await;
+    world.check().await;
+}
+
+pub(super) async fn an_approval_without_a_plan_is_void(world: World) {
+    let (_, first) = waiting(&world).await;
+    // As a database has it from before plans were stored.
+    let job = first.job.row();
+    let old = world.store.write("old", move |tx| {
+        async move {
+            let mut row = approvals::standing_approvals(tx, vec![job]).await?.remove(0);
+            approvals::void_approvals(tx, vec![job], 1).await?;
+            row.uuid = uuid::Uuid::now_v7();
+            (row.plan, row.plan_sha256) = (None, None);
+            approvals::insert_approvals(tx, &[row]).await
+        }
+        .boxed()
+    });
+    old.await.unwrap();
+    let old = open(&world).await.remove(0);
+    assert_eq!(old.plan_sha256, None);
+    world.life.schedule().await.unwrap();
+    assert_eq!(world.life.approval(old.id).await.unwrap().state, ApprovalState::Void);
+    world.life.tick().await.unwrap();
+    assert!(open(&world).await.remove(0).plan_sha256.is_some());
+    world.check().await;
+}
+
+pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(world: World) {
+    let (certificate, first) = waiting(&world).await;
+    world.life.approve(first.id, None, "user:carl").await.unwrap();
+    world.life.tick().await.unwrap();
+    world.life.update(certificate, None, &named(&["b.example.org"]), "user:bob").await.unwrap();
+    let renewal = world.life.get(certificate).await.unwrap().renew_at_us().unwrap();
+    world.clock.set(renewal);
+    world.life.tick().await.unwrap();
+    let second = open(&world).await.remove(0);
+    assert_eq!(second.requested_by, "system:renewal");
+    refused(&world, second.id, &["user:bob"]).await;
+    // Her plan was carried out; this one is another's.
+    world.life.approve(second.id, None, "user:ann").await.unwrap();
     world.check().await;
 }

@@ -53,6 +53,12 @@ testbed::on_both! { super::world::World:
     approving::the_scheduler_asks_too
     approving::a_refusal_ends_the_run_and_silence_does
     approving::an_approval_falls_with_its_run
+    approving::a_changed_plan_voids_an_open_approval
+    approving::a_changed_plan_voids_a_given_approval
+    approving::a_changed_profile_voids_an_approval
+    approving::what_changed_while_the_issuer_was_at_it_is_not_delivered
+    approving::an_approval_without_a_plan_is_void
+    approving::who_changed_the_plan_of_a_planned_renewal_cannot_approve_it
     agents::an_agent_makes_the_key_and_deploys
     agents::a_request_that_is_not_what_was_asked_for_is_refused
     agents::a_failed_deployment_is_tried_again_and_given_up_at_last

@@ -1,0 +1,217 @@
+//! The plan of a run, as it stands within a transaction; and what follows when it is not the plan that was approved.
+
+use std::collections::HashMap;
+
+use authority::plan::{DocumentVersion, IssuancePlan, PlannedKey};
+use serde_json::json;
+use store::{StoreError, Tx};
+use uuid::Uuid;
+
+use crate::approval::approval_of;
+use crate::job::{Consent, JobState};
+use crate::ledger::{Entry, Ledger};
+use crate::managed::{
+    INTERNAL_ISSUER, KeyLocation, ManagedCertificate, TargetRef, json as json_text, targets_of,
+};
+use crate::runs::run_now;
+use crate::state::State;
+use crate::tables::approvals::{
+    ApprovalRow, PlanDocument, newest_approvals, plan_changes_of, plan_issuers, plan_profiles, plan_targets,
+    standing_approvals,
+};
+use crate::tables::jobs::JobRow;
+use crate::tables::managed::ManagedRow;
+use crate::transition::{Transition, run_of_job};
+
+/// What a plan says of a run that it voided.
+const VOIDED: &str = "the plan changed after approval was asked for: the next run asks again";
+
+/// The stored documents that plans name, read in one transaction.
+#[derive(Default)]
+pub(crate) struct PlanFacts {
+    profiles: HashMap<String, DocumentVersion>,
+    issuers: HashMap<String, DocumentVersion>,
+    targets: HashMap<Uuid, DocumentVersion>,
+}
+
+fn versions<K: Eq + std::hash::Hash>(found: Vec<PlanDocument<K>>) -> HashMap<K, DocumentVersion> {
+    found.into_iter().map(|one| (one.key, DocumentVersion::of(one.revision, &one.body))).collect()
+}
+
+impl PlanFacts {
+    /// Of these certificates: three statements, none without certificates.
+    pub(crate) async fn of<'a>(
+        tx: &mut Tx,
+        rows: impl Iterator<Item = &'a ManagedRow>,
+    ) -> Result<Self, StoreError> {
+        let (mut profiles, mut issuers, mut targets) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            profiles.push(row.profile.clone());
+            if row.issuer != INTERNAL_ISSUER {
+                issuers.push(row.issuer.clone());
+            }
+            targets.extend(targets_of(row).unwrap_or_default().iter().filter_map(|target| match target {
+                TargetRef::Deploy { target, .. } => Some(*target),
+                TargetRef::Endpoint { .. } => None,
+            }));
+        }
+        if profiles.is_empty() {
+            return Ok(Self::default());
+        }
+        profiles.sort_unstable();
+        profiles.dedup();
+        issuers.sort_unstable();
+        issuers.dedup();
+        targets.sort_unstable();
+        targets.dedup();
+        Ok(Self {
+            profiles: versions(plan_profiles(tx, profiles).await?),
+            issuers: versions(plan_issuers(tx, issuers).await?),
+            targets: versions(plan_targets(tx, targets).await?),
+        })
+    }
+
+    /// The plan of a certificate's next version.
+    pub(crate) fn plan(&self, row: &ManagedRow) -> Result<IssuancePlan, StoreError> {
+        let certificate =
+            ManagedCertificate::from_row(row).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+        let location = match certificate.key_location {
+            KeyLocation::Server => "server".to_owned(),
+            KeyLocation::Agent { agent } => format!("agent {agent}"),
+            KeyLocation::KeyService => "key service".to_owned(),
+        };
+        Ok(IssuancePlan {
+            object: format!("certificate/{}", certificate.id),
+            names: certificate.names.iter().map(ToString::to_string).collect(),
+            subject: certificate.options.subject,
+            key: PlannedKey::New { key_type: certificate.key_type.name().to_owned(), location },
+            must_staple: certificate.options.must_staple,
+            profile_version: self.profiles.get(&certificate.profile).cloned(),
+            profile: certificate.profile,
+            issuer_version: self.issuers.get(&certificate.issuer).cloned(),
+            issuer: certificate.issuer,
+            issuer_profile: certificate.options.issuer_profile,
+            lifetime_seconds: certificate.options.lifetime_seconds,
+            targets: certificate.targets.iter().map(|target| self.target(target)).collect(),
+        })
+    }
+
+    fn target(&self, target: &TargetRef) -> String {
+        match target {
+            TargetRef::Deploy { target, agent } => match self.targets.get(target) {
+                Some(version) => {
+                    format!(
+                        "target {target} agent {agent} revision {} sha256:{}",
+                        version.revision, version.sha256
+                    )
+                }
+                None => format!("target {target} agent {agent}"),
+            },
+            TargetRef::Endpoint { host, port, protocol, server_name } => {
+                json!({ "endpoint": host, "port": port, "protocol": protocol, "server_name": server_name })
+                    .to_string()
+            }
+        }
+    }
+
+    /// Whether an approval was given for the plan as it stands now.
+    pub(crate) fn is_covered_by(&self, row: &ManagedRow, approval: &ApprovalRow) -> Result<bool, StoreError> {
+        Ok(approval.plan_sha256 == Some(self.plan(row)?.sha256()))
+    }
+}
+
+/// The approvals that are open or given, by run.
+pub(crate) async fn standing_by_job(
+    tx: &mut Tx,
+    jobs: Vec<i64>,
+) -> Result<HashMap<i64, ApprovalRow>, StoreError> {
+    if jobs.is_empty() {
+        return Ok(HashMap::new());
+    }
+    Ok(standing_approvals(tx, jobs).await?.into_iter().map(|one| (one.job, one)).collect())
+}
+
+/// What is known when approvals are asked for, of many certificates at once.
+#[derive(Default)]
+pub(crate) struct AskFacts {
+    plans: PlanFacts,
+    newest: HashMap<i64, ApprovalRow>,
+    changers: HashMap<i64, Vec<String>>,
+}
+
+impl AskFacts {
+    pub(crate) async fn of(tx: &mut Tx, rows: &[&ManagedRow]) -> Result<Self, StoreError> {
+        if rows.is_empty() {
+            return Ok(Self::default());
+        }
+        let plans = PlanFacts::of(tx, rows.iter().copied()).await?;
+        let ids: Vec<i64> = rows.iter().map(|row| row.id).collect();
+        let newest = newest_approvals(tx, ids.clone()).await?;
+        let mut changers: HashMap<i64, Vec<String>> = HashMap::new();
+        for (certificate, actor) in plan_changes_of(tx, ids).await? {
+            changers.entry(certificate).or_default().push(actor);
+        }
+        Ok(Self { plans, newest: newest.into_iter().map(|one| (one.certificate, one)).collect(), changers })
+    }
+
+    pub(crate) fn plans(&self) -> &PlanFacts {
+        &self.plans
+    }
+
+    /// The approval that a run needs, bound to the plan as it stands now.
+    pub(crate) fn approval(
+        &self,
+        job: &JobRow,
+        row: &ManagedRow,
+        reason: &str,
+        now_us: i64,
+    ) -> Result<ApprovalRow, StoreError> {
+        let plan = self.plans.plan(row)?;
+        let mut barred = vec![job.requested_by.clone()];
+        barred.extend(self.changers.get(&row.id).into_iter().flatten().cloned());
+        barred.sort_unstable();
+        barred.dedup();
+        let mut approval = approval_of(job, reason, now_us);
+        approval.plan_sha256 = Some(plan.sha256());
+        approval.plan = Some(json_text(&plan));
+        approval.previous = self.newest.get(&row.id).map(|one| one.uuid);
+        approval.barred = barred;
+        Ok(approval)
+    }
+}
+
+/// Voids the approval of a run whose plan changed, ends the run, and queues another that asks for approval of the plan as
+/// it stands now. Those who could not decide before cannot decide then.
+pub(crate) fn void(
+    ledger: &mut Ledger,
+    entry: &mut Entry,
+    job: &JobRow,
+    approval: Option<&ApprovalRow>,
+    plan: &IssuancePlan,
+) {
+    let current = entry.current();
+    if matches!(entry.state(), State::AwaitingApproval | State::AwaitingCsr | State::Issuing) {
+        let _ = ledger.step(entry, Transition::Cancelled(current, run_of_job(job)));
+    }
+    ledger.void(job.id);
+    let before = approval.and_then(|one| one.plan.as_deref());
+    let before: Option<IssuancePlan> = before.and_then(|text| serde_json::from_str(text).ok());
+    let changes: Vec<&str> =
+        before.iter().flat_map(|before| plan.differences(before)).map(|one| one.name).collect();
+    let details = json!({
+        "approval": approval.map(|one| one.uuid),
+        "job": crate::job::id_of(job).0,
+        "plan_sha256": x509::Fingerprint::from_bytes(plan.sha256()),
+        "changes": changes,
+    });
+    ledger.note(&entry.row, "certificate.approval_void", details);
+    for actor in approval.iter().flat_map(|one| &one.barred) {
+        ledger.plan_changed(entry.row.id, actor);
+    }
+    ledger.plan_changed(entry.row.id, &job.requested_by);
+    ledger.end(job.clone(), JobState::Cancelled, Some(VOIDED.to_owned()));
+    let now_us = ledger.at_us();
+    let mut next = run_now(&entry.row, "changed", &job.requested_by, now_us);
+    next.approval = Consent::Needed;
+    ledger.queue(next);
+}
