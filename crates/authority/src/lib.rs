@@ -15,6 +15,7 @@ pub mod names;
 pub mod ocsp;
 mod peer;
 pub mod plan;
+pub mod principal;
 pub mod profile;
 pub mod publish;
 pub mod revoke;

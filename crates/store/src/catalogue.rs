@@ -87,6 +87,7 @@ migrations! {
     27 "key_policies" "0027_key_policies.sql",
     28 "proxy_leaves" "0028_proxy_leaves.sql",
     29 "approval_plans" "0029_approval_plans.sql",
+    30 "principals" "0030_principals.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.

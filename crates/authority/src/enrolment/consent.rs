@@ -2,7 +2,7 @@
 
 use events::{EnrolmentDecided, EnrolmentWaiting, Event};
 use serde_json::json;
-use store::{AuditEvent, Cursor, Page, StoreError, audit, emit};
+use store::{AuditEvent, Cursor, Page, StoreError, Tx, audit, emit};
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
 
@@ -10,6 +10,8 @@ use super::error::EnrolmentError;
 use super::request::{Enrolment, hash, without_password};
 use crate::Authority;
 use crate::issue::Source;
+use crate::plan::{self, DocumentVersion, IssuancePlan, PlannedKey};
+use crate::principal::Principal;
 use crate::tables;
 use crate::tables::{EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment};
 
@@ -38,8 +40,11 @@ pub enum DecideError {
     #[error("no enrolment {0} waits: it is decided, lapsed or was never there")]
     Unknown(Uuid),
     /// Caller: have somebody else decide.
-    #[error("who asks for a certificate cannot agree to it: somebody else must decide")]
+    #[error("the person who asks for a certificate cannot approve it: somebody else must decide")]
     OwnRequest,
+    /// Caller: look at it again.
+    #[error("the profile changed after the enrolment was asked for: look at it again, then decide")]
+    PlanChanged,
     /// Caller: shorten it.
     #[error("the note is over {NOTE_MAX} characters")]
     NoteTooLong,
@@ -55,6 +60,8 @@ pub(super) struct Waiting {
     pub(super) profile: String,
     pub(super) requester: String,
     pub(super) request: CertificateRequest,
+    /// The request as stored.
+    pub(super) stored: Vec<u8>,
     pub(super) note: String,
 }
 
@@ -92,7 +99,7 @@ impl Authority {
         id: Uuid,
         decision: Decision,
         note: &str,
-        actor: &str,
+        by: &Principal,
     ) -> Result<EnrolmentRow, DecideError> {
         if note.chars().count() > NOTE_MAX {
             return Err(DecideError::NoteTooLong);
@@ -100,11 +107,10 @@ impl Authority {
         let now_us = self.clock().now_us();
         let row =
             tables::Enrolments::of(self.store()).get(id, now_us).await?.ok_or(DecideError::Unknown(id))?;
-        if row.requester == actor {
-            return Err(DecideError::OwnRequest);
-        }
         let approved = decision == Decision::Approve;
-        let (by, note) = (actor.to_owned(), note.to_owned());
+        let (principal, requester) = (by.clone(), row.requester.clone());
+        let (by, note) = (by.actor().to_owned(), note.to_owned());
+        let plan = ConsentPlan::of(id, &row.requester, &row.profile, &row.request);
         let event = AuditEvent {
             at_us: now_us,
             actor: by.clone(),
@@ -118,17 +124,21 @@ impl Authority {
         let decision = EnrolmentDecision { id, approved, by, at_us: now_us, note, until_us };
         let decided = self.store().write("enrolment_decide", move |tx| {
             Box::pin(async move {
+                if is_same_person(tx, &requester, &principal).await? {
+                    return Ok(Err(DecideError::OwnRequest));
+                }
+                if approved && !plan.is_asked_for(tx, now_us).await? {
+                    return Ok(Err(DecideError::PlanChanged));
+                }
                 if !tables::decide_enrolment(tx, decision).await? {
-                    return Ok(false);
+                    return Ok(Err(DecideError::Unknown(id)));
                 }
                 audit(tx, vec![event]).await?;
                 emit(tx, vec![told]).await?;
-                Ok(true)
+                Ok(Ok(()))
             })
         });
-        if !decided.await? {
-            return Err(DecideError::Unknown(id));
-        }
+        decided.await??;
         tables::Enrolments::of(self.store()).get(id, now_us).await?.ok_or(DecideError::Unknown(id))
     }
 }
@@ -168,6 +178,7 @@ pub(super) async fn under(
         profile: row.profile,
         requester: row.requester,
         request,
+        stored: row.request,
         note: row.note.unwrap_or_default(),
     }))
 }
@@ -176,16 +187,100 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
     hash(&[source.name().as_bytes(), key.as_bytes()])
 }
 
+/// Whether who decides is the person who asks, by every mark that is known of both.
+async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<bool, StoreError> {
+    let asked = tables::marks_of(tx, vec![requester.to_owned()]).await?;
+    let stored = tables::marks_of(tx, vec![by.actor().to_owned()]).await?;
+    Ok(by.has_any_of(asked.iter().map(String::as_str)) || !asked.is_disjoint(&stored))
+}
+
+/// The plan of an enrolment, but for its profile, which is read in the transaction.
+#[derive(Clone)]
+struct ConsentPlan {
+    id: Uuid,
+    requester: String,
+    plan: IssuancePlan,
+}
+
+impl ConsentPlan {
+    /// Of a stored request; one that cannot be read has a plan that names nothing.
+    fn of(id: Uuid, requester: &str, profile: &str, request: &[u8]) -> Self {
+        let parsed = CertificateRequest::parse(request).ok();
+        let spki = parsed.as_ref().map(|request| request.public_key.spki_sha256.to_string());
+        let plan = IssuancePlan {
+            object: format!("enrolment/{id}"),
+            names: parsed.iter().flat_map(CertificateRequest::names).map(|name| name.to_string()).collect(),
+            subject: parsed.as_ref().map(|request| request.subject.text.clone()),
+            key: PlannedKey::Request {
+                spki_sha256: spki.unwrap_or_default(),
+                request_sha256: plan::hex(request),
+            },
+            must_staple: parsed.as_ref().is_some_and(|request| request.must_staple),
+            profile: profile.to_owned(),
+            profile_version: None,
+            issuer: "internal".to_owned(),
+            issuer_version: None,
+            issuer_profile: None,
+            lifetime_seconds: None,
+            targets: Vec::new(),
+        };
+        Self { id, requester: requester.to_owned(), plan }
+    }
+
+    async fn sha256(&self, tx: &mut Tx) -> Result<[u8; 32], StoreError> {
+        let profile = tables::profile_row(tx, &self.plan.profile).await?;
+        let version = profile.map(|row| DocumentVersion::of(row.revision, &row.body));
+        Ok(IssuancePlan { profile_version: version, ..self.plan.clone() }.sha256())
+    }
+
+    /// Whether consent was asked for this plan. If not, what was decided is void, and consent is asked for anew.
+    async fn is_asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<bool, StoreError> {
+        let now = self.sha256(tx).await?;
+        if tables::enrolment_plan(tx, self.id).await? == Some(now) {
+            return Ok(true);
+        }
+        if tables::reopen_enrolment(tx, self.id, now, now_us, now_us.saturating_add(OPEN_FOR_US)).await? {
+            let event = AuditEvent {
+                at_us: now_us,
+                actor: "system:enrolments".to_owned(),
+                action: "enrolment.void",
+                resource: format!("enrolment/{}", self.id),
+                details: json!({ "plan_sha256": x509::Fingerprint::from_bytes(now) }),
+            };
+            let (profile, requester) = (self.plan.profile.clone(), self.requester.clone());
+            let told = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
+            let told = store::new_event(now_us, event.resource.clone(), &told);
+            audit(tx, vec![event]).await?;
+            emit(tx, vec![told]).await?;
+        }
+        Ok(false)
+    }
+}
+
+/// Whether consent was given to the plan as it is now; asked in the transaction before issuing. If not, it is asked for anew.
+pub(super) async fn is_for_this_plan(
+    authority: &Authority,
+    waiting: &Waiting,
+) -> Result<bool, EnrolmentError> {
+    let plan = ConsentPlan::of(waiting.id, &waiting.requester, &waiting.profile, &waiting.stored);
+    let now_us = authority.clock().now_us();
+    let held = authority
+        .store()
+        .write("enrolment_plan", move |tx| Box::pin(async move { plan.is_asked_for(tx, now_us).await }));
+    Ok(held.await?)
+}
+
 async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, EnrolmentError> {
     let request = &enrolment.asked.request;
     let now_us = authority.clock().now_us();
     tables::Enrolments::of(authority.store()).trim(now_us).await?;
-    let new = NewEnrolment {
+    let mut new = NewEnrolment {
         id: Uuid::now_v7(),
+        plan_sha256: [0; 32],
         key_sha256: key_of(enrolment.source, &enrolment.key),
         protocol: enrolment.source,
         profile: enrolment.profile.name.clone(),
-        requester: enrolment.requester.clone(),
+        requester: enrolment.requester.actor().to_owned(),
         request: without_password(request),
         summary: summary(request),
         requested_at_us: now_us,
@@ -201,8 +296,12 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     let (profile, requester) = (new.profile.clone(), new.requester.clone());
     let told = Event::EnrolmentWaiting(EnrolmentWaiting { profile, requester });
     let told = store::new_event(now_us, event.resource.clone(), &told);
+    let plan = ConsentPlan::of(new.id, &new.requester, &new.profile, &new.request);
+    let principal = enrolment.requester.clone();
     let stored = authority.store().write("enrolment_insert", move |tx| {
         Box::pin(async move {
+            tables::note_principal(tx, &principal).await?;
+            new.plan_sha256 = plan.sha256(tx).await?;
             if !tables::insert_enrolment(tx, new, OPEN_MAX).await? {
                 return Ok(false);
             }

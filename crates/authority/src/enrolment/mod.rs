@@ -20,6 +20,7 @@ pub(crate) use request::{Enrolment, RequestedCertificate, key};
 
 use crate::Authority;
 use crate::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
+use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::tables::EnrolmentState;
 use consent::Waiting;
@@ -73,10 +74,13 @@ async fn consented(
         EnrolmentState::Rejected => return Err(EnrolmentError::Rejected(waiting.note)),
         EnrolmentState::Approved => {}
     }
+    if !consent::is_for_this_plan(authority, &waiting).await? {
+        return Ok(Enrolled::Waiting);
+    }
     let enrolment = Enrolment {
         source,
         profile: Arc::clone(profile),
-        requester: waiting.requester,
+        requester: Principal::of_actor(&waiting.requester),
         key: key(&[b"consent", waiting.id.as_bytes()]),
         asked: RequestedCertificate { request: waiting.request, spki },
     };
@@ -128,8 +132,13 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
     let request = &enrolment.asked.request;
     let spki = enrolment.asked.spki.clone().unwrap_or_else(|| request.public_key.spki.to_vec());
     let names = request.names();
-    let mut issue =
-        IssueRequest::new(&enrolment.profile.name, spki, names, enrolment.source, &enrolment.requester);
+    let mut issue = IssueRequest::new(
+        &enrolment.profile.name,
+        spki,
+        names,
+        enrolment.source,
+        enrolment.requester.actor(),
+    );
     // A key made here is another one each time, so nothing can be repeated.
     issue.idempotency_key = enrolment.asked.spki.is_none().then(|| enrolment.key.clone());
     issue.subject = (!request.subject.is_empty()).then(|| request.subject.clone());

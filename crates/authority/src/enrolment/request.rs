@@ -7,6 +7,7 @@ use x509::build;
 use x509::csr::CertificateRequest;
 
 use crate::issue::Source;
+use crate::principal::Principal;
 use crate::profile::Profile;
 
 /// A certificate asked for by someone who may ask.
@@ -14,8 +15,8 @@ use crate::profile::Profile;
 pub(crate) struct Enrolment {
     pub(crate) source: Source,
     pub(crate) profile: Arc<Profile>,
-    /// For whom, as the audit names them.
-    pub(crate) requester: String,
+    /// For whom.
+    pub(crate) requester: Principal,
     /// What makes a repeat of this the same enrolment: see [`key`].
     pub(crate) key: String,
     pub(crate) asked: RequestedCertificate,

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::{Est, Refusal, refuse};
 use crate::enrolment;
+use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::{ClientCertificateError, Peer, VerifiedClient};
 
@@ -27,12 +28,13 @@ pub(super) enum Caller {
 }
 
 impl Caller {
-    /// As the audit names them.
-    pub(super) fn name(&self) -> String {
+    /// Who they are.
+    pub(super) fn principal(&self) -> Principal {
         match self {
-            Self::User(name) => name.clone(),
+            Self::User(name) => Principal::of_actor(name),
             Self::Registrar(certificate) | Self::Holder(certificate) => {
-                format!("certificate:{}", certificate.fingerprint)
+                let actor = format!("certificate:{}", certificate.fingerprint);
+                Principal::of_actor(&actor).with_certificate(certificate)
             }
         }
     }

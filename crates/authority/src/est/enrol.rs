@@ -12,6 +12,7 @@ use super::{Est, Refusal, refuse};
 use crate::Peer;
 use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, RequestedCertificate};
 use crate::issue::{Issued, Source};
+use crate::principal::Principal;
 use crate::profile::Profile;
 
 /// Attributes by which a client wants its new key encrypted (RFC 7030 section 4.4.1).
@@ -29,8 +30,13 @@ impl Est {
         let request = read(http)?;
         self.check_channel(&request, peer)?;
         caller.check_names(&request)?;
-        let requester = caller.name();
-        let key = enrolment::key(&[b"enroll", profile.name.as_bytes(), requester.as_bytes(), request.tbs()]);
+        let requester = caller.principal();
+        let key = enrolment::key(&[
+            b"enroll",
+            profile.name.as_bytes(),
+            requester.actor().as_bytes(),
+            request.tbs(),
+        ]);
         let issued =
             self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
         Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
@@ -57,7 +63,8 @@ impl Est {
         }
         let before = held.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
-        let requester = format!("certificate:{before}");
+        let requester =
+            Principal::of_actor(&format!("certificate:{before}")).with_certificate(&held.certificate);
         let issued =
             self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
         Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
@@ -83,9 +90,13 @@ impl Est {
         let Some(kind) = key_type(profile, &request) else {
             return refuse(StatusCode::BAD_REQUEST, "the profile names no kind of key that could be made");
         };
-        let requester = caller.name();
-        let key =
-            enrolment::key(&[b"generate", profile.name.as_bytes(), requester.as_bytes(), request.tbs()]);
+        let requester = caller.principal();
+        let key = enrolment::key(&[
+            b"generate",
+            profile.name.as_bytes(),
+            requester.actor().as_bytes(),
+            request.tbs(),
+        ]);
         let made = match PrivateKey::generate_aside(kind).await {
             Ok(made) => made,
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
@@ -98,7 +109,7 @@ impl Est {
     async fn issue(
         &self,
         profile: &Arc<Profile>,
-        requester: String,
+        requester: Principal,
         key: String,
         asked: RequestedCertificate,
     ) -> Result<Issued, Refusal> {

@@ -17,6 +17,7 @@ use super::{Refusal, Scep, cipher, refuse};
 use crate::crl::CrlPart;
 use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, HeldCertificate, RequestedCertificate};
 use crate::issue::{IssuedRef, Source};
+use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::tree::Ca;
 
@@ -154,10 +155,11 @@ impl Scep {
         // Some clients renew by PKCSReq under the certificate they hold, without a password.
         let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
         let requester = if by_password {
-            self.challenged(profile, opened, &request).await?
+            Principal::of_actor(&self.challenged(profile, opened, &request).await?)
         } else {
             let held = self.renewed(profile, opened, &request).await?;
-            format!("certificate:{}", held.certificate.fingerprint)
+            let actor = format!("certificate:{}", held.certificate.fingerprint);
+            Principal::of_actor(&actor).with_certificate(&held.certificate)
         };
         let who = self.who(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];

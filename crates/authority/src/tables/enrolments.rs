@@ -44,6 +44,8 @@ pub struct NewEnrolment {
     pub requested_at_us: i64,
     /// When it is forgotten, decided or not, µs.
     pub expires_at_us: i64,
+    /// SHA-256 of the plan that consent is asked for.
+    pub plan_sha256: [u8; 32],
 }
 
 /// An enrolment as stored.
@@ -107,18 +109,27 @@ const BY_ID: &str = select!("enrolment_by_id" "WHERE id = ?1 AND expires_at > ?2
 const PAGE: &str =
     select!("enrolments_page" "WHERE state = ?1 AND seq > ?2 AND expires_at > ?3 ORDER BY seq LIMIT ?4");
 
+const PLAN: &str = "-- enrolment_plan
+SELECT plan_sha256 FROM enrolments WHERE id = ?1";
+
+const REOPEN: &str = db::with_codes!([EnrolmentState::{Open, Rejected}] "-- enrolment_reopen
+UPDATE enrolments SET state = {EnrolmentState::Open}, plan_sha256 = ?2, requested_at = ?3, expires_at = ?4, decided_by = NULL,
+    decided_at = NULL, note = NULL
+WHERE id = ?1 AND state <> {EnrolmentState::Rejected}");
+
 /// One that lapsed makes room for itself. Nothing is stored while ?10 others wait.
 const INSERT: &str = db::with_codes!([EnrolmentState::{Open}] "-- enrolment_insert
-INSERT INTO enrolments (id, key_sha256, protocol, profile, requester, request, summary, state, requested_at, expires_at)
+INSERT INTO enrolments (id, key_sha256, protocol, profile, requester, request, summary, state, requested_at, expires_at,
+  plan_sha256)
 SELECT ?1, ?2, CAST(?3 AS TEXT), CAST(?4 AS TEXT), CAST(?5 AS TEXT), ?6, CAST(?7 AS TEXT), {EnrolmentState::Open},
-       CAST(?8 AS BIGINT), CAST(?9 AS BIGINT)
+       CAST(?8 AS BIGINT), CAST(?9 AS BIGINT), ?11
 WHERE (SELECT count(*) FROM (SELECT 1 FROM enrolments WHERE state = {EnrolmentState::Open} AND expires_at > ?8
                              LIMIT ?10) AS open)
       < CAST(?10 AS BIGINT)
 ON CONFLICT (key_sha256) DO UPDATE
 SET id = excluded.id, request = excluded.request, summary = excluded.summary, state = {EnrolmentState::Open},
     requested_at = excluded.requested_at, expires_at = excluded.expires_at, decided_by = NULL, decided_at = NULL,
-    note = NULL
+    note = NULL, plan_sha256 = excluded.plan_sha256
 WHERE enrolments.expires_at <= excluded.requested_at");
 
 const DECIDE: &str = db::with_codes!([EnrolmentState::{Open}] "-- enrolment_decide
@@ -139,7 +150,8 @@ SET key_id = excluded.key_id, certificate = excluded.certificate, not_after = ex
     created_at = excluded.created_at
 WHERE recipients.certificate = ?6";
 
-pub(crate) const ALL: &[&str] = &[BY_KEY, BY_ID, PAGE, INSERT, DECIDE, TRIM, RECIPIENT, RECIPIENT_PUT];
+pub(crate) const ALL: &[&str] =
+    &[BY_KEY, BY_ID, PAGE, PLAN, REOPEN, INSERT, DECIDE, TRIM, RECIPIENT, RECIPIENT_PUT];
 
 /// Stores an enrolment, unless it waits already or is decided; false for that, and while `open_max` others wait.
 ///
@@ -158,8 +170,37 @@ pub async fn insert_enrolment(tx: &mut Tx, new: NewEnrolment, open_max: u32) -> 
         new.requested_at_us.into(),
         new.expires_at_us.into(),
         i64::from(open_max).into(),
+        new.plan_sha256.into(),
     ];
     Ok(tx.execute(INSERT, parameters).await? == 1)
+}
+
+/// SHA-256 of the plan that consent was asked for; `None` for enrolments from before plans were stored.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn enrolment_plan(tx: &mut Tx, id: Uuid) -> Result<Option<[u8; 32]>, StoreError> {
+    match tx.row(PLAN, vec![id.into()]).await? {
+        Some(mut row) => row.maybe_hash(),
+        None => Ok(None),
+    }
+}
+
+/// Asks for consent anew, to another plan: what was decided is void. One that was rejected stays rejected.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn reopen_enrolment(
+    tx: &mut Tx,
+    id: Uuid,
+    plan_sha256: [u8; 32],
+    now_us: i64,
+    expires_at_us: i64,
+) -> Result<bool, StoreError> {
+    let parameters = vec![id.into(), plan_sha256.into(), now_us.into(), expires_at_us.into()];
+    Ok(tx.execute(REOPEN, parameters).await? == 1)
 }
 
 /// A decision on an enrolment.

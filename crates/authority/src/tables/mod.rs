@@ -6,6 +6,7 @@ pub mod acme;
 mod cas;
 mod enrolments;
 mod issued;
+mod principals;
 mod profiles;
 mod revocations;
 
@@ -18,13 +19,14 @@ pub use cas::{
 };
 pub use enrolments::{
     EnrolmentDecision, EnrolmentRow, EnrolmentState, Enrolments, NewEnrolment, RecipientRow,
-    decide_enrolment, insert_enrolment, put_recipient,
+    decide_enrolment, enrolment_plan, insert_enrolment, put_recipient, reopen_enrolment,
 };
 pub use issued::{
     Insertion, Issued, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, Source, UsedKey,
     insert_issued,
 };
-pub use profiles::{ProfileRow, Profiles, delete_profile, put_profile};
+pub use principals::{marks_of, note_principal};
+pub use profiles::{ProfileRow, Profiles, delete_profile, profile_row, put_profile};
 pub use revocations::{
     BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
     Revocations, RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids,
@@ -36,6 +38,7 @@ pub use revocations::{
 pub const STATEMENTS: &[Sends] = &[
     acme::SENDS,
     Sends::of(cas::ALL, cas::BULKS),
+    Sends::of(&[], principals::BULKS),
     Sends::of(profiles::ALL, &[]),
     Sends::of(issued::insert::ALL, issued::insert::BULKS),
     Sends { both: issued::ALL, sqlite: &[], postgres: &[], bulks: issued::BULKS, composed: issued::composed },

@@ -69,6 +69,15 @@ pub async fn delete_profile(tx: &mut Tx, name: &str, expected: Option<i64>) -> R
     Ok(tx.execute(DELETE, vec![name.into(), expected.unwrap_or(-1).into()]).await? > 0)
 }
 
+/// A profile as the transaction sees it.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn profile_row(tx: &mut Tx, name: &str) -> Result<Option<ProfileRow>, StoreError> {
+    tx.row(GET, vec![name.into()]).await?.map(row_of).transpose()
+}
+
 impl Profiles<'_> {
     /// A profile by its name.
     ///

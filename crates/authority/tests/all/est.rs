@@ -4,9 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use authority::enrolment::{Decision, FixedPasswords};
+use authority::enrolment::{DecideError, Decision, FixedPasswords};
 use authority::est::{Est, EstOptions};
 use authority::issue::{IssueRequest, IssuedRef, Source};
+use authority::principal::Principal;
 use authority::profile::{Profile, Stapling};
 use authority::tables::EnrolmentState;
 use authority::tree::NewCa;
@@ -319,12 +320,27 @@ pub(crate) async fn consent_is_waited_for(place: Place) {
     let summaries: Vec<&str> = waiting.iter().map(|row| row.summary.as_str()).collect();
     assert_eq!(summaries, ["CN=vip.a.example [vip.a.example]", "CN=not.a.example [not.a.example]"]);
 
-    assert!(authority.decide_enrolment(waiting[0].id, Decision::Approve, "", "est:alice").await.is_err());
-    let decided =
-        authority.decide_enrolment(waiting[0].id, Decision::Approve, "known", "user:bob").await.unwrap();
+    assert!(
+        authority
+            .decide_enrolment(waiting[0].id, Decision::Approve, "", &Principal::of_actor("est:alice"))
+            .await
+            .is_err()
+    );
+    let decided = authority
+        .decide_enrolment(waiting[0].id, Decision::Approve, "known", &Principal::of_actor("user:bob"))
+        .await
+        .unwrap();
     assert_eq!((decided.state, decided.decided_by.as_deref()), (EnrolmentState::Approved, Some("user:bob")));
-    authority.decide_enrolment(waiting[1].id, Decision::Reject, "unknown", "user:bob").await.unwrap();
-    assert!(authority.decide_enrolment(waiting[1].id, Decision::Approve, "", "user:bob").await.is_err());
+    authority
+        .decide_enrolment(waiting[1].id, Decision::Reject, "unknown", &Principal::of_actor("user:bob"))
+        .await
+        .unwrap();
+    assert!(
+        authority
+            .decide_enrolment(waiting[1].id, Decision::Approve, "", &Principal::of_actor("user:bob"))
+            .await
+            .is_err()
+    );
 
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 200, "{}", world.out());
     let first = world.certificate("vip");
@@ -337,6 +353,53 @@ pub(crate) async fn consent_is_waited_for(place: Place) {
     for action in ["enrolment.request", "enrolment.approve", "enrolment.reject"] {
         assert!(actions.iter().any(|known| known == action), "{action}");
     }
+}
+
+pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Place) {
+    let world = World::new(place, |_| ()).await;
+    world.trust().await;
+    world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
+    assert_eq!(world.enroll("simpleenroll", "own", ALICE).await, 200, "{}", world.out());
+    let own = world.certificate("own");
+    let held = "--cert own.chain --key own.key";
+    assert_eq!(world.enroll("vip/simpleenroll", "own", held).await, 202, "{}", world.out());
+    let authority = &world.place.authority;
+    let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
+    // The API calls the same certificate by the name of the identity that it is mapped to.
+    let laptop = Principal::of_actor("certificate:laptop");
+    let by_name = laptop.clone().with("dns:own.a.example");
+    for person in [laptop.clone().with_certificate(&own), by_name] {
+        let own = authority.decide_enrolment(waiting.id, Decision::Approve, "", &person).await;
+        assert!(matches!(own, Err(DecideError::OwnRequest)), "{person:?}: {own:?}");
+    }
+    authority.decide_enrolment(waiting.id, Decision::Approve, "", &laptop).await.unwrap();
+    assert_eq!(world.enroll("vip/simpleenroll", "own", held).await, 200, "{}", world.out());
+}
+
+pub(crate) async fn consent_falls_with_the_profile(place: Place) {
+    let world = World::new(place, |_| ()).await;
+    world.trust().await;
+    let authority = &world.place.authority;
+    world.request("vip", "rsa:2048", "/CN=vip.a.example", "DNS:vip.a.example");
+    let bob = Principal::of_actor("user:bob");
+    let change = |days: i64| async move {
+        let mut profile = (*authority.profile("vip").await.unwrap()).clone();
+        profile.validity.default_seconds = days * 86_400;
+        authority.put_profile(profile, None, "user:eve").await.unwrap();
+    };
+    assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "{}", world.out());
+    let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
+    change(30).await;
+    let changed = authority.decide_enrolment(waiting.id, Decision::Approve, "", &bob).await;
+    assert!(matches!(changed, Err(DecideError::PlanChanged)), "{changed:?}");
+    authority.decide_enrolment(waiting.id, Decision::Approve, "", &bob).await.unwrap();
+    change(40).await;
+    assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "{}", world.out());
+    let again = authority.enrolment(waiting.id).await.unwrap().unwrap();
+    assert_eq!((again.state, again.decided_by), (EnrolmentState::Open, None));
+    authority.decide_enrolment(waiting.id, Decision::Approve, "", &bob).await.unwrap();
+    assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 200, "{}", world.out());
+    assert!(world.place.actions().await.iter().any(|action| action == "enrolment.void"));
 }
 
 pub(crate) async fn a_request_is_bound_to_its_connection(place: Place) {

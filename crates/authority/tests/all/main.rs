@@ -24,6 +24,8 @@ testbed::on_both! { crate::place::Place:
     est::keys_are_made_for_those_who_cannot
     est::wishes_are_told
     est::consent_is_waited_for
+    est::who_enrols_by_certificate_is_that_person_elsewhere
+    est::consent_falls_with_the_profile
     est::a_request_is_bound_to_its_connection
     scep::certmonger_enrols
     scep::a_request_is_granted_once

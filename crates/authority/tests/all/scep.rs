@@ -6,6 +6,7 @@ use std::sync::Arc;
 use authority::Peer;
 use authority::enrolment::{Decision, FixedPasswords};
 use authority::issue::{IssuedRef, Source};
+use authority::principal::Principal;
 use authority::profile::Profile;
 use authority::scep::{Scep, ScepOptions};
 use authority::tables::EnrolmentState;
@@ -458,7 +459,10 @@ pub(crate) async fn consent_is_polled_for(place: Place) {
     assert_eq!((waiting[0].protocol, waiting[0].requester.as_str()), (Source::Scep, "scep:mdm"));
     let stored = csr::CertificateRequest::parse(&waiting[0].request).unwrap();
     assert_eq!(stored.challenge_password, None, "the password is not stored");
-    authority.decide_enrolment(waiting[0].id, Decision::Approve, "", "user:bob").await.unwrap();
+    authority
+        .decide_enrolment(waiting[0].id, Decision::Approve, "", &Principal::of_actor("user:bob"))
+        .await
+        .unwrap();
     let stranger = Device::new().message("20", "t1", &world.encrypt(&poll(), AES));
     assert_eq!(world.send("vip", stranger).await.failure(), Some("4"), "another key");
     assert_eq!(world.send("vip", polled.clone()).await.status, "0");
@@ -470,7 +474,10 @@ pub(crate) async fn consent_is_polled_for(place: Place) {
     let rejected = device.message("19", "t2", &sealed);
     assert_eq!(world.send("vip", rejected.clone()).await.status, "3");
     let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows;
-    authority.decide_enrolment(waiting[0].id, Decision::Reject, "not yours", "user:bob").await.unwrap();
+    authority
+        .decide_enrolment(waiting[0].id, Decision::Reject, "not yours", &Principal::of_actor("user:bob"))
+        .await
+        .unwrap();
     let reply = world.send("vip", rejected).await;
     assert_eq!(reply.failure(), Some("2"));
     assert!(reply.reason.unwrap().contains("not yours"));

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use authority::principal::Principal;
+use authority::tables::marks_of;
 use futures_util::FutureExt;
 use store::{Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
@@ -99,8 +101,8 @@ impl Lifecycle {
     /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::Decided`] when it is over;
     /// [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
-    pub async fn approve(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), ApprovalError> {
-        self.decide(id, true, note, actor).await?;
+    pub async fn approve(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
+        self.decide(id, true, note, by).await?;
         self.inner.wake.notify_one();
         Ok(())
     }
@@ -110,8 +112,8 @@ impl Lifecycle {
     /// # Errors
     /// As [`Lifecycle::approve`]; whoever asked may take it back, too.
     #[crate::boxed]
-    pub async fn reject(&self, id: Uuid, note: Option<&str>, actor: &str) -> Result<(), ApprovalError> {
-        self.decide(id, false, note, actor).await
+    pub async fn reject(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
+        self.decide(id, false, note, by).await
     }
 
     async fn decide(
@@ -119,7 +121,7 @@ impl Lifecycle {
         id: Uuid,
         approve: bool,
         note: Option<&str>,
-        actor: &str,
+        by: &Principal,
     ) -> Result<(), ApprovalError> {
         if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
             return Err(BadRequest::Notes.into());
@@ -129,9 +131,6 @@ impl Lifecycle {
         if view.approval.state != ApprovalState::Open {
             return Err(ApprovalError::Decided(decided_word(&view)));
         }
-        if approve && is_barred(&view.approval, actor) {
-            return Err(ApprovalError::SamePerson(actor.to_owned()));
-        }
         let now_us = self.now_us();
         if view.approval.expires_at_us <= now_us {
             return Err(ApprovalError::Decided(ApprovalState::Expired.name()));
@@ -139,13 +138,13 @@ impl Lifecycle {
         let decision = Decision {
             id: view.approval.id,
             state: if approve { ApprovalState::Approved } else { ApprovalState::Rejected },
-            by: actor.to_owned(),
+            by: by.actor().to_owned(),
             at_us: now_us,
             note: note.map(str::to_owned),
         };
-        let plan = self.planner().await?;
-        let open = attempt(&self.inner.store, "approval_decide", move || {
-            let (decision, plan) = (decision.clone(), plan.clone());
+        let (plan, by) = (self.planner().await?, by.clone());
+        attempt(&self.inner.store, "approval_decide", move || {
+            let (decision, plan, by) = (decision.clone(), plan.clone(), by.clone());
             on(move |tx| {
                 async move {
                     let open = approvals_by_uuids(tx, vec![id]).await?;
@@ -153,6 +152,9 @@ impl Lifecycle {
                         open.into_iter().filter(|one| one.state == ApprovalState::Open).collect();
                     if open.is_empty() {
                         return Ok(Err(ApprovalError::Decided("decided")));
+                    }
+                    if approve && is_barred(tx, &open, &by).await? {
+                        return Ok(Err(ApprovalError::SamePerson(by.actor().to_owned())));
                     }
                     if approve && void_of(tx, &open, &decision.by, decision.at_us).await? > 0 {
                         return Ok(Err(ApprovalError::PlanChanged));
@@ -163,8 +165,7 @@ impl Lifecycle {
                 .boxed()
             })
         })
-        .await?;
-        open
+        .await?
     }
 
     /// Ends what was not consented to in time; part of the tick.
@@ -267,9 +268,12 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     Ok(count)
 }
 
-/// Whether the actor asked for the run, or changed its plan.
-fn is_barred(approval: &ApprovalRow, actor: &str) -> bool {
-    approval.requested_by == actor || approval.barred.iter().any(|barred| barred == actor)
+/// Whether the person asked for one of the runs, or changed its plan, whichever way they were logged in then.
+async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Result<bool, StoreError> {
+    let barred = approvals.iter().flat_map(|one| one.barred.iter().chain([&one.requested_by])).cloned();
+    let barred = marks_of(tx, barred.collect()).await?;
+    let stored = marks_of(tx, vec![by.actor().to_owned()]).await?;
+    Ok(by.has_any_of(barred.iter().map(String::as_str)) || !barred.is_disjoint(&stored))
 }
 
 /// Voids those of these open approvals whose plan is another by now; says how many.

@@ -112,8 +112,8 @@ impl Authentication {
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
         let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
         keys.extend(names.map(|name| named_key(&name, client.profile())));
-        let end_us = certificate.not_after.0.saturating_add(1).saturating_mul(1_000_000);
-        let caller = self.access.certificate(secret::hash(&["leaf", &fingerprint]), keys, end_us).await?;
+        let hash = secret::hash(&["leaf", &fingerprint]);
+        let caller = self.access.certificate(hash, keys, client.clone()).await?;
         Ok(caller.showing(client))
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use authority::VerifiedClient;
+use authority::principal::Principal;
 use axum::extract::FromRequestParts;
 use coded::named;
 use http::request::Parts;
@@ -50,7 +51,7 @@ pub enum Reach {
 pub struct Caller(Arc<CallerParts>);
 
 struct CallerParts {
-    actor: String,
+    principal: Principal,
     kind: CallerKind,
     id: Uuid,
     granted: Vec<Granted>,
@@ -66,14 +67,30 @@ impl Caller {
     /// For the authenticator, and for tests.
     #[must_use]
     pub fn new(actor: String, kind: CallerKind, id: Uuid, granted: Vec<Granted>) -> Self {
+        Self::of_principal(Principal::of_actor(&actor), kind, id, granted)
+    }
+
+    /// As [`Caller::new`], of whom more is known than the actor's name.
+    pub(crate) fn of_principal(
+        principal: Principal,
+        kind: CallerKind,
+        id: Uuid,
+        granted: Vec<Granted>,
+    ) -> Self {
         let (roles, asked) = (Vec::new(), AtomicBool::new(false));
-        Self(Arc::new(CallerParts { actor, kind, id, granted, client: None, roles, asked }))
+        Self(Arc::new(CallerParts { principal, kind, id, granted, client: None, roles, asked }))
+    }
+
+    /// Who the caller is, whichever way they logged in.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.0.principal
     }
 
     /// The same, known by this certificate.
     pub(super) fn showing(self, client: VerifiedClient) -> Self {
         Self(Arc::new(CallerParts {
-            actor: self.0.actor.clone(),
+            principal: self.0.principal.clone(),
             kind: self.0.kind,
             id: self.0.id,
             granted: self.0.granted.clone(),
@@ -102,7 +119,7 @@ impl Caller {
     /// As the audit trail names them: `token:ci`, `user:alice@example.org`, `certificate:agent-7`.
     #[must_use]
     pub fn actor(&self) -> &str {
-        &self.0.actor
+        self.0.principal.actor()
     }
 
     /// How they have shown who they are.
@@ -217,7 +234,7 @@ pub(crate) fn forbidden(permission: Permission) -> Problem {
 impl fmt::Debug for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Caller")
-            .field("actor", &self.0.actor)
+            .field("actor", &self.actor())
             .field("kind", &self.0.kind)
             .finish_non_exhaustive()
     }

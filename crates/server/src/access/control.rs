@@ -1,13 +1,16 @@
 //! Who is let in: credentials looked up once, remembered for seconds, forgotten at once when access changes here.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use api::access::Grant;
+use authority::VerifiedClient;
+use authority::principal::Principal;
 use flight::{Cache, Failed, Fresh};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use store::{Clock, Identity, IdentityKind, Role, Session, Store};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +57,7 @@ impl Default for SessionOptions {
 /// A credential as it is remembered.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    pub(crate) actor: String,
+    pub(crate) principal: Principal,
     pub(crate) kind: CallerKind,
     pub(crate) id: Uuid,
     grants: Vec<Grant>,
@@ -80,6 +83,8 @@ struct AccessParts {
     generation: AtomicU64,
     used: Mutex<HashMap<Uuid, i64>>,
     seen: Mutex<HashMap<[u8; 32], i64>>,
+    /// Principals whose marks this process has stored.
+    stored: Mutex<HashSet<Principal>>,
 }
 
 impl AccessControl {
@@ -95,6 +100,7 @@ impl AccessControl {
             generation: AtomicU64::new(0),
             used: Mutex::default(),
             seen: Mutex::default(),
+            stored: Mutex::default(),
         }))
     }
 
@@ -126,7 +132,9 @@ impl AccessControl {
             let found = store::Access::of(&inner.store).identities_by_keys(&[hash]).await.map_err(at_once)?;
             let identity = found.into_iter().find(|identity| identity.kind == IdentityKind::Token);
             let identity = identity.ok_or_else(|| unknown("this token is not known (any more)"))?;
-            inner.remembered(&identity, Vec::new(), i64::MAX)
+            let known = inner.remembered(&identity, Vec::new(), i64::MAX)?;
+            inner.store_principal(&known.value.principal).await;
+            Ok(known)
         })
         .await
     }
@@ -140,18 +148,20 @@ impl AccessControl {
             let until_us = inner.session_until(&session).ok_or_else(|| unknown("this session has ended"))?;
             inner.note_seen(&session);
             let of_login = grant::of_session(&session).map_err(unreadable)?;
-            inner.remembered(&identity, of_login, until_us)
+            let known = inner.remembered(&identity, of_login, until_us)?;
+            inner.store_principal(&known.value.principal).await;
+            Ok(known)
         })
         .await
     }
 
-    /// The caller with this client certificate: its own hash, the keys it is found by (the first that fits counts), and its
-    /// end. Whether it is revoked was checked before.
+    /// The caller with this client certificate: its own hash, and the keys it is found by (the first that fits counts). Whether it
+    /// is revoked was checked before.
     pub(crate) async fn certificate(
         &self,
         hash: [u8; 32],
         keys: Vec<[u8; 32]>,
-        not_after_us: i64,
+        shown: VerifiedClient,
     ) -> Result<Caller, Problem> {
         let inner = Arc::clone(&self.0);
         self.admit(hash, move || async move {
@@ -161,7 +171,13 @@ impl AccessControl {
             let first = keys.iter().find_map(|key| found.iter().find(|identity| identity.key_hash == *key));
             let identity =
                 first.ok_or_else(|| unknown("this client certificate belongs to no identity here"))?;
-            inner.remembered(identity, Vec::new(), not_after_us)
+            let not_after_us = shown.certificate().not_after.0.saturating_add(1).saturating_mul(1_000_000);
+            let mut known = inner.remembered(identity, Vec::new(), not_after_us)?;
+            let with = Known::clone(&known.value);
+            let principal = with.principal.with_certificate(shown.certificate());
+            inner.store_principal(&principal).await;
+            known.value = Arc::new(Known { principal, ..Known::clone(&known.value) });
+            Ok(known)
         })
         .await
     }
@@ -184,7 +200,8 @@ impl AccessControl {
             }
         };
         let roles = known.grants.iter().map(|grant| grant.role.clone()).collect();
-        Ok(Caller::new(known.actor.clone(), known.kind, known.id, granted).with_roles(roles))
+        let caller = Caller::of_principal(known.principal.clone(), known.kind, known.id, granted);
+        Ok(caller.with_roles(roles))
     }
 
     /// What roles of one's own hold.
@@ -261,7 +278,7 @@ impl AccessParts {
             IdentityKind::Certificate => CallerKind::Certificate,
         };
         let known = Known {
-            actor: format!("{}:{}", identity.kind, identity.name),
+            principal: principal_of(identity),
             kind,
             id: identity.id,
             grants,
@@ -269,6 +286,27 @@ impl AccessParts {
             until_us: until_us.min(identity.expires_at_us.unwrap_or(i64::MAX)),
         };
         Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
+    }
+
+    /// Stores by what else the principal is known, once in this process: what they ask for may be decided by others long after
+    /// this identity is gone. When that fails it is tried again at the next look-up.
+    async fn store_principal(&self, principal: &Principal) {
+        if self.stored.lock().contains(principal) {
+            return;
+        }
+        let noted = principal.clone();
+        let written = self.store.write("principal_note", move |tx| {
+            async move { authority::tables::note_principal(tx, &noted).await }.boxed()
+        });
+        if let Err(error) = written.await {
+            tracing::warn!(%error, actor = principal.actor(), "the marks of a principal are not stored");
+            return;
+        }
+        let mut stored = self.stored.lock();
+        if stored.len() >= NOTED_MAX {
+            stored.clear();
+        }
+        stored.insert(principal.clone());
     }
 
     /// When a session ends; `None` when it has.
@@ -307,6 +345,26 @@ impl fmt::Debug for AccessControl {
         f.debug_struct("AccessControl")
             .field("remembered", &self.0.credentials.counts())
             .finish_non_exhaustive()
+    }
+}
+
+/// Who an identity is. A token that a person made is that person; an address that an administrator entered is verified, one
+/// that a login brought is not.
+pub(crate) fn principal_of(identity: &Identity) -> Principal {
+    let actor = format!("{}:{}", identity.kind, identity.name);
+    let principal = Principal::of_actor(&actor).with(format!("identity:{}", identity.id));
+    match identity.kind {
+        IdentityKind::Token if identity.created_by.starts_with("user:") => {
+            principal.with(identity.created_by.as_str())
+        }
+        IdentityKind::Token => principal,
+        IdentityKind::Certificate => principal.with(identity.label.as_str()),
+        IdentityKind::User => match &identity.email {
+            Some(email) if !identity.created_by.starts_with("system:") => {
+                principal.with(format!("email:{}", email.to_ascii_lowercase()))
+            }
+            _ => principal,
+        },
     }
 }
 

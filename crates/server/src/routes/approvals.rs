@@ -104,7 +104,7 @@ async fn approve(
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<ApprovalView>, Problem> {
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
-    lifecycle.approve(id, body.note.as_deref(), caller.actor()).await?;
+    lifecycle.approve(id, body.note.as_deref(), caller.principal()).await?;
     Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }
 
@@ -118,6 +118,6 @@ async fn reject(
     Json(body): Json<DecisionBody>,
 ) -> Result<Json<ApprovalView>, Problem> {
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
-    lifecycle.reject(id, body.note.as_deref(), caller.actor()).await?;
+    lifecycle.reject(id, body.note.as_deref(), caller.principal()).await?;
     Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }

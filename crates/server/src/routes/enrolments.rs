@@ -70,6 +70,7 @@ impl From<DecideError> for Problem {
         match error {
             DecideError::Unknown(id) => Self::not_found(format_args!("enrolment {id} that waits")),
             DecideError::OwnRequest => Self::forbidden(error),
+            DecideError::PlanChanged => Self::conflict(error),
             DecideError::NoteTooLong => Self::unprocessable(error),
             DecideError::Store(error) => error.into(),
         }
@@ -138,7 +139,7 @@ async fn decide(
     body: &DecisionBody,
 ) -> Result<Json<EnrolmentView>, Problem> {
     found(authority, caller, Permission::ApprovalDecide, id).await?;
-    let row = authority.decide_enrolment(id, decision, &body.note, caller.actor()).await?;
+    let row = authority.decide_enrolment(id, decision, &body.note, caller.principal()).await?;
     Ok(Json(enrolment_view(row)))
 }
 

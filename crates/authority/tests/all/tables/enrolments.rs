@@ -21,6 +21,7 @@ fn enrolment(number: u8, at_us: i64) -> NewEnrolment {
         summary: format!("CN={number}"),
         requested_at_us: at_us,
         expires_at_us: at_us + 1_000,
+        plan_sha256: [number; 32],
     }
 }
 

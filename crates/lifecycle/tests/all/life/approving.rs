@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use authority::principal::Principal;
 use futures_util::FutureExt;
 use lifecycle::approval::{Approval, ApprovalState};
 use lifecycle::job::JobState;
@@ -27,10 +28,10 @@ pub(super) async fn a_second_person_has_to_consent(world: World) {
     let approval = open(&world).await.remove(0);
     assert_eq!(approval.requested_by, "user:ann");
     assert_eq!(approval.job, created.job.unwrap());
-    let own = world.life.approve(approval.id, None, "user:ann").await;
+    let own = world.life.approve(approval.id, None, &person("user:ann")).await;
     assert!(matches!(own, Err(ApprovalError::SamePerson(_))));
-    world.life.approve(approval.id, Some("fine"), "user:bob").await.unwrap();
-    let twice = world.life.approve(approval.id, None, "user:carl").await;
+    world.life.approve(approval.id, Some("fine"), &person("user:bob")).await.unwrap();
+    let twice = world.life.approve(approval.id, None, &person("user:carl")).await;
     assert!(matches!(twice, Err(ApprovalError::Decided("approved"))), "{twice:?}");
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
@@ -55,7 +56,7 @@ pub(super) async fn the_scheduler_asks_too(world: World) {
     let approval = open(&world).await.remove(0);
     assert_eq!(approval.requested_by, "system:renewal");
     assert!(approval.reason.contains("two-eyes-more"));
-    world.life.approve(approval.id, None, "user:ann").await.unwrap();
+    world.life.approve(approval.id, None, &person("user:ann")).await.unwrap();
     world.life.tick().await.unwrap();
     let renewed = world.life.get(plain.id).await.unwrap();
     assert_eq!(renewed.state, State::Active);
@@ -81,7 +82,7 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
     world.life.tick().await.unwrap();
     let approval = open(&world).await.remove(0);
     // Whoever asked may take it back.
-    world.life.reject(approval.id, Some("no"), "user:ann").await.unwrap();
+    world.life.reject(approval.id, Some("no"), &person("user:ann")).await.unwrap();
     let after = world.life.get(refused.certificate).await.unwrap();
     assert_eq!(after.state, State::Pending);
     assert_eq!(world.life.job(refused.job.unwrap()).await.unwrap().state, JobState::Cancelled);
@@ -89,10 +90,11 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
     let silent = create("b.example.org").await;
     world.life.tick().await.unwrap();
     world.advance(8 * DAY);
+    let bob = person("user:bob");
     let expired = world.life.approve(
         open(&world).await.iter().find(|one| one.certificate == silent.certificate).unwrap().id,
         None,
-        "user:bob",
+        &bob,
     );
     assert!(matches!(expired.await, Err(ApprovalError::Decided("expired"))));
     assert!(world.life.schedule().await.unwrap().lapsed >= 1);
@@ -109,15 +111,19 @@ pub(super) async fn an_approval_falls_with_its_run(world: World) {
     let approval = open(&world).await.remove(0);
     world.life.archive(created.certificate, None, "user:ann").await.unwrap();
     assert!(open(&world).await.is_empty());
-    let late = world.life.approve(approval.id, None, "user:bob").await;
+    let late = world.life.approve(approval.id, None, &person("user:bob")).await;
     assert!(matches!(late, Err(ApprovalError::Decided("withdrawn"))), "{late:?}");
     world.check().await;
+}
+
+fn person(actor: &str) -> Principal {
+    Principal::of_actor(actor)
 }
 
 /// Who approves nothing: each of these actors is refused.
 async fn refused(world: &World, approval: uuid::Uuid, actors: &[&str]) {
     for actor in actors {
-        let answer = world.life.approve(approval, None, actor).await;
+        let answer = world.life.approve(approval, None, &person(actor)).await;
         assert!(matches!(answer, Err(ApprovalError::SamePerson(_))), "{actor}: {answer:?}");
     }
 }
@@ -150,7 +156,7 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
 
     let change = named(&["a.example.org", "evil.example.org"]);
     world.life.update(certificate, None, &change, "user:bob").await.unwrap();
-    let void = world.life.approve(first.id, None, "user:carl").await;
+    let void = world.life.approve(first.id, None, &person("user:carl")).await;
     assert!(matches!(void, Err(ApprovalError::Decided("void"))), "{void:?}");
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
@@ -161,7 +167,7 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
     let fields: Vec<&str> = second.changes.iter().map(|change| change.name).collect();
     assert_eq!(fields, ["names"]);
     refused(&world, second.id, &["user:ann", "user:bob"]).await;
-    world.life.approve(second.id, None, "user:carl").await.unwrap();
+    world.life.approve(second.id, None, &person("user:carl")).await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(certificate).await.unwrap().state, State::Active);
     assert_eq!(world.issuer("internal").made(), 1);
@@ -170,7 +176,7 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
 
 pub(super) async fn a_changed_plan_voids_a_given_approval(world: World) {
     let (certificate, first) = waiting(&world).await;
-    world.life.approve(first.id, None, "user:carl").await.unwrap();
+    world.life.approve(first.id, None, &person("user:carl")).await.unwrap();
     world.life.update(certificate, None, &named(&["evil.example.org"]), "user:bob").await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
@@ -191,14 +197,14 @@ pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
     profile(&world, r#"{"ca":"one"}"#).await;
     let (_, first) = waiting(&world).await;
     profile(&world, r#"{"ca":"two"}"#).await;
-    let changed = world.life.approve(first.id, None, "user:carl").await;
+    let changed = world.life.approve(first.id, None, &person("user:carl")).await;
     assert!(matches!(changed, Err(ApprovalError::PlanChanged)), "{changed:?}");
     world.life.tick().await.unwrap();
     let second = open(&world).await.remove(0);
     assert_eq!(second.previous, Some(first.id));
 
     // Given for one profile, and begun under another.
-    world.life.approve(second.id, None, "user:carl").await.unwrap();
+    world.life.approve(second.id, None, &person("user:carl")).await.unwrap();
     profile(&world, r#"{"ca":"three"}"#).await;
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
@@ -215,7 +221,7 @@ pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
 
 pub(super) async fn what_changed_while_the_issuer_was_at_it_is_not_delivered(world: World) {
     let (certificate, first) = waiting(&world).await;
-    world.life.approve(first.id, None, "user:carl").await.unwrap();
+    world.life.approve(first.id, None, &person("user:carl")).await.unwrap();
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Crowded(2);
     let life = world.life.clone();
@@ -262,7 +268,7 @@ pub(super) async fn an_approval_without_a_plan_is_void(world: World) {
 
 pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(world: World) {
     let (certificate, first) = waiting(&world).await;
-    world.life.approve(first.id, None, "user:carl").await.unwrap();
+    world.life.approve(first.id, None, &person("user:carl")).await.unwrap();
     world.life.tick().await.unwrap();
     world.life.update(certificate, None, &named(&["b.example.org"]), "user:bob").await.unwrap();
     let renewal = world.life.get(certificate).await.unwrap().renew_at_us().unwrap();
@@ -272,6 +278,26 @@ pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(
     assert_eq!(second.requested_by, "system:renewal");
     refused(&world, second.id, &["user:bob"]).await;
     // Her plan was carried out; this one is another's.
-    world.life.approve(second.id, None, "user:ann").await.unwrap();
+    world.life.approve(second.id, None, &person("user:ann")).await.unwrap();
+    world.check().await;
+}
+
+pub(super) async fn one_person_is_one_principal(world: World) {
+    // Ann's token asked for it, long gone by now.
+    let token = person("token:ci").with("user:ann");
+    let noted = token.clone();
+    let note = world
+        .store
+        .write("note", move |tx| async move { authority::tables::note_principal(tx, &noted).await }.boxed());
+    note.await.unwrap();
+    let new = NewCertificate::new(&["a.example.org"], "careful");
+    world.life.create(new, "token:ci").await.unwrap();
+    world.life.tick().await.unwrap();
+    let approval = open(&world).await.remove(0);
+    refused(&world, approval.id, &["user:ann", "token:ci"]).await;
+    let other = person("certificate:laptop").with("user:ann");
+    let other = world.life.approve(approval.id, None, &other).await;
+    assert!(matches!(other, Err(ApprovalError::SamePerson(_))), "{other:?}");
+    world.life.approve(approval.id, None, &person("token:bob").with("user:bob")).await.unwrap();
     world.check().await;
 }

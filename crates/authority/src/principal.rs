@@ -1,0 +1,95 @@
+//! Who somebody is, whichever way they logged in: one person is one principal.
+
+use std::collections::BTreeSet;
+
+use x509::{Certificate, GeneralName};
+
+/// Names of a certificate that become marks; more are not looked at.
+const NAMES_MAX: usize = 32;
+
+/// An actor, with every mark by which the same person is known: the actor's own name, the owner of a token, the subject at
+/// an OIDC provider, a verified e-mail address, a client certificate with its key and names.
+///
+/// Two principals that share a mark are one person. Where no link is known, the shared certificate, key, owner or address is
+/// the link, so the comparison errs on the side of one person.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub struct Principal {
+    actor: String,
+    marks: BTreeSet<String>,
+}
+
+impl Principal {
+    /// An actor of whom nothing else is known.
+    #[must_use]
+    pub fn of_actor(actor: &str) -> Self {
+        Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }
+    }
+
+    /// With another mark of the same person.
+    #[must_use]
+    pub fn with(mut self, mark: impl Into<String>) -> Self {
+        self.marks.insert(mark.into());
+        self
+    }
+
+    /// With a client certificate that the person showed: the certificate, its key, and its names.
+    #[must_use]
+    pub fn with_certificate(mut self, certificate: &Certificate) -> Self {
+        self.marks.insert(format!("sha256:{}", certificate.fingerprint));
+        self.marks.insert(format!("spki:{}", certificate.public_key.spki_sha256));
+        let names = certificate.subject_alt_names.iter().filter_map(mark_of).take(NAMES_MAX);
+        self.marks.extend(names);
+        self
+    }
+
+    /// As the audit names them.
+    #[must_use]
+    pub fn actor(&self) -> &str {
+        &self.actor
+    }
+
+    /// Every mark, the actor's name among them.
+    pub fn marks(&self) -> impl Iterator<Item = &str> {
+        self.marks.iter().map(String::as_str)
+    }
+
+    /// Whether one of these marks is the person's.
+    #[must_use]
+    pub fn has_any_of<'a>(&self, mut marks: impl Iterator<Item = &'a str>) -> bool {
+        marks.any(|mark| self.marks.contains(mark))
+    }
+
+    /// Whether both are one person.
+    #[must_use]
+    pub fn is_same_person(&self, other: &Self) -> bool {
+        self.has_any_of(other.marks())
+    }
+}
+
+/// How a name of a certificate is written as a mark; letters of DNS names and addresses in lower case.
+fn mark_of(name: &GeneralName) -> Option<String> {
+    match name {
+        GeneralName::Dns(name) => Some(format!("dns:{}", name.to_ascii_lowercase())),
+        GeneralName::Email(address) => Some(format!("email:{}", address.to_ascii_lowercase())),
+        GeneralName::Uri(uri) => Some(format!("uri:{uri}")),
+        GeneralName::Ip(_) | GeneralName::BadIp(_) | GeneralName::Directory(_) | GeneralName::Other(_) => {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_person_is_one_principal() {
+        let ann = Principal::of_actor("user:ann").with("email:ann@example.org");
+        let token = Principal::of_actor("token:ci").with("user:ann");
+        let certificate = Principal::of_actor("certificate:laptop").with("email:ann@example.org");
+        let bob = Principal::of_actor("user:bob").with("email:bob@example.org");
+        assert!(ann.is_same_person(&token) && token.is_same_person(&ann));
+        assert!(ann.is_same_person(&certificate) && ann.is_same_person(&ann));
+        assert!(!ann.is_same_person(&bob) && !bob.is_same_person(&token));
+    }
+}
