@@ -3,6 +3,7 @@
 //! [`Agents`] is the server's side: the directory of agents, their work and their targets. [`client`] is the agent itself,
 //! [`deploy`] brings a certificate to where it is used, [`work`] is the protocol between the two.
 
+mod accounts;
 pub mod client;
 pub mod deploy;
 mod directory;

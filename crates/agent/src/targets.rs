@@ -11,6 +11,7 @@ use crate::deploy::Target;
 use crate::directory::{AgentError, Agents, check_name};
 use crate::tables;
 use crate::tables::{DeploymentRow, SEALED_TARGETS, TargetRow, TargetSettings};
+use crate::work::{TARGETS_MAX, TargetWork};
 
 /// A target to make, or as it is to be.
 #[derive(Clone, Debug)]
@@ -60,6 +61,21 @@ impl Agents {
         let page = tables::Agents::of(self.store()).targets(agent, after, limit).await?;
         let rows: Result<Vec<_>, _> = page.rows.into_iter().map(view).collect();
         Ok(Page { rows: rows?, next: page.next })
+    }
+
+    /// All targets of an agent, without passwords; [`TARGETS_MAX`] at most.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn targets_of_agent(&self, agent: Uuid) -> Result<Vec<TargetWork>, AgentError> {
+        let page = self.targets(Some(agent), None, TARGETS_MAX).await?;
+        let shown = |view: TargetView| TargetWork {
+            id: view.row.id,
+            name: view.row.settings.name,
+            target: view.target,
+        };
+        Ok(page.rows.into_iter().map(shown).collect())
     }
 
     /// The whole target, passwords included: for the agent it belongs to and nobody else.

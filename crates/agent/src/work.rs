@@ -5,6 +5,7 @@
 //! | `POST /api/v1/agent/enroll` [`Enrolment`] | [`Enrolled`] |
 //! | `POST /api/v1/agent/renew` [`Renewal`] | [`Enrolled`] |
 //! | `GET /api/v1/agent/work?wait=SECONDS&…` with [`HostFacts`] | [`Assignment`] |
+//! | `GET /api/v1/agent/targets` | [`AgentTargets`] |
 //! | `POST /api/v1/agent/jobs/ID/csr` [`CsrMade`] | nothing |
 //! | `POST /api/v1/agent/jobs/ID/result` [`JobResult`] | nothing |
 //!
@@ -22,6 +23,8 @@ use crate::deploy::{Outcome, Report, Target};
 pub const WAIT_SECONDS_MAX: u32 = 60;
 /// Jobs in one answer.
 pub const JOBS_MAX: usize = 16;
+/// Targets of one agent in an answer: far more than hosts have servers.
+pub const TARGETS_MAX: usize = 1_000;
 /// Letters of an error that are kept.
 pub const ERROR_MAX: usize = 4_000;
 
@@ -148,6 +151,13 @@ pub struct TargetWork {
     pub target: Target,
 }
 
+/// The targets of an agent, as its host's owner may see them: without passwords.
+#[derive(Debug, Deserialize, Serialize)]
+pub struct AgentTargets {
+    /// At most [`TARGETS_MAX`].
+    pub targets: Vec<TargetWork>,
+}
+
 /// A CSR.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct CsrMade {
@@ -223,8 +233,9 @@ impl JobResult {
     }
 }
 
+/// Lines are kept: a policy's refusal has the lines to add.
 fn shortened(text: &str) -> String {
-    text.chars().filter(|letter| !letter.is_control()).take(ERROR_MAX).collect()
+    text.chars().filter(|letter| *letter == '\n' || !letter.is_control()).take(ERROR_MAX).collect()
 }
 
 /// Why work was not given or taken.

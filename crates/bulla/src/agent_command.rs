@@ -1,6 +1,6 @@
 //! `bulla agent`: this host as an agent, and the agents of a server.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agent::client::{Agent, AgentRunError, AgentStatus, STATE_FOLDER};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use store::Clock;
 use x509::Fingerprint;
 
+use crate::agent_policy::{self, PolicyArgs, PolicyFileArgs};
 use crate::config::Configuration;
 use crate::joining::{not_joined, read};
 
@@ -31,15 +32,17 @@ pub(crate) struct AgentArgs {
     command: AgentCommand,
 }
 
-/// What to do with agents. The first four are done on an agent's host, the others over a server's API.
+/// What to do with agents. The first five are done on an agent's host, the others over a server's API.
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
     /// Make this host an agent of a server: makes a key here, and gets a client certificate for it
     Enroll(EnrollArgs),
     /// Work as an agent until stopped: make keys, deploy certificates
-    Run(FolderArgs),
+    Run(WorkArgs),
     /// Do what there is to do now, and end
-    WorkOnce(FolderArgs),
+    WorkOnce(WorkArgs),
+    /// What the server may have done on this host: write, show or check the policy
+    Policy(PolicyArgs),
     /// What this host's agent is and what it has deployed
     Status(StatusArgs),
     #[command(flatten)]
@@ -72,10 +75,19 @@ struct EnrollArgs {
 
 /// Where the agent keeps what it has.
 #[derive(Args, Debug)]
-struct FolderArgs {
+pub(crate) struct FolderArgs {
     /// The agent's folder; only its owner may enter it
     #[arg(long, value_name = "FOLDER", env = "BULLA_AGENT_STATE", default_value = STATE_FOLDER)]
-    state: PathBuf,
+    pub(crate) state: PathBuf,
+}
+
+/// `bulla agent run` and `bulla agent work-once`
+#[derive(Args, Debug)]
+struct WorkArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+    #[command(flatten)]
+    policy: PolicyFileArgs,
 }
 
 /// `bulla agent status`
@@ -91,8 +103,9 @@ struct StatusArgs {
 pub(crate) async fn run(args: &AgentArgs, global: &Global) -> Outcome<Exit> {
     match &args.command {
         AgentCommand::Enroll(args) => enroll(args).await,
-        AgentCommand::Run(args) => work(&args.state).await,
-        AgentCommand::WorkOnce(args) => work_once(&args.state).await,
+        AgentCommand::Run(args) => work(args).await,
+        AgentCommand::WorkOnce(args) => work_once(args).await,
+        AgentCommand::Policy(args) => agent_policy::run(args).await,
         AgentCommand::Status(args) => status(args),
         AgentCommand::Server(command) => {
             let configuration = Configuration::load(global.config.as_deref())?;
@@ -113,20 +126,34 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     };
     let enrolled = Agent::enroll(&options).await.map_err(|error| failed(&error))?;
     show(&enrolled, &args.show)?;
-    eprintln!("enrolled: now run `bulla agent run`, as a service of this host");
+    eprintln!(
+        "enrolled: now write the policy, `bulla agent policy init`, which says what the server may do here;"
+    );
+    eprintln!("then run `bulla agent run`, as a service of this host");
     Ok(Exit::Ok)
 }
 
-async fn work(state: &Path) -> Outcome<Exit> {
+async fn open(args: &WorkArgs) -> Outcome<Agent> {
+    let policy = args.policy.file();
+    if !policy.path().exists() {
+        tracing::warn!(
+            policy = %policy.path().display(),
+            "there is no policy, so every deployment is refused: run `bulla agent policy init`"
+        );
+    }
+    Agent::open(&args.folder.state, policy, Clock::system()).await.map_err(|error| failed(&error))
+}
+
+async fn work(args: &WorkArgs) -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(GRACE)?;
-    let mut agent = Agent::open(state, Clock::system()).await.map_err(|error| failed(&error))?;
+    let mut agent = open(args).await?;
     tracing::info!(agent = agent.name(), "works");
     agent.run(stop).await.map_err(|error| failed(&error))?;
     Ok(Exit::Ok)
 }
 
-async fn work_once(state: &Path) -> Outcome<Exit> {
-    let mut agent = Agent::open(state, Clock::system()).await.map_err(|error| failed(&error))?;
+async fn work_once(args: &WorkArgs) -> Outcome<Exit> {
+    let mut agent = open(args).await?;
     let worked = agent.work_once().await.map_err(|error| failed(&error))?;
     eprintln!("{} jobs done, {} failed", worked.done, worked.failed);
     Ok(if worked.failed == 0 { Exit::Ok } else { Exit::Incomplete })
@@ -161,7 +188,7 @@ fn show(status: &AgentStatus, output: &Output) -> Outcome<()> {
 }
 
 /// Whose turn it is, and what to do.
-fn failed(error: &AgentRunError) -> Problem {
+pub(crate) fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
         AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),
         AgentRunError::Enrolled { .. } => (Exit::Usage, "to work as that agent: `bulla agent run`"),

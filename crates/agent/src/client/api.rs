@@ -5,7 +5,9 @@ use std::time::Duration;
 use enrollment::client::{Api, ApiError, REQUEST};
 use uuid::Uuid;
 
-use crate::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JOBS_MAX, JobResult, Renewal};
+use crate::work::{
+    AgentJob, AgentTargets, CsrMade, Enrolled, Enrolment, HostFacts, JOBS_MAX, JobResult, Renewal,
+};
 
 /// After the end of a wait, for its answer.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -56,6 +58,10 @@ pub(super) async fn work(
     ];
     let assigned: Assignment = api.get("/api/v1/agent/work", &query, limit).await?;
     Ok(assigned.jobs.into_iter().take(JOBS_MAX).filter_map(given).collect())
+}
+
+pub(super) async fn targets(api: &Api) -> Result<AgentTargets, ApiError> {
+    api.get("/api/v1/agent/targets", &[], REQUEST).await
 }
 
 pub(super) async fn csr(api: &Api, job: Uuid, csr_pem: String) -> Result<(), ApiError> {

@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::deploy::Deployer;
-use crate::work::{Enrolment, WAIT_SECONDS_MAX};
+use crate::deploy::{Deployer, POLICY_FILE, PolicyFile};
+use crate::work::{Enrolment, TargetWork, WAIT_SECONDS_MAX};
 use folder::{Folder, Settings};
 use jobs::Worker;
 
@@ -105,7 +105,7 @@ impl Agent {
     pub async fn enroll(options: &JoinOptions) -> Result<AgentStatus, AgentRunError> {
         let server = options.server()?;
         // For its lock and the checks of the folder.
-        let _deployer = Deployer::open(&options.state)?;
+        let _deployer = Deployer::open(&options.state, PolicyFile::new(Path::new(POLICY_FILE)))?;
         let folder = Folder::new(&options.state)?;
         if let Some(settings) = folder.settings()? {
             let folder = options.state.clone();
@@ -138,17 +138,34 @@ impl Agent {
         Ok(Folder::new(state)?.status()?)
     }
 
-    /// Opens an enrolled agent, and undoes what a crash has cut off.
+    /// The targets that the server has for the agent in a folder, without passwords. Another process may be using the folder.
+    ///
+    /// # Errors
+    /// [`AgentRunError`], also when the server is away.
+    #[crate::boxed]
+    pub async fn targets(state: &Path) -> Result<Vec<TargetWork>, AgentRunError> {
+        let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
+        if !state.exists() {
+            return Err(not_enrolled());
+        }
+        let folder = Folder::new(state)?;
+        let settings = folder.settings()?.ok_or_else(not_enrolled)?;
+        let identity = folder.joined().identity()?.ok_or_else(not_enrolled)?;
+        let api = api_of(&folder, &settings, &identity)?;
+        Ok(api::targets(&api).await?.targets)
+    }
+
+    /// Opens an enrolled agent, and undoes what a crash has cut off. `policy` is what the host's owner lets the server do.
     ///
     /// # Errors
     /// [`AgentRunError`].
     #[crate::boxed]
-    pub async fn open(state: &Path, clock: Clock) -> Result<Self, AgentRunError> {
+    pub async fn open(state: &Path, policy: PolicyFile, clock: Clock) -> Result<Self, AgentRunError> {
         let folder = Folder::new(state)?;
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
         let settings = folder.settings()?.ok_or_else(not_enrolled)?;
         let identity = folder.joined().identity()?.ok_or_else(not_enrolled)?;
-        let deployer = Deployer::open(state)?;
+        let deployer = Deployer::open(state, policy)?;
         deployer.recover().await?;
         folder.drop_strays()?;
         let api = Arc::new(api_of(&folder, &settings, &identity)?);

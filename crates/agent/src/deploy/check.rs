@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::target::{
-    ALIAS, FileSpec, InvalidTarget, KeystoreFormat, KeystoreTarget, PemTarget, Target, check_command,
-    check_file, check_seconds, check_verify,
+    ALIAS, FileSpec, HookCommand, InvalidTarget, KeystoreFormat, KeystoreTarget, PemTarget, Target,
+    check_command, check_file, check_seconds, check_verify,
 };
 
 /// keytool refuses shorter passwords.
@@ -43,13 +43,13 @@ fn check(target: &Target) -> Result<(), InvalidTarget> {
 }
 
 fn check_hooks(
-    validate: Option<&Vec<String>>,
-    reload: Option<&Vec<String>>,
+    validate: Option<&HookCommand>,
+    reload: Option<&HookCommand>,
     seconds: Option<u32>,
 ) -> Result<(), InvalidTarget> {
     for (what, hook) in [("validate", validate), ("reload", reload)] {
-        if let Some(argv) = hook.filter(|argv| !argv.is_empty()) {
-            check_command(what, argv)?;
+        if let Some(command) = hook.filter(|command| !command.is_none()) {
+            check_command(what, command)?;
         }
     }
     check_seconds(seconds)

@@ -15,20 +15,15 @@ use x509::Fingerprint;
 use zeroize::Zeroizing;
 
 use super::fault::{Fault, Halted};
-use super::file::{self, Attributes, FileContent, FileError, TargetFile};
+use super::file::{Attributes, FileContent, FileError, TargetFile};
 use super::hook::{Hook, HookError};
 use super::journal::{BackupFile, Journal, Phase, StateFolder};
+use super::judge::{endpoint_want, judge_file, wanted, wants_of};
 use super::keystore::KeystoreError;
-use super::plan::{Plan, PlannedFile};
-use super::target::{InvalidTarget, Target, Verify};
+use super::plan::{FilePlace, Needs, Plan, PlannedFile};
+use super::policy::{Policy, PolicyError, PolicyFile, Refusal, Want};
+use super::target::{InvalidTarget, Target};
 use super::verify::{self, VerifyError};
-
-/// The mode of a new file that holds a key.
-const PRIVATE: u32 = 0o600;
-/// The mode of a new file that holds none.
-const PUBLIC: u32 = 0o644;
-/// What nobody else may do with a key, whatever the mode was before.
-const OTHERS: u32 = 0o007;
 
 /// Why a deployment failed.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +34,20 @@ pub enum DeployError {
     /// Another deployment to the same target is under way.
     #[error("another deployment to this target is under way")]
     Busy,
+    /// The policy of this host cannot be used.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// The policy of this host does not allow it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// What a crash cut off cannot be undone, as the policy no longer allows it.
+    #[error("{refusal}\nOr remove {journal} to leave the files as they are", journal = .journal.display())]
+    Undo {
+        /// What it does not allow.
+        refusal: Refusal,
+        /// What is known of the deployment.
+        journal: PathBuf,
+    },
     /// The agent's own folder.
     #[error("the agent's folder: {0}")]
     State(#[from] StateError),
@@ -131,26 +140,28 @@ struct DeployerState {
     turn: tokio::sync::Mutex<()>,
     /// Targets with a deployment under way; as many as the agent's jobs at once.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
+    /// Read anew for each deployment.
+    policy: PolicyFile,
     fault: Fault,
 }
 
 impl Deployer {
-    /// Opens or makes the agent's folder. Call [`Deployer::recover`] before anything else.
+    /// Opens or makes the agent's folder; `policy` is what the host's owner allows. Call [`Deployer::recover`] before anything else.
     ///
     /// # Errors
     /// [`StateError`]: it is open to others, used by another process, or cannot be made.
-    pub fn open(state: &Path) -> Result<Self, StateError> {
-        Self::open_with(state, Fault::default())
+    pub fn open(state: &Path, policy: PolicyFile) -> Result<Self, StateError> {
+        Self::open_with(state, policy, Fault::default())
     }
 
     #[doc(hidden)]
-    pub fn open_with(state: &Path, fault: Fault) -> Result<Self, StateError> {
+    pub fn open_with(state: &Path, policy: PolicyFile, fault: Fault) -> Result<Self, StateError> {
         let state = StateFolder::open(state)?;
         let (turn, busy) = (tokio::sync::Mutex::default(), parking_lot::Mutex::default());
-        Ok(Self(Arc::new(DeployerState { state, turn, busy, fault })))
+        Ok(Self(Arc::new(DeployerState { state, turn, busy, policy, fault })))
     }
 
-    /// Undoes whatever a crash has cut off.
+    /// Undoes whatever a crash has cut off, where the policy still allows it.
     ///
     /// # Errors
     /// [`StateError`] when the journals cannot be read.
@@ -159,7 +170,10 @@ impl Deployer {
         let mut done = Vec::new();
         for journal in self.0.state.journals()? {
             let target = journal.target;
-            let undone = self.undo(&journal).await;
+            let undone = match self.policy() {
+                Ok(policy) => self.undo(&journal, &policy).await,
+                Err(error) => Err(error),
+            };
             let error = match undone {
                 Ok(None) => None,
                 Ok(Some(reload)) => Some(reload.to_string()),
@@ -206,72 +220,98 @@ impl Deployer {
         self.0.state.root()
     }
 
+    fn policy(&self) -> Result<Arc<Policy>, DeployError> {
+        Ok(Arc::new(self.0.policy.load(self.folder())?))
+    }
+
     /// An error is a failure before anything changed.
     async fn attempt(&self, id: Uuid, target: &Target, material: &Material) -> Result<Report, DeployError> {
         target.check()?;
+        let policy = self.policy()?;
         let own = match target {
             Target::Exec(_) => self.0.state.exec_folder(id)?,
             _ => PathBuf::new(),
         };
         let plan = Arc::new(Plan::of(target, material, &own)?);
         if let Some(journal) = self.0.state.journal(id)? {
-            self.undo(&journal).await?;
+            self.undo(&journal, &policy).await?;
         }
+        self.judge(&plan, &policy).await?;
         let expected = material.fingerprint();
         let turn = self.0.turn.lock().await;
-        let (inner, of) = (Arc::clone(&self.0), Arc::clone(&plan));
-        let started = aside(move || inner.write(id, &of)).await?;
+        let (inner, of, rules) = (Arc::clone(&self.0), Arc::clone(&plan), Arc::clone(&policy));
+        let started = aside(move || inner.write(id, &of, &rules)).await?;
         let Some(started) = started else {
             drop(turn);
-            return self.already_there(&plan, expected).await;
+            return self.already_there(&plan.needs, expected, &policy).await;
         };
         let mut journal = started.journal;
         let result = match started.failure {
             Some(error) => Err(error),
-            None => self.take_over(&plan, &mut journal).await,
+            None => self.take_over(&plan.needs, &mut journal, &policy).await,
         };
         drop(turn);
         let result = match result {
-            Ok(()) => self.verify_and_finish(&plan, &journal, expected).await,
+            Ok(()) => self.verify_and_finish(&plan.needs, &journal, expected, &policy).await,
             Err(error) => Err(error),
         };
         match result {
             Ok(served) => Ok(Report::ok(Outcome::Deployed, served, started.changed)),
             // As dead as a killed process.
             Err(error @ DeployError::Halted(_)) => Err(error),
-            Err(error) => Ok(self.roll_back(&plan, &journal, &error, started.changed).await),
+            Err(error) => Ok(self.roll_back(&plan.needs, &journal, &error, started.changed, &policy).await),
         }
     }
 
+    /// Whether the policy allows all of it; before anything is touched.
+    async fn judge(&self, plan: &Arc<Plan>, policy: &Arc<Policy>) -> Result<(), DeployError> {
+        let (of, rules) = (Arc::clone(plan), Arc::clone(policy));
+        let mut wants = aside(move || Ok(wants_of(&of.needs, &rules)?)).await?;
+        if let Some(verify) = &plan.needs.verify {
+            wants.extend(endpoint_want(verify, policy).await);
+        }
+        if wants.is_empty() { Ok(()) } else { Err(policy.refusal(wants).into()) }
+    }
+
     /// The files are as they should be; the server may not be.
-    async fn already_there(&self, plan: &Plan, expected: Fingerprint) -> Result<Report, DeployError> {
-        let Some(verify) = &plan.verify else {
+    async fn already_there(
+        &self,
+        needs: &Needs,
+        expected: Fingerprint,
+        policy: &Policy,
+    ) -> Result<Report, DeployError> {
+        let Some(verify) = &needs.verify else {
             return Ok(Report::ok(Outcome::Unchanged, None, vec![]));
         };
-        if matches!(verify::served(verify).await, Ok(served) if served == expected) {
+        if matches!(verify::served(verify, policy).await, Ok(served) if served == expected) {
             return Ok(Report::ok(Outcome::Unchanged, Some(expected), vec![]));
         }
-        if let Some(reload) = &plan.reload {
+        if let Some(reload) = &needs.reload {
             let _turn = self.0.turn.lock().await;
-            reload.run().await.map_err(DeployError::Reload)?;
+            reload.run(policy).await.map_err(DeployError::Reload)?;
         }
-        verify::until_served(verify, expected).await.map_err(DeployError::Verify)?;
+        verify::until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
         Ok(Report::ok(Outcome::Deployed, Some(expected), vec![]))
     }
 
     /// Makes the server check and take the files.
-    async fn take_over(&self, plan: &Plan, journal: &mut Journal) -> Result<(), DeployError> {
+    async fn take_over(
+        &self,
+        needs: &Needs,
+        journal: &mut Journal,
+        policy: &Policy,
+    ) -> Result<(), DeployError> {
         let fault = &self.0.fault;
-        if let Some(validate) = &plan.validate {
+        if let Some(validate) = &needs.validate {
             fault.at(|| "before validate".to_owned())?;
-            validate.run().await.map_err(DeployError::Validate)?;
+            validate.run(policy).await.map_err(DeployError::Validate)?;
             fault.at(|| "after validate".to_owned())?;
         }
-        if let Some(reload) = &plan.reload {
+        if let Some(reload) = &needs.reload {
             journal.phase = Phase::Reloading;
             self.0.step("journal reload", || Ok(self.0.state.write_journal(journal)?))?;
             fault.at(|| "before reload".to_owned())?;
-            reload.run().await.map_err(DeployError::Reload)?;
+            reload.run(policy).await.map_err(DeployError::Reload)?;
             fault.at(|| "after reload".to_owned())?;
         }
         Ok(())
@@ -279,49 +319,55 @@ impl Deployer {
 
     async fn verify_and_finish(
         &self,
-        plan: &Plan,
+        needs: &Needs,
         journal: &Journal,
         expected: Fingerprint,
+        policy: &Policy,
     ) -> Result<Option<Fingerprint>, DeployError> {
-        if let Some(verify) = &plan.verify {
+        if let Some(verify) = &needs.verify {
             self.0.fault.at(|| "before verify".to_owned())?;
-            verify::until_served(verify, expected).await.map_err(DeployError::Verify)?;
+            verify::until_served(verify, expected, policy).await.map_err(DeployError::Verify)?;
         }
         self.0.step("finish", || Ok(self.0.state.remove_journal(journal.target)?))?;
         self.0.step("prune", || Ok(self.0.state.prune_backups(journal.target)?))?;
-        Ok(plan.verify.is_some().then_some(expected))
+        Ok(needs.verify.is_some().then_some(expected))
     }
 
     async fn roll_back(
         &self,
-        plan: &Plan,
+        needs: &Needs,
         journal: &Journal,
         error: &DeployError,
         written: Vec<PathBuf>,
+        policy: &Arc<Policy>,
     ) -> Report {
         tracing::warn!(target = %journal.target, %error, "a deployment failed and is undone");
-        let (outcome, rollback_error) = match self.undo(journal).await {
+        let (outcome, rollback_error) = match self.undo(journal, policy).await {
             Ok(None) => (Outcome::RolledBack, None),
             Ok(Some(reload)) => (Outcome::Broken, Some(reload.to_string())),
             Err(undoing) => (Outcome::Broken, Some(undoing.to_string())),
         };
-        let served = match &plan.verify {
-            Some(verify) if journal.phase == Phase::Reloading => served_now(verify).await,
+        let served = match &needs.verify {
+            Some(verify) if journal.phase == Phase::Reloading => verify::served(verify, policy).await.ok(),
             _ => None,
         };
         Report { outcome, error: Some(error.to_string()), rollback_error, served, written }
     }
 
     /// Puts back what was there, and reloads if the server may have taken the new files. `Some` is a reload that
-    /// failed with the files put back.
-    async fn undo(&self, journal: &Journal) -> Result<Option<DeployError>, DeployError> {
+    /// failed with the files put back. The policy is asked again: it may have changed since the journal was written.
+    async fn undo(
+        &self,
+        journal: &Journal,
+        policy: &Arc<Policy>,
+    ) -> Result<Option<DeployError>, DeployError> {
         let _turn = self.0.turn.lock().await;
-        let (inner, of) = (Arc::clone(&self.0), journal.clone());
-        let had_files = aside(move || inner.restore(&of)).await?;
+        let (inner, of, rules) = (Arc::clone(&self.0), journal.clone(), Arc::clone(policy));
+        let had_files = aside(move || inner.restore(&of, &rules)).await?;
         let mut failed = None;
         if let (Phase::Reloading, Some(reload)) = (journal.phase, &journal.reload) {
             self.0.fault.at(|| "before undo reload".to_owned())?;
-            failed = reload_old(reload, had_files).await.err();
+            failed = reload_old(reload, had_files, policy).await.err();
             self.0.fault.at(|| "after undo reload".to_owned())?;
         }
         self.0.step("undo finish", || Ok(self.0.state.remove_journal(journal.target)?))?;
@@ -331,18 +377,30 @@ impl Deployer {
 
 /// Without files from before there is nothing to go back to: a command is not called for it, and a server that cannot
 /// be reloaded without them goes on with what it has.
-async fn reload_old(reload: &Hook, had_files: bool) -> Result<(), DeployError> {
+async fn reload_old(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(), DeployError> {
     if !had_files && reload.told.is_some() {
         return Ok(());
     }
-    match reload.run().await {
+    match reload.run(policy).await {
         Err(error) if had_files => Err(DeployError::Reload(error)),
         _ => Ok(()),
     }
 }
 
-async fn served_now(verify: &Verify) -> Option<Fingerprint> {
-    verify::served(verify).await.ok()
+/// What a target needs and the policy of this host does not allow; nothing is touched. `state` is the agent's folder.
+///
+/// # Errors
+/// [`DeployError`] when the policy cannot be read, or a file that it allows cannot be looked at.
+#[crate::boxed]
+pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<Want>, DeployError> {
+    target.check()?;
+    let (needs, rules) = (Needs::of(target, Path::new("/")), Arc::clone(policy));
+    let verify = needs.verify.clone();
+    let mut wants = aside(move || Ok(wants_of(&needs, &rules)?)).await?;
+    if let Some(verify) = &verify {
+        wants.extend(endpoint_want(verify, policy).await);
+    }
+    Ok(wants)
 }
 
 /// What was begun: the journal is written, and so are the files unless there is a failure.
@@ -370,15 +428,17 @@ impl DeployerState {
     }
 
     /// Compares, keeps, and writes. `None` when all is there already.
-    fn write(&self, id: Uuid, plan: &Plan) -> Result<Option<Started>, DeployError> {
-        let files: Vec<_> = plan.files.iter().map(examine).collect::<Result<_, _>>()?;
+    fn write(&self, id: Uuid, plan: &Plan, policy: &Policy) -> Result<Option<Started>, DeployError> {
+        let examined = plan.files.iter().map(|planned| examine(planned, policy));
+        let files: Vec<_> = examined.collect::<Result<_, _>>()?;
         if files.iter().all(|file| !file.changed) {
             return Ok(None);
         }
         let kept: Vec<_> = files.iter().map(kept).collect();
         let backup = self.step("backup", || Ok(self.state.write_backup(id, &kept)?))?;
         drop(kept);
-        let journal = Journal { target: id, phase: Phase::Writing, backup, reload: plan.reload.clone() };
+        let journal =
+            Journal { target: id, phase: Phase::Writing, backup, reload: plan.needs.reload.clone() };
         self.step("journal", || Ok(self.state.write_journal(&journal)?))?;
         let failure = match self.replace(&files) {
             Ok(()) => None,
@@ -405,12 +465,21 @@ impl DeployerState {
     }
 
     /// Puts the files of a backup back; whether there were any.
-    fn restore(&self, journal: &Journal) -> Result<bool, DeployError> {
+    fn restore(&self, journal: &Journal, policy: &Policy) -> Result<bool, DeployError> {
         let files = self.state.read_backup(journal.target, journal.backup)?;
-        for (number, (kept, content)) in files.iter().enumerate() {
-            let place = TargetFile::of(&kept.path)?;
+        let places: Result<Vec<_>, _> = files.iter().map(|(kept, _)| TargetFile::of(&kept.path)).collect();
+        let places = places?;
+        let own = self.state.exec_path(journal.target).canonicalize().ok();
+        let is_own = |path: &Path| own.as_ref().is_some_and(|own| path.parent() == Some(own));
+        let hosts = places.iter().map(TargetFile::path).filter(|path| !is_own(path));
+        let wants: Vec<Want> = hosts.filter_map(|path| policy.path(path).err()).collect();
+        if !wants.is_empty() {
+            let (refusal, journal) = (policy.refusal(wants), self.state.journal_path(journal.target));
+            return Err(DeployError::Undo { refusal, journal });
+        }
+        for (number, ((kept, content), place)) in files.iter().zip(&places).enumerate() {
             place.unstage()?;
-            self.step(&format!("undo {number}"), || restore_file(&place, kept, content.as_ref()))?;
+            self.step(&format!("undo {number}"), || restore_file(place, kept, content.as_ref()))?;
         }
         Ok(files.iter().any(|(kept, _)| kept.attributes.is_some()))
     }
@@ -437,15 +506,22 @@ fn restore_file(
 }
 
 fn kept(file: &Examined<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
-    let path = file.planned.spec.path.clone();
+    let path = file.planned.needed.spec.path.clone();
     let attributes = file.found.as_ref().map(|found| found.attributes);
     (BackupFile { path, attributes }, file.found.as_ref().map(|found| found.content.clone()))
 }
 
-fn examine(planned: &PlannedFile) -> Result<Examined<'_>, DeployError> {
-    let place = TargetFile::of(&planned.spec.path)?;
+/// Judges once more: where a path leads may have changed, and this folder is the one that is written to.
+fn examine<'p>(planned: &'p PlannedFile, policy: &Policy) -> Result<Examined<'p>, DeployError> {
+    let needed = &planned.needed;
+    let place = TargetFile::of(&needed.spec.path)?;
+    if needed.place == FilePlace::Host {
+        policy.path(place.path()).map_err(|want| policy.refusal(vec![want]))?;
+    }
     let found = place.read()?;
-    let wanted = wanted(planned, found.as_ref())?;
+    let before = found.as_ref().map(|found| found.attributes);
+    let wanted = wanted(needed, before)?;
+    judge_file(&place, needed, wanted, before, policy).map_err(|want| policy.refusal(vec![want]))?;
     let changed = match &found {
         None => true,
         Some(found) => found.attributes != wanted || !holds(planned, &found.content),
@@ -458,30 +534,6 @@ fn holds(planned: &PlannedFile, content: &[u8]) -> bool {
         Some(same) => same(content),
         None => *planned.content == content,
     }
-}
-
-/// As configured, else as it was, else the agent's own; what holds a key stays closed to others unless somebody wrote
-/// otherwise.
-fn wanted(planned: &PlannedFile, found: Option<&FileContent>) -> Result<Attributes, FileError> {
-    let spec = &planned.spec;
-    let before = found.map(|found| found.attributes);
-    let (own_uid, own_gid) = file::own();
-    let uid = match &spec.owner {
-        Some(name) => file::uid_of(name)?,
-        None => before.map_or(own_uid, |before| before.uid),
-    };
-    let gid = match &spec.group {
-        Some(name) => file::gid_of(name)?,
-        None => before.map_or(own_gid, |before| before.gid),
-    };
-    let closed = if planned.private { OTHERS } else { 0 };
-    let mode = match (spec.mode, before) {
-        (Some(mode), _) => mode.0,
-        (None, Some(before)) => before.mode & !closed,
-        (None, None) if planned.private => PRIVATE,
-        (None, None) => PUBLIC,
-    };
-    Ok(Attributes { uid, gid, mode })
 }
 
 /// Work with files, on a thread that may wait for the disk.

@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::accounts::UnknownAccount;
+
 /// Symbolic links followed one after the other: more is a circle, or as good as one.
 const LINKS_MAX: usize = 8;
 /// Octets of a file that is replaced. Certificates have some thousands; what is larger is something else.
@@ -43,13 +45,8 @@ pub enum FileError {
     #[error("{0} is larger than {FILE_MAX} octets: not a certificate or key")]
     TooLarge(PathBuf),
     /// Users and groups are looked up in `/etc/passwd` and `/etc/group`.
-    #[error("no {what} {name:?} on this host; its number works too")]
-    Unknown {
-        /// "user" or "group".
-        what: &'static str,
-        /// As given.
-        name: String,
-    },
+    #[error(transparent)]
+    Unknown(#[from] UnknownAccount),
     /// The system refused.
     #[error("{path}: cannot {what}: {reason}")]
     System {
@@ -196,9 +193,21 @@ impl TargetFile {
     }
 }
 
+/// Opens a folder whose path has no links. One folder after the other: a link that somebody puts there meanwhile is refused.
 fn open_folder(path: &Path) -> Result<OwnedFd, FileError> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| refused(path, "open", error))?;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // On the way a folder need not be readable.
+    #[cfg(target_os = "linux")]
+    let pass = flags | OFlags::PATH;
+    #[cfg(not(target_os = "linux"))]
+    let pass = flags | OFlags::RDONLY;
+    let open = |error| refused(path, "open", error);
+    let mut fd = rustix::fs::open("/", flags | OFlags::RDONLY, Mode::empty()).map_err(open)?;
+    let names: Vec<&OsStr> = path.iter().skip(1).collect();
+    for (number, name) in names.iter().enumerate() {
+        let flags = if number + 1 == names.len() { flags | OFlags::RDONLY } else { pass };
+        fd = rustix::fs::openat(&fd, *name, flags, Mode::empty()).map_err(open)?;
+    }
     let stat = rustix::fs::fstat(&fd).map_err(|error| refused(path, "look at", error))?;
     if stat.st_mode & 0o002 != 0 {
         return Err(FileError::WorldWritable(path.to_owned()));
@@ -244,34 +253,6 @@ fn failed(path: &Path, what: &'static str, error: &std::io::Error) -> FileError 
     FileError::System { path: path.to_owned(), what, reason: error.to_string() }
 }
 
-/// A user's number.
-pub(crate) fn uid_of(name: &str) -> Result<u32, FileError> {
-    number_of("/etc/passwd", "user", name)
-}
-
-/// A group's number.
-pub(crate) fn gid_of(name: &str) -> Result<u32, FileError> {
-    number_of("/etc/group", "group", name)
-}
-
-/// Both files have the name in the first and the number in the third column (passwd(5), group(5)).
-fn number_of(file: &'static str, what: &'static str, name: &str) -> Result<u32, FileError> {
-    if let Ok(number) = name.parse() {
-        return Ok(number);
-    }
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let found = text.lines().find_map(|line| {
-        let mut columns = line.split(':');
-        (columns.next() == Some(name)).then(|| columns.nth(1)?.parse().ok()).flatten()
-    });
-    found.ok_or_else(|| FileError::Unknown { what, name: name.to_owned() })
-}
-
-/// Who this process is.
-pub(crate) fn own() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
@@ -283,7 +264,7 @@ mod tests {
     }
 
     fn own_attributes(mode: u32) -> Attributes {
-        let (uid, gid) = own();
+        let (uid, gid) = crate::accounts::own();
         Attributes { uid, gid, mode }
     }
 
@@ -340,14 +321,5 @@ mod tests {
             matches!(TargetFile::of(&open.join("link/x")), Err(FileError::WorldWritable(_))),
             "a link there"
         );
-    }
-
-    #[test]
-    fn users_and_groups_by_name_or_number() {
-        assert_eq!(uid_of("root").unwrap(), 0);
-        assert_eq!(gid_of("root").unwrap(), 0);
-        assert_eq!(uid_of("12345").unwrap(), 12_345);
-        let error = uid_of("no-such-user").unwrap_err().to_string();
-        assert!(error.contains("no user \"no-such-user\""), "{error}");
     }
 }

@@ -9,19 +9,27 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
+use super::policy::{Policy, Program, Refusal, Want};
+use super::target::HookCommand;
+use crate::accounts::{self, Account};
+
 /// Bytes kept of what a command prints; the rest is read and dropped, so that it never blocks.
 const OUTPUT_MAX: usize = 16 * 1_024;
 /// Letters of it that go into a report.
 const SHOWN_MAX: usize = 2_000;
 /// After the command has ended, how long its output is waited for: what it left running may hold the pipe.
 const DRAIN: Duration = Duration::from_millis(200);
-/// Where servers' commands are on most systems, after the agent's own PATH.
-const MORE_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where commands are looked for that are named without a folder.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The language of what commands print, on every system.
+const LANG: &str = "C.UTF-8";
 
-/// A command to run. Kept in the journal, so that it can be run after a crash.
+/// A command to run. Kept in the journal, so that it can be run after a crash; the policy is asked each time.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Hook {
-    pub(crate) argv: Vec<String>,
+    /// Earlier versions wrote "argv".
+    #[serde(alias = "argv")]
+    pub(crate) command: HookCommand,
     pub(crate) seconds: u32,
     /// The files it is told of.
     pub(crate) told: Option<MaterialPaths>,
@@ -39,6 +47,9 @@ pub(crate) struct MaterialPaths {
 /// Why a command did not do its work.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HookError {
+    /// The policy of this host does not allow it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// It could not be started.
     #[error("{command}: cannot be started: {reason}")]
     Start {
@@ -74,12 +85,29 @@ fn said(output: &str) -> String {
 }
 
 impl Hook {
-    /// Runs it and waits for its end.
+    /// The command with all that the policy has it run with.
+    pub(crate) fn program(&self, policy: &Policy) -> Result<Program, Want> {
+        let program = policy.program(&self.command, self.seconds)?;
+        if self.told.is_some() && program.account.uid != accounts::own().0 {
+            let what = format!("the command {}", self.command);
+            let why = "gets files in the agent's folder, which only the agent's user reads: it has to run as that user";
+            return Err(Want::Never { what, why });
+        }
+        Ok(program)
+    }
+
+    /// Runs it if the policy allows it, and waits for its end.
     ///
     /// # Cancellation
     /// Dropping the future kills the command.
-    pub(crate) async fn run(&self) -> Result<(), HookError> {
-        let mut child = self.start()?;
+    pub(crate) async fn run(&self, policy: &Policy) -> Result<(), HookError> {
+        let program = self.program(policy).map_err(|want| policy.refusal(vec![want]))?;
+        self.run_program(&program).await
+    }
+
+    async fn run_program(&self, of: &Program) -> Result<(), HookError> {
+        let command = of.argv.join(" ");
+        let mut child = self.start(of)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         let told = self.told.as_ref().map(|told| told.json()).unwrap_or_default();
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -99,30 +127,27 @@ impl Hook {
                 let _ = tokio::time::timeout(DRAIN, talk).await;
                 status
             };
-            tokio::time::timeout(Duration::from_secs(self.seconds.into()), wait).await
+            tokio::time::timeout(Duration::from_secs(of.seconds.into()), wait).await
         };
         let output = shown(&printed);
         match ended {
             Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => {
-                Err(HookError::Failed { command: self.command(), status: ended_how(status), output })
-            }
-            Ok(Err(error)) => {
-                Err(HookError::Failed { command: self.command(), status: error.to_string(), output })
-            }
+            Ok(Ok(status)) => Err(HookError::Failed { command, status: ended_how(status), output }),
+            Ok(Err(error)) => Err(HookError::Failed { command, status: error.to_string(), output }),
             Err(_) => {
                 if let Some(group) = group {
                     // Fails only when all of it is gone already.
                     let _ = kill_process_group(group, Signal::KILL);
                 }
                 let _ = child.wait().await;
-                Err(HookError::TimedOut { command: self.command(), seconds: self.seconds, output })
+                Err(HookError::TimedOut { command, seconds: of.seconds, output })
             }
         }
     }
 
-    fn start(&self) -> Result<Child, HookError> {
-        let (program, arguments) = self.argv.split_first().ok_or_else(|| HookError::Start {
+    /// Nothing of the agent's own environment is passed on: it may hold secrets.
+    fn start(&self, of: &Program) -> Result<Child, HookError> {
+        let (program, arguments) = of.argv.split_first().ok_or_else(|| HookError::Start {
             command: String::new(),
             reason: "there is no program".to_owned(),
         })?;
@@ -130,24 +155,20 @@ impl Hook {
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if self.told.is_some() { Stdio::piped() } else { Stdio::null() });
         command.process_group(0).kill_on_drop(true);
-        // What the agent was started with may hold its own secrets.
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("BULLA_") {
-                command.env_remove(name);
-            }
-        }
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{path}:{MORE_PATH}").trim_start_matches(':'));
+        let Account { name, uid, gid, home } = &of.account;
+        command.current_dir("/").env_clear().env("PATH", PATH).env("LANG", LANG);
+        command.env("HOME", home).env("USER", name).env("LOGNAME", name);
+        command.envs(&of.environment);
         if let Some(told) = &self.told {
             command.envs(told.variables());
+        }
+        if accounts::own() != (*uid, *gid) {
+            // Also drops the agent's other groups, where it runs as root.
+            command.gid(*gid).uid(*uid);
         }
         command
             .spawn()
             .map_err(|error| HookError::Start { command: program.clone(), reason: error.to_string() })
-    }
-
-    fn command(&self) -> String {
-        self.argv.join(" ")
     }
 }
 
@@ -245,19 +266,22 @@ pub(crate) fn name_text(name: &x509::GeneralName) -> String {
 mod tests {
     use super::*;
 
-    fn hook(argv: &[&str], seconds: u32) -> Hook {
-        Hook { argv: argv.iter().map(|&text| text.to_owned()).collect(), seconds, told: None }
+    async fn run(argv: &[&str], seconds: u32) -> Result<(), HookError> {
+        let argv: Vec<String> = argv.iter().map(|&text| text.to_owned()).collect();
+        let hook = Hook { command: HookCommand::Argv(argv.clone()), seconds, told: None };
+        let account = accounts::user(&accounts::own_name()).unwrap();
+        hook.run_program(&Program { argv, account, seconds, environment: Default::default() }).await
     }
 
     #[tokio::test]
     async fn a_command_that_ends_badly_says_why() {
-        let error = hook(&["sh", "-c", "echo first; echo second >&2; exit 3"], 10).run().await.unwrap_err();
+        let error = run(&["sh", "-c", "echo first; echo second >&2; exit 3"], 10).await.unwrap_err();
         assert_eq!(error.to_string(), "sh -c echo first; echo second >&2; exit 3: exit code 3: first second");
     }
 
     #[tokio::test]
     async fn a_command_that_is_not_there_says_so() {
-        let error = hook(&["/nowhere/at/all"], 10).run().await.unwrap_err();
+        let error = run(&["/nowhere/at/all"], 10).await.unwrap_err();
         assert!(matches!(error, HookError::Start { .. }), "{error}");
     }
 
@@ -266,7 +290,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("pid");
         let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
-        let hanging = hook(&["sh", "-c", &script], 600);
+        let argv = ["sh", "-c", &script];
+        let hanging = run(&argv, 600);
         let over = async {
             // It is at work; then its time is over at once.
             for _ in 0..6_000 {
@@ -279,7 +304,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(600)).await;
             tokio::time::resume();
         };
-        let (ended, ()) = tokio::join!(hanging.run(), over);
+        let (ended, ()) = tokio::join!(hanging, over);
         let error = ended.unwrap_err();
         assert!(matches!(error, HookError::TimedOut { seconds: 600, .. }), "{error}");
         let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
@@ -299,8 +324,17 @@ mod tests {
     #[tokio::test]
     async fn endless_output_is_bounded_and_something_left_running_does_not_block() {
         let script = "i=0; while [ $i -lt 20000 ]; do echo 0123456789; i=$((i+1)); done; sleep 1000 & exit 7";
-        let error = hook(&["sh", "-c", script], 30).run().await.unwrap_err();
+        let error = run(&["sh", "-c", script], 30).await.unwrap_err();
         let HookError::Failed { status, output, .. } = error else { panic!("{error}") };
         assert_eq!((status.as_str(), output.chars().count()), ("exit code 7", SHOWN_MAX));
+    }
+
+    #[test]
+    fn journals_of_earlier_versions_are_read() {
+        let read: Hook =
+            serde_json::from_str(r#"{"argv": ["nginx", "-s", "reload"], "seconds": 60, "told": null}"#)
+                .unwrap();
+        assert_eq!(read.command.to_string(), "nginx -s reload");
+        assert_eq!(serde_json::from_value::<Hook>(serde_json::to_value(&read).unwrap()).unwrap(), read);
     }
 }

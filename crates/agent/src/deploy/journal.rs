@@ -67,7 +67,7 @@ impl StateFolder {
     pub(crate) fn open(root: &Path) -> Result<Self, StateError> {
         make_folder(root)?;
         let found = root.metadata().map_err(|error| failed(root, "look at", &error))?;
-        if found.mode() & 0o077 != 0 || found.uid() != super::file::own().0 {
+        if found.mode() & 0o077 != 0 || found.uid() != crate::accounts::own().0 {
             return Err(StateError::Open(root.to_owned()));
         }
         for name in ["journal", "backups", "exec"] {
@@ -86,12 +86,16 @@ impl StateFolder {
 
     /// Where the files of an `exec` target are.
     pub(crate) fn exec_folder(&self, target: Uuid) -> Result<PathBuf, StateError> {
-        let folder = self.root.join("exec").join(target.to_string());
+        let folder = self.exec_path(target);
         make_folder(&folder)?;
         Ok(folder)
     }
 
-    fn journal_path(&self, target: Uuid) -> PathBuf {
+    pub(crate) fn exec_path(&self, target: Uuid) -> PathBuf {
+        self.root.join("exec").join(target.to_string())
+    }
+
+    pub(crate) fn journal_path(&self, target: Uuid) -> PathBuf {
         self.root.join("journal").join(format!("{target}.json"))
     }
 

@@ -9,12 +9,14 @@ mod fault;
 mod file;
 mod hook;
 mod journal;
+mod judge;
 mod keystore;
 mod plan;
+mod policy;
 mod target;
 mod verify;
 
-pub use engine::{DeployError, Deployer, Outcome, Recovery, Report};
+pub use engine::{DeployError, Deployer, Outcome, Recovery, Report, missing_rules};
 #[doc(hidden)]
 pub use fault::{Fault, Halted};
 pub use file::FileError;
@@ -22,8 +24,9 @@ pub use hook::HookError;
 pub(crate) use hook::name_text;
 pub use journal::BACKUPS_KEPT;
 pub use keystore::KeystoreError;
+pub use policy::{EXAMPLE, POLICY_FILE, Policy, PolicyError, PolicyFile, Refusal, Want};
 pub use target::{
-    ExecTarget, FileMode, FileSpec, HOOK_SECONDS_MAX, InvalidTarget, KeystoreFormat, KeystoreTarget,
-    PemTarget, Target, VERIFY_SECONDS_MAX, Verify,
+    ExecTarget, FileMode, FileSpec, HOOK_SECONDS_MAX, HookCommand, InvalidTarget, KeystoreFormat,
+    KeystoreTarget, PemTarget, Target, VERIFY_SECONDS_MAX, Verify,
 };
-pub use verify::{VerifyError, served};
+pub use verify::VerifyError;

@@ -7,26 +7,52 @@ use zeroize::Zeroizing;
 
 use super::hook::{Hook, MaterialPaths};
 use super::keystore::{self, KeystoreError, SameContent};
-use super::target::{ALIAS, ExecTarget, FileSpec, KeystoreFormat, KeystoreTarget, PemTarget, Target, Verify};
+use super::target::{
+    ALIAS, ExecTarget, FileSpec, HookCommand, KeystoreFormat, KeystoreTarget, PemTarget, Target, Verify,
+};
 
 /// Seconds a hook may take when nothing else is said.
 const HOOK_SECONDS: u32 = 60;
 
-/// A file to be.
-pub(crate) struct PlannedFile {
+/// Whose folder a file is in.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum FilePlace {
+    /// Somewhere on the host: the policy has to allow it.
+    Host,
+    /// In the agent's own folder, at a path that the agent chose.
+    Agent,
+}
+
+/// A file that a target needs.
+#[derive(Clone, Debug)]
+pub(crate) struct NeededFile {
     pub(crate) spec: FileSpec,
-    pub(crate) content: Zeroizing<Vec<u8>>,
     /// Holds a key.
     pub(crate) private: bool,
+    pub(crate) place: FilePlace,
+}
+
+/// What a target needs of its host, whichever certificate it gets.
+pub(crate) struct Needs {
+    /// Files, in the order in which they are written.
+    pub(crate) files: Vec<NeededFile>,
+    pub(crate) validate: Option<Hook>,
+    pub(crate) reload: Option<Hook>,
+    pub(crate) verify: Option<Verify>,
+}
+
+/// A file to be.
+pub(crate) struct PlannedFile {
+    pub(crate) needed: NeededFile,
+    pub(crate) content: Zeroizing<Vec<u8>>,
     pub(crate) same: Option<SameContent>,
 }
 
 /// Everything a deployment will do, in order.
 pub(crate) struct Plan {
+    pub(crate) needs: Needs,
+    /// As in `needs`.
     pub(crate) files: Vec<PlannedFile>,
-    pub(crate) validate: Option<Hook>,
-    pub(crate) reload: Option<Hook>,
-    pub(crate) verify: Option<Verify>,
 }
 
 /// The commands of a kind: validate, reload.
@@ -52,56 +78,98 @@ fn commands_of(target: &Target) -> Commands {
     }
 }
 
-impl Plan {
-    /// What to do for `target`. `own` is a folder of the agent's for this target, where `exec` finds its files.
-    pub(crate) fn of(target: &Target, material: &Material, own: &Path) -> Result<Self, KeystoreError> {
-        Ok(match target {
-            Target::Exec(exec) => of_exec(exec, material, own),
-            Target::Pkcs12(store) | Target::Jks(store) => of_keystore(store, material)?,
+impl Needs {
+    /// What `target` needs. `own` is a folder of the agent's for this target, where `exec` finds its files.
+    pub(crate) fn of(target: &Target, own: &Path) -> Self {
+        match target {
+            Target::Exec(exec) => exec_needs(exec, own),
+            Target::Pkcs12(store) | Target::Jks(store) => keystore_needs(store),
             Target::Nginx(pem) | Target::Apache(pem) | Target::Haproxy(pem) | Target::Caddy(pem) => {
-                of_pem(target, pem, material)
+                pem_needs(target, pem)
             }
             Target::Traefik(pem) | Target::Envoy(pem) | Target::Postfix(pem) | Target::Dovecot(pem) => {
-                of_pem(target, pem, material)
+                pem_needs(target, pem)
             }
-            Target::Files(pem) => of_pem(target, pem, material),
-        })
+            Target::Files(pem) => pem_needs(target, pem),
+        }
     }
 }
 
-fn of_pem(target: &Target, pem: &PemTarget, material: &Material) -> Plan {
-    let key = material.key_pem();
-    let combined = Zeroizing::new(format!("{}{}", material.fullchain_pem(), &*key));
-    // The key comes before the certificate and a watched file comes last: whoever watches finds all of it.
-    let files = [
-        (&pem.key, key.as_bytes().to_vec(), true),
-        (&pem.cert, material.cert_pem().into_bytes(), false),
-        (&pem.chain, material.chain_pem().into_bytes(), false),
-        (&pem.fullchain, material.fullchain_pem().into_bytes(), false),
-        (&pem.combined, combined.as_bytes().to_vec(), true),
-        (&pem.config, config(target, pem, material).as_bytes().to_vec(), pem.key.is_none()),
-    ];
+impl Plan {
+    /// What to do for `target`. `own` is as in [`Needs::of`].
+    pub(crate) fn of(target: &Target, material: &Material, own: &Path) -> Result<Self, KeystoreError> {
+        let needs = Needs::of(target, own);
+        let contents = match target {
+            Target::Exec(_) => exec_contents(material),
+            Target::Pkcs12(store) | Target::Jks(store) => vec![keystore_content(store, material)?],
+            Target::Nginx(pem) | Target::Apache(pem) | Target::Haproxy(pem) | Target::Caddy(pem) => {
+                pem_contents(target, pem, material)
+            }
+            Target::Traefik(pem) | Target::Envoy(pem) | Target::Postfix(pem) | Target::Dovecot(pem) => {
+                pem_contents(target, pem, material)
+            }
+            Target::Files(pem) => pem_contents(target, pem, material),
+        };
+        let planned = |(needed, (content, same)): (&NeededFile, Content)| PlannedFile {
+            needed: needed.clone(),
+            content,
+            same,
+        };
+        let files = needs.files.iter().zip(contents).map(planned).collect();
+        Ok(Self { needs, files })
+    }
+}
+
+/// The bytes of a file, and what finds the same in a file whose bytes differ.
+type Content = (Zeroizing<Vec<u8>>, Option<SameContent>);
+
+/// The files of a PEM target, and whether each holds a key. The key comes before the certificate and a watched file comes last:
+/// whoever watches finds all of it.
+fn pem_files(pem: &PemTarget) -> [(Option<&FileSpec>, bool); 6] {
+    [
+        (pem.key.as_ref(), true),
+        (pem.cert.as_ref(), false),
+        (pem.chain.as_ref(), false),
+        (pem.fullchain.as_ref(), false),
+        (pem.combined.as_ref(), true),
+        (pem.config.as_ref(), pem.key.is_none()),
+    ]
+}
+
+fn pem_needs(target: &Target, pem: &PemTarget) -> Needs {
     let (validate, reload) = commands_of(target);
     let seconds = pem.hook_seconds.unwrap_or(HOOK_SECONDS);
-    Plan {
-        files: files
-            .into_iter()
-            .filter_map(|(spec, content, private)| file(spec, content, private))
-            .collect(),
+    let needed = |(spec, private): (Option<&FileSpec>, bool)| {
+        Some(NeededFile { spec: spec?.clone(), private, place: FilePlace::Host })
+    };
+    Needs {
+        files: pem_files(pem).into_iter().filter_map(needed).collect(),
         validate: hook(pem.validate.as_ref(), validate, seconds),
         reload: hook(pem.reload.as_ref(), reload, seconds),
         verify: pem.verify.clone(),
     }
 }
 
-fn file(spec: &Option<FileSpec>, content: Vec<u8>, private: bool) -> Option<PlannedFile> {
-    let content = Zeroizing::new(content);
-    Some(PlannedFile { spec: spec.clone()?, content, private, same: None })
+fn pem_contents(target: &Target, pem: &PemTarget, material: &Material) -> Vec<Content> {
+    let key = material.key_pem();
+    let combined = Zeroizing::new(format!("{}{}", material.fullchain_pem(), &*key));
+    let all = [
+        key.as_bytes().to_vec(),
+        material.cert_pem().into_bytes(),
+        material.chain_pem().into_bytes(),
+        material.fullchain_pem().into_bytes(),
+        combined.as_bytes().to_vec(),
+        config(target, pem, material).as_bytes().to_vec(),
+    ];
+    let all = all.map(|content| (Zeroizing::new(content), None));
+    let there = pem_files(pem).map(|(spec, _)| spec.is_some());
+    all.into_iter().zip(there).filter_map(|(content, there)| there.then_some(content)).collect()
 }
 
-fn hook(given: Option<&Vec<String>>, preset: &[&str], seconds: u32) -> Option<Hook> {
-    let argv = given.cloned().unwrap_or_else(|| preset.iter().map(|&text| text.to_owned()).collect());
-    (!argv.is_empty()).then_some(Hook { argv, seconds, told: None })
+fn hook(given: Option<&HookCommand>, preset: &[&str], seconds: u32) -> Option<Hook> {
+    let preset = || HookCommand::Argv(preset.iter().map(|&text| text.to_owned()).collect());
+    let command = given.cloned().unwrap_or_else(preset);
+    (!command.is_none()).then_some(Hook { command, seconds, told: None })
 }
 
 /// The file in the server's own language. The fingerprint in it changes with the certificate, so that the watcher sees
@@ -138,52 +206,59 @@ fn inline(pem: &str) -> String {
     format!("\n      inline_string: |\n{lines}")
 }
 
-fn of_keystore(store: &KeystoreTarget, material: &Material) -> Result<Plan, KeystoreError> {
+fn keystore_needs(store: &KeystoreTarget) -> Needs {
+    let seconds = store.hook_seconds.unwrap_or(HOOK_SECONDS);
+    Needs {
+        files: vec![NeededFile { spec: store.file.clone(), private: true, place: FilePlace::Host }],
+        validate: hook(store.validate.as_ref(), &[], seconds),
+        reload: hook(store.reload.as_ref(), &[], seconds),
+        verify: store.verify.clone(),
+    }
+}
+
+fn keystore_content(store: &KeystoreTarget, material: &Material) -> Result<Content, KeystoreError> {
     let alias = store.alias.as_deref().unwrap_or(ALIAS);
     let password = &store.password;
-    let (content, same): (_, Option<SameContent>) = match store.format {
+    Ok(match store.format {
         KeystoreFormat::Jks => (keystore::jks(material, alias, password.expose()), None),
         KeystoreFormat::Pkcs12 => {
             let content = keystore::pkcs12(material, alias, password.expose())?;
             (content, Some(keystore::same_pkcs12(material, alias, password)))
         }
-    };
-    let seconds = store.hook_seconds.unwrap_or(HOOK_SECONDS);
-    Ok(Plan {
-        files: vec![PlannedFile { spec: store.file.clone(), content, private: true, same }],
-        validate: hook(store.validate.as_ref(), &[], seconds),
-        reload: hook(store.reload.as_ref(), &[], seconds),
-        verify: store.verify.clone(),
     })
 }
 
 /// The command is what "reload" is elsewhere; so it runs again with the old files when it has to be undone.
-fn of_exec(exec: &ExecTarget, material: &Material, own: &Path) -> Plan {
-    let spec = |name: &str| -> Option<FileSpec> {
-        Some(FileSpec { path: own.join(name), owner: None, group: None, mode: None })
-    };
+fn exec_needs(exec: &ExecTarget, own: &Path) -> Needs {
     let told = MaterialPaths {
         cert: own.join("cert.pem"),
         chain: own.join("chain.pem"),
         fullchain: own.join("fullchain.pem"),
         key: own.join("key.pem"),
     };
-    let files = [
-        (spec("key.pem"), material.key_pem().as_bytes().to_vec(), true),
-        (spec("cert.pem"), material.cert_pem().into_bytes(), false),
-        (spec("chain.pem"), material.chain_pem().into_bytes(), false),
-        (spec("fullchain.pem"), material.fullchain_pem().into_bytes(), false),
-    ];
+    let files = [(&told.key, true), (&told.cert, false), (&told.chain, false), (&told.fullchain, false)];
+    let needed = |(path, private): (&std::path::PathBuf, bool)| NeededFile {
+        spec: FileSpec { path: path.clone(), owner: None, group: None, mode: None },
+        private,
+        place: FilePlace::Agent,
+    };
     let seconds = exec.hook_seconds.unwrap_or(HOOK_SECONDS);
-    Plan {
-        files: files
-            .into_iter()
-            .filter_map(|(spec, content, private)| file(&spec, content, private))
-            .collect(),
+    Needs {
+        files: files.into_iter().map(needed).collect(),
         validate: None,
-        reload: Some(Hook { argv: exec.command.clone(), seconds, told: Some(told) }),
+        reload: Some(Hook { command: exec.command.clone(), seconds, told: Some(told) }),
         verify: exec.verify.clone(),
     }
+}
+
+fn exec_contents(material: &Material) -> Vec<Content> {
+    let all = [
+        material.key_pem().as_bytes().to_vec(),
+        material.cert_pem().into_bytes(),
+        material.chain_pem().into_bytes(),
+        material.fullchain_pem().into_bytes(),
+    ];
+    all.map(|content| (Zeroizing::new(content), None)).into()
 }
 
 #[cfg(test)]

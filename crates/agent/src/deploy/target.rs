@@ -1,5 +1,6 @@
 //! Where a certificate goes: data, read from JSON or TOML; [`Deployer`](super::Deployer) does the work.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use keys::Secret;
@@ -7,6 +8,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Bytes of a path, an owner, a command's argument: Linux's PATH_MAX.
 const TEXT_MAX: usize = 4_096;
+/// Letters of a command's name.
+const COMMAND_NAME_MAX: usize = 64;
 /// Arguments of a hook's command.
 const ARGUMENTS_MAX: usize = 64;
 /// Seconds a hook may take at most; a graceful restart of the slowest server takes a minute.
@@ -76,10 +79,10 @@ pub struct PemTarget {
     pub secret_name: Option<String>,
     /// Checks the server's configuration; `[]` for none. The kind's own command by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub validate: Option<Vec<String>>,
+    pub validate: Option<HookCommand>,
     /// Makes the server take the files; `[]` for none. The kind's own command by default.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reload: Option<Vec<String>>,
+    pub reload: Option<HookCommand>,
     /// Seconds each hook may take; 60 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
@@ -106,10 +109,10 @@ pub struct KeystoreTarget {
     pub format: KeystoreFormat,
     /// As [`PemTarget::validate`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub validate: Option<Vec<String>>,
+    pub validate: Option<HookCommand>,
     /// As [`PemTarget::reload`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reload: Option<Vec<String>>,
+    pub reload: Option<HookCommand>,
     /// As [`PemTarget::hook_seconds`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
@@ -134,14 +137,44 @@ pub enum KeystoreFormat {
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecTarget {
-    /// The program and its arguments; no shell.
-    pub command: Vec<String>,
+    /// The command.
+    pub command: HookCommand,
     /// Seconds it may take; 60 by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
     /// As [`PemTarget::verify`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
+}
+
+/// A command of a target. Either way the policy of the agent's host has the last word.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(
+    untagged,
+    expecting = "the name of a command in the agent's policy, or a list of a program and its arguments"
+)]
+pub enum HookCommand {
+    /// The name of a command in the policy of the agent's host.
+    Named(String),
+    /// A program and its arguments, no shell; the policy has to hold exactly these. Empty: no command.
+    Argv(Vec<String>),
+}
+
+impl HookCommand {
+    /// Whether there is no command.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        matches!(self, Self::Argv(argv) if argv.is_empty())
+    }
+}
+
+impl fmt::Display for HookCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::Argv(argv) => f.write_str(&argv.join(" ")),
+        }
+    }
 }
 
 /// A file and whose it is. A bare path is one whose owner and mode are kept.
@@ -326,7 +359,22 @@ pub(crate) fn check_file(what: &str, file: &FileSpec) -> Result<(), InvalidTarge
     Ok(())
 }
 
-pub(crate) fn check_command(what: &str, argv: &[String]) -> Result<(), InvalidTarget> {
+/// Whether a policy can have a command of that name.
+pub(crate) fn is_command_name(name: &str) -> bool {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    !name.is_empty() && name.len() <= COMMAND_NAME_MAX && name.chars().all(plain)
+}
+
+pub(crate) fn check_command(what: &str, command: &HookCommand) -> Result<(), InvalidTarget> {
+    let argv = match command {
+        HookCommand::Argv(argv) => argv,
+        HookCommand::Named(name) if is_command_name(name) => return Ok(()),
+        HookCommand::Named(name) => {
+            return Err(InvalidTarget(format!(
+                "{what}: {name:?} is no name of a command: letters, digits, '-', '_', '.'; or give a list of arguments"
+            )));
+        }
+    };
     let program = argv.first().map(String::as_str).unwrap_or_default();
     if program.is_empty() {
         return Err(InvalidTarget(format!("{what}: the command has no program")));

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use x509::Fingerprint;
 
+use super::policy::{Policy, Refusal};
 use super::target::Verify;
 
 /// One look: connecting, STARTTLS and handshake.
@@ -31,6 +32,9 @@ const ADDRESSES_MAX: usize = 8;
 /// Why it is not known what an endpoint serves, or why that is wrong.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum VerifyError {
+    /// The policy of this host does not allow the connection.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
     /// The name has no address here.
     #[error("{host} has no address here: {reason}")]
     Resolve {
@@ -59,15 +63,20 @@ pub enum VerifyError {
     },
 }
 
-/// Asks until every address serves `expected`, for `verify.seconds` at most.
+/// Asks until every address serves `expected`, for `verify.seconds` at most. Addresses that the policy does not allow are not
+/// connected to.
 ///
 /// # Errors
 /// The last answer.
-pub(crate) async fn until_served(verify: &Verify, expected: Fingerprint) -> Result<(), VerifyError> {
+pub(crate) async fn until_served(
+    verify: &Verify,
+    expected: Fingerprint,
+    policy: &Policy,
+) -> Result<(), VerifyError> {
     let deadline = Deadline::within(Duration::from_secs(verify.seconds.into()));
     let (mut pause, mut seen) = (PAUSE, 0);
     loop {
-        let last = match look_all(verify, expected, deadline).await {
+        let last = match look_all(verify, expected, deadline, policy).await {
             Ok(()) => {
                 seen += 1;
                 if seen == SURE {
@@ -76,6 +85,7 @@ pub(crate) async fn until_served(verify: &Verify, expected: Fingerprint) -> Resu
                 tokio::time::sleep(SURE_PAUSE).await;
                 continue;
             }
+            Err(error @ VerifyError::Refused(_)) => return Err(error),
             Err(error) => error,
         };
         seen = 0;
@@ -87,8 +97,13 @@ pub(crate) async fn until_served(verify: &Verify, expected: Fingerprint) -> Resu
     }
 }
 
-async fn look_all(verify: &Verify, expected: Fingerprint, deadline: Deadline) -> Result<(), VerifyError> {
-    let addresses = resolve(verify).await?;
+async fn look_all(
+    verify: &Verify,
+    expected: Fingerprint,
+    deadline: Deadline,
+    policy: &Policy,
+) -> Result<(), VerifyError> {
+    let addresses = allowed(verify, policy).await?;
     // Every look has its own time: a patient deadline must not end in one that hangs.
     let mut refused = None;
     let mut seen = 0;
@@ -110,10 +125,9 @@ async fn look_all(verify: &Verify, expected: Fingerprint, deadline: Deadline) ->
 ///
 /// # Errors
 /// [`VerifyError`] of the last address asked.
-#[crate::boxed]
-pub async fn served(verify: &Verify) -> Result<Fingerprint, VerifyError> {
+pub(crate) async fn served(verify: &Verify, policy: &Policy) -> Result<Fingerprint, VerifyError> {
     let mut last = None;
-    for address in resolve(verify).await? {
+    for address in allowed(verify, policy).await? {
         match look(verify, address, Deadline::within(LOOK)).await {
             Ok(served) => return Ok(served),
             Err(error) => last = Some(error),
@@ -125,7 +139,14 @@ pub async fn served(verify: &Verify) -> Result<Fingerprint, VerifyError> {
     }))
 }
 
-async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyError> {
+/// The addresses of the endpoint, judged as they are connected to.
+async fn allowed(verify: &Verify, policy: &Policy) -> Result<Vec<SocketAddr>, VerifyError> {
+    let addresses = resolve(verify).await?;
+    policy.addresses(verify, &addresses).map_err(|want| policy.refusal(vec![want]))?;
+    Ok(addresses)
+}
+
+pub(crate) async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyError> {
     let unknown = |reason: String| VerifyError::Resolve { host: verify.host.clone(), reason };
     // The system's resolver: the host's own view, /etc/hosts included, is what is wanted here.
     let found = tokio::net::lookup_host((verify.host.as_str(), verify.port)).await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::client::{Agent, AgentStatus, Worked};
+use agent::deploy::PolicyFile;
 use agent::{Agents, AgentsParts};
 use authority::keystore::KeyStore;
 use authority::names::{DnsRule, NameRules, SuffixRule};
@@ -151,7 +152,10 @@ impl House {
     }
 
     async fn agent(&self) -> Agent {
-        Agent::open(&self.state(), Clock::system()).await.unwrap()
+        let policy = self.folder.path().join("agent.toml");
+        let rule = format!("[[files]]\npath = \"{}/etc/\"\n", self.folder.path().display());
+        std::fs::write(&policy, rule).unwrap();
+        Agent::open(&self.state(), PolicyFile::new(&policy), Clock::system()).await.unwrap()
     }
 
     /// A folder of the server's that is deployed to.
@@ -211,6 +215,8 @@ async fn a_certificate_is_made_on_a_host_and_deployed_there() {
         targets: vec![TargetRef::Deploy { target, agent: agent.agent }],
         ..NewCertificate::new(&["www.example"], "web")
     };
+    let own = Agent::targets(&house.state()).await.unwrap();
+    assert_eq!((own.len(), own[0].id, own[0].name.as_str()), (1, target, "web"));
     let certificate = house.lifecycle.create(new, "user:alice").await.unwrap().certificate;
     let worked = house.work_until(certificate, state::State::Active).await;
     assert_eq!(worked, Worked { done: 2, failed: 0 }, "a CSR and a deployment");
@@ -290,6 +296,7 @@ async fn nobody_else_is_an_agent() {
     // A token may hold the permission and is still no agent.
     for (method, path, body) in [
         (Method::GET, "/api/v1/agent/work", None),
+        (Method::GET, "/api/v1/agent/targets", None),
         (Method::POST, "/api/v1/agent/renew", Some(json!({"csr_pem": ""}))),
         (
             Method::POST,

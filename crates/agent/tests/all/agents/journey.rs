@@ -31,7 +31,11 @@ async fn enrolled(world: &World) -> uuid::Uuid {
 }
 
 async fn opened(world: &World) -> Agent {
-    Agent::open(&world.state(), Clock::system()).await.unwrap()
+    opened_with(world, &world.files_allowed()).await
+}
+
+async fn opened_with(world: &World, policy: &str) -> Agent {
+    Agent::open(&world.state(), world.policy(policy), Clock::system()).await.unwrap()
 }
 
 fn pair(world: &World) -> Target {
@@ -209,7 +213,7 @@ async fn the_client_certificate_is_renewed_before_its_end() {
     assert_eq!(certificate(), before, "too early");
     // Seventy of its ninety days later; TLS goes by the real time.
     let later = Clock::manual(Clock::system().now_us() + 70 * x509::DAY * 1_000_000);
-    let mut agent = Agent::open(&world.state(), later).await.unwrap();
+    let mut agent = Agent::open(&world.state(), world.policy(""), later).await.unwrap();
     agent.work_once().await.unwrap();
     assert_ne!(certificate(), before);
     // And works with the new one.
@@ -224,8 +228,11 @@ async fn a_deployment_that_fails_is_reported_with_its_reason() {
     let failing = target(json!({"type": "files", "fullchain": world.etc("f.pem"), "key": world.etc("k.pem"),
         "validate": ["sh", "-c", "echo no, thanks; exit 1"]}));
     world.source.order(agent, "a.example", failing);
-    let worked = opened(&world).await.work_once().await.unwrap();
-    assert_eq!(worked, Worked { done: 1, failed: 1 });
+    let user = rustix::process::geteuid().as_raw();
+    let command =
+        format!("[commands.no]\nargv = [\"sh\", \"-c\", \"echo no, thanks; exit 1\"]\nuser = \"{user}\"\n");
+    let mut agent = opened_with(&world, &(world.files_allowed() + &command)).await;
+    assert_eq!(agent.work_once().await.unwrap(), Worked { done: 1, failed: 1 });
     let results = world.source.results();
     assert_eq!(results[0].outcome, Outcome::RolledBack);
     assert!(results[0].error_text().unwrap().contains("no, thanks"));
@@ -241,4 +248,25 @@ async fn names_that_make_no_csr_are_reported_and_no_key_is_made() {
     assert_eq!(opened(&world).await.work_once().await.unwrap(), Worked { done: 0, failed: 1 });
     assert_eq!(world.source.results()[0].outcome, Outcome::Failed);
     assert_eq!(files(&world, "keys"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_is_told_which_lines_a_policy_lacks_and_nothing_is_written() {
+    let world = World::new().await;
+    let agent = enrolled(&world).await;
+    let job = target(json!({"type": "files", "fullchain": world.etc("f.pem"), "key": world.etc("k.pem"),
+        "reload": ["touch", world.etc("run")]}));
+    world.source.order(agent, "a.example", job);
+    let mut opened = opened_with(&world, "").await;
+    assert_eq!(opened.work_once().await.unwrap(), Worked { done: 1, failed: 1 });
+    let results = world.source.results();
+    assert_eq!(results[0].outcome, Outcome::Failed, "nothing was changed");
+    let error = results[0].error_text().unwrap();
+    for line in [
+        format!("\n[[files]]\npath = \"{}\"\n", world.etc("k.pem").display()),
+        format!("argv = [\"touch\", \"{}\"]\n", world.etc("run").display()),
+    ] {
+        assert!(error.contains(&line), "{line}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(world.etc("")).unwrap().count(), 0);
 }

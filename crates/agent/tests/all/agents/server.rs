@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use agent::deploy::PolicyFile;
 use agent::work::{Assignment, CsrMade, Enrolment, HostFacts, JobResult, Renewal, WorkError};
 use agent::{AgentError, Agents, AgentsParts, EnrolError, NewToken, agent_uri};
 use authority::keystore::KeyStore;
@@ -78,6 +79,18 @@ impl World {
 
     pub(crate) fn etc(&self, name: &str) -> PathBuf {
         self.folder.path().join("etc").join(name)
+    }
+
+    /// A policy of the agent's host with these lines.
+    pub(crate) fn policy(&self, lines: &str) -> PolicyFile {
+        let path = self.folder.path().join("agent.toml");
+        std::fs::write(&path, lines).unwrap();
+        PolicyFile::new(&path)
+    }
+
+    /// Lets the server write into the folder of [`World::etc`].
+    pub(crate) fn files_allowed(&self) -> String {
+        format!("[[files]]\npath = \"{}/\"\n", self.folder.path().join("etc").display())
     }
 
     pub(crate) async fn token(&self) -> zeroize::Zeroizing<String> {

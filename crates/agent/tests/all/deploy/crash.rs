@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use agent::deploy::{Deployer, Fault, Outcome, Target};
+use agent::deploy::{Fault, Outcome, Target};
 use enrollment::Material;
 use serde_json::json;
 
@@ -78,7 +78,7 @@ async fn prepared(case: &Case, host: &Host, old: &Material) {
 /// Runs until it is stopped at `place`, or to the end; gives the places passed.
 async fn run(case: &Case, host: &Host, new: &Material, place: Option<String>) -> (Outcome, Vec<String>) {
     let passed = Arc::new(Mutex::new(Vec::new()));
-    let deployer = Deployer::open_with(&host.state(), fault(place, &passed)).unwrap();
+    let deployer = host.deployer_with(fault(place, &passed));
     let report = deployer.deploy(host.target, &pair(host, case.reload), new).await;
     drop(deployer);
     let passed = passed.lock().unwrap().clone();
@@ -155,7 +155,7 @@ async fn a_crash_while_the_server_was_told_tells_it_again() {
     let reload = format!("cat {} > {}", host.etc("f.pem").display(), told.display());
     let passed = Arc::new(Mutex::new(Vec::new()));
     let stopping = fault(Some("after reload".to_owned()), &passed);
-    let deployer = Deployer::open_with(&host.state(), stopping).unwrap();
+    let deployer = host.deployer_with(stopping);
     deployer.deploy(host.target, &pair(&host, &reload), &new).await;
     drop(deployer);
     assert_eq!(std::fs::read_to_string(&told).unwrap(), new.fullchain_pem());

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use agent::deploy::{Deployer, Outcome, Target};
+use agent::deploy::{Outcome, Target};
 use enrollment::Material;
 use rustix::process::{Pid, Signal, kill_process};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::json;
 
-use super::world::{Host, target};
+use super::world::{Host, HostDeployer, target};
 
 /// A server in the foreground, stopped with the test.
 pub(crate) struct Daemon(Child);
@@ -54,7 +54,7 @@ impl Drop for Daemon {
 }
 
 /// Files at their places before the server starts.
-pub(crate) async fn first(host: &Host, files: &[&str], material: &Material) -> Deployer {
+pub(crate) async fn first(host: &Host, files: &[&str], material: &Material) -> HostDeployer {
     let mut bare = json!({"type": "files"});
     for name in files {
         bare[name] = json!(host.etc(&format!("{name}.pem")));
@@ -137,7 +137,7 @@ impl Visitor {
 /// Deploys `new` while visitors come and go: each is answered, the last ones by the new certificate.
 pub(crate) async fn undisturbed(
     host: &Host,
-    deployer: &Deployer,
+    deployer: &HostDeployer,
     target: &Target,
     visitor: &Visitor,
     new: &Material,

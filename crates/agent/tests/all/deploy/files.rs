@@ -230,11 +230,11 @@ async fn a_folder_that_is_not_there_or_open_to_all_is_refused_before_anything_ch
 async fn one_agent_at_a_time_and_never_in_a_folder_others_enter() {
     let host = Host::new();
     let first = host.deployer();
-    assert!(Deployer::open(&host.state()).unwrap_err().to_string().contains("another agent"));
+    assert!(Deployer::open(&host.state(), host.policy()).unwrap_err().to_string().contains("another agent"));
     drop(first);
     host.deployer();
     std::fs::set_permissions(host.state(), std::fs::Permissions::from_mode(0o750)).unwrap();
-    assert!(Deployer::open(&host.state()).unwrap_err().to_string().contains("chmod 700"));
+    assert!(Deployer::open(&host.state(), host.policy()).unwrap_err().to_string().contains("chmod 700"));
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agent::deploy::{Deployer, Outcome, Target};
+use agent::deploy::{Fault, Outcome, Target};
 use enrollment::Material;
 use keys::PrivateKey;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::world::{Host, target};
+use super::world::{Host, HostDeployer, target};
 
 /// Tells the process that is to be killed where to deploy.
 const FOLDER: &str = "BULLA_TEST_KILLED_IN";
@@ -47,7 +47,7 @@ async fn two_certificates_take_turns() {
         }
     };
     let (a, b) = (read(&folder, "a"), read(&folder, "b"));
-    let deployer = Deployer::open(&folder.join("state")).unwrap();
+    let deployer = HostDeployer::open(&folder, Fault::default());
     deployer.recover().await.unwrap();
     for round in 0..rounds {
         let material = if round.is_multiple_of(2) { &a } else { &b };

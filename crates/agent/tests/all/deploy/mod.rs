@@ -7,5 +7,6 @@ mod exec;
 mod files;
 mod keystores;
 mod killed;
+mod policy;
 mod servers;
 pub(crate) mod world;

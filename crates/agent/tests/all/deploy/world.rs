@@ -1,8 +1,9 @@
 //! An authority of the test's own, a folder of the agent's, and files to deploy to.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use agent::deploy::{Deployer, Target};
+use agent::deploy::{Deployer, Fault, PolicyFile, Recovery, Report, Target, missing_rules};
 use enrollment::Material;
 use keys::{KeyType, PrivateKey, Signer as _};
 use uuid::Uuid;
@@ -65,8 +66,17 @@ impl Host {
         self.folder.path()
     }
 
-    pub(crate) fn deployer(&self) -> Deployer {
-        Deployer::open(&self.state()).unwrap()
+    pub(crate) fn deployer(&self) -> HostDeployer {
+        self.deployer_with(Fault::default())
+    }
+
+    pub(crate) fn deployer_with(&self, fault: Fault) -> HostDeployer {
+        HostDeployer::open(self.root(), fault)
+    }
+
+    /// What the host's owner lets the server do.
+    pub(crate) fn policy(&self) -> PolicyFile {
+        PolicyFile::new(&self.root().join(POLICY))
     }
 
     pub(crate) fn read(&self, name: &str) -> String {
@@ -80,6 +90,46 @@ impl Host {
             folder.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
+    }
+}
+
+/// The policy of a temporary host.
+const POLICY: &str = "agent.toml";
+
+/// A deployer on a host whose owner adds the lines that a job asks for.
+pub(crate) struct HostDeployer {
+    deployer: Deployer,
+    policy: PolicyFile,
+}
+
+impl HostDeployer {
+    pub(crate) fn open(root: &Path, fault: Fault) -> Self {
+        let policy = PolicyFile::new(&root.join(POLICY));
+        let deployer = Deployer::open_with(&root.join("state"), policy.clone(), fault).unwrap();
+        Self { deployer, policy }
+    }
+
+    pub(crate) async fn deploy(&self, id: Uuid, target: &Target, material: &Material) -> Report {
+        // A file's owner and mode are judged once its path is allowed.
+        for _ in 0..2 {
+            self.allow(target).await;
+        }
+        self.deployer.deploy(id, target, material).await
+    }
+
+    async fn allow(&self, target: &Target) {
+        let policy = Arc::new(self.policy.load(self.deployer.folder()).unwrap());
+        // What cannot be judged is for the deployment to say.
+        let Ok(missing) = missing_rules(&policy, target).await else { return };
+        let before = std::fs::read_to_string(self.policy.path()).unwrap_or_default();
+        let text = format!("{before}{}", policy.lines_for(&missing));
+        let beside = self.policy.path().with_extension("new");
+        std::fs::write(&beside, text).unwrap();
+        std::fs::rename(&beside, self.policy.path()).unwrap();
+    }
+
+    pub(crate) async fn recover(&self) -> Result<Vec<Recovery>, enrollment::state_folder::StateError> {
+        self.deployer.recover().await
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use agent::deploy::{Deployer, Outcome, Target};
+use agent::deploy::{Outcome, Target};
 use enrollment::Material;
 use fleet::free_port;
 use serde_json::json;
 
 use super::daemon::{Daemon, Visitor, undisturbed};
-use super::world::{Host, target};
+use super::world::{Host, HostDeployer, target};
 
 const INSTALL: &str = "run .ci/interop, which installs it";
 
@@ -41,7 +41,13 @@ async fn traefik_takes_the_certificate_and_drops_no_request() {
 }
 
 /// A deployment whose command fails once: `before` is in the files again, and served once the watcher has seen it.
-async fn is_taken_back(host: &Host, deployer: &Deployer, described: &Target, port: u16, before: &Material) {
+async fn is_taken_back(
+    host: &Host,
+    deployer: &HostDeployer,
+    described: &Target,
+    port: u16,
+    before: &Material,
+) {
     let mut broken = serde_json::to_value(described).unwrap();
     let once = host.root().join("failed").display().to_string();
     let command = "test -e $0 && exit 0; touch $0; echo no such server >&2; exit 3";

@@ -128,7 +128,9 @@ fn agent(house: &House) -> (Running, String) {
     let enrolled = ["agent", "enroll", "--server", &house.url(), "--token", token, "--ca", &root];
     let enrolled = house.json(&[&enrolled[..], &["--state", &state, "--name", "web-1"]].concat());
     let id = enrolled["agent"].as_str().unwrap().to_owned();
-    let running = house.bulla(&["agent", "run", "--state", &state]).stderr(Stdio::null()).spawn().unwrap();
+    let policy = house.path("agent.toml").display().to_string();
+    let run = ["agent", "run", "--state", &state, "--policy", &policy];
+    let running = house.bulla(&run).stderr(Stdio::null()).spawn().unwrap();
     (Running(running), id)
 }
 
@@ -150,6 +152,29 @@ fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
     made["id"].as_str().unwrap().to_owned()
 }
 
+/// Writes the policy that `bulla agent policy check` asks for.
+fn allow(house: &House) {
+    let (state, policy) = (house.path("agent"), house.path("agent.toml"));
+    let (state, policy) = (state.display().to_string(), policy.display().to_string());
+    let args =
+        |verb: &'static str| ["agent", "policy", verb, "--policy", &policy].map(str::to_owned).to_vec();
+    let told = |more: &[&str]| {
+        let mut command = house.bulla(&[]);
+        crate::world::run(command.args(args("check")).args(["--state", &state]).args(more))
+    };
+    house.does(&args("init").iter().map(String::as_str).collect::<Vec<_>>());
+    let refused = told(&[]);
+    assert_eq!(refused.status.code(), Some(6), "{}", crate::world::describe(&refused));
+    let lines = told(&["--lines"]);
+    assert!(lines.status.success(), "{}", crate::world::describe(&lines));
+    let mut text = std::fs::read_to_string(&policy).unwrap();
+    text += &String::from_utf8(lines.stdout).unwrap();
+    std::fs::write(&policy, text).unwrap();
+    let checked = told(&[]);
+    assert!(checked.status.success(), "{}", crate::world::describe(&checked));
+    assert_eq!(String::from_utf8_lossy(&checked.stdout), "shop: allowed\n");
+}
+
 fn shown(house: &House) -> Value {
     house.json(&["cert", "show", "shop.example"])
 }
@@ -165,7 +190,16 @@ fn nginx_serves_what_the_agent_deploys_and_drops_nothing_while_it_is_renewed() {
     let before = nginx.presents(&house).unwrap();
     let (_agent, id) = agent(&house);
     let target = target(&house, &nginx, &id);
+    // The host's owner allows nothing yet: the server is told, and nothing happens to nginx.
     house.does(&["cert", "create", "shop.example", "--key-on-agent", "--target", &target]);
+    house.until("the refusal", || {
+        let error = shown(&house)["last_error"].as_str().unwrap_or_default().to_owned();
+        error.contains("does not allow the file") && error.contains("[commands.nginx-")
+    });
+    assert_eq!(nginx.presents(&house).unwrap(), before);
+    allow(&house);
+    let jobs = house.json(&["job", "list", "--all"]);
+    house.does(&["job", "retry", jobs["rows"][0]["id"].as_str().unwrap()]);
     house.until("the first version", || shown(&house)["status"] == "active");
     let first = fingerprint(&house);
     assert_eq!(nginx.presents(&house).unwrap(), first);

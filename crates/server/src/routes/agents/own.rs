@@ -1,7 +1,9 @@
 //! What agents ask for, over mutual TLS; enrolment alone is open, its token is in the body.
 
 use agent::Agents;
-use agent::work::{AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, WAIT_SECONDS_MAX};
+use agent::work::{
+    AgentJob, CsrMade, Enrolled, Enrolment, HostFacts, JobResult, Renewal, TargetWork, WAIT_SECONDS_MAX,
+};
 use api::agent_work::{CsrBody, EnrolledView, EnrolmentBody, FactsBody, RenewalBody, ResultBody};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,7 @@ pub(super) fn routes() -> Api {
         .route(Access::open().body_max(BODY_MAX), routes!(enroll))
         .route(work(), routes!(renew))
         .route(work(), routes!(give_work))
+        .route(work(), routes!(own_targets))
         .route(work(), routes!(take_csr))
         .route(work(), routes!(take_result))
 }
@@ -105,6 +108,26 @@ async fn give_work(
     }
     let agent = agent_of(&agents, &caller).await?;
     Ok(Json(AssignmentView { jobs: agents.poll(agent, host_facts(facts), params.wait).await? }))
+}
+
+/// The agent's targets.
+#[derive(Serialize, ToSchema)]
+struct AgentTargetsView {
+    /// Targets: each with its identity, its name, and where it is by kind; passwords are replaced.
+    #[schema(value_type = Vec<Object>)]
+    targets: Vec<TargetWork>,
+}
+
+/// Lists the targets of the agent that asks, for the policy of its host.
+#[utoipa::path(get, path = "/api/v1/agent/targets", operation_id = "listOwnTargets",
+    responses((status = 200, body = AgentTargetsView)))]
+async fn own_targets(
+    Component(agents): Component<Agents>,
+    caller: Caller,
+    Extension(peer): Extension<Peer>,
+) -> Result<Json<AgentTargetsView>, Problem> {
+    let agent = agent_of(&agents, &caller, &peer).await?;
+    Ok(Json(AgentTargetsView { targets: agents.targets_of_agent(agent).await? }))
 }
 
 /// Takes the CSR of a job; the same one again changes nothing.

@@ -229,7 +229,21 @@ pub(super) fn rows(listed: &Value) -> &Vec<Value> {
 
 /// `bulla agent VERB` for the house's agent.
 pub(super) fn agent(house: &House, verb: &str) -> std::process::Command {
-    house.bulla(&["agent", verb, "--state", &house.path("agent").display().to_string()])
+    let mut command = house.bulla(&["agent", verb, "--state", &house.path("agent").display().to_string()]);
+    if verb == "work-once" {
+        command.args(["--policy", &policy(house)]);
+    }
+    command
+}
+
+/// A policy that lets the server write the files of [`target`].
+fn policy(house: &House) -> String {
+    let path = house.path("agent.toml");
+    if !path.exists() {
+        let rule = format!("[[files]]\npath = \"{}/\"\n", house.path("deployed").display());
+        std::fs::write(&path, rule).unwrap();
+    }
+    path.display().to_string()
 }
 
 /// The arguments that make an agent of it.

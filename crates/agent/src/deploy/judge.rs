@@ -1,0 +1,95 @@
+//! Whether the policy of this host allows what a target needs.
+
+use super::file::{Attributes, FileError, TargetFile};
+use super::plan::{FilePlace, NeededFile, Needs};
+use super::policy::{Policy, Want, WantedFile};
+use super::target::Verify;
+use super::verify;
+use crate::accounts;
+
+/// The mode of a new file that holds a key.
+const PRIVATE: u32 = 0o600;
+/// The mode of a new file that holds none.
+const PUBLIC: u32 = 0o644;
+/// What nobody else may do with a key, whatever the mode was before.
+const OTHERS: u32 = 0o007;
+
+/// All that the policy does not allow, so that its owner sees it at once.
+///
+/// # Errors
+/// [`FileError`] of files that the policy does allow.
+pub(crate) fn wants_of(needs: &Needs, policy: &Policy) -> Result<Vec<Want>, FileError> {
+    let mut wants = Vec::new();
+    for needed in needs.files.iter().filter(|needed| needed.place == FilePlace::Host) {
+        wants.extend(file_want(needed, policy)?);
+    }
+    for hook in [&needs.validate, &needs.reload].into_iter().flatten() {
+        wants.extend(hook.program(policy).err());
+    }
+    Ok(wants)
+}
+
+/// Paths first, as they are written: of a path that is not allowed the server learns nothing, not even whether it is there.
+fn file_want(needed: &NeededFile, policy: &Policy) -> Result<Option<Want>, FileError> {
+    if let Err(want) = policy.path(&needed.spec.path) {
+        return Ok(Some(want));
+    }
+    let place = TargetFile::of(&needed.spec.path)?;
+    if let Err(want) = policy.path(place.path()) {
+        return Ok(Some(want));
+    }
+    let before = place.read()?.map(|found| found.attributes);
+    let wanted = wanted(needed, before)?;
+    Ok(judge_file(&place, needed, wanted, before, policy).err())
+}
+
+/// Whether a file may be written, where it really is.
+pub(crate) fn judge_file(
+    place: &TargetFile,
+    needed: &NeededFile,
+    wanted: Attributes,
+    before: Option<Attributes>,
+    policy: &Policy,
+) -> Result<(), Want> {
+    match needed.place {
+        FilePlace::Agent => Ok(()),
+        FilePlace::Host => {
+            policy.file(&WantedFile { path: place.path(), private: needed.private, wanted, before })
+        }
+    }
+}
+
+/// Whether the endpoint may be connected to. Names that no rule has are resolved, if any rule has their port.
+pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<Want> {
+    if policy.names(endpoint) {
+        return None;
+    }
+    if !policy.has_port(endpoint.port) {
+        return Some(Want::address(endpoint));
+    }
+    let addresses = verify::resolve(endpoint).await.unwrap_or_default();
+    policy.addresses(endpoint, &addresses).err()
+}
+
+/// As configured, else as it was, else the agent's own; what holds a key stays closed to others unless somebody wrote
+/// otherwise.
+pub(crate) fn wanted(needed: &NeededFile, before: Option<Attributes>) -> Result<Attributes, FileError> {
+    let spec = &needed.spec;
+    let (own_uid, own_gid) = accounts::own();
+    let uid = match &spec.owner {
+        Some(name) => accounts::uid_of(name)?,
+        None => before.map_or(own_uid, |before| before.uid),
+    };
+    let gid = match &spec.group {
+        Some(name) => accounts::gid_of(name)?,
+        None => before.map_or(own_gid, |before| before.gid),
+    };
+    let closed = if needed.private { OTHERS } else { 0 };
+    let mode = match (spec.mode, before) {
+        (Some(mode), _) => mode.0,
+        (None, Some(before)) => before.mode & !closed,
+        (None, None) if needed.private => PRIVATE,
+        (None, None) => PUBLIC,
+    };
+    Ok(Attributes { uid, gid, mode })
+}

@@ -1,0 +1,394 @@
+//! The rules of a policy, and whether they allow what a job wants.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use ipnet::IpNet;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::pattern::PathPattern;
+use super::want::{Refusal, Want};
+use crate::accounts::{self, Account};
+use crate::deploy::file::Attributes;
+use crate::deploy::target::{FileMode, HOOK_SECONDS_MAX, HookCommand, Verify, is_command_name};
+
+/// Seconds a command may take when neither the policy nor the target says more.
+const TIMEOUT: u32 = 60;
+/// The mode that a rule without one allows.
+const MODE: u32 = 0o644;
+/// What a rule without a mode allows for a file that holds a key.
+const KEY_MODE: u32 = 0o640;
+
+/// The file's text.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Rules {
+    files: Vec<FileRule>,
+    commands: BTreeMap<String, CommandRule>,
+    verify: Vec<VerifyRule>,
+}
+
+/// Files that may be written.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct FileRule {
+    path: PathPattern,
+    /// Users that files may be given to, beside the agent's and the one before.
+    #[serde(default)]
+    owners: Vec<String>,
+    /// Groups, likewise.
+    #[serde(default)]
+    groups: Vec<String>,
+    /// The most that a file's mode may allow.
+    mode: Option<FileMode>,
+}
+
+/// A command that may be run.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct CommandRule {
+    argv: Vec<String>,
+    user: String,
+    #[serde(default = "timeout")]
+    timeout_s: u32,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+}
+
+fn timeout() -> u32 {
+    TIMEOUT
+}
+
+/// An endpoint that may be connected to.
+#[derive(Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct VerifyRule {
+    address: AddressRule,
+}
+
+/// `HOST:PORT`: a name, an address or a network; `*` for every port.
+#[derive(Debug)]
+struct AddressRule {
+    text: String,
+    host: HostRule,
+    port: Option<u16>,
+}
+
+#[derive(Debug)]
+enum HostRule {
+    Name(String),
+    Network(IpNet),
+}
+
+impl AddressRule {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "address {text:?} is no HOST:PORT such as \"127.0.0.1:443\", \"[::1]:*\" or \"10.0.0.0/8:443\""
+            )
+        };
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port = match port {
+            "*" => None,
+            port => Some(port.parse().ok().filter(|&port| port != 0).ok_or_else(wrong)?),
+        };
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let host = if let Ok(address) = bare.parse::<IpAddr>() {
+            HostRule::Network(address.into())
+        } else if let Ok(network) = bare.parse::<IpNet>() {
+            HostRule::Network(network)
+        } else if scan::target::host_name(bare).is_ok() {
+            HostRule::Name(bare.to_ascii_lowercase())
+        } else {
+            return Err(wrong());
+        };
+        Ok(Self { text: text.to_owned(), host, port })
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port)
+    }
+
+    fn names(&self, host: &str, port: u16) -> bool {
+        let same = matches!(&self.host, HostRule::Name(name) if name.eq_ignore_ascii_case(host));
+        same && self.has_port(port)
+    }
+
+    fn holds(&self, address: SocketAddr) -> bool {
+        let ip = address.ip().to_canonical();
+        let inside = matches!(&self.host, HostRule::Network(network) if network.contains(&ip));
+        inside && self.has_port(address.port())
+    }
+}
+
+impl Serialize for AddressRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for AddressRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Rules {
+    /// Reads the file's text, and checks what the types do not.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let rules: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        for (name, command) in &rules.commands {
+            command.check(name)?;
+        }
+        for name in rules.files.iter().flat_map(|rule| &rule.owners) {
+            accounts::uid_of(name).map_err(|error| format!("files: owners: {error}"))?;
+        }
+        for name in rules.files.iter().flat_map(|rule| &rule.groups) {
+            accounts::gid_of(name).map_err(|error| format!("files: groups: {error}"))?;
+        }
+        Ok(rules)
+    }
+}
+
+impl CommandRule {
+    fn check(&self, name: &str) -> Result<(), String> {
+        let wrong = |why: String| Err(format!("commands.{name}: {why}"));
+        if !is_command_name(name) {
+            return wrong("a name has letters, digits, '-', '_' and '.'".to_owned());
+        }
+        if self.argv.first().is_none_or(String::is_empty) {
+            return wrong("argv has no program".to_owned());
+        }
+        if self.timeout_s == 0 || self.timeout_s > HOOK_SECONDS_MAX {
+            return wrong(format!("timeout_s is 1 to {HOOK_SECONDS_MAX}"));
+        }
+        if let Some(name) = self.environment.keys().find(|name| name.is_empty() || name.contains(['=', '\0']))
+        {
+            return wrong(format!("{name:?} is no name of a variable"));
+        }
+        accounts::user(&self.user).map(drop).or_else(|error| wrong(format!("user: {error}")))
+    }
+}
+
+/// A command that is allowed, with all that it is run with.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) argv: Vec<String>,
+    pub(crate) account: Account,
+    pub(crate) seconds: u32,
+    pub(crate) environment: BTreeMap<String, String>,
+}
+
+/// A file that a job wants to write, resolved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WantedFile<'f> {
+    /// Without links.
+    pub(crate) path: &'f Path,
+    /// Whether a key is in it.
+    pub(crate) private: bool,
+    pub(crate) wanted: Attributes,
+    /// Those of the file that is replaced.
+    pub(crate) before: Option<Attributes>,
+}
+
+/// The policy of this host, as it was when it was read.
+#[derive(Debug, Serialize)]
+pub struct Policy {
+    /// The file.
+    path: PathBuf,
+    /// Whether there is such a file; without one nothing is allowed.
+    found: bool,
+    #[serde(flatten)]
+    rules: Rules,
+    /// Folders and files of the agent's own, links resolved: never written for a job.
+    #[serde(skip)]
+    own: Vec<PathBuf>,
+}
+
+impl Policy {
+    pub(super) fn new(path: PathBuf, rules: Option<Rules>, own: Vec<PathBuf>) -> Self {
+        Self { path, found: rules.is_some(), rules: rules.unwrap_or_default(), own }
+    }
+
+    /// Whether any rule names the path, whoever owns the file.
+    pub(crate) fn path(&self, path: &Path) -> Result<(), Want> {
+        if self.own.iter().any(|own| path.starts_with(own)) {
+            let why = "belongs to the agent or to its policy";
+            return Err(Want::Never { what: format!("the file {}", path.display()), why });
+        }
+        if self.programs().any(|program| program == path) {
+            let why = "is the program of a command";
+            return Err(Want::Never { what: format!("the file {}", path.display()), why });
+        }
+        let named = self.rules.files.iter().any(|rule| rule.path.names(path));
+        if named { Ok(()) } else { Err(Want::file(path)) }
+    }
+
+    fn programs(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let named = self.rules.commands.values().filter_map(|command| command.argv.first());
+        named
+            .map(Path::new)
+            .filter(|path| path.is_absolute())
+            .map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()))
+    }
+
+    /// Whether a rule names the file and allows its owner, group and mode.
+    pub(crate) fn file(&self, file: &WantedFile<'_>) -> Result<(), Want> {
+        self.path(file.path)?;
+        let rules = self.rules.files.iter().filter(|rule| rule.path.names(file.path));
+        if rules.into_iter().any(|rule| rule.allows(file)) {
+            return Ok(());
+        }
+        let (uid, gid) = accounts::own();
+        let before = |own: fn(&Attributes) -> u32| file.before.as_ref().map(own);
+        let owner = ![Some(uid), before(|a| a.uid)].contains(&Some(file.wanted.uid));
+        let group = ![Some(gid), before(|a| a.gid)].contains(&Some(file.wanted.gid));
+        Err(Want::File {
+            path: file.path.to_owned(),
+            owner: owner.then_some(file.wanted.uid),
+            group: group.then_some(file.wanted.gid),
+            mode: Some(file.wanted.mode),
+        })
+    }
+
+    /// The command, if the policy has it.
+    pub(crate) fn program(&self, command: &HookCommand, seconds: u32) -> Result<Program, Want> {
+        let rule = match command {
+            HookCommand::Named(name) => self.rules.commands.get_key_value(name),
+            HookCommand::Argv(argv) => self.rules.commands.iter().find(|(_, rule)| rule.argv == *argv),
+        };
+        let Some((name, rule)) = rule else { return Err(Want::command(command)) };
+        let never = |why| Want::Never { what: format!("the command {name}"), why };
+        let account =
+            accounts::user(&rule.user).map_err(|_| never("names a user that this host does not have"))?;
+        let own = accounts::own().0;
+        if own != 0 && own != account.uid {
+            return Err(never("runs as another user, which takes an agent that runs as root"));
+        }
+        let (argv, environment) = (rule.argv.clone(), rule.environment.clone());
+        Ok(Program { argv, account, seconds: rule.timeout_s.min(seconds), environment })
+    }
+
+    /// Whether a rule has the endpoint by its name, whatever its addresses are.
+    pub(crate) fn names(&self, verify: &Verify) -> bool {
+        self.rules.verify.iter().any(|rule| rule.address.names(&verify.host, verify.port))
+    }
+
+    /// Whether any rule could allow an address at that port.
+    pub(crate) fn has_port(&self, port: u16) -> bool {
+        self.rules.verify.iter().any(|rule| rule.address.has_port(port))
+    }
+
+    /// Whether each of the endpoint's addresses may be connected to.
+    pub(crate) fn addresses(&self, verify: &Verify, addresses: &[SocketAddr]) -> Result<(), Want> {
+        let held = |address: &SocketAddr| self.rules.verify.iter().any(|rule| rule.address.holds(*address));
+        let all = !addresses.is_empty() && addresses.iter().all(held);
+        if all || self.names(verify) { Ok(()) } else { Err(Want::address(verify)) }
+    }
+
+    /// Why a job is refused.
+    pub(crate) fn refusal(&self, wants: Vec<Want>) -> Refusal {
+        let lines = self.lines_for(&wants);
+        Refusal::new(&self.path, self.found, &wants, &lines)
+    }
+
+    /// The lines that allow all of it, to be added to the file.
+    #[must_use]
+    pub fn lines_for(&self, wants: &[Want]) -> String {
+        super::want::lines(wants, |name| self.rules.commands.contains_key(name))
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file_path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl FileRule {
+    fn allows(&self, file: &WantedFile<'_>) -> bool {
+        let (uid, gid) = accounts::own();
+        let wanted = file.wanted;
+        let owner = wanted.uid == uid
+            || file.before.is_some_and(|before| before.uid == wanted.uid)
+            || self.owners.iter().any(|name| accounts::uid_of(name) == Ok(wanted.uid));
+        let group = wanted.gid == gid
+            || file.before.is_some_and(|before| before.gid == wanted.gid)
+            || self.groups.iter().any(|name| accounts::gid_of(name) == Ok(wanted.gid));
+        let usual = if file.private { KEY_MODE } else { MODE };
+        let most = self.mode.map_or(usual, |mode| mode.0);
+        let kept = file.before.is_some_and(|before| before.mode == wanted.mode);
+        owner && group && (kept || wanted.mode & !most == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        Policy::new(PathBuf::from("/etc/bulla/agent.toml"), Some(Rules::parse(text).unwrap()), vec![])
+    }
+
+    fn verify(host: &str, port: u16) -> Verify {
+        serde_json::from_value(serde_json::json!({"host": host, "port": port})).unwrap()
+    }
+
+    #[test]
+    fn addresses_are_names_addresses_and_networks() {
+        let policy = policy(
+            "[[verify]]\naddress = \"10.0.0.0/8:443\"\n[[verify]]\naddress = \"[::1]:*\"\n\
+             [[verify]]\naddress = \"web.internal:8443\"\n",
+        );
+        let allowed = |host: &str, port: u16, addresses: &[&str]| {
+            let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+            policy.addresses(&verify(host, port), &addresses).is_ok()
+        };
+        assert!(allowed("10.1.2.3", 443, &["10.1.2.3:443"]));
+        assert!(allowed("other.internal", 443, &["[::ffff:10.1.2.3]:443"]), "an IPv4 address in IPv6");
+        assert!(allowed("::1", 25, &["[::1]:25"]));
+        assert!(allowed("WEB.internal", 8443, &["192.0.2.1:8443"]), "the host's owner trusts the name");
+        assert!(!allowed("web.internal", 443, &["192.0.2.1:443"]));
+        assert!(!allowed("10.1.2.3", 444, &["10.1.2.3:444"]));
+        assert!(!allowed("both.internal", 443, &["10.1.2.3:443", "192.0.2.1:443"]), "each address counts");
+        assert!(!allowed("none.internal", 443, &[]));
+    }
+
+    #[test]
+    fn a_policy_with_a_mistake_is_refused_with_its_place() {
+        let table = [
+            ("[[files]]\npath = \"tls/a\"\n", "no absolute path"),
+            ("[[files]]\npath = \"/etc/tls/a\"\nowners = [\"no-such-user\"]\n", "no user \"no-such-user\""),
+            ("[[files]]\npath = \"/etc/tls/a\"\nowner = \"root\"\n", "unknown field `owner`"),
+            ("[[files]]\npath = \"/etc/tls/a\"\nmode = \"999\"\n", "no octal mode"),
+            ("[commands.x]\nargv = [\"true\"]\n", "missing field `user`"),
+            ("[commands.x]\nargv = []\nuser = \"root\"\n", "commands.x: argv has no program"),
+            ("[commands.x]\nargv = \"true\"\nuser = \"root\"\n", "argv"),
+            ("[commands.x]\nargv = [\"true\"]\nuser = \"no-such-user\"\n", "commands.x: user: no user"),
+            ("[commands.x]\nargv = [\"true\"]\nuser = \"root\"\ntimeout_s = 601\n", "timeout_s is 1 to 600"),
+            ("[commands.\"x y\"]\nargv = [\"true\"]\nuser = \"root\"\n", "a name has letters"),
+            ("[[verify]]\naddress = \"127.0.0.1\"\n", "is no HOST:PORT"),
+            ("[[verify]]\naddress = \"127.0.0.1:0\"\n", "is no HOST:PORT"),
+            ("allow = true\n", "unknown field `allow`"),
+        ];
+        for (text, expected) in table {
+            let error = Rules::parse(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_allowed_by_its_name_or_as_it_is() {
+        let own = accounts::own_name();
+        let policy =
+            policy(&format!("[commands.reload]\nargv = [\"true\", \"x\"]\nuser = {own:?}\ntimeout_s = 5\n"));
+        let argv = |words: &[&str]| HookCommand::Argv(words.iter().map(|&word| word.to_owned()).collect());
+        assert_eq!(policy.program(&HookCommand::Named("reload".to_owned()), 60).unwrap().seconds, 5);
+        assert_eq!(policy.program(&argv(&["true", "x"]), 3).unwrap().seconds, 3);
+        for refused in [&["true"][..], &["true", "x", "y"], &["/bin/true", "x"], &["reload"]] {
+            assert!(policy.program(&argv(refused), 60).is_err(), "{refused:?}");
+        }
+        assert!(policy.program(&HookCommand::Named("true".to_owned()), 60).is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! What a job wants and the policy does not allow, and the lines that would allow it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::accounts;
+use crate::deploy::target::{HookCommand, Verify};
+
+/// Letters of a suggested name.
+const NAME_MAX: usize = 40;
+
+/// Something that the policy does not allow.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Want {
+    /// A file.
+    File {
+        /// Its path, links resolved.
+        path: PathBuf,
+        /// The user it is to be given to, unless it is the agent's or the one before.
+        owner: Option<u32>,
+        /// The group, likewise.
+        group: Option<u32>,
+        /// Its mode, once that is known.
+        mode: Option<u32>,
+    },
+    /// A program with its arguments.
+    Command(Vec<String>),
+    /// A command that the server knows by its name only.
+    Name(String),
+    /// An endpoint, as the policy would name it.
+    Address(String),
+    /// What no line allows.
+    Never {
+        /// The object.
+        what: String,
+        /// Why.
+        why: &'static str,
+    },
+}
+
+impl Want {
+    pub(super) fn file(path: &Path) -> Self {
+        Self::File { path: path.to_owned(), owner: None, group: None, mode: None }
+    }
+
+    pub(super) fn command(command: &HookCommand) -> Self {
+        match command {
+            HookCommand::Named(name) => Self::Name(name.clone()),
+            HookCommand::Argv(argv) => Self::Command(argv.clone()),
+        }
+    }
+
+    pub(crate) fn address(verify: &Verify) -> Self {
+        let host = &verify.host;
+        Self::Address(match host.contains(':') {
+            true => format!("[{host}]:{}", verify.port),
+            false => format!("{host}:{}", verify.port),
+        })
+    }
+}
+
+impl fmt::Display for Want {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File { path, owner, group, mode } => {
+                write!(f, "the file {}", path.display())?;
+                owner.map_or(Ok(()), |uid| write!(f, " with owner {uid}"))?;
+                group.map_or(Ok(()), |gid| write!(f, " with group {gid}"))?;
+                mode.map_or(Ok(()), |mode| write!(f, " with mode {mode:04o}"))
+            }
+            Self::Command(argv) => write!(f, "the command {:?}", argv.join(" ")),
+            Self::Name(name) => write!(f, "the command named {name:?}"),
+            Self::Address(address) => write!(f, "connections to {address}"),
+            Self::Never { what, why } => write!(f, "{what}, which {why}"),
+        }
+    }
+}
+
+/// The policy does not allow a job.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(String);
+
+impl Refusal {
+    pub(super) fn new(policy: &Path, found: bool, wants: &[Want], lines: &str) -> Self {
+        let path = policy.display();
+        let wanted: Vec<String> = wants.iter().map(ToString::to_string).collect();
+        let what = format!("the policy of this host does not allow {}", wanted.join("; "));
+        let state = if found { "" } else { ", which does not exist: nothing is allowed without it" };
+        Self(match lines.is_empty() {
+            true => format!("{what}. Policy: {path}{state}"),
+            false => format!("{what}. Policy: {path}{state}. Lines that allow it:\n{lines}"),
+        })
+    }
+}
+
+/// Each want once, with names for commands that are not `taken`.
+pub(super) fn lines(wants: &[Want], taken: impl Fn(&str) -> bool) -> String {
+    let (mut text, mut blocks, mut names) = (String::new(), HashSet::new(), HashSet::new());
+    for want in wants {
+        let key = format!("{want:?}");
+        if !blocks.insert(key) {
+            continue;
+        }
+        match want {
+            Want::File { path, owner, group, mode } => {
+                text += &format!("\n[[files]]\npath = {}\n", quoted(&path.to_string_lossy()));
+                text += &owner.map_or_else(String::new, |uid| format!("owners = [\"{uid}\"]\n"));
+                text += &group.map_or_else(String::new, |gid| format!("groups = [\"{gid}\"]\n"));
+                text += &mode.map_or_else(String::new, |mode| format!("mode = \"{mode:04o}\"\n"));
+            }
+            Want::Command(argv) => {
+                let free = |name: &String| !taken(name) && !names.contains(name);
+                let name = free_name(&slug(argv), free);
+                let words: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
+                text += &command(&name, &words.join(", "));
+                names.insert(name);
+            }
+            Want::Name(name) => {
+                text += &command(name, "\"/path/to/program\"");
+                names.insert(name.clone());
+            }
+            Want::Address(address) => text += &format!("\n[[verify]]\naddress = {}\n", quoted(address)),
+            Want::Never { .. } => {}
+        }
+    }
+    text
+}
+
+fn command(name: &str, words: &str) -> String {
+    format!("\n[commands.{}]\nargv = [{words}]\nuser = {}\n", key(name), quoted(&accounts::own_name()))
+}
+
+/// A bare key where TOML allows one.
+fn key(name: &str) -> String {
+    let bare = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_'));
+    if bare { name.to_owned() } else { quoted(name) }
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn free_name(base: &str, free: impl Fn(&String) -> bool) -> String {
+    let numbered = (2..).map(|number| format!("{base}-{number}"));
+    std::iter::once(base.to_owned()).chain(numbered).find(free).unwrap_or_default()
+}
+
+/// `nginx -s reload` is "nginx-s-reload".
+fn slug(argv: &[String]) -> String {
+    let program = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+    let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
+    let text: String = words
+        .flat_map(|word| word.chars().chain(['-']))
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' })
+        .collect();
+    let parts: Vec<&str> = text.split('-').filter(|part| !part.is_empty()).collect();
+    let name: String = parts.join("-").chars().take(NAME_MAX).collect();
+    if name.is_empty() { "command".to_owned() } else { name.trim_end_matches('-').to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::Rules;
+    use super::*;
+
+    #[test]
+    fn the_lines_are_a_policy_with_a_name_for_each_command() {
+        let argv = |words: &[&str]| Want::Command(words.iter().map(|&word| word.to_owned()).collect());
+        let wants = [
+            Want::File {
+                path: "/etc/tls/a \"b\".pem".into(),
+                owner: Some(0),
+                group: None,
+                mode: Some(0o640),
+            },
+            argv(&["/usr/sbin/nginx", "-s", "reload"]),
+            argv(&["nginx", "-s", "reload"]),
+            argv(&["nginx", "-s", "reload"]),
+            argv(&["sh", "-c", "echo $'\n'"]),
+            Want::Name("other.name".to_owned()),
+            Want::Address("[::1]:443".to_owned()),
+        ];
+        let text = lines(&wants, |name| name == "nginx-s-reload");
+        for expected in [
+            "[commands.nginx-s-reload-2]\nargv = [\"/usr/sbin/nginx\"",
+            "[commands.nginx-s-reload-3]\n",
+            "[commands.\"other.name\"]\n",
+            "[[verify]]\naddress = \"[::1]:443\"\n",
+            "owners = [\"0\"]\nmode = \"0640\"\n",
+        ] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+        assert!(!text.contains("reload-4"), "{text}");
+        Rules::parse(&text).unwrap();
+    }
+}

@@ -1,0 +1,293 @@
+//! The host's owner decides what a server may have done, also one that is taken over.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+
+use agent::deploy::{Deployer, Fault, Outcome, Policy, Report, Target, Want, missing_rules};
+use serde_json::json;
+
+use super::world::{Host, target};
+
+/// The number of this process' user, as a policy names it.
+fn own_user() -> String {
+    rustix::process::geteuid().as_raw().to_string()
+}
+
+/// A folder of the server's that may be written, and nothing more.
+fn folder_rule(host: &Host) -> String {
+    format!("[[files]]\npath = \"{}/\"\n", host.etc("").display().to_string().trim_end_matches('/'))
+}
+
+fn command_rule(name: &str, argv: &[&str]) -> String {
+    format!("[commands.{name}]\nargv = {argv:?}\nuser = \"{}\"\n", own_user())
+}
+
+fn write_policy(host: &Host, text: &str) {
+    std::fs::write(host.policy().path(), text).unwrap();
+}
+
+async fn deployed(host: &Host, of: &Target) -> Report {
+    let deployer = Deployer::open(&host.state(), host.policy()).unwrap();
+    deployer.deploy(host.target, of, &host.issuer.material("a.example")).await
+}
+
+async fn refused(host: &Host, of: &Target) -> String {
+    let report = deployed(host, of).await;
+    assert_eq!((report.outcome, report.written.len()), (Outcome::Failed, 0), "{report:?}");
+    report.error.unwrap()
+}
+
+fn pair(host: &Host, reload: serde_json::Value) -> Target {
+    target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
+        "validate": [], "reload": reload}))
+}
+
+fn policy(host: &Host) -> Arc<Policy> {
+    Arc::new(host.policy().load(&host.state()).unwrap())
+}
+
+#[tokio::test]
+async fn without_a_policy_nothing_is_done_and_the_error_has_the_lines_that_allow_it() {
+    let host = Host::new();
+    let ran = host.root().join("ran");
+    let job = pair(&host, json!(["touch", ran]));
+    let error = refused(&host, &job).await;
+    assert!(error.contains("which does not exist: nothing is allowed without it"), "{error}");
+    assert_eq!((host.listing(), ran.exists()), (vec![], false));
+    let (_, lines) = error.split_once("Lines that allow it:\n").unwrap();
+    write_policy(&host, lines);
+    let report = deployed(&host, &job).await;
+    assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
+    assert!(ran.exists());
+}
+
+#[tokio::test]
+async fn a_command_that_the_policy_does_not_have_is_not_run() {
+    let host = Host::new();
+    let ran = host.root().join("ran").display().to_string();
+    let rule = command_rule("reload", &["true", "x"]);
+    write_policy(&host, &(folder_rule(&host) + &rule));
+    for command in [
+        json!(["touch", ran]),
+        json!(["true"]),
+        json!(["true", "x", "y"]),
+        json!(["/bin/true", "x"]),
+        json!(["sh", "-c", format!("touch {ran}")]),
+        json!("other"),
+    ] {
+        let error = refused(&host, &pair(&host, command.clone())).await;
+        assert!(error.contains("does not allow the command"), "{command}: {error}");
+        assert_eq!(host.listing(), Vec::<String>::new(), "{command}");
+    }
+    assert!(!host.root().join("ran").exists());
+    for allowed in [json!(["true", "x"]), json!("reload")] {
+        let report = deployed(&host, &pair(&host, allowed)).await;
+        assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
+    }
+}
+
+#[tokio::test]
+async fn a_path_outside_is_refused_also_by_a_link_that_leads_there() {
+    let host = Host::new();
+    let outside = host.root().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    std::fs::write(outside.join("authorized_keys"), "mine").unwrap();
+    symlink(outside.join("authorized_keys"), host.etc("link.pem")).unwrap();
+    symlink(&outside, host.etc("folder")).unwrap();
+    write_policy(&host, &folder_rule(&host));
+    for path in [
+        outside.join("authorized_keys"),
+        host.etc("link.pem"),
+        host.etc("folder/authorized_keys"),
+        host.etc("folder/new"),
+        host.etc(".hidden"),
+        outside.join("none/at/all"),
+    ] {
+        let error = refused(&host, &target(json!({"type": "files", "fullchain": path}))).await;
+        assert!(error.contains("does not allow the file"), "{path:?}: {error}");
+    }
+    let outside_is = std::fs::read_dir(&outside).unwrap().count();
+    assert_eq!(
+        (std::fs::read_to_string(outside.join("authorized_keys")).unwrap().as_str(), outside_is),
+        ("mine", 1)
+    );
+    let above: Target =
+        serde_json::from_value(json!({"type": "files", "key": host.etc("../outside/x")})).unwrap();
+    assert!(refused(&host, &above).await.contains("no absolute path without \"..\""));
+    // What is not allowed is not looked at: the error is the same whether the file is there or not.
+    let said = |error: String, name: &str| error.replace(name, "NAME");
+    let there =
+        refused(&host, &target(json!({"type": "files", "cert": outside.join("authorized_keys")}))).await;
+    let none = refused(&host, &target(json!({"type": "files", "cert": outside.join("none")}))).await;
+    assert_eq!(said(there, "authorized_keys"), said(none, "none"));
+}
+
+#[tokio::test]
+async fn the_agents_own_folder_its_policy_and_the_programs_of_commands_are_never_written() {
+    let host = Host::new();
+    let program = host.root().join("reload.sh");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let root = host.root().display();
+    let all = format!("[[files]]\npath = \"{root}/\"\n[[files]]\npath = \"{root}/state/\"\n");
+    write_policy(&host, &(all + &command_rule("reload", &[&program.display().to_string()])));
+    drop(Deployer::open(&host.state(), host.policy()).unwrap());
+    for path in [host.state().join("agent.json"), host.policy().path().to_owned(), program] {
+        let error = refused(&host, &target(json!({"type": "files", "cert": path}))).await;
+        assert!(error.contains("belongs to the agent") || error.contains("is the program"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn owners_groups_and_modes_have_to_be_allowed() {
+    let host = Host::new();
+    write_policy(&host, &folder_rule(&host));
+    let of = |attributes: serde_json::Value| {
+        let mut key = json!({"path": host.etc("k.pem")});
+        key.as_object_mut().unwrap().extend(attributes.as_object().unwrap().clone());
+        target(json!({"type": "files", "key": key}))
+    };
+    for wanted in [
+        json!({"owner": "12345"}),
+        json!({"group": "12345"}),
+        json!({"mode": "0644"}),
+        json!({"mode": "0777"}),
+    ] {
+        let error = refused(&host, &of(wanted.clone())).await;
+        assert!(error.contains("does not allow the file") && error.contains(" with "), "{wanted}: {error}");
+    }
+    write_policy(
+        &host,
+        &(folder_rule(&host) + "owners = [\"12345\"]\ngroups = [\"12345\"]\nmode = \"0644\"\n"),
+    );
+    let report = deployed(&host, &of(json!({"mode": "0644"}))).await;
+    assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
+    assert!(refused(&host, &of(json!({"mode": "0664"}))).await.contains("mode = \"0664\""));
+    if rustix::process::geteuid().is_root() {
+        let report = deployed(&host, &of(json!({"owner": "12345", "group": "12345"}))).await;
+        assert_eq!((report.outcome, report.error), (Outcome::Deployed, None));
+    }
+}
+
+#[tokio::test]
+async fn a_policy_that_others_can_write_allows_nothing() {
+    let host = Host::new();
+    write_policy(&host, &folder_rule(&host));
+    std::fs::set_permissions(host.policy().path(), std::fs::Permissions::from_mode(0o666)).unwrap();
+    let error = refused(&host, &target(json!({"type": "files", "key": host.etc("k.pem")}))).await;
+    assert!(error.contains("can be written by others: chmod go-w"), "{error}");
+    assert_eq!(host.listing(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn endpoints_are_connected_to_only_if_the_policy_has_them() {
+    let host = Host::new();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let of = |name: &str| {
+        target(json!({"type": "files", "key": host.etc("k.pem"), "reload": [],
+            "verify": {"host": name, "port": port, "seconds": 1}}))
+    };
+    write_policy(&host, &(folder_rule(&host) + "[[verify]]\naddress = \"127.0.0.2:*\"\n"));
+    for name in ["127.0.0.1", "localhost"] {
+        let error = refused(&host, &of(name)).await;
+        assert!(error.contains(&format!("[[verify]]\naddress = \"{name}:{port}\"")), "{error}");
+    }
+    let nobody = tokio::time::timeout(std::time::Duration::from_millis(1), listener.accept()).await;
+    assert!(nobody.is_err(), "a connection was made");
+    assert_eq!(host.listing(), Vec::<String>::new());
+    write_policy(&host, &(folder_rule(&host) + &format!("[[verify]]\naddress = \"127.0.0.0/8:{port}\"\n")));
+    let allowed = of("127.0.0.1");
+    let (report, connected) = tokio::join!(deployed(&host, &allowed), async {
+        let connected = listener.accept().await.is_ok();
+        drop(listener);
+        connected
+    });
+    assert!(connected && report.outcome == Outcome::RolledBack, "{report:?}");
+}
+
+/// A deployment that a crash cut off after its reload, with the old files kept.
+async fn cut_off(host: &Host) -> (Target, String) {
+    let log = host.root().join("reloads").display().to_string();
+    let script = format!("echo run >> {log}");
+    let reload = command_rule("reload", &["sh", "-c", &script]);
+    write_policy(host, &(folder_rule(host) + &reload));
+    let job = pair(host, json!("reload"));
+    deployed(host, &job).await;
+    let old = host.read("f.pem");
+    let stop = Fault::new(|place| place == "after reload");
+    let deployer = Deployer::open_with(&host.state(), host.policy(), stop).unwrap();
+    deployer.deploy(host.target, &job, &host.issuer.material("a.example")).await;
+    assert_ne!(host.read("f.pem"), old, "the crash is a real one");
+    assert_eq!(reloads(host), 2);
+    (job, old)
+}
+
+fn reloads(host: &Host) -> usize {
+    std::fs::read_to_string(host.root().join("reloads")).unwrap().lines().count()
+}
+
+#[tokio::test]
+async fn a_command_in_the_journal_is_judged_by_the_policy_of_today() {
+    let host = Host::new();
+    let (_, old) = cut_off(&host).await;
+    write_policy(&host, &folder_rule(&host));
+    let undone = Deployer::open(&host.state(), host.policy()).unwrap().recover().await.unwrap();
+    let error = undone[0].error.as_deref().unwrap();
+    assert!(error.contains("does not allow the command named \"reload\""), "{error}");
+    assert_eq!((host.read("f.pem"), reloads(&host)), (old, 2), "files are back, nothing was run");
+}
+
+#[tokio::test]
+async fn a_path_in_the_journal_is_judged_by_the_policy_of_today() {
+    let host = Host::new();
+    let (_, old) = cut_off(&host).await;
+    let allowed = std::fs::read_to_string(host.policy().path()).unwrap();
+    write_policy(&host, "");
+    let cut = host.read("f.pem");
+    let recover = || async { Deployer::open(&host.state(), host.policy()).unwrap().recover().await.unwrap() };
+    let error = recover().await.remove(0).error.unwrap();
+    assert!(error.contains("does not allow the file") && error.contains("/journal/"), "{error}");
+    assert_eq!((host.read("f.pem"), reloads(&host)), (cut, 2), "nothing is written and nothing run");
+    write_policy(&host, &allowed);
+    assert_eq!(recover().await.remove(0).error, None);
+    assert_eq!((host.read("f.pem"), reloads(&host)), (old, 3));
+}
+
+#[tokio::test]
+async fn a_command_runs_as_its_user_without_the_agents_groups() {
+    let host = Host::new();
+    let root = rustix::process::geteuid().is_root();
+    let rule = "[commands.who]\nargv = [\"sh\", \"-c\", \"id -un; id -G; pwd; exit 1\"]\nuser = \"nobody\"\n";
+    write_policy(&host, &(folder_rule(&host) + rule));
+    let report = deployed(&host, &pair(&host, json!("who"))).await;
+    let error = report.error.unwrap();
+    if root {
+        let group = String::from_utf8(
+            std::process::Command::new("id").args(["-g", "nobody"]).output().unwrap().stdout,
+        );
+        let expected = format!("exit code 1: nobody {} /", group.unwrap().trim());
+        assert!(error.ends_with(&expected), "{error}");
+    } else {
+        assert!(error.contains("takes an agent that runs as root"), "{error}");
+    }
+    // It could not read what it is told of.
+    let exec = target(json!({"type": "exec", "command": "who"}));
+    let error = refused(&host, &exec).await;
+    assert!(error.contains("it has to run as that user") || !root, "{error}");
+}
+
+#[tokio::test]
+async fn a_check_tells_everything_that_is_missing_at_once() {
+    let host = Host::new();
+    let job = target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),
+        "verify": {"host": "::1", "port": 443}}));
+    let missing = missing_rules(&policy(&host), &job).await.unwrap();
+    let words = |text: &str| Want::Command(text.split(' ').map(str::to_owned).collect());
+    assert_eq!(missing.len(), 5, "{missing:?}");
+    for expected in [words("nginx -t"), words("nginx -s reload"), Want::Address("[::1]:443".to_owned())] {
+        assert!(missing.contains(&expected), "{expected:?}");
+    }
+    write_policy(&host, &policy(&host).lines_for(&missing));
+    assert_eq!(missing_rules(&policy(&host), &job).await.unwrap(), []);
+    assert_eq!(host.listing(), Vec::<String>::new(), "a check writes nothing");
+}
