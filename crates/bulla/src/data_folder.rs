@@ -1,9 +1,10 @@
 //! The data folder: made where it is missing, and files written to it.
 
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use cli::connection::local;
 use cli::exit::{Exit, Outcome, Problem};
 
 /// The data folder, made for its owner only when it is missing.
@@ -12,6 +13,37 @@ pub(crate) fn folder() -> Outcome<PathBuf> {
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700).create(&folder).map_err(|error| refused(&folder, &error))?;
     Ok(folder)
+}
+
+/// Others may read or write.
+const OTHERS: u32 = 0o077;
+const OTHERS_WRITE: u32 = 0o022;
+const OTHERS_ENTER: u32 = 0o007;
+const STICKY: u32 = 0o1000;
+
+/// Refuses a data folder in which others could replace the master key, and an admin token that others can read.
+pub(crate) fn check() -> Outcome<()> {
+    let folder = folder()?;
+    let mode = |path: &Path| path.metadata().map(|found| found.permissions().mode() & 0o7777).ok();
+    let found = mode(&folder).unwrap_or_default();
+    if found & OTHERS_WRITE != 0 && found & STICKY == 0 {
+        return Err(open_to_others(&folder, "written", found, "700"));
+    }
+    if found & OTHERS_ENTER != 0 {
+        let folder = folder.display();
+        tracing::warn!("the data folder can be entered by everybody on this host; run: chmod 700 {folder}");
+    }
+    let token = folder.join(local::TOKEN);
+    match mode(&token).filter(|found| found & OTHERS != 0) {
+        Some(found) => Err(open_to_others(&token, "read", found, "600")),
+        None => Ok(()),
+    }
+}
+
+fn open_to_others(path: &Path, what: &str, found: u32, mode: &str) -> Problem {
+    let path = path.display();
+    Problem::new(Exit::Machine, format_args!("{path} can be {what} by others (mode {found:04o})"))
+        .hint(format!("run: chmod {mode} {path}"))
 }
 
 /// In one step, so that a reader never sees half of it.

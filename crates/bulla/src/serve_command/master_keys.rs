@@ -23,6 +23,9 @@ use crate::files;
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
 
+/// Where each way to keep the master key is described.
+const DOCUMENT: &str = "docs/control-plane.md#move-the-master-key-out";
+
 /// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written there.
 /// `create`: whether a master key is made where there is none.
 pub(crate) async fn keystore(
@@ -40,6 +43,22 @@ pub(crate) async fn keystore(
     Ok(keystore)
 }
 
+/// How to move a master key out that is beside its database; nothing where the configuration names another place.
+pub(super) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
+    if settings.current_master().is_some() {
+        return Ok(String::new());
+    }
+    let path = data_folder::folder()?.join(MASTER_KEY);
+    let path = path.display();
+    Ok(format!(
+        "the master key is {path}, beside the database that it seals. To move it out:\n  \
+         systemd credential, sealed to the TPM   systemd-creds encrypt --with-key=host+tpm2 --name=master.key {path} \
+         /etc/credstore.encrypted/master.key\n  \
+         passphrase, PKCS#11, Vault, KMS         authority.master_key = {{ … }}, then `bulla key rotate`\n  \
+         each of them step by step               {DOCUMENT}\n"
+    ))
+}
+
 /// The keys with these labels on the token of `[pkcs11]`; the configuration names them by `key`.
 pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
     if labels.is_empty() {
@@ -55,7 +74,7 @@ pub(crate) async fn node_keyring(
     resolver: &Resolver,
 ) -> Outcome<Keyring> {
     let module = Module::open(settings).await?;
-    let current = master(key, true, &module, resolver).await?;
+    let current = master(settings, key, true, &module, resolver).await?;
     let config = KeyringConfig { current, older: Vec::new() };
     // A passphrase takes a thread for a second.
     let opened = tokio::task::spawn_blocking(move || Keyring::open(&config)).await;

@@ -25,7 +25,8 @@ use server::listen::{Running, Server, ServerOptions};
 use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{Configuration, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, Configuration, ServerSettings, Settings};
+use crate::data_folder;
 use crate::database;
 use crate::listening::{bound_connections, socket};
 use addresses::{Addresses, networks};
@@ -77,6 +78,7 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     if let Some(listen) = &args.credential_listen {
         settings.credentials.listen.clone_from(listen);
     }
+    data_folder::check()?;
     let stop = cli::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
@@ -123,7 +125,7 @@ async fn start(
     let addresses = Addresses::of(&settings.server)?;
     let control_plane = ControlPlane::open(settings, &addresses, &store, &clock).await?;
     let root = first_start::root_pem(&control_plane.authority).await?;
-    first_token(&store, &clock, mode).await?;
+    first_token(&store, &clock, mode, &settings.authority).await?;
     let own =
         certificate::ServerCertificate::of(&settings.server, &control_plane.authority, &addresses.names)
             .await?;
@@ -156,11 +158,18 @@ async fn start(
 
 /// Makes the first token where nobody can enter yet. It is handed over before it counts: whatever fails, a token that
 /// counts is never lost.
-async fn first_token(store: &Store, clock: &Clock, mode: StartMode) -> Outcome<()> {
+async fn first_token(
+    store: &Store,
+    clock: &Clock,
+    mode: StartMode,
+    authority: &AuthoritySettings,
+) -> Outcome<()> {
+    let advice = master_keys::advice(authority)?;
     let hand_over = move |token: &SecretString| match mode {
         StartMode::Up => {
             local_files::write_token(token).map_err(|problem| problem.message)?;
             eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
+            eprint!("{advice}");
             Ok(())
         }
         StartMode::Serve => {

@@ -20,8 +20,8 @@ pub enum KeyringError {
         /// What the system said.
         error: io::Error,
     },
-    /// Anybody on the host may read the key.
-    #[error("{path} is open to everybody (mode {mode:04o}); run: chmod 600 {path}")]
+    /// Others than its owner may read or write the key.
+    #[error("{path} is open to others than its owner (mode {mode:04o}); run: chmod 600 {path}")]
     Open {
         /// Which file.
         path: PathBuf,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
@@ -21,17 +21,39 @@ pub(crate) fn field_of<'a>(text: &'a str, name: &str) -> Result<&'a str, String>
     found.ok_or_else(|| format!("no {name}"))
 }
 
+/// What nobody but the owner and readers of the group may do.
+const CLOSED: u32 = 0o027;
+const OWNER_WRITES: u32 = 0o200;
+const GROUP_READS: u32 = 0o040;
+
+/// Reads a file that holds a key as it is. Its owner alone reads it; so a file of this process' own user that is open to its
+/// group is a mistake. A file of another user that this process reads by its group is none, and neither is one that nobody
+/// writes: that is how Kubernetes mounts a secret.
+pub(super) fn read_key(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
+    let found = fs::metadata(path).map_err(|error| unread(path, error))?;
+    let mode = found.permissions().mode() & 0o777;
+    let own = found.uid() == rustix::process::geteuid().as_raw();
+    if own && mode & OWNER_WRITES != 0 && mode & GROUP_READS != 0 {
+        return Err(KeyringError::Open { path: path.to_owned(), mode });
+    }
+    read_private(path, max)
+}
+
+fn unread(path: &Path, error: io::Error) -> KeyringError {
+    match error.kind() {
+        io::ErrorKind::NotFound => KeyringError::Missing(path.to_owned()),
+        _ => KeyringError::File { path: path.to_owned(), error },
+    }
+}
+
 /// Reads a file that others must not read. `max` is what it may hold; one octet more is read, so
 /// that a longer one is noticed.
 pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => KeyringError::Missing(path.to_owned()),
-        _ => KeyringError::File { path: path.to_owned(), error },
-    };
+    let failed = |error| unread(path, error);
     let file = File::open(path).map_err(failed)?;
     let mode = file.metadata().map_err(failed)?.permissions().mode() & 0o777;
     // Group readers are allowed: that is how Kubernetes mounts a secret for a user that is not root.
-    if mode & 0o007 != 0 {
+    if mode & CLOSED != 0 {
         return Err(KeyringError::Open { path: path.to_owned(), mode });
     }
     let mut octets = Zeroizing::new(Vec::with_capacity(PARAMETERS_MAX as usize));

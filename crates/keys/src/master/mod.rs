@@ -12,10 +12,11 @@ use zeroize::Zeroizing;
 
 use crate::random::random;
 pub use error::KeyringError;
+#[cfg(not(feature = "pkcs11"))]
+use file::create_once;
+use file::read_key;
 #[cfg(feature = "pkcs11")]
 pub(crate) use file::{create_once, read_private};
-#[cfg(not(feature = "pkcs11"))]
-use file::{create_once, read_private};
 pub use id::MasterKeyId;
 pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
@@ -65,7 +66,7 @@ fn load_file(path: &Path, create: bool) -> Result<Zeroizing<[u8; KEY]>, KeyringE
     if create && !path.exists() {
         create_once(path, &*random::<KEY>())?;
     }
-    let octets = read_private(path, KEY as u64)?;
+    let octets = read_key(path, KEY as u64)?;
     let mut key = Zeroizing::new([0; KEY]);
     if octets.len() != KEY {
         return Err(KeyringError::NotKey(path.to_owned()));

@@ -57,8 +57,15 @@ fn a_file_that_everybody_reads_or_that_is_no_key_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("master");
     open(file(&path, true)).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(matches!(open(file(&path, true)), Err(KeyringError::Open { mode: 0o644, .. })));
+    for mode in [0o644, 0o604, 0o640, 0o660, 0o620, 0o460] {
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        let error = open(file(&path, true)).unwrap_err();
+        assert!(
+            matches!(error, KeyringError::Open { mode: found, .. } if found == mode),
+            "{mode:o}: {error}"
+        );
+        assert!(error.to_string().ends_with(&format!("run: chmod 600 {}", path.display())), "{error}");
+    }
     // As Kubernetes mounts it for a group.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o440)).unwrap();
     open(file(&path, true)).unwrap();

@@ -7,6 +7,7 @@ mod crashes;
 mod credential_socket;
 mod credentials;
 mod credhub;
+mod data_folder;
 mod exchange;
 mod house;
 mod key_node;

@@ -1,0 +1,76 @@
+//! The data folder: who may read the master key and the admin token.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::House;
+use crate::world::{run, stderr};
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o7777
+}
+
+#[test]
+fn a_start_refuses_keys_and_tokens_that_are_open_to_others() {
+    let mut house = House::up();
+    let folder = house.path("data");
+    let (key, token) = (folder.join("master.key"), folder.join("admin.token"));
+    assert_eq!((mode(&folder), mode(&key), mode(&token)), (0o700, 0o600, 0o600), "as they are made");
+    assert_eq!(house.stop(), Some(0));
+    for (path, open, closed) in [
+        (&folder, 0o722, 0o700),
+        (&folder, 0o770, 0o700),
+        (&token, 0o644, 0o600),
+        (&token, 0o640, 0o600),
+        (&key, 0o644, 0o600),
+        (&key, 0o640, 0o600),
+    ] {
+        set_mode(path, open);
+        let refused = run(&mut house.bulla(&["up"]));
+        let said = stderr(&refused);
+        assert_eq!(refused.status.code(), Some(5), "{open:o} {said}");
+        assert!(said.contains(&format!("run: chmod {closed:o} {}", path.display())), "{open:o} {said}");
+        set_mode(path, closed);
+    }
+    house.start();
+}
+
+#[test]
+fn the_first_start_says_how_to_move_the_master_key_out() {
+    let mut house = House::prepared("", None);
+    let said = first_words(&house);
+    let key = house.path("data/master.key").display().to_string();
+    for expected in
+        ["the master key is ", &key, "systemd-creds encrypt", "PKCS#11", "#move-the-master-key-out"]
+    {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/control-plane.md"));
+    assert!(page.unwrap().contains("\n### Move the master key out\n"), "the page that it names");
+    house.start();
+    house.stop();
+    assert!(!first_words(&house).contains("systemd-creds"), "once");
+}
+
+/// What a server says until it is up.
+fn first_words(house: &House) -> String {
+    use std::io::{BufRead, BufReader};
+    let mut child = house.bulla(&["up"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut said = Vec::new();
+    for line in lines {
+        let up = line.contains(" is up at ");
+        said.push(line);
+        if up {
+            break;
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    said.join("\n")
+}
