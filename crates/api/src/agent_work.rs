@@ -1,6 +1,7 @@
 //! Requests of agents, over mutual TLS: enrollment, renewal, CSRs.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 /// A host that wants to become an agent.
@@ -90,4 +91,13 @@ pub struct ResultBody {
     pub rollback_error: Option<String>,
     /// SHA-256 of the leaf that the endpoint shows.
     pub served: Option<String>,
+}
+
+/// The targets of an agent, for the policy of its host.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct AgentTargetsView {
+    /// Targets: each with its identity, its name, and where it is by kind; passwords are replaced.
+    #[cfg_attr(feature = "schemas", schema(value_type = Vec<Object>))]
+    pub targets: Vec<Value>,
 }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agent::client::{Agent, AgentRunError, AgentStatus, STATE_FOLDER};
+use agent::client::{Agent, AgentRunError, AgentStatus};
 use clap::{Args, Subcommand};
 use cli::Global;
 use cli::connection::{Output, show_one};
 use cli::control::AgentServerCommand;
-use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::exit::{Exit, Outcome};
 use cli::units;
 use enrollment::client::JoinOptions;
 use keys::Secret;
@@ -16,9 +16,10 @@ use serde_json::{Value, json};
 use store::Clock;
 use x509::Fingerprint;
 
+use crate::agent_folder::{FolderArgs, failed};
 use crate::agent_policy::{self, PolicyArgs, PolicyFileArgs};
 use crate::config::Configuration;
-use crate::joining::{not_joined, read};
+use crate::joining::read;
 
 /// Holds an enrolment token, for those who do not want it in the list of processes.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
@@ -71,14 +72,6 @@ struct EnrollArgs {
     folder: FolderArgs,
     #[command(flatten)]
     show: Output,
-}
-
-/// Where the agent keeps what it has.
-#[derive(Args, Debug)]
-pub(crate) struct FolderArgs {
-    /// The agent's folder; only its owner may enter it
-    #[arg(long, value_name = "FOLDER", env = "BULLA_AGENT_STATE", default_value = STATE_FOLDER)]
-    pub(crate) state: PathBuf,
 }
 
 /// `bulla agent run` and `bulla agent work-once`
@@ -185,16 +178,6 @@ fn show(status: &AgentStatus, output: &Output) -> Outcome<()> {
         "certificates": certificates,
     });
     show_one(&document, output)
-}
-
-/// Whose turn it is, and what to do.
-pub(crate) fn failed(error: &AgentRunError) -> Problem {
-    let (exit, hint) = match error {
-        AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),
-        AgentRunError::Enrolled { .. } => (Exit::Usage, "to work as that agent: `bulla agent run`"),
-        AgentRunError::Join(error) => return not_joined(error, "bulla agent token"),
-    };
-    Problem::new(exit, chain(error)).hint(hint)
 }
 
 #[cfg(test)]

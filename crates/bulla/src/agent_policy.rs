@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use cli::connection::{Output, show_one};
 use cli::exit::{Exit, Outcome, Problem, chain};
 
-use crate::agent_command::{FolderArgs, failed};
+use crate::agent_folder::{FolderArgs, failed};
 
 /// Everybody may read the policy; its owner alone writes it.
 const MODE: u32 = 0o644;

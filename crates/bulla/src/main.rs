@@ -4,6 +4,7 @@
 //! speak to a server are in `cli`. Knowledge of certificates, endpoints and databases is in the crates below.
 
 mod agent_command;
+mod agent_folder;
 mod agent_policy;
 mod bench;
 mod ca_command;

@@ -1,0 +1,27 @@
+//! The folder of this host's agent, and why an agent cannot go on.
+
+use std::path::PathBuf;
+
+use agent::client::{AgentRunError, STATE_FOLDER};
+use clap::Args;
+use cli::exit::{Exit, Problem, chain};
+
+use crate::joining::not_joined;
+
+/// Where the agent keeps what it has.
+#[derive(Args, Debug)]
+pub(crate) struct FolderArgs {
+    /// The agent's folder; only its owner may enter it
+    #[arg(long, value_name = "FOLDER", env = "BULLA_AGENT_STATE", default_value = STATE_FOLDER)]
+    pub(crate) state: PathBuf,
+}
+
+/// Whose turn it is, and what to do.
+pub(crate) fn failed(error: &AgentRunError) -> Problem {
+    let (exit, hint) = match error {
+        AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),
+        AgentRunError::Enrolled { .. } => (Exit::Usage, "to work as that agent: `bulla agent run`"),
+        AgentRunError::Join(error) => return not_joined(error, "bulla agent token"),
+    };
+    Problem::new(exit, chain(error)).hint(hint)
+}
