@@ -61,7 +61,7 @@ impl State {
         }
         let mut known = BTreeMap::new();
         for (store, places) in stored.known {
-            let Some(store) = store.parse::<CloudStore>().ok() else { continue };
+            let Ok(store) = store.parse::<CloudStore>() else { continue };
             known.extend(
                 places.into_iter().map(|(name, certificate)| (CloudResource { store, name }, certificate)),
             );

@@ -68,7 +68,7 @@ pub fn target(key: &EndpointKey) -> Option<Target> {
     if key.protocol == Protocol::File.name() {
         return Some(Target::file(Path::new(&key.host)));
     }
-    if let Some(store) = key.protocol.parse::<CloudStore>().ok() {
+    if let Ok(store) = key.protocol.parse::<CloudStore>() {
         return Some(Target::resource(store, key.host.as_str().into()));
     }
     let host = match key.host.parse() {
