@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use keyless::records::{RecordsOptions, WhenFull};
 use inbound::TrustedProxies;
 use ipnet::IpNet;
+use keyless::records::{RecordsOptions, WhenFull};
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 use keyless::tenant::{self, TenantOptions};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use keys::Batches;
 use inbound::TrustedProxies;
+use keys::Batches;
 
 use super::tls::TlsOptions;
 use crate::records::Recorder;
