@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 /// Consent asked for.
-#[derive(Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Approval))]
 pub struct ApprovalView {
@@ -35,19 +35,22 @@ pub struct ApprovalView {
     /// What they said.
     pub note: Option<String>,
     /// What is issued if the approval is given, field by field. An approval is given for exactly this.
+    #[serde(default)]
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.
     pub plan_sha256: Option<String>,
     /// The approval of the certificate before this one.
     pub previous: Option<Uuid>,
     /// How the plan differs from that of the approval before; only where one approval is shown.
+    #[serde(default)]
     pub changes: Vec<PlanChangeView>,
     /// The actors that cannot approve: who asked for the run, and who changed its plan.
+    #[serde(default)]
     pub barred: Vec<String>,
 }
 
 /// A field of a plan.
-#[derive(Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = PlanField))]
 pub struct PlanFieldView {
@@ -58,7 +61,7 @@ pub struct PlanFieldView {
 }
 
 /// A field that differs from the plan before.
-#[derive(Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = PlanChange))]
 pub struct PlanChangeView {
@@ -70,7 +73,20 @@ pub struct PlanChangeView {
     pub after: Vec<String>,
 }
 
-/// A decision.
+/// The approval of a plan.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct ApproveBody {
+    /// A note that is stored with the decision.
+    #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
+    pub note: Option<String>,
+    /// The `plan_sha256` that was shown, hexadecimal. The server refuses the approval with 409 if the plan has another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan_sha256: Option<String>,
+}
+
+/// A rejection.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]

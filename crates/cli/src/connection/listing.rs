@@ -56,13 +56,26 @@ impl Listing {
         query: &impl Serialize,
         columns: Columns,
     ) -> Outcome<()> {
+        self.print_as(client, path, query, columns, |item| item).await
+    }
+
+    /// As [`Listing::print`], with each document changed by `shown` before it is printed.
+    pub async fn print_as(
+        &self,
+        client: &Client,
+        path: &str,
+        query: &impl Serialize,
+        columns: Columns,
+        shown: fn(Value) -> Value,
+    ) -> Outcome<()> {
         let mut printer = Printer::new(self.show.output, self.show.color)?;
         let mut after = self.after.clone();
         loop {
             let limit = if self.all { PAGE_ROWS } else { self.limit.clamp(1, PAGE_ROWS) };
             let page = PageQuery { limit: Some(limit), cursor: after.take(), fields: None };
             let listing: api::listing::Listing<Value> = client.fetch(path, &page.of(query)).await?;
-            let rows: Vec<DocumentRow> = listing.items.into_iter().map(DocumentRow::of).collect();
+            let rows: Vec<DocumentRow> =
+                listing.items.into_iter().map(|item| DocumentRow::of(shown(item))).collect();
             printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
             after = listing.next;
             if after.is_none() || !self.all {

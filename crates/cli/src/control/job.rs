@@ -1,6 +1,5 @@
-//! Runs, consent, policies, owners and teams.
+//! Runs, policies, owners and teams.
 
-use api::approvals::{ApprovalQuery, ApprovalView, DecisionBody};
 use api::jobs::{JobQuery, JobView};
 use api::people::PersonView;
 use api::policies::{PolicyView, ViolationView};
@@ -69,73 +68,6 @@ impl Run for JobCommand {
             Self::Retry { id } => post(format!("{}/retry", place(id))).await,
         }
     }
-}
-
-/// What waits for a second person.
-#[derive(Debug, Subcommand)]
-pub enum ApprovalCommand {
-    /// List them
-    List {
-        /// open, approved, rejected or expired
-        #[arg(long, value_name = "STATE", default_value = "open")]
-        state: String,
-        #[command(flatten)]
-        listing: Listing,
-    },
-    /// Show one
-    Show {
-        /// Its id
-        id: String,
-        #[command(flatten)]
-        show: Output,
-    },
-    /// Consent: the run begins
-    Approve {
-        /// Its id
-        id: String,
-        /// Why
-        #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
-    },
-    /// Refuse: the run is over
-    Reject {
-        /// Its id
-        id: String,
-        /// Why
-        #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
-    },
-}
-
-impl Run for ApprovalCommand {
-    async fn run(&self, client: &Client) -> Outcome<()> {
-        const PATH: &str = "/api/v1/approvals";
-        const COLUMNS: Columns = columns!(
-            ApprovalView:
-            ("Certificate", name),
-            ("Asked by", requested_by),
-            ("Asked", requested_at),
-            ("Ends", expires_at),
-            ("Reason", reason),
-            ("State", state),
-            ("Id", id),
-        );
-        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
-        match self {
-            Self::List { state, listing } => {
-                let query = ApprovalQuery { state: Some(state.clone()) };
-                listing.print(client, PATH, &query, COLUMNS).await
-            }
-            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
-            Self::Approve { id, note } => decide(client, &place(id), "approve", note.as_deref()).await,
-            Self::Reject { id, note } => decide(client, &place(id), "reject", note.as_deref()).await,
-        }
-    }
-}
-
-async fn decide(client: &Client, place: &str, verb: &str, note: Option<&str>) -> Outcome<()> {
-    let body = DecisionBody { note: note.map(str::to_owned) };
-    client.submit(Method::POST, &format!("{place}/{verb}"), &body).await.map(drop)
 }
 
 /// Policies.

@@ -51,6 +51,11 @@ pub enum ApprovalError {
         "the plan changed after this approval was asked for, so it is void: another approval shows the plan as it is now"
     )]
     PlanChanged,
+    /// The plan is not the one that was shown to the one who decides.
+    #[error(
+        "the approval is for another plan than the one with this SHA-256: read the plan again, then approve its SHA-256"
+    )]
+    OtherPlan,
     /// It was decided already, or is over.
     #[error("the approval is {0} already")]
     Decided(&'static str),
@@ -60,6 +65,27 @@ pub enum ApprovalError {
 }
 
 from_data!(ApprovalError);
+
+/// What the second person decides.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Verdict {
+    /// Approves; with the SHA-256 of the plan that was shown, only that plan.
+    Approve { shown: Option<[u8; 32]> },
+    /// Rejects.
+    Reject,
+}
+
+impl Verdict {
+    /// Whether the verdict is for the plan of each of these approvals.
+    fn is_for(self, approvals: &[ApprovalRow]) -> bool {
+        match self {
+            Self::Approve { shown: Some(shown) } => {
+                approvals.iter().all(|one| one.plan_sha256 == Some(shown))
+            }
+            Self::Approve { shown: None } | Self::Reject => true,
+        }
+    }
+}
 
 impl Lifecycle {
     /// One approval.
@@ -95,14 +121,20 @@ impl Lifecycle {
         Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
     }
 
-    /// Gives consent: the run begins.
+    /// Approves the plan: the run begins. `shown` is the SHA-256 of the plan that was shown, if that is known.
     ///
     /// # Errors
-    /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::Decided`] when it is over;
-    /// [`DataError::NotFound`]; those of the database.
+    /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::OtherPlan`] when `shown` is not the plan's,
+    /// [`ApprovalError::Decided`] when it is over; [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
-    pub async fn approve(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
-        self.decide(id, true, note, by).await?;
+    pub async fn approve(
+        &self,
+        id: Uuid,
+        shown: Option<[u8; 32]>,
+        note: Option<&str>,
+        by: &Principal,
+    ) -> Result<(), ApprovalError> {
+        self.decide(id, Verdict::Approve { shown }, note, by).await?;
         self.inner.wake.notify_one();
         Ok(())
     }
@@ -113,16 +145,17 @@ impl Lifecycle {
     /// As [`Lifecycle::approve`]; whoever asked may take it back, too.
     #[crate::boxed]
     pub async fn reject(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
-        self.decide(id, false, note, by).await
+        self.decide(id, Verdict::Reject, note, by).await
     }
 
     async fn decide(
         &self,
         id: Uuid,
-        approve: bool,
+        verdict: Verdict,
         note: Option<&str>,
         by: &Principal,
     ) -> Result<(), ApprovalError> {
+        let approve = verdict != Verdict::Reject;
         if note.is_some_and(|note| note.len() > NOTE_OCTETS_MAX || note.contains('\0')) {
             return Err(BadRequest::Notes.into());
         }
@@ -158,6 +191,9 @@ impl Lifecycle {
                     }
                     if approve && void_of(tx, &open, &decision.by, decision.at_us).await? > 0 {
                         return Ok(Err(ApprovalError::PlanChanged));
+                    }
+                    if !verdict.is_for(&open) {
+                        return Ok(Err(ApprovalError::OtherPlan));
                     }
                     settle(tx, &open, &decision, approve, &plan).await?;
                     Ok(Ok(()))

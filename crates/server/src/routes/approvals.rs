@@ -1,6 +1,6 @@
 //! The second person.
 
-use api::approvals::{ApprovalQuery, ApprovalView, DecisionBody, PlanChangeView, PlanFieldView};
+use api::approvals::{ApprovalQuery, ApprovalView, ApproveBody, DecisionBody, PlanChangeView, PlanFieldView};
 use authority::plan::{PlanDifference, PlanField};
 use lifecycle::Lifecycle;
 use lifecycle::approval::{Approval, ApprovalState};
@@ -95,16 +95,20 @@ async fn get_one(
 }
 
 /// Gives consent to the plan as shown: the run begins. Who asked for the run or changed its plan cannot.
+/// With `plan_sha256` the approval is given only if it is the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/approve", operation_id = "approve", params(("id" = Uuid, Path)),
-    request_body = DecisionBody, responses((status = 200, body = ApprovalView)))]
+    request_body = ApproveBody, responses((status = 200, body = ApprovalView)))]
 async fn approve(
     Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     Path(id): Path<Uuid>,
-    Json(body): Json<DecisionBody>,
+    Json(body): Json<ApproveBody>,
 ) -> Result<Json<ApprovalView>, Problem> {
     permitted(&lifecycle, &caller, Permission::ApprovalDecide, id).await?;
-    lifecycle.approve(id, body.note.as_deref(), caller.principal()).await?;
+    let plan = body.plan_sha256.as_deref().map(str::parse::<Fingerprint>).transpose();
+    let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
+    let plan = plan.map(|hash| *hash.as_bytes());
+    lifecycle.approve(id, plan, body.note.as_deref(), caller.principal()).await?;
     Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }
 

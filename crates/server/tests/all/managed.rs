@@ -340,7 +340,14 @@ async fn a_second_person_and_narrow_grants() {
     let decide = format!("/api/v1/approvals/{approval}/approve");
     // Not without the permission, and not by oneself with it.
     send(house.request(&asks, Method::POST, &decide).json(&json!({}))).await.expect(403);
-    let good = send(house.request(&decides, Method::POST, &decide).json(&json!({ "note": "fine" }))).await;
+    // Only the plan that was shown.
+    let shown = house.get(&format!("/api/v1/approvals/{approval}")).await.expect(200).json();
+    assert_eq!(shown["barred"], json!(["token:asks"]));
+    let say = |body: Value| send(house.request(&decides, Method::POST, &decide).json(&body));
+    say(json!({ "plan_sha256": "abc" })).await.expect(422);
+    let other = say(json!({ "plan_sha256": "00".repeat(32) })).await.expect(409).json();
+    assert!(other["detail"].as_str().unwrap().contains("another plan"), "{other}");
+    let good = say(json!({ "note": "fine", "plan_sha256": shown["plan_sha256"] })).await;
     assert_eq!(good.expect(200).json()["state"], "approved");
     send(house.request(&decides, Method::POST, &decide).json(&json!({}))).await.expect(409);
     house.until(&id, "active").await;

@@ -28,10 +28,10 @@ pub(super) async fn a_second_person_has_to_consent(world: World) {
     let approval = open(&world).await.remove(0);
     assert_eq!(approval.requested_by, "user:ann");
     assert_eq!(approval.job, created.job.unwrap());
-    let own = world.life.approve(approval.id, None, &person("user:ann")).await;
+    let own = world.life.approve(approval.id, None, None, &person("user:ann")).await;
     assert!(matches!(own, Err(ApprovalError::SamePerson(_))));
-    world.life.approve(approval.id, Some("fine"), &person("user:bob")).await.unwrap();
-    let twice = world.life.approve(approval.id, None, &person("user:carl")).await;
+    world.life.approve(approval.id, None, Some("fine"), &person("user:bob")).await.unwrap();
+    let twice = world.life.approve(approval.id, None, None, &person("user:carl")).await;
     assert!(matches!(twice, Err(ApprovalError::Decided("approved"))), "{twice:?}");
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Active);
@@ -56,7 +56,7 @@ pub(super) async fn the_scheduler_asks_too(world: World) {
     let approval = open(&world).await.remove(0);
     assert_eq!(approval.requested_by, "system:renewal");
     assert!(approval.reason.contains("two-eyes-more"));
-    world.life.approve(approval.id, None, &person("user:ann")).await.unwrap();
+    world.life.approve(approval.id, None, None, &person("user:ann")).await.unwrap();
     world.life.tick().await.unwrap();
     let renewed = world.life.get(plain.id).await.unwrap();
     assert_eq!(renewed.state, State::Active);
@@ -94,6 +94,7 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
     let expired = world.life.approve(
         open(&world).await.iter().find(|one| one.certificate == silent.certificate).unwrap().id,
         None,
+        None,
         &bob,
     );
     assert!(matches!(expired.await, Err(ApprovalError::Decided("expired"))));
@@ -111,7 +112,7 @@ pub(super) async fn an_approval_falls_with_its_run(world: World) {
     let approval = open(&world).await.remove(0);
     world.life.archive(created.certificate, None, "user:ann").await.unwrap();
     assert!(open(&world).await.is_empty());
-    let late = world.life.approve(approval.id, None, &person("user:bob")).await;
+    let late = world.life.approve(approval.id, None, None, &person("user:bob")).await;
     assert!(matches!(late, Err(ApprovalError::Decided("withdrawn"))), "{late:?}");
     world.check().await;
 }
@@ -123,7 +124,7 @@ fn person(actor: &str) -> Principal {
 /// Who approves nothing: each of these actors is refused.
 async fn refused(world: &World, approval: uuid::Uuid, actors: &[&str]) {
     for actor in actors {
-        let answer = world.life.approve(approval, None, &person(actor)).await;
+        let answer = world.life.approve(approval, None, None, &person(actor)).await;
         assert!(matches!(answer, Err(ApprovalError::SamePerson(_))), "{actor}: {answer:?}");
     }
 }
@@ -156,7 +157,7 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
 
     let change = named(&["a.example.org", "evil.example.org"]);
     world.life.update(certificate, None, &change, "user:bob").await.unwrap();
-    let void = world.life.approve(first.id, None, &person("user:carl")).await;
+    let void = world.life.approve(first.id, None, None, &person("user:carl")).await;
     assert!(matches!(void, Err(ApprovalError::Decided("void"))), "{void:?}");
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
@@ -167,7 +168,10 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
     let fields: Vec<&str> = second.changes.iter().map(|change| change.name).collect();
     assert_eq!(fields, ["names"]);
     refused(&world, second.id, &["user:ann", "user:bob"]).await;
-    world.life.approve(second.id, None, &person("user:carl")).await.unwrap();
+    // The plan that was shown first is not the plan of this approval.
+    let shown = world.life.approve(second.id, first.plan_sha256, None, &person("user:carl")).await;
+    assert!(matches!(shown, Err(ApprovalError::OtherPlan)), "{shown:?}");
+    world.life.approve(second.id, second.plan_sha256, None, &person("user:carl")).await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(world.life.get(certificate).await.unwrap().state, State::Active);
     assert_eq!(world.issuer("internal").made(), 1);
@@ -176,7 +180,7 @@ pub(super) async fn a_changed_plan_voids_an_open_approval(world: World) {
 
 pub(super) async fn a_changed_plan_voids_a_given_approval(world: World) {
     let (certificate, first) = waiting(&world).await;
-    world.life.approve(first.id, None, &person("user:carl")).await.unwrap();
+    world.life.approve(first.id, None, None, &person("user:carl")).await.unwrap();
     world.life.update(certificate, None, &named(&["evil.example.org"]), "user:bob").await.unwrap();
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
@@ -197,14 +201,14 @@ pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
     profile(&world, r#"{"ca":"one"}"#).await;
     let (_, first) = waiting(&world).await;
     profile(&world, r#"{"ca":"two"}"#).await;
-    let changed = world.life.approve(first.id, None, &person("user:carl")).await;
+    let changed = world.life.approve(first.id, None, None, &person("user:carl")).await;
     assert!(matches!(changed, Err(ApprovalError::PlanChanged)), "{changed:?}");
     world.life.tick().await.unwrap();
     let second = open(&world).await.remove(0);
     assert_eq!(second.previous, Some(first.id));
 
     // Given for one profile, and begun under another.
-    world.life.approve(second.id, None, &person("user:carl")).await.unwrap();
+    world.life.approve(second.id, None, None, &person("user:carl")).await.unwrap();
     profile(&world, r#"{"ca":"three"}"#).await;
     world.life.tick().await.unwrap();
     assert_eq!(world.issuer("internal").made(), 0);
@@ -221,7 +225,7 @@ pub(super) async fn a_changed_profile_voids_an_approval(world: World) {
 
 pub(super) async fn what_changed_while_the_issuer_was_at_it_is_not_delivered(world: World) {
     let (certificate, first) = waiting(&world).await;
-    world.life.approve(first.id, None, &person("user:carl")).await.unwrap();
+    world.life.approve(first.id, None, None, &person("user:carl")).await.unwrap();
     let issuer = world.issuer("internal");
     *issuer.mood.lock() = Mood::Crowded(2);
     let life = world.life.clone();
@@ -268,7 +272,7 @@ pub(super) async fn an_approval_without_a_plan_is_void(world: World) {
 
 pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(world: World) {
     let (certificate, first) = waiting(&world).await;
-    world.life.approve(first.id, None, &person("user:carl")).await.unwrap();
+    world.life.approve(first.id, None, None, &person("user:carl")).await.unwrap();
     world.life.tick().await.unwrap();
     world.life.update(certificate, None, &named(&["b.example.org"]), "user:bob").await.unwrap();
     let renewal = world.life.get(certificate).await.unwrap().renew_at_us().unwrap();
@@ -278,7 +282,7 @@ pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(
     assert_eq!(second.requested_by, "system:renewal");
     refused(&world, second.id, &["user:bob"]).await;
     // Her plan was carried out; this one is another's.
-    world.life.approve(second.id, None, &person("user:ann")).await.unwrap();
+    world.life.approve(second.id, None, None, &person("user:ann")).await.unwrap();
     world.check().await;
 }
 
@@ -296,8 +300,8 @@ pub(super) async fn one_person_is_one_principal(world: World) {
     let approval = open(&world).await.remove(0);
     refused(&world, approval.id, &["user:ann", "token:ci"]).await;
     let other = person("certificate:laptop").with("user:ann");
-    let other = world.life.approve(approval.id, None, &other).await;
+    let other = world.life.approve(approval.id, None, None, &other).await;
     assert!(matches!(other, Err(ApprovalError::SamePerson(_))), "{other:?}");
-    world.life.approve(approval.id, None, &person("token:bob").with("user:bob")).await.unwrap();
+    world.life.approve(approval.id, None, None, &person("token:bob").with("user:bob")).await.unwrap();
     world.check().await;
 }

@@ -1,0 +1,303 @@
+//! Approvals of the two-person rule: each shows the plan that it is given for.
+
+use std::io::IsTerminal as _;
+
+use api::approvals::{ApprovalQuery, ApprovalView, ApproveBody, DecisionBody, PlanChangeView, PlanFieldView};
+use clap::Subcommand;
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use x509::Fingerprint;
+
+use super::consent::confirm;
+use super::{Run, input};
+use crate::columns;
+use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
+use crate::exit::{Outcome, Problem};
+use crate::format::Format;
+use crate::printer::Printer;
+use crate::terminal::{Colour, clean};
+
+const PATH: &str = "/api/v1/approvals";
+
+/// Characters of a plan's SHA-256 in a listing.
+const SHORT_HASH: usize = 12;
+
+/// The value of a plan's field that has none.
+const NOT_SET: &str = "not set";
+
+/// Approvals by a second person.
+#[derive(Debug, Subcommand)]
+pub enum ApprovalCommand {
+    /// List approvals and their plans, the newest first
+    List {
+        /// open, approved, rejected, expired, withdrawn or void
+        #[arg(long, value_name = "STATE", default_value = "open")]
+        state: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show an approval: its plan, the difference from the approval before, and who cannot approve it
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Approve a plan: the run begins. At a terminal it shows the plan and asks
+    ///
+    /// Example: bulla approval approve ID --plan SHA256 --note "ticket 123"
+    Approve {
+        /// Its id
+        id: String,
+        /// The SHA-256 of the plan to approve, as `bulla approval show` prints it. The server refuses any other plan
+        #[arg(long, value_name = "SHA256")]
+        plan: Option<Fingerprint>,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+    /// Refuse: the run is over
+    Reject {
+        /// Its id
+        id: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+}
+
+impl Run for ApprovalCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        match self {
+            Self::List { state, listing } => list(client, state, listing).await,
+            Self::Show { id, show } => show_approval(&client.get(&place(id), &()).await?, show),
+            Self::Approve { id, plan, note } => {
+                let plan = match plan {
+                    None if std::io::stdin().is_terminal() => Some(ask(client, &place(id)).await?),
+                    given => given.map(|hash| hash.to_string()),
+                };
+                let body = ApproveBody { note: note.clone(), plan_sha256: plan };
+                client.submit(Method::POST, &format!("{}/approve", place(id)), &body).await.map(drop)
+            }
+            Self::Reject { id, note } => {
+                let body = DecisionBody { note: note.clone() };
+                client.submit(Method::POST, &format!("{}/reject", place(id)), &body).await.map(drop)
+            }
+        }
+    }
+}
+
+async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
+    const TABLE: Columns = columns!(
+        ApprovalView:
+        ("Certificate", name),
+        ("Names", plan, "/names"),
+        ("Profile", profile),
+        ("Issuer", plan, "/issuer"),
+        ("Asked by", requested_by),
+        ("Ends", expires_at),
+        ("State", state),
+        ("Plan", plan_sha256),
+        ("Id", id),
+    );
+    // New columns come last.
+    const CSV: Columns = columns!(
+        ApprovalView:
+        ("Certificate", name),
+        ("Asked by", requested_by),
+        ("Asked", requested_at),
+        ("Ends", expires_at),
+        ("Reason", reason),
+        ("State", state),
+        ("Id", id),
+        ("Plan", plan_sha256),
+        ("Names", plan, "/names"),
+        ("Key", plan, "/key"),
+        ("Profile", profile),
+        ("Profile version", plan, "/profile_version"),
+        ("Issuer", plan, "/issuer"),
+        ("Targets", plan, "/targets"),
+        ("Lifetime s", plan, "/lifetime_seconds"),
+        ("Cannot approve", barred),
+    );
+    let query = ApprovalQuery { state: Some(state.to_owned()) };
+    match listing.show.output {
+        Format::Csv => listing.print_as(client, PATH, &query, CSV, with_fields).await,
+        Format::Table => listing.print_as(client, PATH, &query, TABLE, for_table).await,
+        _ => listing.print(client, PATH, &query, TABLE).await,
+    }
+}
+
+/// The approval with its plan as one object, each field under its name, so that columns can point at fields.
+fn with_fields(mut approval: Value) -> Value {
+    let Some(Value::Array(plan)) = approval.get_mut("plan").map(Value::take) else { return approval };
+    let fields = plan.into_iter().filter_map(|mut field| {
+        let name = field.get("name")?.as_str()?.to_owned();
+        Some((name, field.get_mut("values")?.take()))
+    });
+    approval["plan"] = Value::Object(fields.collect::<Map<_, _>>());
+    approval
+}
+
+/// As [`with_fields`], with the start of the plan's SHA-256.
+fn for_table(approval: Value) -> Value {
+    let mut approval = with_fields(approval);
+    if let Some(Value::String(hash)) = approval.get_mut("plan_sha256") {
+        hash.truncate(SHORT_HASH);
+    }
+    approval
+}
+
+/// Shows the approval at the terminal and asks for a yes. Returns the SHA-256 of the plan that was shown.
+async fn ask(client: &Client, place: &str) -> Outcome<String> {
+    let document = client.get(place, &()).await?;
+    let approval: ApprovalView = read_as(&document)?;
+    show_approval(&document, &Output { output: Format::Table, color: Colour::Auto })?;
+    let Some(hash) = approval.plan_sha256 else {
+        return Err(Problem::usage(format_args!(
+            "the approval {} has no plan, so nobody can approve it",
+            approval.id
+        )));
+    };
+    confirm("Approve this plan?")?;
+    Ok(hash)
+}
+
+/// Prints an approval. For people the plan is a table of its own, with the values of the approval before beside the new ones.
+fn show_approval(document: &Value, show: &Output) -> Outcome<()> {
+    const PLAN: Columns = columns!(PlanRow: ("Plan", field), ("Value", value));
+    const CHANGED: Columns = columns!(PlanRow: ("Plan", field), ("Value", value), ("Before", before));
+    if show.output != Format::Table {
+        return show_one(document, show);
+    }
+    let approval: ApprovalView = read_as(document)?;
+    let mut head = document.clone();
+    if let Value::Object(members) = &mut head {
+        members.retain(|name, _| name != "plan" && name != "changes");
+    }
+    show_one(&head, show)?;
+    println!();
+    let rows = plan_rows(&approval.plan, &approval.changes);
+    let rows = rows.iter().map(|row| document_of(row).map(DocumentRow::of)).collect::<Outcome<Vec<_>>>()?;
+    let mut printer = Printer::new(show.output, show.color)?;
+    let columns = if approval.changes.is_empty() { PLAN } else { CHANGED };
+    printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
+    printer.end(None).map_err(|error| Problem::output(&error))
+}
+
+/// A field of a plan as a line of the table.
+#[derive(Debug, Eq, PartialEq, Serialize)]
+struct PlanRow {
+    field: String,
+    value: String,
+    /// The value in the approval before, where it differs.
+    before: Option<String>,
+}
+
+fn plan_rows(plan: &[PlanFieldView], changes: &[PlanChangeView]) -> Vec<PlanRow> {
+    let row = |field: &PlanFieldView| PlanRow {
+        field: clean(&field.name).replace('_', " "),
+        value: values(&field.values),
+        before: changes.iter().find(|change| change.name == field.name).map(|change| values(&change.before)),
+    };
+    plan.iter().map(row).collect()
+}
+
+/// The values of a field in a cell. A certificate's names are chosen by strangers.
+fn values(values: &[String]) -> String {
+    if values.is_empty() { NOT_SET.to_owned() } else { clean(&values.join(", ")).into_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    fn field(name: &str, values: &[&str]) -> PlanFieldView {
+        PlanFieldView { name: name.to_owned(), values: values.iter().map(ToString::to_string).collect() }
+    }
+
+    #[test]
+    fn changed_fields_show_the_value_before() {
+        let plan = [
+            field("names", &["a.example", "b\u{1b}[2J.example"]),
+            field("issuer", &["internal"]),
+            field("lifetime_seconds", &[]),
+        ];
+        let changes = [
+            PlanChangeView { name: "names".to_owned(), before: vec![], after: plan[0].values.clone() },
+            PlanChangeView {
+                name: "lifetime_seconds".to_owned(),
+                before: vec!["60".to_owned()],
+                after: vec![],
+            },
+        ];
+        let row = |field: &str, value: &str, before: Option<&str>| PlanRow {
+            field: field.to_owned(),
+            value: value.to_owned(),
+            before: before.map(str::to_owned),
+        };
+        let rows = plan_rows(&plan, &changes);
+        assert_eq!(
+            rows,
+            [
+                row("names", "a.example, b\u{fffd}[2J.example", Some("not set")),
+                row("issuer", "internal", None),
+                row("lifetime seconds", "not set", Some("60")),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_listing_shows_fields_of_the_plan_and_a_short_hash() {
+        let names = json!({ "name": "names", "values": ["a.example"] });
+        let approval = json!({ "name": "a", "plan": [names], "plan_sha256": "0123456789abcdef" });
+        let full =
+            json!({ "name": "a", "plan": { "names": ["a.example"] }, "plan_sha256": "0123456789abcdef" });
+        assert_eq!(with_fields(approval.clone()), full);
+        assert_eq!(for_table(approval)["plan_sha256"], "0123456789ab");
+        // A server of an older version has no plans.
+        assert_eq!(for_table(json!({ "name": "a" })), json!({ "name": "a" }));
+    }
+
+    /// What a server reads of one request, which it answers with `{}`.
+    async fn requested(arguments: &[&str]) -> String {
+        #[derive(Parser)]
+        struct Line {
+            #[command(subcommand)]
+            command: ApprovalCommand,
+        }
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut read = String::new();
+            while !read.ends_with('}') {
+                let mut some = [0; 4_096];
+                let count = stream.read(&mut some).await.unwrap();
+                assert!(count > 0, "{read}");
+                read.push_str(std::str::from_utf8(&some[..count]).unwrap());
+            }
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            read
+        });
+        let line = Line::try_parse_from([&["approval"], arguments].concat()).ok().unwrap();
+        let client = Client::at(&url, None, None).ok().unwrap();
+        assert!(line.command.run(&client).await.is_ok());
+        served.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_hash_of_the_plan_is_sent_with_the_approval() {
+        let hash = Fingerprint::of(b"plan").to_string();
+        let sent = requested(&["approve", "7", "--plan", &hash.to_uppercase(), "--note", "fine"]).await;
+        assert!(sent.starts_with("POST /api/v1/approvals/7/approve "), "{sent}");
+        assert!(sent.ends_with(&json!({ "note": "fine", "plan_sha256": hash }).to_string()), "{sent}");
+    }
+}
