@@ -40,8 +40,8 @@ pub enum DecideError {
     #[error("no enrolment {0} waits: it is decided, lapsed or was never there")]
     Unknown(Uuid),
     /// Caller: have somebody else decide.
-    #[error("the person who asks for a certificate cannot approve it: somebody else must decide")]
-    OwnRequest,
+    #[error("{0} asked for this certificate and is the same person as you: another person must decide")]
+    OwnRequest(String),
     /// Caller: look at it again.
     #[error("the profile changed after the enrolment was asked for: look at it again, then decide")]
     PlanChanged,
@@ -125,7 +125,7 @@ impl Authority {
         let decided = self.store().write("enrolment_decide", move |tx| {
             Box::pin(async move {
                 if is_same_person(tx, &requester, &principal).await? {
-                    return Ok(Err(DecideError::OwnRequest));
+                    return Ok(Err(DecideError::OwnRequest(requester)));
                 }
                 if approved && !plan.is_asked_for(tx, now_us).await? {
                     return Ok(Err(DecideError::PlanChanged));
@@ -190,8 +190,8 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
 /// Whether who decides is the person who asks, by every mark that is known of both.
 async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<bool, StoreError> {
     let asked = tables::marks_of(tx, vec![requester.to_owned()]).await?;
-    let stored = tables::marks_of(tx, vec![by.actor().to_owned()]).await?;
-    Ok(by.has_any_of(asked.iter().map(String::as_str)) || !asked.is_disjoint(&stored))
+    let decides = tables::marks_of(tx, by.marks().map(str::to_owned).collect()).await?;
+    Ok(!asked.is_disjoint(&decides))
 }
 
 /// The plan of an enrolment, but for its profile, which is read in the transaction.

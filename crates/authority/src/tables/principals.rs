@@ -29,15 +29,22 @@ pub async fn note_principal(tx: &mut Tx, principal: &Principal) -> Result<(), St
     tx.bulk(&NOTE, vec![Column::Text(actors), Column::Text(marks)]).await.map(drop)
 }
 
-/// Every mark of these actors, their own names among them.
+/// Every mark of these actors, their own names among them, and the marks of those marks: a token is its owner, and the owner has an
+/// address.
 ///
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
 pub async fn marks_of(tx: &mut Tx, actors: Vec<String>) -> Result<BTreeSet<String>, StoreError> {
     let mut marks: BTreeSet<String> = actors.iter().cloned().collect();
-    for mut row in tx.bulk(&OF, vec![Column::Text(actors)]).await? {
-        marks.insert(row.text()?);
+    let mut next = actors;
+    while !next.is_empty() {
+        for mut row in tx.bulk(&OF, vec![Column::Text(std::mem::take(&mut next))]).await? {
+            let mark = row.text()?;
+            if marks.insert(mark.clone()) {
+                next.push(mark);
+            }
+        }
     }
     Ok(marks)
 }

@@ -308,8 +308,8 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
 async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Result<bool, StoreError> {
     let barred = approvals.iter().flat_map(|one| one.barred.iter().chain([&one.requested_by])).cloned();
     let barred = marks_of(tx, barred.collect()).await?;
-    let stored = marks_of(tx, vec![by.actor().to_owned()]).await?;
-    Ok(by.has_any_of(barred.iter().map(String::as_str)) || !barred.is_disjoint(&stored))
+    let decides = marks_of(tx, by.marks().map(str::to_owned).collect()).await?;
+    Ok(!barred.is_disjoint(&decides))
 }
 
 /// Voids those of these open approvals whose plan is another by now; says how many.

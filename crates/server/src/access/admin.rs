@@ -165,7 +165,7 @@ pub(crate) async fn create(access: &AccessControl, caller: &Caller, new: New) ->
         label,
         settings,
         created_at_us: access.clock().now_us(),
-        created_by: caller.actor().to_owned(),
+        created_by: caller.owner().to_owned(),
     };
     let change = Change::Insert(Box::new(stored));
     make(access, caller.actor(), action(kind, Verb::Create), resource(kind, id), details, change).await?;

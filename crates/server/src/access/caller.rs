@@ -87,6 +87,11 @@ impl Caller {
         &self.0.principal
     }
 
+    /// The user who made the caller's token, directly or by another token; else the caller itself.
+    pub(crate) fn owner(&self) -> &str {
+        self.0.principal.marks().find(|mark| mark.starts_with("user:")).unwrap_or_else(|| self.actor())
+    }
+
     /// The same, known by this certificate.
     pub(super) fn showing(self, client: VerifiedClient) -> Self {
         Self(Arc::new(CallerParts {

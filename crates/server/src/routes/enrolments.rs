@@ -69,7 +69,7 @@ impl From<DecideError> for Problem {
     fn from(error: DecideError) -> Self {
         match error {
             DecideError::Unknown(id) => Self::not_found(format_args!("enrolment {id} that waits")),
-            DecideError::OwnRequest => Self::forbidden(error),
+            DecideError::OwnRequest(_) => Self::forbidden(error),
             DecideError::PlanChanged => Self::conflict(error),
             DecideError::NoteTooLong => Self::unprocessable(error),
             DecideError::Store(error) => error.into(),

@@ -20,6 +20,12 @@ use crate::world::{Plan, TestResponse, World, issuance, send, store};
 
 async fn authority() -> (tempfile::TempDir, store::Store, Authority) {
     let (folder, store) = store().await;
+    let authority = authority_in(&store).await;
+    (folder, store, authority)
+}
+
+/// An authority with profiles that require approval.
+pub(crate) async fn authority_in(store: &store::Store) -> Authority {
     let clock = Clock::system();
     let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
     let authority = Authority::open(store.clone(), keystore, clock, AuthorityOptions::default()).unwrap();
@@ -29,11 +35,11 @@ async fn authority() -> (tempfile::TempDir, store::Store, Authority) {
         let profile = Profile { requires_approval: true, ..Profile::for_servers(name, names) };
         authority.put_profile(profile, None, "user:a").await.unwrap();
     }
-    (folder, store, authority)
+    authority
 }
 
 /// A request in PEM.
-fn request(name: &str) -> String {
+pub(crate) fn request(name: &str) -> String {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
     let tbs = x509::csr::tbs(&subject.der, key.spki(), &[], None);

@@ -207,15 +207,15 @@ async fn token(
     Json(json!({ "access_token": "x", "token_type": "Bearer", "id_token": id_token })).into_response()
 }
 
-struct Scene {
-    world: World,
+pub(crate) struct Scene {
+    pub(crate) world: World,
     issuer: Arc<Issuer>,
     clock: Clock,
 }
 
 /// What a browser keeps.
 #[derive(Clone, Default)]
-struct Browser {
+pub(crate) struct Browser {
     cookies: BTreeMap<String, String>,
 }
 
@@ -238,7 +238,7 @@ impl Browser {
         }
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
     }
 }
@@ -249,6 +249,11 @@ impl Scene {
     }
 
     async fn start_with(sessions: SessionOptions) -> Self {
+        Self::start_plan(sessions, Plan::default()).await
+    }
+
+    /// With what the plan serves beside the login.
+    pub(crate) async fn start_plan(sessions: SessionOptions, plan: Plan) -> Self {
         let issuer = Issuer::start().await;
         let mut options = OidcOptions::new(issuer.url(), "bulla", "https://bulla.test/api/v1/auth/callback");
         options.client_secret = Some(SecretString::from(SECRET));
@@ -263,13 +268,13 @@ impl Scene {
         let plan = Plan {
             clock: clock.clone(),
             state: Box::new(move |state| state.sessions(sessions)),
-            components: Components { oidc: Some(oidc), ..Components::default() },
-            ..Plan::default()
+            components: Components { oidc: Some(oidc), ..plan.components },
+            ..plan
         };
         Self { world: World::start_with(plan).await, issuer, clock }
     }
 
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         browser: &mut Browser,
         method: Method,
@@ -298,7 +303,7 @@ impl Scene {
         self.ask(browser, Method::GET, &path, None).await
     }
 
-    async fn log_in(&self) -> (Browser, TestResponse) {
+    pub(crate) async fn log_in(&self) -> (Browser, TestResponse) {
         let mut browser = Browser::default();
         let back = self.begin(&mut browser, "/api/v1/auth/login?return_to=/certificates").await;
         let answer = self.finish(&mut browser, &back).await;

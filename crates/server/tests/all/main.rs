@@ -7,6 +7,7 @@ mod abuse;
 mod acme_admin;
 mod agents;
 mod answers;
+mod approving;
 mod authorities;
 mod credential_client;
 mod enrolments;

@@ -1,0 +1,124 @@
+//! One person is one principal: nobody approves what they asked for by another way to log in.
+
+use authority::est::{Est, EstOptions};
+use http::Method;
+use reqwest::RequestBuilder;
+use serde_json::{Value, json};
+use server::access::SessionOptions;
+use server::{Components, Issuance};
+use store::Clock;
+use testbed::Database;
+
+use crate::enrolments::{authority_in, request};
+use crate::logging_in::Scene;
+use crate::world::{Plan, TestResponse, World, issuance, send};
+
+/// A server with EST for the profile `vip`, which requires approval.
+async fn plan() -> Plan {
+    let database = Database::sqlite();
+    let store = database.open().await;
+    let authority = authority_in(&store).await;
+    let options = EstOptions { profiles: vec!["vip".to_owned()], ..EstOptions::default() };
+    let est = Est::new(authority.clone(), None, options);
+    let issuance = Issuance { est, ..issuance(&authority, &store, &Clock::system()) };
+    Plan {
+        components: Components { issuance: Some(issuance), ..Components::default() },
+        database,
+        ..Plan::default()
+    }
+}
+
+/// A client that shows a certificate with these names, and asks for one of its own with the first.
+struct Holder<'a> {
+    world: &'a World,
+    client: reqwest::Client,
+    csr: String,
+}
+
+impl<'a> Holder<'a> {
+    fn new(world: &'a World, names: &[&str]) -> Self {
+        let leaf = world.ca.leaf(names);
+        let client = world.builder().identity(leaf.identity()).build().unwrap();
+        Self { world, client, csr: request(names[0]) }
+    }
+
+    async fn enrol(&self) -> TestResponse {
+        let post = self.client.post(self.world.url("/.well-known/est/vip/simpleenroll"));
+        send(post.header("content-type", "application/pkcs10").body(self.csr.clone())).await
+    }
+
+    /// Asks, and returns the path of the enrolment that waits.
+    async fn ask(&self) -> String {
+        self.enrol().await.expect(202);
+        let waiting = self.world.get("/api/v1/enrolments").await.expect(200).json();
+        let waiting = &waiting["items"][0];
+        assert!(waiting["requester"].as_str().unwrap().starts_with("certificate:"), "{waiting}");
+        format!("/api/v1/enrolments/{}", waiting["id"].as_str().unwrap())
+    }
+}
+
+/// Nobody's own request: 403, and it still waits.
+async fn refused(world: &World, path: &str, approve: RequestBuilder) {
+    let refused = send(approve.json(&json!({}))).await.expect(403);
+    assert_eq!(refused.problem(), "forbidden");
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    let why = "asked for this certificate and is the same person as you: another person must decide";
+    assert!(detail.starts_with("certificate:") && detail.ends_with(why), "{detail}");
+    assert_eq!(world.get(path).await.expect(200).json()["state"], "open");
+}
+
+async fn made(create: RequestBuilder, body: Value) -> String {
+    send(create.json(&body)).await.expect(201).json()["token"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_client_certificate_does_not_approve_what_it_asked_for_over_est() {
+    let world = World::start_with(plan().await).await;
+    let holder = Holder::new(&world, &["own.a.example"]);
+    let grants = json!([{ "role": "approver", "scope": "any" }]);
+    let laptop = json!({ "name": "laptop", "match": "dns:own.a.example", "grants": grants });
+    world.post("/api/v1/client-certificates", laptop).await.expect(201);
+    let path = holder.ask().await;
+    let approve = format!("{path}/approve");
+    refused(&world, &path, holder.client.post(world.url(&approve))).await;
+    holder.enrol().await.expect(202);
+
+    let other = world.token("bob", "approver", "any").await;
+    let approved = send(world.with(&other, Method::POST, &approve).json(&json!({}))).await.expect(200);
+    assert_eq!(approved.json()["decided_by"], "token:bob");
+    holder.enrol().await.expect(200);
+}
+
+#[tokio::test]
+async fn a_token_that_a_user_made_is_that_user() {
+    let scene = Scene::start_plan(SessionOptions::default(), plan().await).await;
+    let world = &scene.world;
+    let ann = json!({ "name": "ann", "subject": "subject-1", "email": "Ann@a.example",
+        "grants": [{ "role": "admin", "scope": "any" }] });
+    world.post("/api/v1/users", ann).await.expect(201);
+    let (mut browser, answer) = scene.log_in().await;
+    answer.expect(303);
+    let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
+    assert_eq!(me["actor"], "user:ann");
+    let session = |path: &str| {
+        let post = world.bare(Method::POST, path).header("cookie", browser.line());
+        post.header("x-csrf-token", me["csrf_token"].as_str().unwrap())
+    };
+    let grants = json!([{ "role": "admin", "scope": "any" }]);
+    let tokens = "/api/v1/tokens";
+    let direct = made(session(tokens), json!({ "name": "direct", "grants": grants })).await;
+    let by_token = world.with(&direct, Method::POST, tokens);
+    let indirect = made(by_token, json!({ "name": "indirect", "grants": grants })).await;
+
+    // Ann is known by the address that an administrator entered.
+    let holder = Holder::new(world, &["own.a.example", "ann@a.example"]);
+    let path = holder.ask().await;
+    let approve = format!("{path}/approve");
+    refused(world, &path, session(&approve)).await;
+    for token in [&direct, &indirect] {
+        refused(world, &path, world.with(token, Method::POST, &approve)).await;
+    }
+    let other = world.token("bob", "approver", "any").await;
+    send(world.with(&other, Method::POST, &approve).json(&json!({}))).await.expect(200);
+    holder.enrol().await.expect(200);
+}
