@@ -359,12 +359,18 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Pl
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
-    assert_eq!(world.enroll("simpleenroll", "own", ALICE).await, 200, "{}", world.out());
+    world.request("next", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
+    let authority = &world.place.authority;
+    let waiting = async || authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
+    // A certificate asks only for the profile that issued it.
+    assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 202, "{}", world.out());
+    let bob = Principal::of_actor("user:bob");
+    authority.decide_enrolment(waiting().await.id, Decision::Approve, "", &bob).await.unwrap();
+    assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 200, "{}", world.out());
     let own = world.certificate("own");
     let held = "--cert own.chain --key own.key";
-    assert_eq!(world.enroll("vip/simpleenroll", "own", held).await, 202, "{}", world.out());
-    let authority = &world.place.authority;
-    let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
+    assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 202, "{}", world.out());
+    let waiting = waiting().await;
     // The API calls the same certificate by the name of the identity that it is mapped to.
     let laptop = Principal::of_actor("certificate:laptop");
     let by_name = laptop.clone().with("dns:own.a.example");
@@ -373,7 +379,7 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Pl
         assert!(matches!(own, Err(DecideError::OwnRequest(_))), "{person:?}: {own:?}");
     }
     authority.decide_enrolment(waiting.id, Decision::Approve, "", &laptop).await.unwrap();
-    assert_eq!(world.enroll("vip/simpleenroll", "own", held).await, 200, "{}", world.out());
+    assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 200, "{}", world.out());
 }
 
 pub(crate) async fn consent_falls_with_the_profile(place: Place) {
