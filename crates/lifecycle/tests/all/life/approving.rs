@@ -288,20 +288,23 @@ pub(super) async fn who_changed_the_plan_of_a_planned_renewal_cannot_approve_it(
 
 pub(super) async fn one_person_is_one_principal(world: World) {
     // Ann's token asked for it, long gone by now.
-    let token = person("token:ci").with("user:ann");
-    let noted = token.clone();
-    let note = world
-        .store
-        .write("note", move |tx| async move { authority::tables::note_principal(tx, &noted).await }.boxed());
-    note.await.unwrap();
+    for noted in [person("token:ci").with("user:ann"), person("user:ann").with("email:ann@example.org")] {
+        let note = world.store.write("note", move |tx| {
+            let noted = noted.clone();
+            async move { authority::tables::note_principal(tx, &noted).await }.boxed()
+        });
+        note.await.unwrap();
+    }
     let new = NewCertificate::new(&["a.example.org"], "careful");
     world.life.create(new, "token:ci").await.unwrap();
     world.life.tick().await.unwrap();
     let approval = open(&world).await.remove(0);
     refused(&world, approval.id, &["user:ann", "token:ci"]).await;
-    let other = person("certificate:laptop").with("user:ann");
-    let other = world.life.approve(approval.id, None, None, &other).await;
-    assert!(matches!(other, Err(ApprovalError::SamePerson(_))), "{other:?}");
+    for mark in ["user:ann", "email:ann@example.org"] {
+        let other = person("certificate:laptop").with(mark);
+        let other = world.life.approve(approval.id, None, None, &other).await;
+        assert!(matches!(other, Err(ApprovalError::SamePerson(_))), "{mark}: {other:?}");
+    }
     world.life.approve(approval.id, None, None, &person("token:bob").with("user:bob")).await.unwrap();
     world.check().await;
 }
