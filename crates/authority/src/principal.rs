@@ -66,8 +66,10 @@ impl Principal {
     }
 }
 
-/// How a name of a certificate is written as a mark; letters of DNS names and addresses in lower case.
-fn mark_of(name: &GeneralName) -> Option<String> {
+/// Writes a subject alternative name as a mark, for example `dns:www.example`: DNS names and mail addresses in lower case. `None` for
+/// kinds of names that identify nobody. Client certificates are mapped to identities by the same text.
+#[must_use]
+pub fn mark_of(name: &GeneralName) -> Option<String> {
     match name {
         GeneralName::Dns(name) => Some(format!("dns:{}", name.to_ascii_lowercase())),
         GeneralName::Email(address) => Some(format!("email:{}", address.to_ascii_lowercase())),

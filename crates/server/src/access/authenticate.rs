@@ -9,7 +9,6 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
-use x509::GeneralName;
 
 use crate::access::secret;
 use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
@@ -110,7 +109,8 @@ impl Authentication {
         let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
-        let names = certificate.subject_alt_names.iter().filter_map(matcher_of).take(NAMES_MAX);
+        let names =
+            certificate.subject_alt_names.iter().filter_map(authority::principal::mark_of).take(NAMES_MAX);
         keys.extend(names.map(|name| named_key(&name, client.profile())));
         let hash = secret::hash(&["leaf", &fingerprint]);
         let caller = self.access.certificate(hash, keys, client.clone()).await?;
@@ -220,20 +220,11 @@ pub(crate) fn certificate_matcher(text: &str) -> Option<String> {
     }
 }
 
-/// How a name of a certificate is written when it is mapped to an identity.
-fn matcher_of(name: &GeneralName) -> Option<String> {
-    match name {
-        GeneralName::Dns(name) => Some(format!("dns:{}", name.to_ascii_lowercase())),
-        GeneralName::Email(address) => Some(format!("email:{}", address.to_ascii_lowercase())),
-        GeneralName::Uri(uri) => Some(format!("uri:{uri}")),
-        GeneralName::Ip(_) | GeneralName::BadIp(_) | GeneralName::Directory(_) | GeneralName::Other(_) => {
-            None
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use authority::principal::mark_of;
+    use x509::GeneralName;
+
     use super::*;
     use http::HeaderValue;
 
@@ -323,9 +314,9 @@ mod tests {
     #[test]
     fn names_of_certificates_are_written_one_way() {
         let dns = GeneralName::Dns("Agent.Example".to_owned());
-        assert_eq!(matcher_of(&dns).unwrap(), "dns:agent.example");
+        assert_eq!(mark_of(&dns).unwrap(), "dns:agent.example");
         let uri = GeneralName::Uri("spiffe://a/B".to_owned());
-        assert_eq!(matcher_of(&uri).unwrap(), "uri:spiffe://a/B");
-        assert_eq!(matcher_of(&GeneralName::Directory("CN=x".to_owned())), None);
+        assert_eq!(mark_of(&uri).unwrap(), "uri:spiffe://a/B");
+        assert_eq!(mark_of(&GeneralName::Directory("CN=x".to_owned())), None);
     }
 }
