@@ -140,7 +140,7 @@ struct DeployerState {
     turn: tokio::sync::Mutex<()>,
     /// Targets with a deployment under way; as many as the agent's jobs at once.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
-    /// Read anew for each deployment.
+    /// Read again for each deployment.
     policy: PolicyFile,
     fault: Fault,
 }

@@ -57,32 +57,32 @@ pub(super) const KEYS: &[Key] = &[
     (
         "server.trusted_proxies",
         Kind::List,
-        "networks of proxies whose statement of the client's address is believed (PROXY protocol v2, X-Forwarded-For)",
+        "trusted proxies: networks whose PROXY protocol v2 header or X-Forwarded-For gives the client's address",
     ),
     (
         "server.connections_max",
         Kind::Number,
-        "connections at once of each listener; for one more the one is closed that waits the longest for a request",
+        "maximum concurrent connections of each listener; a full listener closes the connection that has waited longest for a request",
     ),
     (
         "server.connections_per_address_max",
         Kind::Number,
-        "of these from one address (of IPv6, one /64); 0: an eighth",
+        "maximum connections from one address (of IPv6, one /64); 0: an eighth of connections_max",
     ),
     (
         "server.connections_per_certificate_max",
         Kind::Number,
-        "of these by one client certificate; 0: an eighth",
+        "maximum connections by one client certificate; 0: an eighth of connections_max",
     ),
     (
         "server.head_timeout_s",
         Kind::Number,
-        "for a request's head from its first byte, for the first one from the handshake, 1 to 600",
+        "timeout for a request's header, from its first byte; for the first request, from the handshake; 1 to 600",
     ),
     (
         "server.read_timeout_s",
         Kind::Number,
-        "for a client that reads nothing of an answer, or less than 1 KiB a second, 1 to 600",
+        "timeout for a client that reads less than 1 KiB a second of a response, 1 to 600",
     ),
     (
         "server.answer_memory_mb",
@@ -100,49 +100,53 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Number,
         "requests a second of one caller (token, user, certificate) to the API; 0: no limit",
     ),
-    ("limits.caller_burst", Kind::Number, "of these at once after a pause"),
-    ("limits.caller_in_flight_max", Kind::Number, "requests of one caller to the API under way at once"),
+    ("limits.caller_burst", Kind::Number, "burst size: how many at once after a pause"),
+    ("limits.caller_in_flight_max", Kind::Number, "maximum concurrent API requests of one caller"),
     (
         "limits.address_per_s",
         Kind::Number,
         "requests a second of one address (of IPv6, one /64) to the API; 0: no limit",
     ),
-    ("limits.address_burst", Kind::Number, "of these at once after a pause"),
-    ("limits.failures_per_s", Kind::Number, "refused credentials a second of one address; 0: no limit"),
-    ("limits.failures_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.address_burst", Kind::Number, "burst size: how many at once after a pause"),
+    (
+        "limits.failures_per_s",
+        Kind::Number,
+        "failed authentications per second from one address; 0: no limit",
+    ),
+    ("limits.failures_burst", Kind::Number, "burst size: how many at once after a pause"),
     (
         "limits.account_failures_per_s",
         Kind::Number,
-        "refused passwords a second of one account name; 0: no limit",
+        "failed password attempts per second for one account name; 0: no limit",
     ),
-    ("limits.account_failures_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.account_failures_burst", Kind::Number, "burst size: how many at once after a pause"),
     (
         "limits.protocol_address_per_s",
         Kind::Number,
         "requests a second of one address to ACME, EST, SCEP, CRLs and OCSP; 0: no limit",
     ),
-    ("limits.protocol_address_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.protocol_address_burst", Kind::Number, "burst size: how many at once after a pause"),
     (
         "limits.credential_caller_per_s",
         Kind::Number,
         "requests a second of one client to the credential store; 0: no limit",
     ),
-    ("limits.credential_caller_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.credential_caller_burst", Kind::Number, "burst size: how many at once after a pause"),
     (
         "limits.credential_address_per_s",
         Kind::Number,
         "requests a second of one address to the credential store; 0: no limit",
     ),
-    ("limits.credential_address_burst", Kind::Number, "of these at once after a pause"),
+    ("limits.credential_address_burst", Kind::Number, "burst size: how many at once after a pause"),
     (
         "limits.tokens",
         Kind::List,
-        "rates of tokens by name in place of the caller's: NAME RATE, or NAME RATE BURST",
+        "rate limits of API tokens by name, instead of caller_per_s: NAME RATE, or NAME RATE BURST",
     ),
     (
         "limits.roles",
         Kind::List,
-        "rates of callers by role in place of the caller's; of several roles the fastest",
+        "rate limits of callers by role, instead of caller_per_s; with several roles, the highest",
     ),
     (
         "credentials.listen",
@@ -220,10 +224,10 @@ pub(super) const KEYS: &[Key] = &[
     (
         "outbound.allow_private",
         Kind::Boolean,
-        "what requests configure may reach this machine and private networks",
+        "connections that API requests cause may go to loopback and private networks",
     ),
-    ("outbound.allow_networks", Kind::List, "networks that it may reach whatever else is said"),
-    ("outbound.deny_networks", Kind::List, "networks that it never reaches"),
+    ("outbound.allow_networks", Kind::List, "networks that are always allowed"),
+    ("outbound.deny_networks", Kind::List, "networks that are always refused, unless in allow_networks"),
     ("acme.default_profile", Kind::Text, "the profile of /acme/directory"),
     ("acme.caa_identities", Kind::List, "this authority's names in CAA records; none: CAA is not checked"),
     ("acme.dns_persist_plain_account", Kind::Boolean, "dns-persist-01 also takes the account's plain URL"),
@@ -354,17 +358,17 @@ pub(super) const KEYS: &[Key] = &[
     (
         "keys.records",
         Kind::Text,
-        "folder of records of every signature; none: none are written; empty: records in the folder of a node, else none",
+        "folder for a record of every signature; none: no records; empty: `records` in a node's folder, else no records",
     ),
     (
         "keys.records_full",
         Kind::Text,
-        "what becomes of signatures while records cannot be written: refuse, or lose their records and count them",
+        "while records cannot be written: refuse signatures, or lose (sign without a record, and count it)",
     ),
     (
         "keys.trusted_proxies",
         Kind::List,
-        "networks of balancers whose statement of the client's address is believed (PROXY protocol v2)",
+        "trusted load balancers: networks whose PROXY protocol v2 header gives the client's address",
     ),
     (
         "keys.rsa_decrypt",
@@ -408,7 +412,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "keys.node.seed_key",
         Kind::Toml,
-        "the master key under which the node's own key lies: { passphrase = { … } }, pkcs11, program, vault or aws_kms",
+        "the master key that encrypts the node's own key: { passphrase = { … } }, pkcs11, program, vault or aws_kms",
     ),
     ("edge.listen", Kind::Text, "where `bulla edge` speaks TLS"),
     (
@@ -486,7 +490,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "edge.connections_per_address_max",
         Kind::Number,
-        "of these, connections of one address (of IPv6 one /64); 0: an eighth",
+        "maximum connections from one address (of IPv6, one /64); 0: an eighth of connections_max",
     ),
     (
         "edge.handshake_timeout_ms",
@@ -525,7 +529,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "edge.trusted_proxies",
         Kind::List,
-        "networks of balancers whose statement of the client is believed (PROXY protocol v2, X-Forwarded-…)",
+        "trusted load balancers: networks whose PROXY protocol v2 header or X-Forwarded-… fields give the client's address",
     ),
     (
         "edge.access_log_file",
@@ -597,12 +601,12 @@ pub(super) const KEYS: &[Key] = &[
     (
         "proxy.connections_per_address_max",
         Kind::Number,
-        "of these, connections of one address (of IPv6 one /64); 0: an eighth",
+        "maximum connections from one address (of IPv6, one /64); 0: an eighth of connections_max",
     ),
     (
         "proxy.trusted_proxies",
         Kind::List,
-        "networks of balancers whose statement of the client's address is believed (PROXY protocol v2)",
+        "trusted load balancers: networks whose PROXY protocol v2 header gives the client's address",
     ),
     (
         "proxy.upstream_connections_max",
