@@ -45,10 +45,12 @@
 //! ```
 
 mod macros;
+mod percent;
 mod traits;
 mod unknown;
 mod wire;
 
+pub use percent::percent_decoded;
 pub use traits::{Coded, Named, Spelling};
 pub use unknown::UnknownName;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use futures_util::future::join_all;
-use percent_encoding::percent_decode_str;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -111,12 +110,8 @@ fn take_ssl_parameters(url: &str) -> Result<(String, SslMode, Option<String>), S
 }
 
 fn percent_decoded(text: &str) -> Result<String, String> {
-    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
-    if !text.split('%').skip(1).all(is_escape) {
-        return Err(format!("{text:?} is not percent-encoded"));
-    }
-    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| format!("{text:?} is not UTF-8"))?;
-    Ok(decoded.into_owned())
+    let octets = coded::percent_decoded(text).ok_or_else(|| format!("{text:?} is not percent-encoded"))?;
+    String::from_utf8(octets).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
 /// How often a statement is planned.

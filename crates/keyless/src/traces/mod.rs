@@ -7,7 +7,6 @@
 mod export;
 mod record;
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -16,7 +15,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use percent_encoding::percent_decode_str;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
@@ -242,10 +240,9 @@ fn newest(mut found: Vec<Arc<Record>>) -> Vec<Arc<Record>> {
     ranked.into_iter().map(|(_, record)| record).collect()
 }
 
-/// A segment of a path without its percent-encoding (RFC 3986 section 2.1); `None` when an escape is broken.
-fn decoded(segment: &str) -> Option<Cow<'_, str>> {
-    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
-    segment.split('%').skip(1).all(is_escape).then(|| percent_decode_str(segment).decode_utf8().ok())?
+/// A segment of a path without its percent-encoding; `None` when an escape is broken or it is not UTF-8.
+fn decoded(segment: &str) -> Option<String> {
+    String::from_utf8(coded::percent_decoded(segment)?).ok()
 }
 
 #[cfg(test)]

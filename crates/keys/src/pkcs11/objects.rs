@@ -5,9 +5,7 @@ use cryptoki::mechanism::Mechanism;
 use cryptoki::object::{Attribute, AttributeType, KeyType as Kind, ObjectClass, ObjectHandle};
 use cryptoki::session::Session;
 use data_encoding::HEXLOWER;
-use percent_encoding::{
-    AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode_byte, utf8_percent_encode,
-};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode_byte, utf8_percent_encode};
 use x509::der::{self, Reader, tag};
 
 use crate::KeyType;
@@ -227,8 +225,7 @@ pub(super) fn locator_of(token: &str, id: &[u8]) -> String {
 pub(super) fn id_of_locator(locator: &str) -> Option<Vec<u8>> {
     let parts = locator.strip_prefix("pkcs11:")?.split('?').next()?.split(';');
     let id = parts.filter_map(|part| part.strip_prefix("id=")).next()?;
-    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
-    (!id.is_empty() && id.split('%').skip(1).all(is_escape)).then(|| percent_decode_str(id).collect())
+    coded::percent_decoded(id).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]
