@@ -64,6 +64,8 @@ async fn serve(upstream_root: &[u8], authority: Authority) {
         upstream_roots: vec![upstream_root.to_vec()],
         new_names_per_minute: 1_000_000,
         new_names_burst: 1_000_000,
+        // Every client has the same address.
+        connections_per_address_max: Some(Options::default().connections_max),
         ..Options::default()
     };
     let running = proxy::start(options, authority, ProxyMetrics::default()).await.unwrap();
