@@ -48,8 +48,8 @@ pub use options::{CredentialsOptions, ReadAudit, Retention};
 pub use permission::{Operation, Operations, Permission};
 pub use reading::{FIND_MAX, Find, KeyUsage};
 pub use rotation::{
-    BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlacedPolicy, Planned,
-    ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationReport, ShownHook,
+    BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlannedRotation,
+    ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationPolicyRow, RotationReport, ShownHook,
 };
 pub use stock::RsaStock;
 pub use store::states::CredentialKind as Kind;

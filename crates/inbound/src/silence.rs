@@ -54,7 +54,7 @@ impl SilentConnections {
     /// oldest of these.
     pub(crate) fn enter(&self, network: Option<IpAddr>) -> Silence {
         let entry = Entry {
-            place: Mutex::new(Place { network, number: None }),
+            place: Mutex::new(QueuePosition { network, number: None }),
             silent: self.clone(),
             evicted: CancellationToken::new(),
         };
@@ -90,13 +90,13 @@ pub struct Silence(Option<Arc<Entry>>);
 
 #[derive(Debug)]
 struct Entry {
-    place: Mutex<Place>,
+    place: Mutex<QueuePosition>,
     silent: SilentConnections,
     evicted: CancellationToken,
 }
 
 #[derive(Debug)]
-struct Place {
+struct QueuePosition {
     network: Option<IpAddr>,
     /// Its number among the silent connections, while it is one.
     number: Option<u64>,

@@ -242,7 +242,7 @@ pub struct Budget {
 
 /// A place in the whole and in a class, given back on drop.
 #[must_use = "the places are given back when this is dropped"]
-pub struct Places {
+pub struct BudgetPermit {
     _whole: Permit,
     _class: Permit,
 }
@@ -263,9 +263,9 @@ impl Budget {
     /// Waits for a place of `class` and then for one in the whole, always in that order. Whoever
     /// waits for a slow class so holds nothing that others want: the slow block themselves alone.
     #[crate::boxed]
-    pub async fn acquire(&self, class: &str) -> Places {
+    pub async fn acquire(&self, class: &str) -> BudgetPermit {
         let class = self.class(class).acquire().await;
-        Places { _whole: self.whole.acquire().await, _class: class }
+        BudgetPermit { _whole: self.whole.acquire().await, _class: class }
     }
 
     /// The limit over everything.

@@ -102,7 +102,7 @@ impl LoadedCrls {
 /// Makes TLS that holds clients against lists.
 type Build = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
 /// What was found in files, and what came of it.
-type Looked = (Arc<Vec<Vec<u8>>>, Result<(), String>);
+type LoadResult = (Arc<Vec<Vec<u8>>>, Result<(), String>);
 
 /// TLS with clients that show certificates, by the lists that count now.
 pub(crate) struct RevocationGuard {
@@ -155,7 +155,7 @@ impl RevocationGuard {
         let Some(source) = self.source.clone() else { return };
         let _live = telemetry::tasks::guard("client-crls");
         let mut told = String::new();
-        let mut last: Looked = (Arc::clone(&self.lists.borrow().files), Ok(()));
+        let mut last: LoadResult = (Arc::clone(&self.lists.borrow().files), Ok(()));
         loop {
             let outdated = self.lists.borrow().outdated();
             let failure = self.look(source.clone(), &mut last).await.err();
@@ -177,7 +177,7 @@ impl RevocationGuard {
     }
 
     /// Nothing is made of files that are the `last`.
-    async fn look(&self, source: RevocationLists, last: &mut Looked) -> Result<(), String> {
+    async fn look(&self, source: RevocationLists, last: &mut LoadResult) -> Result<(), String> {
         let (build, before) = (Arc::clone(&self.build), Arc::clone(&last.0));
         let looking = move || {
             let files = (source.files)()?;

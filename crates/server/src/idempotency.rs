@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ETAG, LOCATION};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
-use store::{Begun, KeptAnswer};
+use store::{Begun, StoredResponse};
 
 use crate::access::Caller;
 use crate::problem::Problem;
@@ -154,7 +154,7 @@ async fn begin(state: &State, keyed: &Keyed) -> Result<Option<Response>, Problem
     }
 }
 
-fn again(kept: KeptAnswer) -> Result<Response, Problem> {
+fn again(kept: StoredResponse) -> Result<Response, Problem> {
     let Some(body) = kept.body else {
         let title = "Done, and shown once";
         return Err(Problem::new(StatusCode::CONFLICT, "idempotency-secret", title)
@@ -202,12 +202,12 @@ async fn keep(state: &State, keyed: Keyed, response: Response) -> Response {
     Response::from_parts(parts, Body::from(body))
 }
 
-fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> KeptAnswer {
+fn kept(status: StatusCode, headers: &http::HeaderMap, body: Option<&Bytes>) -> StoredResponse {
     let headers: Vec<(&str, &str)> = HEADERS_KEPT
         .iter()
         .filter_map(|name| Some((name.as_str(), headers.get(name)?.to_str().ok()?)))
         .collect();
-    KeptAnswer {
+    StoredResponse {
         status: status.as_u16(),
         headers: serde_json::to_string(&headers).unwrap_or_default(),
         body: body.map(|body| body.to_vec()),

@@ -23,8 +23,8 @@ mod store;
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::{
-    Access, AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity,
-    NewSession, Role, RoleChange, Session, delete_identity, delete_role, delete_session, delete_sessions_of,
+    Access, AccessChange, Begun, Identity, IdentityKind, IdentitySettings, NewIdentity, NewSession, Role,
+    RoleChange, Session, StoredResponse, delete_identity, delete_role, delete_session, delete_sessions_of,
     insert_identity, insert_session, put_role, rekey_identity, update_identity,
 };
 #[doc(hidden)]

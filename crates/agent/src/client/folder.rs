@@ -38,7 +38,7 @@ pub(super) struct NewCsr {
 
 /// A certificate the agent has deployed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct HeldCertificate {
+pub struct DeployedCertificate {
     /// The managed certificate.
     pub certificate: Uuid,
     /// Its name.
@@ -68,7 +68,7 @@ pub struct AgentStatus {
     /// Deployments that were cut off and are undone at the next start.
     pub cut_off: usize,
     /// What it has deployed.
-    pub certificates: Vec<HeldCertificate>,
+    pub certificates: Vec<DeployedCertificate>,
 }
 
 /// The agent's folder. Its lock is the deployer's.
@@ -141,12 +141,12 @@ impl Folder {
         let leaf = material.leaf();
         let spki = leaf.public_key.spki_sha256.to_string();
         let path = self.path("certificates").join(format!("{certificate}.json"));
-        let before: Option<HeldCertificate> = read_json(&path)?;
+        let before: Option<DeployedCertificate> = read_json(&path)?;
         let mut keys = before.map(|held| held.keys).unwrap_or_default();
         keys.retain(|known| *known != spki);
         keys.insert(0, spki.clone());
         let dropped = keys.split_off(keys.len().min(KEYS_KEPT));
-        let held = HeldCertificate {
+        let held = DeployedCertificate {
             certificate,
             name: name.to_owned(),
             names: leaf.subject_alt_names.iter().map(name_text).collect(),
@@ -174,7 +174,7 @@ impl Folder {
             known.extend(read_json::<NewCsr>(&path)?.map(|made| made.spki));
         }
         for path in self.files("certificates", "json") {
-            known.extend(read_json::<HeldCertificate>(&path)?.into_iter().flat_map(|held| held.keys));
+            known.extend(read_json::<DeployedCertificate>(&path)?.into_iter().flat_map(|held| held.keys));
         }
         for path in self.files("keys", "pem") {
             let name = path.file_stem().and_then(|name| name.to_str());
@@ -206,7 +206,7 @@ impl Folder {
         let (Some(settings), Some(identity)) = (self.settings()?, self.joined.identity()?) else {
             return Ok(None);
         };
-        let mut certificates: Vec<HeldCertificate> = self
+        let mut certificates: Vec<DeployedCertificate> = self
             .files("certificates", "json")
             .iter()
             .filter_map(|path| read_json(path).ok().flatten())

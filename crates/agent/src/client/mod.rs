@@ -23,7 +23,7 @@ use crate::work::{Enrolment, TargetWork, WAIT_SECONDS_MAX};
 use folder::{Folder, Settings};
 use jobs::Worker;
 
-pub use folder::{AgentStatus, HeldCertificate};
+pub use folder::{AgentStatus, DeployedCertificate};
 
 /// In the server's log.
 const PROGRAM: &str = "bulla-agent";

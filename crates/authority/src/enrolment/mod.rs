@@ -152,13 +152,13 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
 
 /// A certificate of this authority that someone holds the key of.
 #[derive(Debug)]
-pub(crate) struct HeldCertificate {
+pub(crate) struct CurrentCertificate {
     pub(crate) certificate: Certificate,
     pub(crate) record: IssuedRecord,
 }
 
 /// The certificate, if it was issued here, holds now and is not revoked.
-pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<HeldCertificate, EnrolmentError> {
+pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCertificate, EnrolmentError> {
     let refused = |reason: &str| EnrolmentError::Refused(reason.to_owned());
     let certificate = Certificate::parse(der).map_err(|error| EnrolmentError::Refused(error.to_string()))?;
     let record = authority.issued(&IssuedRef::Fingerprint(certificate.fingerprint)).await?;
@@ -170,7 +170,7 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<HeldCertif
     if now < certificate.not_before || certificate.not_after < now {
         return Err(refused("the certificate to renew does not hold now: enrol anew"));
     }
-    Ok(HeldCertificate { certificate, record })
+    Ok(CurrentCertificate { certificate, record })
 }
 
 /// Taken off hold is not revoked.
@@ -181,7 +181,7 @@ fn is_revoked(record: &IssuedRecord) -> bool {
 /// Why `request` is no renewal of `held` under `profile` (RFC 7030 section 4.2.2): subject and names are to stay. An
 /// empty subject stands for the same.
 pub(crate) fn renewal_refusal(
-    held: &HeldCertificate,
+    held: &CurrentCertificate,
     request: &CertificateRequest,
     profile: &Profile,
 ) -> Option<String> {

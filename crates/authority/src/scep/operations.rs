@@ -15,7 +15,7 @@ use super::message::{self, FailInfo, Failure, Incoming, MessageType, Outgoing, R
 use super::recipient::Recipient;
 use super::{Refusal, Scep, cipher, refuse};
 use crate::crl::CrlPart;
-use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, HeldCertificate, RequestedCertificate};
+use crate::enrolment::{self, CurrentCertificate, Enrolled, Enrolment, EnrolmentError, RequestedCertificate};
 use crate::issue::{IssuedRef, Source};
 use crate::principal::Principal;
 use crate::profile::Profile;
@@ -202,7 +202,7 @@ impl Scep {
         profile: &Profile,
         opened: &Opened,
         request: &CertificateRequest,
-    ) -> Result<HeldCertificate, Trouble> {
+    ) -> Result<CurrentCertificate, Trouble> {
         let held = enrolment::held(&self.inner.authority, &opened.incoming.signer.der).await?;
         match enrolment::renewal_refusal(&held, request, profile) {
             Some(reason) => fail(FailInfo::Request, reason),

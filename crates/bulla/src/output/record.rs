@@ -53,12 +53,12 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) revocation: Vec<RevocationView<'a>>,
     pub(crate) findings: Vec<FindingView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) kept: Option<KeptView<'a>>,
+    pub(crate) kept: Option<SourceView<'a>>,
 }
 
 /// What a cloud or cluster says of a certificate it keeps.
 #[derive(Serialize)]
-pub(crate) struct KeptView<'a> {
+pub(crate) struct SourceView<'a> {
     /// The source that listed it.
     source: &'a str,
     /// What uses it there, with the host names it serves.
@@ -70,7 +70,7 @@ pub(crate) struct KeptView<'a> {
     tags: &'a BTreeMap<String, String>,
 }
 
-impl<'a> KeptView<'a> {
+impl<'a> SourceView<'a> {
     fn of(observation: &'a Observation) -> Option<Self> {
         let kept = observation.kept.as_deref()?;
         let (source, used_by, tags) = (&kept.source, &kept.used_by, &kept.tags);
@@ -94,7 +94,7 @@ pub(crate) struct Detail<'a> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     unparsed: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
-    kept: Option<KeptView<'a>>,
+    kept: Option<SourceView<'a>>,
 }
 
 impl<'a> Detail<'a> {
@@ -110,7 +110,7 @@ impl<'a> Detail<'a> {
             trust: observation.trust.as_ref().map(TrustView::of),
             revocation: observation.revocation.iter().map(RevocationView::of).collect(),
             unparsed: &observation.unparsed,
-            kept: KeptView::of(observation),
+            kept: SourceView::of(observation),
         }
     }
 }
@@ -284,7 +284,7 @@ impl<'a> Endpoint<'a> {
             trust: observation.trust.as_ref().map(TrustView::of),
             revocation: observation.revocation.iter().map(RevocationView::of).collect(),
             findings: observation.findings.iter().map(FindingView::from).collect(),
-            kept: KeptView::of(observation),
+            kept: SourceView::of(observation),
         }
     }
 }

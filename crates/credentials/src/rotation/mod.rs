@@ -29,12 +29,12 @@ use crate::tables;
 use crate::tables::{HookCall, PlannedNames, insert_hook_calls, plan_rotation_policy};
 use crate::{CredentialError, Credentials};
 
+pub use crate::tables::{PlannedRotation, RotationPolicyRow};
 pub use hook::ShownHook;
 pub(crate) use plan::over;
 pub(crate) use policy::unpaged;
 pub use policy::{
-    BEFORE_EXPIRY_PERCENT, OVERLAP_MIN_S, OVERLAP_S, PlacedPolicy, Planned, ROTATE_EVERY_MIN_S,
-    ROTATE_PERIOD_MAX_S, RotationPolicy,
+    BEFORE_EXPIRY_PERCENT, OVERLAP_MIN_S, OVERLAP_S, ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy,
 };
 pub use report::RotationReport;
 pub use sender::{HOOK_LIMIT, Hook, HookSender};

@@ -63,12 +63,6 @@ impl RotationPolicy {
     }
 }
 
-/// A policy where it counts.
-pub type PlacedPolicy = RotationPolicyRow;
-
-/// What is planned for a name.
-pub type Planned = PlannedRotation;
-
 impl Credentials {
     /// Sets the policy of a name or path, in place of the one it has. Whoever may write there may.
     ///
@@ -81,7 +75,7 @@ impl Credentials {
         asker: &CredentialAsker,
         path: &PermissionPath,
         policy: RotationPolicy,
-    ) -> Result<PlacedPolicy, CredentialError> {
+    ) -> Result<RotationPolicyRow, CredentialError> {
         let policy = policy.checked()?;
         self.require_write(asker, path).await?;
         if let Some(hook) = &policy.hook
@@ -91,7 +85,7 @@ impl Credentials {
                 "There is no hook {hook:?}. Make it first: `bulla credential rotation hook set`."
             )));
         }
-        let placed = PlacedPolicy {
+        let placed = RotationPolicyRow {
             path: path.as_str().to_owned(),
             path_key: path.key().to_owned(),
             every_s: policy.every_s.map(i64::from),
@@ -167,7 +161,7 @@ impl Credentials {
         asker: &CredentialAsker,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<PlacedPolicy>, CredentialError> {
+    ) -> Result<Page<RotationPolicyRow>, CredentialError> {
         tables::Credentials::of(self.store()).rotation_policies(asker, after, limit).await.map_err(unpaged)
     }
 
@@ -182,7 +176,7 @@ impl Credentials {
         path: &PermissionPath,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<Planned>, CredentialError> {
+    ) -> Result<Page<PlannedRotation>, CredentialError> {
         tables::Credentials::of(self.store())
             .rotations(asker, path.key(), after, limit)
             .await

@@ -8,7 +8,7 @@ use credentials::tables;
 use credentials::tables::{HookCall, insert_hook_calls};
 use credentials::{
     CaVersions, CertificateParameters, CertificateValue, ChangeStep, CredentialError, Credentials,
-    GenerateRequest, Hook, HookSender, Kind, Mode, OVERLAP_S, Parameters, PermissionPath, Planned,
+    GenerateRequest, Hook, HookSender, Kind, Mode, OVERLAP_S, Parameters, PermissionPath, PlannedRotation,
     RotationPolicy, RotationReport, Value, Version, VersionsChange,
 };
 use futures_util::FutureExt;
@@ -53,7 +53,7 @@ async fn newest(place: &Place, at: &str) -> Version {
     place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
 }
 
-async fn planned(place: &Place) -> Vec<Planned> {
+async fn planned(place: &Place) -> Vec<PlannedRotation> {
     place.credentials.rotations(&admin(), &path("/*"), None, 100).await.unwrap().rows
 }
 
@@ -85,7 +85,7 @@ async fn plans(place: &Place, names: &[&str]) -> RotationReport {
     .await
 }
 
-fn due_in_days(place: &Place, planned: &Planned) -> i64 {
+fn due_in_days(place: &Place, planned: &PlannedRotation) -> i64 {
     (planned.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
 }
 

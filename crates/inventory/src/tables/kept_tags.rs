@@ -18,7 +18,7 @@ pub const KEPT_PLACES_MAX: usize = 16;
 
 /// Tags of a place to be kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct KeptTags {
+pub struct TagsRow {
     /// The kind of place: an endpoint's protocol.
     pub protocol: String,
     /// Its name there: an endpoint's host.
@@ -62,7 +62,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&PUT, &DROP, &OF_PLACES, &OF_CERTIFICATES];
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
-pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<KeptTags>) -> Result<(), StoreError> {
+pub async fn put_kept_tags(tx: &mut Tx, kept: Vec<TagsRow>) -> Result<(), StoreError> {
     let (mut put, mut gone) = ((Vec::new(), Vec::new(), Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
     for one in kept {
         let (protocol, host) = stored(one.protocol, one.host);

@@ -26,25 +26,25 @@ pub(super) struct RunClaim {
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) id: Uuid,
-    pub(super) parts: HeldParts,
+    pub(super) parts: LeasedParts,
 }
 
 /// Parts that somebody on this node is at: their leases are extended for so long, and no longer.
 #[derive(Clone, Default)]
-pub(super) struct HeldParts(Arc<Mutex<HashMap<(Uuid, u64), (PartRow, CancellationToken)>>>);
+pub(super) struct LeasedParts(Arc<Mutex<HashMap<(Uuid, u64), (PartRow, CancellationToken)>>>);
 
 /// One of them, until it is dropped.
-pub(super) struct HeldPart {
-    all: HeldParts,
+pub(super) struct LeasedPart {
+    all: LeasedParts,
     row: PartRow,
     pub(super) stop: CancellationToken,
 }
 
-impl HeldParts {
-    pub(super) fn hold(&self, row: PartRow, within: &CancellationToken) -> HeldPart {
+impl LeasedParts {
+    pub(super) fn hold(&self, row: PartRow, within: &CancellationToken) -> LeasedPart {
         let stop = within.child_token();
         self.0.lock().insert((row.scan, row.part), (row, stop.clone()));
-        HeldPart { all: self.clone(), row, stop }
+        LeasedPart { all: self.clone(), row, stop }
     }
 
     pub(super) fn rows(&self) -> Vec<PartRow> {
@@ -64,7 +64,7 @@ impl HeldParts {
     }
 }
 
-impl Drop for HeldPart {
+impl Drop for LeasedPart {
     fn drop(&mut self) {
         let mut held = self.all.0.lock();
         let key = (self.row.scan, self.row.part);
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn only_what_was_asked_for_and_not_kept_is_lost() {
-        let (held, stop) = (HeldParts::default(), CancellationToken::new());
+        let (held, stop) = (LeasedParts::default(), CancellationToken::new());
         let (one, two) = (held.hold(part(0, 3), &stop), held.hold(part(1, 3), &stop));
         let asked = held.rows();
         let late = held.hold(part(2, 3), &stop);

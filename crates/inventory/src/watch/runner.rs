@@ -8,7 +8,7 @@ use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::claims::{HeldParts, LEASE, Node, RunClaim};
+use super::claims::{LEASE, LeasedParts, Node, RunClaim};
 use super::{Watches, in_us};
 use crate::tables;
 
@@ -49,7 +49,7 @@ impl Watches {
     #[doc(hidden)]
     #[must_use]
     pub fn runner(&self) -> Runner {
-        let node = Node { id: Uuid::now_v7(), parts: HeldParts::default() };
+        let node = Node { id: Uuid::now_v7(), parts: LeasedParts::default() };
         Runner {
             watches: self.clone(),
             node,

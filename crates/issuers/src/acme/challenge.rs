@@ -54,7 +54,7 @@ impl Prover<'_> {
         if proofs.is_empty() {
             return Ok(());
         }
-        let mut placed = Placed::new(self.responders.clone(), self.dns01.cloned());
+        let mut placed = PublishedChallenges::new(self.responders.clone(), self.dns01.cloned());
         let result = async {
             self.place(&proofs, &mut placed).await?;
             let runs: Vec<_> = proofs.iter().map(|proof| self.run(proof).boxed()).collect();
@@ -105,7 +105,7 @@ impl Prover<'_> {
     }
 
     /// Puts every answer in its place, before the server is told to look.
-    async fn place(&self, proofs: &[Proof], placed: &mut Placed) -> Result<(), IssuerError> {
+    async fn place(&self, proofs: &[Proof], placed: &mut PublishedChallenges) -> Result<(), IssuerError> {
         let of = |kind| proofs.iter().filter(move |proof| proof.kind == kind);
         let http: Vec<_> = of(ChallengeKind::Http01)
             .map(|proof| (proof.token.clone(), proof.key_authorization.clone()))
@@ -140,7 +140,7 @@ impl Prover<'_> {
         &self,
         address: Option<std::net::SocketAddr>,
         protocol: Protocol,
-        placed: &mut Placed,
+        placed: &mut PublishedChallenges,
     ) -> Result<(), IssuerError> {
         if let Some(address) = address {
             placed.listeners.push(self.responders.listen(address, protocol).await?);
@@ -190,8 +190,8 @@ fn unproven(authorization: &Authorization) -> IssuerError {
     IssuerError::Unproven { name: authorization.identifier.value.clone(), reason }
 }
 
-/// Answers in their places. Taken away by [`Placed::remove`], and when dropped before it, in the background.
-struct Placed {
+/// Answers in their places. Taken away by [`PublishedChallenges::remove`], and when dropped before it, in the background.
+struct PublishedChallenges {
     responders: Responders,
     dns01: Option<Solver>,
     tokens: Vec<String>,
@@ -200,7 +200,7 @@ struct Placed {
     listeners: Vec<ListenGuard>,
 }
 
-impl Placed {
+impl PublishedChallenges {
     fn new(responders: Responders, dns01: Option<Solver>) -> Self {
         let (tokens, names, records, listeners) = Default::default();
         Self { responders, dns01, tokens, names, records, listeners }
@@ -237,7 +237,7 @@ impl Placed {
     }
 }
 
-impl Drop for Placed {
+impl Drop for PublishedChallenges {
     fn drop(&mut self) {
         if self.is_empty() {
             return;

@@ -24,7 +24,7 @@ struct WhyLabel {
     why: &'static str,
 }
 
-type Answers = flight::Cache<Question, bool, Unanswered>;
+type DecisionCache = flight::Cache<Question, bool, Unanswered>;
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -35,7 +35,7 @@ struct MetricFamilies {
     durations: Histogram,
     refusals: Family<WhyLabel, Counter>,
     allowed_unanswered: Counter,
-    answers: Arc<OnceLock<Answers>>,
+    answers: Arc<OnceLock<DecisionCache>>,
 }
 
 impl Default for PermissionMetrics {
@@ -77,7 +77,7 @@ impl PermissionMetrics {
     }
 
     /// Has the number of what is remembered among the others.
-    pub(super) fn watch(&self, answers: Answers) {
+    pub(super) fn watch(&self, answers: DecisionCache) {
         let _ = self.0.answers.set(answers);
     }
 
@@ -103,7 +103,7 @@ impl PermissionMetrics {
 
 /// Counted when it is looked at.
 #[derive(Clone)]
-struct Remembered(Arc<OnceLock<Answers>>);
+struct Remembered(Arc<OnceLock<DecisionCache>>);
 
 impl fmt::Debug for Remembered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,7 +117,7 @@ impl Collector for Remembered {
         let held = ConstGauge::new(i64::try_from(answers.entries()).unwrap_or(i64::MAX));
         held.encode(encoder.encode_descriptor(
             "bulla_intercept_permission_answers",
-            "Answers remembered",
+            "DecisionCache remembered",
             None,
             held.metric_type(),
         )?)

@@ -41,9 +41,9 @@ pub struct LeafAsk<'a> {
 
 /// What there is of a leaf.
 #[derive(Clone, Eq, PartialEq)]
-pub enum LeafLook {
+pub enum LeafLookup {
     /// The leaf.
-    Held(HeldLeaf),
+    Stored(StoredLeaf),
     /// None that does: the holder has the lease and mints it.
     Leased,
     /// None that does, and another mints it.
@@ -52,7 +52,7 @@ pub enum LeafLook {
 
 /// A leaf as it is kept.
 #[derive(Clone, Eq, PartialEq)]
-pub struct HeldLeaf {
+pub struct StoredLeaf {
     /// The leaf, sealed.
     pub sealed: Vec<u8>,
     /// Its key, sealed; none where the key is gone.
@@ -63,11 +63,11 @@ pub struct HeldLeaf {
     pub ends_at_us: i64,
 }
 
-impl std::fmt::Debug for LeafLook {
+impl std::fmt::Debug for LeafLookup {
     /// Without what is sealed.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Held(_) => "Held",
+            Self::Stored(_) => "Stored",
             Self::Leased => "Leased",
             Self::Awaited => "Awaited",
         })
@@ -197,7 +197,7 @@ impl ProxyLeaves<'_> {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn look(self, ask: &LeafAsk<'_>) -> Result<LeafLook, StoreError> {
+    pub async fn look(self, ask: &LeafAsk<'_>) -> Result<LeafLookup, StoreError> {
         let mut parameters: Vec<Value> = vec![ask.id.into(), ask.ends_from_us.into()];
         let holder = [ask.holder.into(), ask.now_us.into(), ask.until_us.into()];
         if self.0.is_postgres() {
@@ -209,7 +209,7 @@ impl ProxyLeaves<'_> {
         }
         parameters.extend(holder);
         let taken = self.0.execute(TAKE, parameters).await? == 1;
-        Ok(if taken { LeafLook::Leased } else { LeafLook::Awaited })
+        Ok(if taken { LeafLookup::Leased } else { LeafLookup::Awaited })
     }
 
     /// Puts a leaf and ends its lease; false where the holder has the lease no longer, and nothing is put.
@@ -274,12 +274,12 @@ impl ProxyLeaves<'_> {
     }
 }
 
-fn look_of(row: Option<Row>) -> Result<LeafLook, StoreError> {
-    let Some(mut row) = row else { return Ok(LeafLook::Awaited) };
+fn look_of(row: Option<Row>) -> Result<LeafLookup, StoreError> {
+    let Some(mut row) = row else { return Ok(LeafLookup::Awaited) };
     if row.flag()? {
-        return Ok(LeafLook::Leased);
+        return Ok(LeafLookup::Leased);
     }
-    Ok(LeafLook::Held(HeldLeaf {
+    Ok(LeafLookup::Stored(StoredLeaf {
         sealed: row.blob()?,
         key: row.maybe_blob()?,
         key_id: row.maybe_text()?.unwrap_or_default(),

@@ -7,8 +7,8 @@ mod leaves;
 use db::Sends;
 
 pub use leaves::{
-    HeldLeaf, LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, ProxyLeaves, SEALED_LEAF_KEYS,
-    SEALED_LEAVES, TIDIED_MAX, Tidied,
+    LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, ProxyLeaves, SEALED_LEAF_KEYS, SEALED_LEAVES,
+    StoredLeaf, TIDIED_MAX, Tidied,
 };
 
 /// Every statement of these tables, for the test that prepares them on both databases.

@@ -25,7 +25,7 @@ use proxy::minting::sds::TYPE_URL;
 use proxy::minting::sds::proto::DiscoveryRequest;
 use proxy::minting::sds::proto::secret_discovery_service_client::SecretDiscoveryServiceClient;
 use proxy::permission::{Options, Token, WhenAway};
-use proxy::tables::{LeafAsk, LeafLook, NewLeaf, Tidied};
+use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, Tidied};
 use store::{Store, StoreError, StoreUrl};
 use testbed::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -186,7 +186,7 @@ async fn a_hundred_clients_cost_one_question_and_what_is_remembered_none() {
 struct Watched(Store, Arc<AtomicUsize>);
 
 impl Backend for Watched {
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         self.1.fetch_add(1, SeqCst);
         Backend::look(&self.0, ask)
     }

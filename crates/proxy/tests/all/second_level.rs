@@ -16,7 +16,7 @@ use proxy::certificate_store::{
 use proxy::mint::{
     Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter, RsaStock,
 };
-use proxy::tables::{LeafAsk, LeafLook, NewLeaf, SEALED_LEAF_KEYS, Tidied};
+use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, SEALED_LEAF_KEYS, Tidied};
 use store::{Store, StoreError};
 use testbed::{Database, until};
 use tokio::sync::Notify;
@@ -179,7 +179,7 @@ impl Spied {
 }
 
 impl Backend for Spied {
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         async move {
             self.looks.fetch_add(1, SeqCst);
             self.hang().await;

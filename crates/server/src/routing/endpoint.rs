@@ -17,11 +17,11 @@ use utoipa_axum::router::UtoipaMethodRouter;
 use crate::state::State;
 
 /// The answer under way that every handler's call gives.
-type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
 
 /// A handler without its type. The framework compiles what stands around a handler once for each type of handler, and
 /// there are hundreds of handlers: behind this one type it is compiled once.
-pub(crate) struct Endpoint<S>(Arc<dyn Fn(Request, S) -> Answering + Send + Sync>);
+pub(crate) struct Endpoint<S>(Arc<dyn Fn(Request, S) -> ResponseFuture + Send + Sync>);
 
 impl<S> Clone for Endpoint<S> {
     fn clone(&self) -> Self {
@@ -30,9 +30,9 @@ impl<S> Clone for Endpoint<S> {
 }
 
 impl<S: Send + Sync + 'static> Handler<(), S> for Endpoint<S> {
-    type Future = Answering;
+    type Future = ResponseFuture;
 
-    fn call(self, request: Request, state: S) -> Answering {
+    fn call(self, request: Request, state: S) -> ResponseFuture {
         (self.0)(request, state)
     }
 }
@@ -40,7 +40,7 @@ impl<S: Send + Sync + 'static> Handler<(), S> for Endpoint<S> {
 /// Takes the type off a handler. Costs a call one more jump and no allocation.
 pub(crate) fn endpoint<H, T, S>(handler: H) -> Endpoint<S>
 where
-    H: Handler<T, S, Future = Answering>,
+    H: Handler<T, S, Future = ResponseFuture>,
     S: 'static,
 {
     Endpoint(Arc::new(move |request, state| handler.clone().call(request, state)))
@@ -50,7 +50,7 @@ where
 pub(crate) fn described<P, H, T>(handler: H) -> UtoipaMethodRouter<State>
 where
     P: utoipa::Path + SchemaReferences + for<'t> Tags<'t>,
-    H: Handler<T, State, Future = Answering>,
+    H: Handler<T, State, Future = ResponseFuture>,
 {
     let mut schemas = Vec::new();
     P::schemas(&mut schemas);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::error::PolicyError;
 use super::registry::KeyPolicies;
 use crate::tables;
-use crate::tables::PlacedNode;
+use crate::tables::PolicyNode;
 
 /// Values of one attribute that a message names.
 const VALUES_NAMED_MAX: usize = 20;
@@ -83,7 +83,7 @@ impl KeyPolicies {
     }
 
     /// All nodes that are not retired, by identity.
-    pub(super) async fn placed_nodes(&self) -> Result<Vec<PlacedNode>, PolicyError> {
+    pub(super) async fn placed_nodes(&self) -> Result<Vec<PolicyNode>, PolicyError> {
         let (mut all, mut after) = (Vec::new(), Uuid::nil());
         loop {
             let page = tables::Places::of(self.store()).placed_nodes(after, PAGE_ROWS_MAX).await?;
@@ -94,7 +94,7 @@ impl KeyPolicies {
     }
 }
 
-fn resolve(formula: Formula, placed: &[PlacedNode]) -> Resolved {
+fn resolve(formula: Formula, placed: &[PolicyNode]) -> Resolved {
     let mut nodes = Vec::new();
     let mut sites: BTreeMap<&str, ResolvedSite> = BTreeMap::new();
     let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -129,7 +129,7 @@ fn resolve(formula: Formula, placed: &[PlacedNode]) -> Resolved {
 }
 
 /// A node's attributes as policies see them: none where they cannot be read, which satisfies nothing.
-pub(super) fn attributes_of(node: &PlacedNode) -> Attributes {
+pub(super) fn attributes_of(node: &PolicyNode) -> Attributes {
     let read = |json: &str| serde_json::from_str::<Attributes>(json).ok();
     let both = read(&node.site_attributes).zip(read(&node.attributes));
     both.and_then(|(site, own)| site.with(&own).ok()).unwrap_or_default()

@@ -16,7 +16,7 @@ use super::check::attributes_of;
 use super::error::PolicyError;
 use super::registry::{KeyPolicies, WALK_EVERY, stored_formula};
 use crate::tables;
-use crate::tables::{GenerationRow, NewWrap, PlacedNode, PolicyRow, WrapKey};
+use crate::tables::{GenerationRow, NewWrap, PolicyNode, PolicyRow, WrapKey};
 
 /// Wraps made and stored by one transaction: 0.2 s of a processor, and 1.2 MB.
 const BATCH: usize = 1_000;
@@ -37,7 +37,7 @@ struct PassInput {
     /// By policy and number.
     generations: BTreeMap<(Uuid, u32), GenerationRow>,
     /// By identity, the order of the database.
-    nodes: Vec<PlacedNode>,
+    nodes: Vec<PolicyNode>,
     /// Numbers within `nodes` of those that satisfy a policy, in their order.
     satisfying: HashMap<Uuid, Vec<u32>>,
     /// The same for the same policies, generations and nodes.
@@ -243,7 +243,7 @@ impl PassInput {
     fn of(
         policies: &[PolicyRow],
         generations: BTreeMap<(Uuid, u32), GenerationRow>,
-        nodes: Vec<PlacedNode>,
+        nodes: Vec<PolicyNode>,
     ) -> Self {
         let classes = Classes::of(nodes.iter().map(attributes_of));
         let who = |policy: &PolicyRow| {
@@ -283,7 +283,7 @@ impl PassInput {
     }
 }
 
-fn make(key: WrapKey, pair: &PolicyKey, kem: &KemPublic, place: PlacedNode) -> Result<NewWrap, SealedError> {
+fn make(key: WrapKey, pair: &PolicyKey, kem: &KemPublic, place: PolicyNode) -> Result<NewWrap, SealedError> {
     let (policy, node) = (key.policy.into_bytes(), key.node.into_bytes());
     let context = WrapContext { policy, generation: key.generation, node };
     Ok(NewWrap { key, blob: pair.wrap_for(kem, &context)?, place })

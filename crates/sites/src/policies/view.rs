@@ -8,7 +8,7 @@ use super::check::attributes_of;
 use super::error::PolicyError;
 use super::registry::{KeyPolicies, stored_formula};
 use crate::tables;
-use crate::tables::{GenerationRow, PlacedNode, PolicyRow};
+use crate::tables::{GenerationRow, PolicyNode, PolicyRow};
 
 /// Nodes without a wrap that are named.
 pub const LAGGING_MAX: usize = 20;
@@ -66,7 +66,7 @@ impl KeyPolicies {
 
     async fn lagging(
         &self,
-        placed: &[PlacedNode],
+        placed: &[PolicyNode],
         policy: Uuid,
         generation: u32,
         wrapped: u64,

@@ -29,7 +29,7 @@ pub use state::{KeyChange, KeyState, PolicyChange, WrapChange};
 pub use tokens::{
     NodeTokenRow, delete_node_token, delete_node_tokens_of, insert_node_token, node_token, use_node_token,
 };
-pub use wraps::{NewWrap, PlacedNode, WrapKey, node_kems, put_wraps, withdraw_wraps};
+pub use wraps::{NewWrap, PolicyNode, WrapKey, node_kems, put_wraps, withdraw_wraps};
 
 use uuid::Uuid;
 

@@ -27,12 +27,12 @@ pub struct NewWrap {
     /// The wrap.
     pub blob: Vec<u8>,
     /// The node as it was then.
-    pub place: PlacedNode,
+    pub place: PolicyNode,
 }
 
 /// A node that is not retired, as policies look at it.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
-pub struct PlacedNode {
+pub struct PolicyNode {
     /// Which.
     pub id: Uuid,
     /// Its name.
@@ -180,11 +180,11 @@ impl Places<'_> {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn placed_nodes(self, after: Uuid, limit: usize) -> Result<Vec<PlacedNode>, StoreError> {
+    pub async fn placed_nodes(self, after: Uuid, limit: usize) -> Result<Vec<PolicyNode>, StoreError> {
         let (limit, _) = limit_of(limit);
         let rows = self.0.rows(Cost::Walk, PLACED, vec![after.into(), (limit as i64).into()]).await?;
         let read = |mut row: db::Row| {
-            Ok(PlacedNode {
+            Ok(PolicyNode {
                 id: row.uuid()?,
                 name: row.text()?,
                 revision: row.int()?,

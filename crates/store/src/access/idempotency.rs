@@ -7,7 +7,7 @@ use db::{Row, StoreError, Value};
 
 /// An answer kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub struct KeptAnswer {
+pub struct StoredResponse {
     /// Its HTTP status.
     pub status: u16,
     /// Its headers worth keeping, JSON.
@@ -22,7 +22,7 @@ pub enum Begun {
     /// The first: it is to be done, then finished or abandoned.
     First,
     /// A repeat of one that was answered.
-    Repeat(KeptAnswer),
+    Repeat(StoredResponse),
     /// A repeat of one still under way.
     UnderWay,
     /// Another request under the same key.
@@ -95,7 +95,7 @@ impl Access<'_> {
         self,
         key_hash: [u8; 32],
         begun_at_us: i64,
-        answer: KeptAnswer,
+        answer: StoredResponse,
     ) -> Result<(), StoreError> {
         let parameters: Vec<Value> = vec![
             key_hash.into(),
@@ -130,5 +130,5 @@ fn begun(mut row: Row, body_hash: [u8; 32]) -> Result<Begun, StoreError> {
     }
     let Some(status) = row.maybe_number()? else { return Ok(Begun::UnderWay) };
     let (headers, body) = (row.maybe_text()?.unwrap_or_default(), row.maybe_blob()?);
-    Ok(Begun::Repeat(KeptAnswer { status, headers, body }))
+    Ok(Begun::Repeat(StoredResponse { status, headers, body }))
 }

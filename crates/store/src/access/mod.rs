@@ -7,7 +7,7 @@ mod role;
 mod session;
 
 pub use handle::Access;
-pub use idempotency::{Begun, KeptAnswer};
+pub use idempotency::{Begun, StoredResponse};
 pub use identity::{
     AccessChange, Identity, IdentityKind, IdentitySettings, NewIdentity, insert_identity, rekey_identity,
     update_identity,

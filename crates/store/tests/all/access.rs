@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use store::{
-    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, KeptAnswer, NewIdentity, RoleChange,
-    Session, Store,
+    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, Session, Store,
+    StoredResponse,
 };
 use uuid::Uuid;
 
@@ -166,8 +166,8 @@ pub(crate) async fn a_repeated_request_gets_the_answer_that_was_kept(world: Worl
     assert_eq!(begin([3; 32], NOW + 1).await.unwrap(), Begun::Different);
     // Its server died: a repeat takes over, and the dead one's late end changes nothing.
     assert_eq!(begin(body, NOW + 60).await.unwrap(), Begun::First);
-    let answer = KeptAnswer { status: 201, headers: "{}".to_owned(), body: Some(b"made".to_vec()) };
-    let late = KeptAnswer { status: 500, ..answer.clone() };
+    let answer = StoredResponse { status: 201, headers: "{}".to_owned(), body: Some(b"made".to_vec()) };
+    let late = StoredResponse { status: 500, ..answer.clone() };
     store::Access::of(store).finish_idempotent(key, NOW, late).await.unwrap();
     assert_eq!(begin(body, NOW + 61).await.unwrap(), Begun::UnderWay);
     store::Access::of(store).finish_idempotent(key, NOW + 60, answer.clone()).await.unwrap();

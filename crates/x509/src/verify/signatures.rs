@@ -33,12 +33,12 @@ pub struct Signatures {
     half: usize,
 }
 
-type Answers = HashMap<(SpkiHash, Fingerprint), bool>;
+type SignatureResults = HashMap<(SpkiHash, Fingerprint), bool>;
 
 #[derive(Debug, Default)]
 struct Generations {
-    young: Answers,
-    old: Answers,
+    young: SignatureResults,
+    old: SignatureResults,
 }
 
 impl Signatures {
@@ -48,7 +48,7 @@ impl Signatures {
         Self { generations: Mutex::default(), half: (entries / 2).max(1) }
     }
 
-    /// Answers remembered now.
+    /// SignatureResults remembered now.
     #[must_use]
     pub fn len(&self) -> usize {
         let generations = self.lock();

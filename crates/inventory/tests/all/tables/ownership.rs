@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use inventory::tables::endpoint_notices::{EndpointNotice, tell};
-use inventory::tables::kept_tags::{KEPT_PLACES_MAX, KeptTags, put_kept_tags};
+use inventory::tables::kept_tags::{KEPT_PLACES_MAX, TagsRow, put_kept_tags};
 use inventory::tables::ownership::{
     OWNERSHIP_NAMES_MAX, OWNERSHIP_RULES_MAX, OwnershipInsertion, OwnershipSettings, delete_ownership_rule,
     insert_ownership_rule, last_ownership_position, note_ownership_changed, update_ownership_rule,
@@ -145,13 +145,13 @@ pub(crate) async fn what_rules_look_at_is_read_for_many_at_once(world: World) {
 pub(crate) async fn tags_are_kept_by_place_and_read_by_certificate(world: World) {
     let store = &world.store;
     let long = "n".repeat(store::HOST_BYTES_MAX + 1);
-    let kept = |host: &str, leaf: Option<u8>, tags: Option<&str>| KeptTags {
+    let kept = |host: &str, leaf: Option<u8>, tags: Option<&str>| TagsRow {
         protocol: "aws-acm".to_owned(),
         host: host.to_owned(),
         sha256: leaf.map(|leaf| [leaf; 32]),
         tags: tags.map(str::to_owned),
     };
-    let put = async |some: Vec<KeptTags>| {
+    let put = async |some: Vec<TagsRow>| {
         store.write("put", move |tx| put_kept_tags(tx, some).boxed()).await.unwrap();
     };
     put(vec![

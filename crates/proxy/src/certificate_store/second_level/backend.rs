@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use store::{Store, StoreError};
 use uuid::Uuid;
 
-use crate::tables::{self, LeafAsk, LeafLook, NewLeaf, Tidied};
+use crate::tables::{self, LeafAsk, LeafLookup, NewLeaf, Tidied};
 
 /// The lease of whoever tidies.
 const TIDY_LEASE: &str = "proxy-leaves-tidy";
@@ -15,7 +15,7 @@ const TIDY_LEASE: &str = "proxy-leaves-tidy";
 /// Keeps leaves and their keys, sealed, and says who mints what. All who share one see what the others put.
 pub trait Backend: Send + Sync + 'static {
     /// The leaf, or the lease to mint it, or neither where another has it.
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>>;
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;
 
     /// Puts the leaf and ends the lease; false, and nothing, where the holder has it no longer.
     fn put<'a>(&'a self, leaf: NewLeaf<'a>) -> BoxFuture<'a, Result<bool, StoreError>>;
@@ -42,7 +42,7 @@ pub trait Backend: Send + Sync + 'static {
 }
 
 impl Backend for Store {
-    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLook, StoreError>> {
+    fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>> {
         async move { tables::ProxyLeaves::of(self).look(&ask).await }.boxed()
     }
 

@@ -34,7 +34,7 @@ use x509::UnixTime;
 use self::lazy_backend::LazyBackend;
 use super::{FetchError, KeyGoesTo, LeafId};
 use crate::mint::{LEAF_KEY_LIFE_MAX, Leaf, LeafKey, MintError, SIGN_TIMEOUT, VALIDITY_MAX};
-use crate::tables::{LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
+use crate::tables::{LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, TIDIED_MAX};
 
 /// For one trip to the backend, unless said otherwise.
 pub const TRIP_TIMEOUT: Duration = Duration::from_secs(1);
@@ -322,8 +322,8 @@ impl LevelState {
                 until_us: now_us.saturating_add(micros(self.options.lease)),
             };
             match self.trip("look", opened.backend.look(ask)).await? {
-                LeafLook::Leased => return Some(Turn::Ours),
-                LeafLook::Held(held) => match opened.seals.open(&asking.id, &held, &self.open) {
+                LeafLookup::Leased => return Some(Turn::Ours),
+                LeafLookup::Stored(held) => match opened.seals.open(&asking.id, &held, &self.open) {
                     Ok(mut leaf) => {
                         leaf.key = leaf.key.for_another(asking.is_handed_out);
                         self.opens.store(true, Relaxed);
@@ -336,7 +336,7 @@ impl LevelState {
                         ends_from_us = held.ends_at_us.saturating_add(1);
                     }
                 },
-                LeafLook::Awaited => {
+                LeafLookup::Awaited => {
                     if !std::mem::replace(&mut waits, true) {
                         self.awaited.fetch_add(1, Relaxed);
                     }

@@ -10,7 +10,7 @@ use x509::{Fingerprint, HostOrIp};
 
 use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
-use crate::tables::{HeldLeaf, SEALED_LEAF_KEYS, SEALED_LEAVES};
+use crate::tables::{SEALED_LEAF_KEYS, SEALED_LEAVES, StoredLeaf};
 
 /// Octets of a certificate's length.
 const LENGTH: usize = 4;
@@ -61,7 +61,7 @@ impl Seals {
     pub(super) fn open(
         &self,
         id: &str,
-        held: &HeldLeaf,
+        held: &StoredLeaf,
         open: &BoundedMap<String, LeafKey>,
     ) -> Result<Leaf, Unopened> {
         let chain = chain_of(&self.0.open_sealed(&place(&SEALED_LEAVES, id), &held.sealed)?)?;
@@ -76,7 +76,7 @@ impl Seals {
         Ok(Leaf::of_chain(chain, key)?)
     }
 
-    fn open_key(&self, held: &HeldLeaf) -> Result<LeafKey, Unopened> {
+    fn open_key(&self, held: &StoredLeaf) -> Result<LeafKey, Unopened> {
         let sealed = held.key.as_ref().ok_or(Unopened::NoKey)?;
         let der = self.0.open_sealed(&place(&SEALED_LEAF_KEYS, &held.key_id), sealed)?;
         Ok(LeafKey::read(PrivateKey::from_pkcs8_der(&der)?)?)

@@ -1,6 +1,6 @@
 //! Leaves of the proxies, their leases and their keys.
 
-use proxy::tables::{HeldLeaf, LeafAsk, LeafLook, NewLeaf, OWN_KEY_ENDS_AFTER_US, SEALED_LEAF_KEYS};
+use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, OWN_KEY_ENDS_AFTER_US, SEALED_LEAF_KEYS, StoredLeaf};
 use store::Store;
 use uuid::Uuid;
 
@@ -13,7 +13,7 @@ fn id(number: u32) -> String {
     format!("{number:064x}")
 }
 
-async fn look(store: &Store, id: &str, holder: u128, now_us: i64) -> LeafLook {
+async fn look(store: &Store, id: &str, holder: u128, now_us: i64) -> LeafLookup {
     let holder = Uuid::from_u128(holder);
     let ask = LeafAsk { id, ends_from_us: now_us, holder, now_us, until_us: now_us + 5 * SECOND };
     proxy::tables::ProxyLeaves::of(store).look(&ask).await.unwrap()
@@ -27,37 +27,37 @@ async fn put(store: &Store, id: &str, holder: u128, sealed: &[u8], ends_at_us: i
 
 pub(crate) async fn one_mints_and_the_others_find(world: World) {
     let (store, leaf) = (&world.store, id(1));
-    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
-    assert_eq!(look(store, &leaf, 2, NOW + SECOND).await, LeafLook::Awaited);
-    assert_eq!(look(store, &leaf, 1, NOW + SECOND).await, LeafLook::Leased, "its own lease, again");
+    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
+    assert_eq!(look(store, &leaf, 2, NOW + SECOND).await, LeafLookup::Awaited);
+    assert_eq!(look(store, &leaf, 1, NOW + SECOND).await, LeafLookup::Leased, "its own lease, again");
     proxy::tables::ProxyLeaves::of(store).put_key(KEY, b"key", NOW + 1_000 * SECOND).await.unwrap();
     assert!(!put(store, &leaf, 2, b"another's", NOW + 100 * SECOND).await, "without the lease");
     assert!(put(store, &leaf, 1, b"leaf", NOW + 100 * SECOND).await);
     assert!(!put(store, &leaf, 1, b"later", NOW + 200 * SECOND).await, "the lease ended with the leaf");
-    let held = HeldLeaf {
+    let held = StoredLeaf {
         sealed: b"leaf".to_vec(),
         key: Some(b"key".to_vec()),
         key_id: KEY.to_owned(),
         ends_at_us: NOW + 100 * SECOND,
     };
-    assert_eq!(look(store, &leaf, 2, NOW + SECOND).await, LeafLook::Held(held));
+    assert_eq!(look(store, &leaf, 2, NOW + SECOND).await, LeafLookup::Stored(held));
 }
 
 pub(crate) async fn a_lease_is_taken_over_after_its_end_and_given_back_before(world: World) {
     let (store, leaf) = (&world.store, id(1));
-    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
-    assert_eq!(look(store, &leaf, 2, NOW + 4 * SECOND).await, LeafLook::Awaited);
-    assert_eq!(look(store, &leaf, 2, NOW + 5 * SECOND).await, LeafLook::Leased);
+    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
+    assert_eq!(look(store, &leaf, 2, NOW + 4 * SECOND).await, LeafLookup::Awaited);
+    assert_eq!(look(store, &leaf, 2, NOW + 5 * SECOND).await, LeafLookup::Leased);
     assert!(!put(store, &leaf, 1, b"too late", NOW + 100 * SECOND).await);
     proxy::tables::ProxyLeaves::of(store).release(&leaf, Uuid::from_u128(1)).await.unwrap();
-    assert_eq!(look(store, &leaf, 3, NOW + 6 * SECOND).await, LeafLook::Awaited, "not the first's to give");
+    assert_eq!(look(store, &leaf, 3, NOW + 6 * SECOND).await, LeafLookup::Awaited, "not the first's to give");
     proxy::tables::ProxyLeaves::of(store).release(&leaf, Uuid::from_u128(2)).await.unwrap();
-    assert_eq!(look(store, &leaf, 3, NOW + 6 * SECOND).await, LeafLook::Leased);
+    assert_eq!(look(store, &leaf, 3, NOW + 6 * SECOND).await, LeafLookup::Leased);
 }
 
 pub(crate) async fn a_leaf_is_given_out_while_one_renews_it(world: World) {
     let (store, leaf) = (&world.store, id(1));
-    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
     assert!(put(store, &leaf, 1, b"first", NOW + 100 * SECOND).await);
     let newer = |holder| LeafAsk {
         id: &leaf,
@@ -66,12 +66,12 @@ pub(crate) async fn a_leaf_is_given_out_while_one_renews_it(world: World) {
         now_us: NOW,
         until_us: NOW + 5 * SECOND,
     };
-    assert_eq!(proxy::tables::ProxyLeaves::of(store).look(&newer(1)).await.unwrap(), LeafLook::Leased);
-    assert_eq!(proxy::tables::ProxyLeaves::of(store).look(&newer(2)).await.unwrap(), LeafLook::Awaited);
-    assert!(matches!(look(store, &leaf, 2, NOW).await, LeafLook::Held(held) if held.sealed == b"first"));
+    assert_eq!(proxy::tables::ProxyLeaves::of(store).look(&newer(1)).await.unwrap(), LeafLookup::Leased);
+    assert_eq!(proxy::tables::ProxyLeaves::of(store).look(&newer(2)).await.unwrap(), LeafLookup::Awaited);
+    assert!(matches!(look(store, &leaf, 2, NOW).await, LeafLookup::Stored(held) if held.sealed == b"first"));
     assert!(put(store, &leaf, 1, b"second", NOW + 200 * SECOND).await);
     let found = proxy::tables::ProxyLeaves::of(store).look(&newer(2)).await.unwrap();
-    assert!(matches!(found, LeafLook::Held(held) if held.sealed == b"second"));
+    assert!(matches!(found, LeafLookup::Stored(held) if held.sealed == b"second"));
 }
 
 /// Whoever asks at once: each leaf has one minter.
@@ -85,7 +85,7 @@ pub(crate) async fn of_many_who_ask_at_once_one_mints(world: World) {
     }
     let mut leased = 0;
     for one in all {
-        leased += u32::from(one.await.unwrap() == LeafLook::Leased);
+        leased += u32::from(one.await.unwrap() == LeafLookup::Leased);
     }
     assert_eq!(leased, 20);
 }
@@ -94,10 +94,10 @@ pub(crate) async fn what_has_ended_goes_and_the_oldest_beyond_the_limit(world: W
     let store = &world.store;
     for number in 0..10 {
         let leaf = id(number);
-        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
         assert!(put(store, &leaf, 1, b"leaf", NOW + (100 + i64::from(number)) * SECOND).await);
     }
-    assert_eq!(look(store, &id(10), 1, NOW + 101 * SECOND).await, LeafLook::Leased);
+    assert_eq!(look(store, &id(10), 1, NOW + 101 * SECOND).await, LeafLookup::Leased);
     proxy::tables::ProxyLeaves::of(store).put_key(KEY, b"key", NOW + 102 * SECOND).await.unwrap();
     proxy::tables::ProxyLeaves::of(store).put_key(KEY, b"key", NOW + 50 * SECOND).await.unwrap();
     assert_eq!(
@@ -107,14 +107,14 @@ pub(crate) async fn what_has_ended_goes_and_the_oldest_beyond_the_limit(world: W
     );
     assert_eq!(proxy::tables::ProxyLeaves::of(store).counts().await.unwrap(), 9);
     let held = look(store, &id(2), 1, NOW).await;
-    assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "the longer end counts");
+    assert!(matches!(held, LeafLookup::Stored(leaf) if leaf.key.is_some()), "the longer end counts");
     proxy::tables::ProxyLeaves::of(store).tidy(NOW + 101 * SECOND, 4).await.unwrap();
     assert_eq!(proxy::tables::ProxyLeaves::of(store).counts().await.unwrap(), 4, "one of them being minted");
-    assert!(matches!(look(store, &id(9), 1, NOW).await, LeafLook::Held(_)), "the newest stay");
-    assert_eq!(look(store, &id(2), 1, NOW).await, LeafLook::Leased, "the oldest went");
+    assert!(matches!(look(store, &id(9), 1, NOW).await, LeafLookup::Stored(_)), "the newest stay");
+    assert_eq!(look(store, &id(2), 1, NOW).await, LeafLookup::Leased, "the oldest went");
     proxy::tables::ProxyLeaves::of(store).tidy(NOW + 102 * SECOND, 100).await.unwrap();
     let held = look(store, &id(9), 1, NOW).await;
-    assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_none()), "its key has ended");
+    assert!(matches!(held, LeafLookup::Stored(leaf) if leaf.key.is_none()), "its key has ended");
 }
 
 pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: World) {
@@ -124,7 +124,7 @@ pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: Worl
     for number in 0..12 {
         let (leaf, own) = (id(number), format!("{number:064x}"));
         let ends_at_us = NOW + (100 + i64::from(number)) * SECOND;
-        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
         // The first two stand over the shared key.
         let key_id = if number < 2 { KEY } else { &own };
         if number >= 2 {
@@ -147,7 +147,7 @@ pub(crate) async fn keys_of_one_leaf_go_with_it_and_shared_ones_stay(world: Worl
     );
     for number in 9..12 {
         let held = look(store, &id(number), 1, NOW).await;
-        assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "{number}");
+        assert!(matches!(held, LeafLookup::Stored(leaf) if leaf.key.is_some()), "{number}");
     }
     // An hour of renewals: more keys end than leaves do.
     assert_eq!(proxy::tables::ProxyLeaves::of(store).tidy(NOW + 113 * SECOND, 100).await.unwrap().deleted, 3);
@@ -163,7 +163,7 @@ pub(crate) async fn a_key_stays_while_one_of_its_leaves_does(world: World) {
         .unwrap();
     for number in 0..2 {
         let leaf = id(number);
-        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+        assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
         let now_us = NOW + i64::from(number);
         let new = NewLeaf { id: &leaf, holder, sealed: b"leaf", key_id: KEY, ends_at_us, now_us };
         assert!(proxy::tables::ProxyLeaves::of(store).put(&new).await.unwrap());
@@ -173,7 +173,7 @@ pub(crate) async fn a_key_stays_while_one_of_its_leaves_does(world: World) {
     assert_eq!(evicted(2).await, 0);
     assert_eq!(evicted(1).await, 1);
     let held = look(store, &id(1), 2, NOW).await;
-    assert!(matches!(held, LeafLook::Held(leaf) if leaf.key.is_some()), "the other's end is the same");
+    assert!(matches!(held, LeafLookup::Stored(leaf) if leaf.key.is_some()), "the other's end is the same");
     assert_eq!(evicted(0).await, 1);
     assert_eq!(
         store::Keys::of(store).sealed_count(&SEALED_LEAF_KEYS, &[0; 9]).await.unwrap(),
@@ -185,11 +185,11 @@ pub(crate) async fn a_key_stays_while_one_of_its_leaves_does(world: World) {
 pub(crate) async fn a_cold_leaf_costs_few_statements(world: World) {
     let (store, leaf) = (&world.store, id(1));
     let before = store.statements_sent();
-    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLook::Leased);
+    assert_eq!(look(store, &leaf, 1, NOW).await, LeafLookup::Leased);
     assert!(put(store, &leaf, 1, b"leaf", NOW + 100 * SECOND).await);
     let most = if store.is_postgres() { 2 } else { 3 };
     assert_eq!(store.statements_sent() - before, most);
     let before = store.statements_sent();
-    assert!(matches!(look(store, &leaf, 2, NOW).await, LeafLook::Held(_)));
+    assert!(matches!(look(store, &leaf, 2, NOW).await, LeafLookup::Stored(_)));
     assert_eq!(store.statements_sent() - before, 1);
 }

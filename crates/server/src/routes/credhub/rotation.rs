@@ -8,7 +8,7 @@ use axum::Json;
 use axum::extract::Query;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use credentials::{Hook, PermissionPath, PlacedPolicy, Planned, RotationPolicy, ShownHook};
+use credentials::{Hook, PermissionPath, PlannedRotation, RotationPolicy, RotationPolicyRow, ShownHook};
 use http::StatusCode;
 use keys::Secret;
 
@@ -36,7 +36,7 @@ pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
     ]
 }
 
-fn shown(policy: &PlacedPolicy) -> RotationPolicyView {
+fn shown(policy: &RotationPolicyRow) -> RotationPolicyView {
     RotationPolicyView {
         path: policy.path.clone(),
         every_s: policy.every_s,
@@ -83,7 +83,7 @@ async fn remove_policy(
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
-fn shown_plan(row: &Planned) -> PlannedView {
+fn shown_plan(row: &PlannedRotation) -> PlannedView {
     PlannedView {
         name: row.name.clone(),
         kind: row.kind.to_string(),

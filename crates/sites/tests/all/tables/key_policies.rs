@@ -1,7 +1,7 @@
 //! Policies, their generations and wraps, and what is sealed to them.
 
 use sites::tables::{
-    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRetirement, NodeRow, PlacedNode, PolicyRemoval,
+    GenerationRow, KEM_OCTETS, KeyState, NewWrap, NodeRetirement, NodeRow, PolicyNode, PolicyRemoval,
     PolicyRow, Resealed, SealedKeyRow, SealedPut, SiteRow, WrapKey, count_policies, count_sealed_keys,
     insert_policy, is_key_sealed, node_kems, policy_seeds, put_sealed_key, put_wraps, remove_policy,
     reseal_keys, retire_generations, retire_node, rotate_policy, update_site, withdraw_sealed_key,
@@ -68,12 +68,12 @@ async fn seal(store: &Store, key: &SealedKeyRow) -> SealedPut {
     write!(store, |tx| put_sealed_key(tx, &key, b"sealed"))
 }
 
-async fn placed(store: &Store, node: &NodeRow) -> PlacedNode {
+async fn placed(store: &Store, node: &NodeRow) -> PolicyNode {
     let all = walk_placed(store).await;
     all.into_iter().find(|placed| placed.id == node.id).unwrap()
 }
 
-async fn walk_placed(store: &Store) -> Vec<PlacedNode> {
+async fn walk_placed(store: &Store) -> Vec<PolicyNode> {
     let (mut all, mut after) = (Vec::new(), Uuid::nil());
     loop {
         let page = sites::tables::Places::of(store).placed_nodes(after, 1).await.unwrap();
@@ -93,7 +93,7 @@ async fn walk_wraps(store: &Store) -> Vec<WrapKey> {
     }
 }
 
-fn wrap(policy: &PolicyRow, generation: u32, place: &PlacedNode) -> NewWrap {
+fn wrap(policy: &PolicyRow, generation: u32, place: &PolicyNode) -> NewWrap {
     let key = WrapKey { policy: policy.id, generation, node: place.id };
     NewWrap { key, blob: vec![generation as u8; 1_169], place: place.clone() }
 }
