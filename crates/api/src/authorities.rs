@@ -100,7 +100,7 @@ pub struct Renewing {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Retiring {
-    /// Though certificates live that need its CRL.
+    /// Though profiles name it, no other authority issues, or certificates that it issued need its CRL.
     #[serde(default)]
     pub force: bool,
 }
@@ -129,6 +129,8 @@ pub struct AuthorityView {
     pub parent: Option<Uuid>,
     /// Whether it is a root.
     pub root: bool,
+    /// Whether certificates of profiles that name no CA are issued from it.
+    pub default: bool,
     /// Its distinguished name.
     pub subject: Option<String>,
     /// The kind of its key.

@@ -88,6 +88,7 @@ migrations! {
     28 "proxy_leaves" "0028_proxy_leaves.sql",
     29 "approval_plans" "0029_approval_plans.sql",
     30 "principals" "0030_principals.sql",
+    39 "ca_default" "0039_ca_default.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.

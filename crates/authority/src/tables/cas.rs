@@ -49,6 +49,8 @@ pub struct CaWithKey {
     pub key_type: String,
     /// The key's DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
+    /// Since when it is the default, µs.
+    pub default_since_us: Option<i64>,
 }
 
 named! {
@@ -92,7 +94,7 @@ UPDATE ca_generation SET value = value + 1 WHERE id = 1";
 
 const CAS: &str = "-- cas
 SELECT c.id, c.name, c.key_id, c.state, c.parent_id, c.sha256, c.specification, c.request, c.created_at, c.retiring_at,
-       c.retired_at, k.key_type, k.spki
+       c.retired_at, k.key_type, k.spki, c.default_since
 FROM cas c JOIN keys k ON k.id = c.key_id ORDER BY c.seq LIMIT ?1";
 
 const CERTIFICATES: &str = "-- ca_certificates
@@ -119,6 +121,9 @@ UPDATE cas SET state = 'retiring', retiring_at = ?2 WHERE id = ?1 AND state = 'a
 
 const RETIRED: &str = "-- ca_retired
 UPDATE cas SET state = 'retired', retired_at = ?2 WHERE id = ?1 AND state = 'retiring'";
+
+const MAKE_DEFAULT: &str = "-- ca_make_default
+UPDATE cas SET default_since = ?2 WHERE id = ?1 AND state = 'active'";
 
 const DELETE_PENDING: &str = "-- ca_delete_pending
 DELETE FROM cas WHERE id = ?1 AND state = 'pending'";
@@ -151,6 +156,7 @@ pub(crate) const ALL: &[&str] = &[
     RENEW,
     RETIRING,
     RETIRED,
+    MAKE_DEFAULT,
     DELETE_PENDING,
 ];
 pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CERTIFICATES_INSERT];
@@ -295,6 +301,16 @@ pub async fn finish_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<boo
     changed(tx, moved).await
 }
 
+/// Makes an active authority the default; false when it is not active.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn make_default_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
+    let made = tx.execute(MAKE_DEFAULT, vec![id.into(), at_us.into()]).await?;
+    changed(tx, made).await
+}
+
 /// Removes an authority that never had a certificate; false when it is not pending.
 ///
 /// # Errors
@@ -326,7 +342,7 @@ fn ca_of(mut row: Row) -> Result<CaWithKey, StoreError> {
         retiring_at_us: row.maybe_int()?,
         retired_at_us: row.maybe_int()?,
     };
-    Ok(CaWithKey { ca, key_type: row.text()?, spki: row.blob()? })
+    Ok(CaWithKey { ca, key_type: row.text()?, spki: row.blob()?, default_since_us: row.maybe_int()? })
 }
 
 fn certificate_of(mut row: Row) -> Result<CaCertificateRow, StoreError> {

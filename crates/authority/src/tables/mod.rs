@@ -15,7 +15,8 @@ use db::Sends;
 pub use acme::Acme;
 pub use cas::{
     CAS_MAX, CaCertificateRole, CaCertificateRow, CaRow, CaRows, CaWithKey, Cas, begin_retiring_ca,
-    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, renew_ca,
+    delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, make_default_ca,
+    renew_ca,
 };
 pub use enrolments::{
     EnrolmentDecision, EnrolmentRow, EnrolmentState, Enrolments, NewEnrolment, RecipientRow,

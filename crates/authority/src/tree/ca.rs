@@ -53,6 +53,8 @@ pub struct Ca {
     pub credential: Option<Arc<str>>,
     /// The authority here that signed it.
     pub parent: Option<Uuid>,
+    /// Since when it was chosen as the default, µs: see [`crate::Authority::issuing_ca`].
+    pub default_since_us: Option<i64>,
     /// When it was made or imported, µs.
     pub created_at_us: i64,
     /// Since when it issues no more, µs.

@@ -8,6 +8,7 @@ use uuid::Uuid;
 use x509::UnixTime;
 
 use crate::keystore::KeyStoreError;
+use crate::profile::ProfileError;
 use crate::tables;
 use crate::tree::BadCa;
 
@@ -17,9 +18,9 @@ pub enum CaError {
     /// Neither a name nor an id of one.
     #[error("there is no certification authority {0:?}; `bulla ca list` lists them")]
     Unknown(String),
-    /// None was named, and none or several would do.
-    #[error("name the certification authority to issue from; these issue: {0}")]
-    Ambiguous(String),
+    /// None was named, and none issues.
+    #[error("no certification authority issues; create one with `bulla ca create`")]
+    NoneIssues,
     /// Those of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
@@ -158,6 +159,20 @@ pub enum ImportError {
     Store(#[from] StoreError),
 }
 
+/// Why an authority was not made the default.
+#[derive(Debug, thiserror::Error)]
+pub enum DefaultError {
+    /// It is retiring or retired, out of its dates, or a credential.
+    #[error("{0} cannot be the default: it does not issue, or belongs to a credential")]
+    NotIssuing(String),
+    /// No such authority.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
 /// Why an authority was not retired.
 #[derive(Debug, thiserror::Error)]
 pub enum RetireError {
@@ -172,12 +187,28 @@ pub enum RetireError {
         /// Certificates that have not expired, those of authorities included.
         certificates: u64,
     },
+    /// Profiles name it to issue from.
+    #[error(
+        "{name} cannot be retired yet: {profiles} issue from it; let them name another CA first, or force it"
+    )]
+    Named {
+        /// Which.
+        name: String,
+        /// Names of the first profiles.
+        profiles: String,
+    },
+    /// No other authority issues.
+    #[error("{0} cannot be retired yet: no other CA issues; create one first, or force it")]
+    Last(String),
     /// Nothing is left to do.
     #[error("{0} is retired")]
     Retired(String),
     /// Another did it meanwhile.
     #[error("{0} was changed by somebody else meanwhile: look again")]
     Changed(String),
+    /// The profiles cannot be read.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
     /// No such authority.
     #[error(transparent)]
     Ca(#[from] CaError),

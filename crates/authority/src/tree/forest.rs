@@ -146,6 +146,7 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
         state: node.state,
         credential: super::specification::credential_of(&row.ca.specification),
         parent: row.ca.parent_id,
+        default_since_us: row.default_since_us,
         created_at_us: row.ca.created_at_us,
         retiring_at_us: row.ca.retiring_at_us,
         retired_at_us: row.ca.retired_at_us,

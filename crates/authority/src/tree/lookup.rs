@@ -1,12 +1,11 @@
 //! Authorities found by id, name, key or certificate.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use flight::{Failed, Fresh};
 use uuid::Uuid;
-use x509::{Fingerprint, UnixTime};
+use x509::Fingerprint;
 
 use super::ca::{Ca, PendingCa};
 use super::error::CaError;
@@ -87,31 +86,20 @@ impl Authority {
         Ok(same.cloned().collect())
     }
 
-    /// Whom to issue from: the one named (id or name), or, when none is named, the one authority that issues and has
-    /// none below it that issues.
+    /// Whom to issue from: the one named (id or name), or, when none is named, the default.
+    ///
+    /// The default is the authority chosen last that issues. Without one it is the oldest authority that issues and has
+    /// no authority below it, so that another authority changes nothing for those who name none. A root whose intermediates
+    /// are retired is the last resort.
     ///
     /// # Errors
-    /// [`CaError::Unknown`]; [`CaError::Ambiguous`] when none is named and it is not clear.
+    /// [`CaError::Unknown`]; [`CaError::NoneIssues`] when none is named and none issues.
     #[crate::boxed]
     pub async fn issuing_ca(&self, named: Option<&str>) -> Result<Arc<Ca>, CaError> {
         if let Some(named) = named {
             return self.ca(named).await;
         }
-        let now = UnixTime(self.clock().now_seconds());
-        let forest = self.forest().await?;
-        let own = forest.all.iter().filter(|ca| ca.credential.is_none());
-        let active: Vec<&Arc<Ca>> = own.filter(|ca| ca.may_issue(now)).collect();
-        let parents: HashSet<Uuid> = active.iter().filter_map(|ca| ca.parent).collect();
-        let mut lowest = active.into_iter().filter(|ca| !parents.contains(&ca.id));
-        match (lowest.next(), lowest.next()) {
-            (Some(only), None) => Ok(Arc::clone(only)),
-            (None, _) => Err(CaError::Ambiguous("none".to_owned())),
-            (Some(one), Some(two)) => {
-                let names: Vec<&str> =
-                    [one, two].into_iter().chain(lowest).map(|ca| ca.name.as_str()).collect();
-                Err(CaError::Ambiguous(names.join(", ")))
-            }
-        }
+        self.default_ca().await?.ok_or(CaError::NoneIssues)
     }
 
     /// Whom certificates of a profile come from: see [`Self::issuing_ca`].

@@ -6,7 +6,9 @@ use futures_util::FutureExt;
 use serde_json::json;
 use store::{AuditEvent, StoreError, Tx};
 use uuid::Uuid;
+use x509::UnixTime;
 
+use super::default::default_of;
 use super::error::RetireError;
 use super::{Ca, CaState};
 use crate::Authority;
@@ -23,10 +25,15 @@ pub enum Retirement {
 
 /// Living certificates counted before one gives up: more are not told apart.
 const LIVING_MAX: i64 = 1_000_000;
+/// Profiles that a refusal lists.
+const NAMED_MAX: usize = 5;
+/// Profiles read at a time.
+const PROFILES_PAGE: usize = 100;
 
 impl Authority {
     /// Retires an authority (id or name) one step further: an active one issues no more, and a retiring one signs
-    /// nothing any more. The second step needs every certificate that it issued to be expired or revoked.
+    /// nothing any more. The first step needs another authority that issues, and that no profile names this one. The
+    /// second step needs every certificate that it issued to be expired or revoked.
     ///
     /// # Errors
     /// [`RetireError`]
@@ -35,8 +42,8 @@ impl Authority {
         self.step_down(ca, false, actor).await
     }
 
-    /// As [`Self::retire`], also while certificates that it issued are valid. Clients can check these for revocation only
-    /// until the last CRL expires.
+    /// As [`Self::retire`], without these conditions. What named this authority issues no more; clients can check
+    /// certificates that are still valid for revocation only until the last CRL expires.
     ///
     /// # Errors
     /// [`RetireError`]
@@ -48,12 +55,52 @@ impl Authority {
     async fn step_down(&self, ca: &str, force: bool, actor: &str) -> Result<Retirement, RetireError> {
         let ca = self.ca(ca).await?;
         let done = match ca.state {
-            CaState::Active => self.begin_retiring(&ca, actor).await?,
+            CaState::Active => {
+                if !force {
+                    self.check_dispensable(&ca).await?;
+                }
+                self.begin_retiring(&ca, actor).await?
+            }
             CaState::Retiring => self.finish_retiring(&ca, force, actor).await?,
             CaState::Retired => return Err(RetireError::Retired(ca.name.clone())),
         };
         self.forget_cas();
         Ok(done)
+    }
+
+    /// Whether everything that could be issued before can be issued without `ca`.
+    async fn check_dispensable(&self, ca: &Arc<Ca>) -> Result<(), RetireError> {
+        if ca.credential.is_some() {
+            return Ok(());
+        }
+        let profiles = self.profiles_of(ca).await?;
+        if !profiles.is_empty() {
+            let name = ca.name.clone();
+            return Err(RetireError::Named { name, profiles: profiles.join(", ") });
+        }
+        let now = UnixTime(self.clock().now_seconds());
+        let forest = self.forest().await?;
+        let issues = default_of(&forest.all, now).is_some();
+        let others = forest.all.iter().filter(|other| other.id != ca.id);
+        let replaced = default_of(others, now).is_some_and(|default| Some(default.id) != ca.parent);
+        if issues && !replaced { Err(RetireError::Last(ca.name.clone())) } else { Ok(()) }
+    }
+
+    /// Names of the profiles that name an authority, at most [`NAMED_MAX`].
+    async fn profiles_of(&self, ca: &Ca) -> Result<Vec<String>, RetireError> {
+        let id = ca.id.to_string();
+        let (mut named, mut after) = (Vec::new(), None);
+        loop {
+            let page = self.profiles(after.as_ref(), PROFILES_PAGE).await?;
+            let profiles = page.rows.into_iter().map(|record| record.profile);
+            let by =
+                profiles.filter(|profile| profile.ca.as_deref().is_some_and(|by| by == ca.name || by == id));
+            named.extend(by.map(|profile| profile.name.clone()).take(NAMED_MAX - named.len()));
+            after = page.next;
+            if after.is_none() || named.len() == NAMED_MAX {
+                return Ok(named);
+            }
+        }
     }
 
     async fn begin_retiring(&self, ca: &Arc<Ca>, actor: &str) -> Result<Retirement, RetireError> {

@@ -263,7 +263,7 @@ async fn what_is_not_allowed_is_refused_and_nothing_stored(office: Office) {
     assert!(
         matches!(office.authority.issue(blocked).await, Err(IssueError::KeyBlocked(hash)) if hash == spki)
     );
-    office.authority.retire("web", "user:test").await.unwrap();
+    office.authority.force_retire("web", "user:test").await.unwrap();
     let retired =
         office.authority.issue(IssueRequest { ca: Some(office.ca.id), ..request("web", &["a.example"]) });
     assert!(matches!(retired.await, Err(IssueError::NotIssuing(_))));

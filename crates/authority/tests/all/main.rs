@@ -55,4 +55,6 @@ testbed::on_both! { crate::place::Place:
     tree::an_authority_is_retired_in_two_steps
     tree::another_node_sees_what_changed
     tree::the_issuing_authority_is_the_lowest_one
+    tree::the_default_authority_is_chosen
+    tree::an_authority_that_is_needed_is_not_retired
 }

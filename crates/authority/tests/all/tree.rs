@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use authority::names::NameRules;
+use authority::profile::Profile;
 use authority::tables::{NewIssued, Source};
 use authority::tree::{
-    Ca, CaError, CaState, ImportError, NameLimits, NewCa, NewCaError, RetireError, Retirement,
+    Ca, CaError, CaState, DefaultError, ImportError, NameLimits, NewCa, NewCaError, RetireError, Retirement,
 };
 use keys::{KeyType, PrivateKey, Signer};
 use uuid::Uuid;
@@ -392,7 +394,7 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
     assert!(matches!(error, NewCaError::Outlives { .. }), "{error}");
     let error = authority.renew_ca("low", Some(60), "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::TooShort), "{error}");
-    authority.retire("low", "user:a").await.unwrap();
+    authority.force_retire("low", "user:a").await.unwrap();
     let error = authority.renew_ca("low", None, "user:a").await.unwrap_err();
     assert!(matches!(error, NewCaError::NotIssuing(_)), "{error}");
     assert_eq!(place.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
@@ -401,6 +403,7 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
 pub(crate) async fn an_authority_is_retired_in_two_steps(place: Place) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
+    authority.create_root(&root("other"), "user:a").await.unwrap();
     let low = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
     let certificate = Certificate::parse(&leaf(&place, &low, "www.example.com").await).unwrap();
     record(&place, &low, &certificate).await;
@@ -479,21 +482,56 @@ pub(crate) async fn another_node_sees_what_changed(place: Place) {
     }
     // Unchanged: only the count of changes is read.
     assert_eq!(place.store.statements_sent() - before, 10);
-    place.authority.retire("root", "user:a").await.unwrap();
+    place.authority.force_retire("root", "user:a").await.unwrap();
     assert_eq!(other.ca("root").await.unwrap().state, CaState::Retiring);
 }
 
 pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Place) {
     let authority = &place.authority;
-    assert!(matches!(authority.issuing_ca(None).await.unwrap_err(), CaError::Ambiguous(_)));
+    assert!(matches!(authority.issuing_ca(None).await.unwrap_err(), CaError::NoneIssues));
     authority.create_root(&root("root"), "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "root");
     authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "one");
+    // Others change nothing for those who name none.
     authority.create_intermediate("root", &intermediate("two"), "user:a").await.unwrap();
-    let error = authority.issuing_ca(None).await.unwrap_err();
-    assert!(error.to_string().contains("one, two"), "{error}");
+    authority.create_root(&root("another"), "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "one");
     assert_eq!(authority.issuing_ca(Some("two")).await.unwrap().name, "two");
-    authority.retire("one", "user:a").await.unwrap();
+}
+
+pub(crate) async fn the_default_authority_is_chosen(place: Place) {
+    let authority = &place.authority;
+    authority.create_root(&root("root"), "user:a").await.unwrap();
+    for name in ["one", "two", "three"] {
+        authority.create_intermediate("root", &intermediate(name), "user:a").await.unwrap();
+    }
+    let chosen = authority.make_default("three", "user:a").await.unwrap();
+    assert!(chosen.default_since_us.is_some());
+    place.clock.advance(Duration::from_secs(1));
+    authority.make_default("two", "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "two");
+    // The one chosen before it takes its place when it retires, then the oldest.
+    authority.retire("two", "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "three");
+    authority.retire("three", "user:a").await.unwrap();
+    assert_eq!(authority.issuing_ca(None).await.unwrap().name, "one");
+    let error = authority.make_default("two", "user:a").await.unwrap_err();
+    assert!(matches!(error, DefaultError::NotIssuing(_)), "{error}");
+}
+
+pub(crate) async fn an_authority_that_is_needed_is_not_retired(place: Place) {
+    let authority = &place.authority;
+    authority.create_root(&root("root"), "user:a").await.unwrap();
+    authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();
+    // Without it the root itself would issue.
+    let error = authority.retire("one", "user:a").await.unwrap_err();
+    assert!(matches!(error, RetireError::Last(_)), "{error}");
+    authority.create_intermediate("root", &intermediate("two"), "user:a").await.unwrap();
+    let profile = Profile { ca: Some("one".to_owned()), ..Profile::for_servers("web", NameRules::default()) };
+    authority.put_profile(profile, None, "user:a").await.unwrap();
+    let error = authority.retire("one", "user:a").await.unwrap_err();
+    assert!(error.to_string().contains("web issue from it"), "{error}");
+    assert_eq!(authority.force_retire("one", "user:a").await.unwrap(), Retirement::Begun);
     assert_eq!(authority.issuing_ca(None).await.unwrap().name, "two");
 }

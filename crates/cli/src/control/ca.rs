@@ -81,11 +81,19 @@ pub enum AuthorityCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// Make a CA the default: profiles that name no CA issue from it
+    Default {
+        /// Its name or id
+        ca: String,
+        /// How to print the answer
+        #[command(flatten)]
+        show: Output,
+    },
     /// Retire one in two steps: first it issues no more, then it signs nothing any more
     Retire {
         /// Its name or id
         ca: String,
-        /// The second step though certificates live that need its CRL
+        /// Retire it though profiles name it, no other CA issues, or valid certificates need its CRL
         #[arg(long)]
         force: bool,
         /// How to print the answer
@@ -166,6 +174,7 @@ const COLUMNS: Columns = columns!(
     ("Key", key_type),
     ("Ends", not_after),
     ("Root", root),
+    ("Default", default),
     ("Credential", credential),
     ("Id", id),
 );
@@ -196,6 +205,7 @@ impl Run for AuthorityCommand {
                 let renewing = Renewing { lifetime_seconds: lifetime.map(units::whole_seconds) };
                 post(client, &format!("{}/renew", place(ca)), &renewing, show).await
             }
+            Self::Default { ca, show } => post(client, &format!("{}/default", place(ca)), &(), show).await,
             Self::Retire { ca, force, show } => {
                 post(client, &format!("{}/retire", place(ca)), &Retiring { force: *force }, show).await
             }

@@ -249,6 +249,10 @@ async fn authorities_are_made_shown_and_retired() {
     assert_eq!(api.ask(Method::POST, "/api/v1/authorities", second).await.0, 409);
     let by = json!({ "by": "second" });
     assert_eq!(api.ask(Method::POST, "/api/v1/authorities/web-ca/cross-signatures", by).await.0, 201);
+    assert_eq!(web["default"], true, "the first one, though there is a second");
+    let (status, chosen) = api.ask(Method::POST, "/api/v1/authorities/second/default", Value::Null).await;
+    assert_eq!((status, &chosen["default"]), (200, &json!(true)), "{chosen}");
+    assert_eq!(api.ask(Method::GET, "/api/v1/authorities/web-ca", Value::Null).await.1["default"], false);
     let retire = "/api/v1/authorities/web-ca/retire";
     assert_eq!(api.ask(Method::POST, retire, json!({})).await.1["state"], "retiring");
     let (status, refused) = api

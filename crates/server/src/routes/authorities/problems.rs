@@ -3,7 +3,7 @@
 use authority::issue::IssueError;
 use authority::keystore::KeyStoreError;
 use authority::revoke::RevokeError;
-use authority::tree::{CaError, ImportError, NewCaError, RetireError};
+use authority::tree::{CaError, DefaultError, ImportError, NewCaError, RetireError};
 use http::StatusCode;
 use serde_json::{Value, json};
 use store::StoreError;
@@ -31,7 +31,7 @@ impl From<CaError> for Problem {
     fn from(error: CaError) -> Self {
         match error {
             CaError::Unknown(name) => Self::not_found(format_args!("certification authority {name}")),
-            CaError::Ambiguous(_) => Self::unprocessable(error),
+            CaError::NoneIssues => Self::unprocessable(error),
             CaError::Store(error) => store(&error),
         }
     }
@@ -66,10 +66,21 @@ impl From<ImportError> for Problem {
     }
 }
 
+impl From<DefaultError> for Problem {
+    fn from(error: DefaultError) -> Self {
+        match error {
+            DefaultError::Ca(error) => error.into(),
+            DefaultError::Store(error) => store(&error),
+            error @ DefaultError::NotIssuing(_) => taken(error),
+        }
+    }
+}
+
 impl From<RetireError> for Problem {
     fn from(error: RetireError) -> Self {
         match error {
             RetireError::Ca(error) => error.into(),
+            RetireError::Profile(error) => error.into(),
             RetireError::Store(error) => store(&error),
             error => taken(error),
         }

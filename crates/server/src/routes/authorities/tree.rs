@@ -31,6 +31,7 @@ pub(super) fn routes() -> Api {
         .route(Permission::CaManage, routes!(install))
         .route(Permission::CaManage, routes!(cross_sign))
         .route(Permission::CaManage, routes!(renew))
+        .route(Permission::CaManage, routes!(make_default))
         .route(Permission::CaManage, routes!(retire))
         .route(Permission::CaManage, routes!(cancel))
 }
@@ -39,7 +40,7 @@ fn pem(der: &[u8]) -> String {
     x509::pem::encode("CERTIFICATE", der)
 }
 
-fn authority_view(ca: &Ca, base_url: &str) -> AuthorityView {
+fn authority_view(ca: &Ca, default: Option<Uuid>, base_url: &str) -> AuthorityView {
     let certificate = &ca.certificate;
     let moment = |time: x509::UnixTime| Some(time::shown(time.0.saturating_mul(1_000_000)));
     let urls = Urls::new(base_url, ca.id);
@@ -50,6 +51,7 @@ fn authority_view(ca: &Ca, base_url: &str) -> AuthorityView {
         credential: ca.credential.as_deref().map(str::to_owned),
         parent: ca.parent,
         root: ca.is_root(),
+        default: default == Some(ca.id),
         subject: Some(certificate.subject.text.clone()),
         key_type: Some(ca.signer.key_type().to_string()),
         fingerprint: Some(certificate.fingerprint.to_string()),
@@ -80,6 +82,7 @@ fn authority_view_pending(ca: &PendingCa) -> AuthorityView {
         credential: None,
         parent: None,
         root: false,
+        default: false,
         subject: None,
         key_type: None,
         fingerprint: None,
@@ -97,12 +100,14 @@ fn authority_view_pending(ca: &PendingCa) -> AuthorityView {
     }
 }
 
-fn view(authority: &Authority, ca: &Ca) -> AuthorityView {
-    authority_view(ca, &authority.options().base_url)
+async fn view(authority: &Authority, ca: &Ca) -> Result<AuthorityView, Problem> {
+    let default = authority.default_ca().await?.map(|ca| ca.id);
+    Ok(authority_view(ca, default, &authority.options().base_url))
 }
 
-fn created(authority: &Authority, ca: &Arc<Ca>) -> Result<Response, Problem> {
-    Ok((StatusCode::CREATED, [(LOCATION, place(ca.id)?)], Json(view(authority, ca))).into_response())
+async fn created(authority: &Authority, ca: &Arc<Ca>) -> Result<Response, Problem> {
+    let view = view(authority, ca).await?;
+    Ok((StatusCode::CREATED, [(LOCATION, place(ca.id)?)], Json(view)).into_response())
 }
 
 fn place(id: Uuid) -> Result<HeaderValue, Problem> {
@@ -113,8 +118,10 @@ fn place(id: Uuid) -> Result<HeaderValue, Problem> {
 #[utoipa::path(get, path = "/api/v1/authorities", operation_id = "listAuthorities",
     responses((status = 200, body = Listing<AuthorityView>)))]
 async fn list(Component(authority): Component<Authority>) -> Result<Json<Listing<AuthorityView>>, Problem> {
-    let mut all: Vec<AuthorityView> =
-        authority.all_cas().await?.iter().map(|ca| view(&authority, ca)).collect();
+    let default = authority.default_ca().await?.map(|ca| ca.id);
+    let base_url = &authority.options().base_url;
+    let cas = authority.all_cas().await?;
+    let mut all: Vec<AuthorityView> = cas.iter().map(|ca| authority_view(ca, default, base_url)).collect();
     all.extend(authority.pending_cas().await?.iter().map(|ca| authority_view_pending(ca)));
     Ok(Json(Listing::whole(all)))
 }
@@ -162,7 +169,7 @@ async fn create(
         Some(parent) => authority.create_intermediate(parent, &new, caller.actor()).await?,
         None => authority.create_root(&new, caller.actor()).await?,
     };
-    created(&authority, &made)
+    created(&authority, &made).await
 }
 
 /// Takes in an authority with its key.
@@ -175,7 +182,7 @@ async fn import(
 ) -> Result<Response, Problem> {
     let key = zeroize::Zeroizing::new(body.key);
     let ca = authority.import_ca(&body.name, &body.certificates, &key, caller.actor()).await?;
-    created(&authority, &ca)
+    created(&authority, &ca).await
 }
 
 /// Shows an authority, by id or name.
@@ -189,7 +196,7 @@ async fn get_one(
     if let Some(pending) = waiting.iter().find(|pending| pending.name == ca || pending.id.to_string() == ca) {
         return Ok(Json(authority_view_pending(pending)));
     }
-    Ok(Json(view(&authority, &*authority.ca(&ca).await?)))
+    Ok(Json(view(&authority, &*authority.ca(&ca).await?).await?))
 }
 
 /// Gives an authority that waits for it its certificate.
@@ -203,7 +210,7 @@ async fn install(
     Json(body): Json<InstalledCertificate>,
 ) -> Result<Json<AuthorityView>, Problem> {
     let ca = authority.install_intermediate(id, &body.certificates, caller.actor()).await?;
-    Ok(Json(view(&authority, &ca)))
+    Ok(Json(view(&authority, &ca).await?))
 }
 
 /// Signs an authority across: clients that trust the root of the signer then trust it too.
@@ -216,7 +223,7 @@ async fn cross_sign(
     Json(body): Json<CrossSignature>,
 ) -> Result<Response, Problem> {
     let ca = authority.cross_sign(&ca, &body.by, caller.actor()).await?;
-    created(&authority, &ca)
+    created(&authority, &ca).await
 }
 
 /// Gives an authority another certificate under the same key: what it issued holds under both. The old one stays in an
@@ -230,7 +237,19 @@ async fn renew(
     Json(body): Json<Renewing>,
 ) -> Result<Json<AuthorityView>, Problem> {
     let ca = authority.renew_ca(&ca, body.lifetime_seconds, caller.actor()).await?;
-    Ok(Json(view(&authority, &ca)))
+    Ok(Json(view(&authority, &ca).await?))
+}
+
+/// Makes an authority the default: certificates of profiles that name no CA are issued from it.
+#[utoipa::path(post, path = "/api/v1/authorities/{ca}/default", operation_id = "makeDefaultAuthority",
+    params(("ca" = String, Path)), responses((status = 200, body = AuthorityView)))]
+async fn make_default(
+    Component(authority): Component<Authority>,
+    caller: Caller,
+    Path(ca): Path<String>,
+) -> Result<Json<AuthorityView>, Problem> {
+    let ca = authority.make_default(&ca, caller.actor()).await?;
+    Ok(Json(view(&authority, &ca).await?))
 }
 
 /// Retires an authority one step further: an active one issues no more, a retiring one signs nothing any more.

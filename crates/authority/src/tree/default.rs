@@ -1,0 +1,69 @@
+//! The default authority: from which is issued where none is named.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use serde_json::json;
+use store::{AuditEvent, StoreError, Tx};
+use uuid::Uuid;
+use x509::UnixTime;
+
+use super::Ca;
+use super::error::{CaError, DefaultError};
+use crate::Authority;
+use crate::tables;
+
+impl Authority {
+    /// The authority from which is issued where none is named: see [`Self::issuing_ca`]. `None`: none issues.
+    ///
+    /// # Errors
+    /// [`CaError::Store`].
+    #[crate::boxed]
+    pub async fn default_ca(&self) -> Result<Option<Arc<Ca>>, CaError> {
+        let now = UnixTime(self.clock().now_seconds());
+        Ok(default_of(&self.forest().await?.all, now))
+    }
+
+    /// Makes an authority (id or name) the default: what names none is issued from it, for as long as it issues.
+    ///
+    /// # Errors
+    /// [`DefaultError`]
+    #[crate::boxed]
+    pub async fn make_default(&self, ca: &str, actor: &str) -> Result<Arc<Ca>, DefaultError> {
+        let found = self.ca(ca).await?;
+        if found.credential.is_some() || !found.may_issue(UnixTime(self.clock().now_seconds())) {
+            return Err(DefaultError::NotIssuing(found.name.clone()));
+        }
+        let event = self.event("ca.default", found.id, actor, json!({ "name": found.name }));
+        let id = found.id;
+        let made = self.store().write("ca_default", move |tx| default_step(tx, id, event).boxed()).await?;
+        self.forget_cas();
+        if !made {
+            return Err(DefaultError::NotIssuing(found.name.clone()));
+        }
+        Ok(self.ca_by_id(id).await?)
+    }
+}
+
+async fn default_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, StoreError> {
+    let made = tables::make_default_ca(tx, id, event.at_us).await?;
+    if made {
+        store::audit(tx, vec![event]).await?;
+    }
+    Ok(made)
+}
+
+/// Of authorities, oldest first, the default at `now`.
+pub(super) fn default_of<'a>(all: impl IntoIterator<Item = &'a Arc<Ca>>, now: UnixTime) -> Option<Arc<Ca>> {
+    let own: Vec<&Arc<Ca>> = all.into_iter().filter(|ca| ca.credential.is_none()).collect();
+    let active: Vec<&Arc<Ca>> = own.iter().copied().filter(|ca| ca.may_issue(now)).collect();
+    let chosen = active.iter().copied().filter(|ca| ca.default_since_us.is_some());
+    let without_children = |others: &[&Arc<Ca>]| {
+        let parents: HashSet<Uuid> = others.iter().filter_map(|ca| ca.parent).collect();
+        active.iter().copied().find(|ca| !parents.contains(&ca.id))
+    };
+    let default = chosen.max_by_key(|ca| ca.default_since_us);
+    // A root whose intermediates are retired issues only where nothing else does.
+    default.or_else(|| without_children(&own)).or_else(|| without_children(&active)).cloned()
+}
