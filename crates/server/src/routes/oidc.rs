@@ -30,7 +30,7 @@ pub(crate) fn routes() -> Api {
     Api::area("auth")
         .route(Access::known(), routes!(me))
         .route(Access::open(), routes!(login))
-        .route(Access::open(), routes!(callback))
+        .route(Access::open().foreign_query(), routes!(callback))
         .route(Access::known(), routes!(logout))
 }
 

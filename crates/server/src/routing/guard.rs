@@ -12,6 +12,7 @@ use inbound::Share;
 use uuid::Uuid;
 
 use super::need::{Access, Need};
+use super::query::QueryParameters;
 use crate::access::{self, Caller, Permission};
 use crate::conditional::ReadConditions;
 use crate::extract::BODY_MAX;
@@ -31,6 +32,7 @@ const TIMEOUT_RETRY_SECONDS: u64 = 10;
 pub(crate) struct Guard {
     pub(crate) state: State,
     pub(crate) access: Access,
+    pub(super) query: QueryParameters,
 }
 
 /// Who was let in.
@@ -45,7 +47,7 @@ struct Admitted {
 /// Lets a request through to its handler, or answers in the handler's stead.
 pub(crate) async fn guarded(With(guard): With<Arc<Guard>>, request: Request, next: Next) -> Response {
     let (mut parts, body) = request.into_parts();
-    let admitted = match guard.admit(&parts).await {
+    let admitted = match guard.admit(&parts).await.and_then(|admitted| guard.check_query(&parts, admitted)) {
         Ok(admitted) => admitted,
         Err(problem) => {
             guard.state.metrics().refused(problem.kind());
@@ -104,6 +106,13 @@ impl Guard {
             self.permitted(&caller, permission)?;
         }
         Ok(Admitted { caller: Some(caller), under_way, left, conditions })
+    }
+
+    fn check_query(&self, parts: &Parts, admitted: Admitted) -> Result<Admitted, Problem> {
+        if !self.access.foreign_query {
+            self.query.check(&parts.method, parts.uri.query())?;
+        }
+        Ok(admitted)
     }
 
     async fn handle(&self, caller: Option<&Caller>, request: Request, next: Next) -> Response {

@@ -3,6 +3,7 @@
 mod endpoint;
 mod guard;
 mod need;
+mod query;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterE
 use crate::problem::MEDIA_TYPE;
 use crate::state::State;
 use guard::Guard;
+use query::QueryParameters;
 
 pub(crate) use endpoint::{described, endpoint, routes};
 pub use need::{Access, Need};
@@ -69,9 +71,11 @@ impl Api {
         let mut router = OpenApiRouter::with_openapi(document);
         let mut infos = Vec::new();
         for (area, access, (schemas, mut paths, methods)) in self.parts {
+            let mut query = QueryParameters::default();
             for (path, item) in &mut paths.paths {
                 for (method, operation) in operations(item) {
                     describe(operation, area, access);
+                    query.add(&method, operation);
                     let info = RouteInfo {
                         area,
                         method,
@@ -82,7 +86,7 @@ impl Api {
                     infos.push(info);
                 }
             }
-            let guard = Arc::new(Guard { state: state.clone(), access });
+            let guard = Arc::new(Guard { state: state.clone(), access, query });
             let routes: UtoipaMethodRouter<State> = (schemas, paths, methods);
             let routes = routes.map(|methods| {
                 let methods = match access.body_max {

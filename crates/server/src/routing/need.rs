@@ -20,11 +20,12 @@ pub struct Access {
     pub(super) scoped: bool,
     pub(super) streams: bool,
     pub(super) body_max: Option<usize>,
+    pub(super) foreign_query: bool,
 }
 
 impl Access {
     const fn of(need: Need) -> Self {
-        Self { need, scoped: false, streams: false, body_max: None }
+        Self { need, scoped: false, streams: false, body_max: None, foreign_query: false }
     }
 
     /// For anybody, known or not.
@@ -58,6 +59,13 @@ impl Access {
     #[must_use]
     pub const fn streams(mut self) -> Self {
         self.streams = true;
+        self
+    }
+
+    /// The query is another program's, which may add parameters: unknown ones are ignored, not refused.
+    #[must_use]
+    pub const fn foreign_query(mut self) -> Self {
+        self.foreign_query = true;
         self
     }
 
