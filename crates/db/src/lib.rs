@@ -39,7 +39,9 @@ mod value;
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
-pub use audit::{AuditEvent, AuditFilter, AuditRow, AuditVerification, audit, audit_and_emit, audit_if};
+pub use audit::head::AuditHead;
+pub use audit::verify::{AuditBounds, AuditVerification};
+pub use audit::{AuditEvent, AuditFilter, AuditRow, audit, audit_and_emit, audit_if};
 pub use batcher::{Abandoned, Batcher, BatcherOptions};
 pub use clock::Clock;
 pub use column::Column;

@@ -2,7 +2,7 @@
 
 use tokio_postgres::types::ToSql;
 
-use crate::audit::head::Head;
+use crate::audit::head::AuditHead;
 use crate::column::Column;
 use crate::error::StoreError;
 use crate::postgres::{Connected, Parameter, Sent};
@@ -14,7 +14,7 @@ use crate::value::{Row, Value};
 pub struct Tx {
     pub(crate) connection: TxConnection,
     /// The audit chain this transaction writes to, once it has written; forgotten when it ends.
-    pub(crate) audit_head: Option<Head>,
+    pub(crate) audit_head: Option<AuditHead>,
     pub(crate) sent: u64,
     /// On PostgreSQL, whether `BEGIN` is still to be sent: it goes with the first statement.
     pub(crate) begin: bool,

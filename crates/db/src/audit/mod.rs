@@ -4,11 +4,12 @@
 //! before it, so an event altered, removed or put in between breaks its chain; the heads cover the end.
 
 pub(crate) mod head;
+pub(crate) mod verify;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use serde_json::Value as Json;
 
-use crate::audit::head::Head;
+use crate::audit::head::AuditHead;
 use crate::column::Column;
 use crate::cursor::Cursor;
 use crate::database::{Cost, Database};
@@ -71,22 +72,6 @@ pub struct AuditFilter {
     pub before_us: Option<i64>,
 }
 
-/// The outcome of walking every chain.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct AuditVerification {
-    /// Events whose hash was recomputed.
-    pub events: u64,
-    /// Chains walked.
-    pub chains: u64,
-    /// The first fault of each broken chain, in words.
-    pub faults: Vec<String>,
-    /// The heads, `shard:sequence:hash`: keep them elsewhere to notice an end cut off together with its head.
-    pub heads: Vec<String>,
-}
-
-/// Events verified at a time: a few MiB.
-const VERIFY_PAGE: i64 = 4_096;
-
 const HEAD_FREE: Bulk = bulk! {
     "-- audit_head_free
 SELECT shard, sequence, hash FROM audit_chains ORDER BY shard LIMIT 1{| FOR UPDATE SKIP LOCKED}"
@@ -107,14 +92,19 @@ INSERT INTO audit_events (shard, sequence, at, actor, action, resource, details,
 VALUES (:shard, :sequence, :at, :actor, :action, :resource, :details, :hash)"
 };
 
-const CHAINS: &str = "-- audit_chains
+pub(crate) const CHAINS: &str = "-- audit_chains
 SELECT shard, sequence, hash FROM audit_chains ORDER BY shard";
 
-const CHAIN_PAGE: &str = "-- audit_chain_page
+pub(crate) const CHAIN_PAGE: &str = "-- audit_chain_page
 SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events
 WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
 
-const ALL: &[&str] = &[CHAINS, CHAIN_PAGE];
+/// By the number of rows below ?3 from the first one on, so that a statement deletes no more.
+const TRIM: &str = "-- audit_trim
+DELETE FROM audit_events WHERE shard = ?1 AND sequence <= ?2
+AND sequence < (SELECT MIN(sequence) FROM audit_events WHERE shard = ?1) + ?3";
+
+const ALL: &[&str] = &[CHAINS, CHAIN_PAGE, TRIM];
 const POSTGRES: &[&str] = &[HEAD_WAIT];
 const BULKS: &[&Bulk] = &[&HEAD_FREE, &EVENTS_INSERT, &HEAD_MOVE];
 
@@ -170,7 +160,7 @@ pub async fn audit_and_emit(
             hash: [0; 32],
         };
         let hash = hash_of(&head.hash, &row);
-        head = Head { shard: head.shard, sequence: row.sequence, hash };
+        head = AuditHead { shard: head.shard, sequence: row.sequence, hash };
         rows.push(AuditRow { hash, ..row });
     }
     let moved = vec![
@@ -198,7 +188,7 @@ fn columns_of(rows: &[AuditRow]) -> Vec<Column> {
 }
 
 /// A chain nobody else is writing to; when all are taken, the first one, once it is free.
-async fn free_head(tx: &mut Tx) -> Result<Head, StoreError> {
+async fn free_head(tx: &mut Tx) -> Result<AuditHead, StoreError> {
     let mut found = tx.row(tx.text_of(&HEAD_FREE), Vec::new()).await?;
     if found.is_none() {
         found = tx.row(HEAD_WAIT, vec![0.into()]).await?;
@@ -206,12 +196,12 @@ async fn free_head(tx: &mut Tx) -> Result<Head, StoreError> {
     found.map(head_of).transpose()?.ok_or_else(|| StoreError::Corrupt("there is no audit chain".to_owned()))
 }
 
-fn head_of(mut row: Row) -> Result<Head, StoreError> {
-    Ok(Head { shard: row.int()?, sequence: row.int()?, hash: row.hash()? })
+pub(crate) fn head_of(mut row: Row) -> Result<AuditHead, StoreError> {
+    Ok(AuditHead { shard: row.int()?, sequence: row.int()?, hash: row.hash()? })
 }
 
 /// SHA-256 over the hash before and every field, each with its length before it, so that no two events read alike.
-fn hash_of(before: &[u8; 32], row: &AuditRow) -> [u8; 32] {
+pub(crate) fn hash_of(before: &[u8; 32], row: &AuditRow) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(before);
     for number in [row.shard, row.sequence, row.at_us] {
@@ -226,7 +216,7 @@ fn hash_of(before: &[u8; 32], row: &AuditRow) -> [u8; 32] {
     hash
 }
 
-fn row_of(mut row: Row) -> Result<AuditRow, StoreError> {
+pub(crate) fn row_of(mut row: Row) -> Result<AuditRow, StoreError> {
     Ok(AuditRow {
         shard: row.int()?,
         sequence: row.int()?,
@@ -266,58 +256,38 @@ impl Database {
         Ok(Page { rows, next })
     }
 
-    /// Recomputes every chain from its first event to its head.
+    /// The heads of all chains, as of one moment, in the order of the chains.
     ///
     /// # Errors
-    /// Those of the database; a broken chain is an outcome, not an error.
+    /// Those of the database.
     #[crate::boxed]
-    pub async fn audit_verify(&self) -> Result<AuditVerification, StoreError> {
-        let mut outcome = AuditVerification::default();
-        for row in self.rows(Cost::Walk, CHAINS, Vec::new()).await? {
-            let head = head_of(row)?;
-            outcome.chains += 1;
-            outcome.heads.push(format!(
-                "{}:{}:{}",
-                head.shard,
-                head.sequence,
-                crate::digest::hex(&head.hash)
-            ));
-            if let Some(fault) = self.verify_chain(head, &mut outcome.events).await? {
-                outcome.faults.push(fault);
-            }
-        }
-        Ok(outcome)
+    pub async fn audit_heads(&self) -> Result<Vec<AuditHead>, StoreError> {
+        self.rows(Cost::Walk, CHAINS, Vec::new()).await?.into_iter().map(head_of).collect()
     }
 
-    /// The first fault of a chain up to `head`; events that come meanwhile are left for the next time.
-    async fn verify_chain(&self, head: Head, events: &mut u64) -> Result<Option<String>, StoreError> {
-        let (mut sequence, mut hash) = (0_i64, [0; 32]);
-        loop {
-            let parameters = vec![head.shard.into(), sequence.into(), VERIFY_PAGE.into()];
-            let found = self.rows(Cost::Walk, CHAIN_PAGE, parameters).await?;
-            if found.is_empty() {
-                return Ok(Some(format!(
-                    "chain {}: its head says {} events, {sequence} are there",
-                    head.shard, head.sequence
-                )))
-                .map(|fault| fault.filter(|_| sequence < head.sequence));
-            }
-            for row in found {
-                let row = row_of(row)?;
-                if row.sequence != sequence + 1 {
-                    return Ok(Some(format!("chain {}: event {} is missing", head.shard, sequence + 1)));
-                }
-                if hash_of(&hash, &row) != row.hash {
-                    return Ok(Some(format!("chain {}: event {} was altered", head.shard, row.sequence)));
-                }
-                (sequence, hash) = (row.sequence, row.hash);
-                *events += 1;
-                if sequence == head.sequence {
-                    let same = hash == head.hash;
-                    return Ok((!same).then(|| format!("chain {}: its head was altered", head.shard)));
-                }
-            }
-        }
+    /// The next events of a chain after the place `after`, at most `limit`, in order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn audit_chain_page(
+        &self,
+        shard: i64,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<AuditRow>, StoreError> {
+        let parameters = vec![shard.into(), after.into(), (limit as i64).into()];
+        self.rows(Cost::Walk, CHAIN_PAGE, parameters).await?.into_iter().map(row_of).collect()
+    }
+
+    /// Deletes the first events of a chain up to the place `through`, at most `limit`; returns how many. For events that are kept
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn audit_trim(&self, shard: i64, through: i64, limit: usize) -> Result<u64, StoreError> {
+        self.execute(TRIM, vec![shard.into(), through.into(), (limit as i64).into()]).await
     }
 }
 

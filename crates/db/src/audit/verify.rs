@@ -1,0 +1,133 @@
+//! Verification of the chains of the audit log.
+
+use std::collections::BTreeMap;
+
+use crate::audit::hash_of;
+use crate::audit::head::AuditHead;
+use crate::database::Database;
+use crate::digest::hex;
+use crate::error::StoreError;
+
+/// The outcome of walking every chain.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct AuditVerification {
+    /// Events whose hash was recomputed.
+    pub events: u64,
+    /// Chains walked.
+    pub chains: u64,
+    /// The first fault of each broken chain, in words.
+    pub faults: Vec<String>,
+    /// The heads, `shard:sequence:hash`: keep them elsewhere to notice an end cut off together with its head.
+    pub heads: Vec<String>,
+}
+
+/// What a walk over the chains is held against.
+#[derive(Clone, Debug, Default)]
+pub struct AuditBounds {
+    /// By chain: place and hash of the last event that is kept elsewhere. The walk begins behind it.
+    pub starts: BTreeMap<i64, (i64, [u8; 32])>,
+    /// By chain and place: hashes that are known from elsewhere, such as signed heads.
+    pub points: BTreeMap<(i64, i64), [u8; 32]>,
+}
+
+impl AuditBounds {
+    fn start(&self, shard: i64) -> (i64, [u8; 32]) {
+        self.starts.get(&shard).copied().unwrap_or((0, [0; 32]))
+    }
+
+    /// Why a chain that ends at `head` cannot be the one that is known.
+    fn contradicts(&self, head: &AuditHead) -> Option<String> {
+        let (shard, end) = (head.shard, head.sequence);
+        let (start, hash) = self.start(shard);
+        let last =
+            self.points.range((shard, 0)..=(shard, i64::MAX)).next_back().map(|((_, place), _)| *place);
+        match last.filter(|place| *place > end) {
+            Some(place) => {
+                Some(format!("chain {shard}: it ends at event {end}, and a signed head has event {place}"))
+            }
+            None if end < start => {
+                Some(format!("chain {shard}: it ends at event {end}, and events up to {start} are sealed"))
+            }
+            None if end == start && head.hash != hash => {
+                Some(format!("chain {shard}: its head is not the last sealed event"))
+            }
+            None => None,
+        }
+    }
+
+    fn differs(&self, shard: i64, sequence: i64, hash: &[u8; 32]) -> bool {
+        self.points.get(&(shard, sequence)).is_some_and(|known| known != hash)
+    }
+}
+
+/// Events verified at a time: a few MiB.
+const VERIFY_PAGE: usize = 4_096;
+
+impl Database {
+    /// Recomputes every chain from its first event to its head.
+    ///
+    /// # Errors
+    /// Those of the database; a broken chain is an outcome, not an error.
+    #[crate::boxed]
+    pub async fn audit_verify(&self) -> Result<AuditVerification, StoreError> {
+        self.audit_verify_within(&AuditBounds::default()).await
+    }
+
+    /// Recomputes every chain from where `bounds` has it begin to its head, and compares it with the known hashes.
+    ///
+    /// # Errors
+    /// Those of the database; a broken chain is an outcome, not an error.
+    #[crate::boxed]
+    pub async fn audit_verify_within(&self, bounds: &AuditBounds) -> Result<AuditVerification, StoreError> {
+        let mut outcome = AuditVerification::default();
+        for head in self.audit_heads().await? {
+            outcome.chains += 1;
+            outcome.heads.push(format!("{}:{}:{}", head.shard, head.sequence, hex(&head.hash)));
+            let fault = match bounds.contradicts(&head) {
+                Some(fault) => Some(fault),
+                None => self.verify_chain(head, bounds, &mut outcome.events).await?,
+            };
+            outcome.faults.extend(fault);
+        }
+        Ok(outcome)
+    }
+
+    /// The first fault of a chain up to `head`; events that come meanwhile are left for the next time.
+    async fn verify_chain(
+        &self,
+        head: AuditHead,
+        bounds: &AuditBounds,
+        events: &mut u64,
+    ) -> Result<Option<String>, StoreError> {
+        let shard = head.shard;
+        let (mut sequence, mut hash) = bounds.start(shard);
+        while sequence < head.sequence {
+            let found = self.audit_chain_page(shard, sequence, VERIFY_PAGE).await?;
+            if found.is_empty() {
+                let end = head.sequence;
+                return Ok(Some(format!("chain {shard}: its head says {end} events, {sequence} are there")));
+            }
+            for row in found {
+                if row.sequence != sequence + 1 {
+                    return Ok(Some(format!("chain {shard}: event {} is missing", sequence + 1)));
+                }
+                if hash_of(&hash, &row) != row.hash {
+                    return Ok(Some(format!("chain {shard}: event {} was altered", row.sequence)));
+                }
+                if bounds.differs(shard, row.sequence, &row.hash) {
+                    return Ok(Some(format!(
+                        "chain {shard}: event {} is not that of a signed head",
+                        row.sequence
+                    )));
+                }
+                (sequence, hash) = (row.sequence, row.hash);
+                *events += 1;
+                if sequence == head.sequence {
+                    let same = hash == head.hash;
+                    return Ok((!same).then(|| format!("chain {shard}: its head was altered")));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
