@@ -43,6 +43,9 @@ pub(crate) async fn run(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
                 }
             };
             print(&read)?;
+            for warning in configuration.settings.warnings() {
+                print(&format!("warning: {warning}"))?;
+            }
             for line in master_keys::described(&configuration.settings.authority)? {
                 print(&line)?;
             }

@@ -571,6 +571,22 @@ impl Settings {
         Ok(())
     }
 
+    /// What works, and not as somebody may expect. Logged at startup, and printed by `bulla config check`.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let standby_without_values =
+            !self.store.replica_url.is_empty() && self.credentials.audit == credentials::ReadAudit::Durable;
+        let mut warnings = Vec::new();
+        if standby_without_values {
+            warnings.push(
+                "store.replica_url names a standby, and credentials.audit is \"durable\": while the database is away, reads of \
+                 credential values answer 503, because their audit records cannot be written; with credentials.audit = \
+                 \"buffered\" the standby answers them, and a crash loses records (docs/credentials.md#at-rest)"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
     /// The programs of `[programs.NAME]`, for the process that runs them: their users are looked up.
     pub(crate) fn programs(&self) -> Outcome<Programs> {
         Programs::new(&self.programs).map_err(wrong_program)
@@ -722,6 +738,20 @@ mod tests {
             assert_eq!(error.exit, cli::exit::Exit::Usage, "{variable}");
             assert!(error.hint.is_some());
         }
+    }
+
+    #[test]
+    fn a_standby_that_answers_no_values_is_a_warning() {
+        let standby =
+            "[store]\nurl = \"postgres://u@db/bulla\"\nreplica_url = \"postgres://u@standby/bulla\"\n";
+        let warnings = |file: &str| load(Some(file), &[]).unwrap().settings.warnings();
+        assert_eq!(warnings(""), [""; 0]);
+        assert_eq!(warnings(&format!("{standby}[credentials]\naudit = \"buffered\"\n")), [""; 0]);
+        let found = warnings(standby);
+        assert!(
+            found.len() == 1 && found[0].contains("503") && found[0].contains("credentials.audit"),
+            "{found:?}"
+        );
     }
 
     #[test]

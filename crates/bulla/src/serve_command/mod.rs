@@ -74,6 +74,9 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     if !settings.server.core_dumps {
         memory::protect()?;
     }
+    for warning in settings.warnings() {
+        tracing::warn!("{warning}");
+    }
     settings.server.take(args);
     if let Some(listen) = &args.credential_listen {
         settings.credentials.listen.clone_from(listen);
