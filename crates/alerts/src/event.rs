@@ -186,6 +186,12 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let title = "the audit log was tampered with".to_owned();
             vec![raise("audit.broken", subject, Severity::Critical, title, attributes)]
         }
+        Event::AuditWitnessFailing(witness) => {
+            let title = format!("the audit log's witness {} does not take signed heads", witness.name);
+            let attributes = named(&witness.name, witness.error.as_deref());
+            vec![raise("audit.witness_failing", subject, Severity::High, title, attributes)]
+        }
+        Event::AuditWitnessRecovered(_) => vec![resolve(subject, &["audit.witness_failing"])],
         Event::DriftScanSlow(series) => {
             let says = "scans take a quarter longer than over the last week";
             vec![drift("drift.scan_slow", subject, Severity::Medium, series, says)]

@@ -1,4 +1,4 @@
-//! The body about the audit log.
+//! The bodies about the audit log.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,4 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct AuditBroken {
     /// What is broken, for people.
     pub detail: String,
+}
+
+/// A witness of the audit log does not take signed heads, or takes them again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditWitness {
+    /// `file`, `syslog` or `webhook`.
+    pub name: String,
+    /// Why not.
+    pub error: Option<String>,
 }

@@ -7,7 +7,7 @@ use crate::acme::{
     AcmeOrderRefused,
 };
 use crate::agent::AgentContact;
-use crate::audit::AuditBroken;
+use crate::audit::{AuditBroken, AuditWitness};
 use crate::certificate::{
     CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDismissed, CertificateFailed,
     CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,
@@ -146,6 +146,10 @@ events! {
     IssuerHealthy(IssuerCondition) = "issuer.healthy",
     /// Verification found a broken chain of the audit log.
     AuditBroken(AuditBroken) = "audit.broken",
+    /// A witness of the audit log does not take signed heads.
+    AuditWitnessFailing(AuditWitness) = "audit.witness_failing",
+    /// A witness of the audit log takes signed heads again.
+    AuditWitnessRecovered(AuditWitness) = "audit.witness_recovered",
     /// An endpoint is in a condition that people must know of.
     EndpointTrouble(EndpointTrouble) = "endpoint.trouble",
     /// An endpoint is no longer in a condition.

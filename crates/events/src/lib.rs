@@ -29,7 +29,7 @@ pub use acme::{
     AcmeOrderRefused,
 };
 pub use agent::AgentContact;
-pub use audit::AuditBroken;
+pub use audit::{AuditBroken, AuditWitness};
 pub use certificate::{
     CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDismissed, CertificateFailed,
     CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,

@@ -88,6 +88,8 @@ migrations! {
     28 "proxy_leaves" "0028_proxy_leaves.sql",
     29 "approval_plans" "0029_approval_plans.sql",
     30 "principals" "0030_principals.sql",
+    31 "audit_heads" "0031_audit_heads.sql",
+    32 "audit_segments" "0032_audit_segments.sql",
     39 "ca_default" "0039_ca_default.sql",
 }
 

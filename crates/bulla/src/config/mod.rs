@@ -1,5 +1,6 @@
 //! Configuration: built-in defaults, then one TOML file, then the environment, then flags.
 
+mod audit_log;
 mod edge;
 mod key_clouds;
 mod key_service;
@@ -26,6 +27,7 @@ use outbound::guard::{Guard, Networks};
 use serde::{Deserialize, Serialize};
 use server::routes::credhub::ActorRule;
 
+use audit_log::AuditSettings;
 use programs::ProgramConfigs;
 use table::KEYS;
 
@@ -53,6 +55,7 @@ pub(crate) struct Settings {
     pub(crate) server: ServerSettings,
     pub(crate) limits: LimitSettings,
     pub(crate) credentials: CredentialSettings,
+    pub(crate) audit: AuditSettings,
     pub(crate) authority: AuthoritySettings,
     pub(crate) acme: authority::acme::AcmeOptions,
     pub(crate) est: EstSettings,
@@ -560,6 +563,7 @@ impl Settings {
         self.store.check()?;
         self.ct.check()?;
         self.credentials.check()?;
+        self.audit.check()?;
         self.authority.check_masters(&self.pkcs11, &self.programs)?;
         self.keys.check()?;
         self.edge.check()?;

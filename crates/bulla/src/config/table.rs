@@ -197,6 +197,39 @@ pub(super) const KEYS: &[Key] = &[
         "CAs whose certificates name applications (OU=app:UUID); empty: none",
     ),
     (
+        "audit.head_every_s",
+        Kind::Number,
+        "seconds between two signed heads of the audit log, while it grows; 10 to 86400",
+    ),
+    (
+        "audit.seal_after_days",
+        Kind::Number,
+        "days after which audit events are sealed into compressed, encrypted segments; 0: never",
+    ),
+    (
+        "audit.prune_after_days",
+        Kind::Number,
+        "days after which the lines of sealed segments are deleted, their signed heads stay; 0: never",
+    ),
+    (
+        "audit.aggregate_reads",
+        Kind::Boolean,
+        "segments count the reads of one credential version by one actor within a minute as one line",
+    ),
+    ("audit.witness.file", Kind::Text, "a file that signed heads are appended to; empty: none"),
+    (
+        "audit.witness.syslog",
+        Kind::Text,
+        "a syslog server for signed heads: udp://HOST:PORT, tcp://HOST:PORT or unix:PATH; empty: none",
+    ),
+    ("audit.witness.webhook_url", Kind::Text, "an https URL that signed heads are posted to; empty: none"),
+    (
+        "audit.witness.webhook_secret_file",
+        Kind::Text,
+        "the file with the secret that signs these posts, 16 bytes or more",
+    ),
+    ("audit.witness.webhook_ca_file", Kind::Text, "certificates to trust for that URL; empty: the system's"),
+    (
         "authority.master_key_file",
         Kind::Text,
         "the key that seals keys at rest; empty: made in the data folder",

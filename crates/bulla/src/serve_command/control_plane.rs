@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent::{Agents, AgentsParts};
 use alerts::{AlertOptions, Alerts, Channels};
+use audit::{AuditLog, AuditParts};
 use authority::acme::{Acme, AcmeOptions};
 use authority::enrolment::EnrolmentPassword;
 use authority::est::{Est, EstOptions};
@@ -70,6 +71,7 @@ pub(super) struct ControlPlane {
     estate: Estate,
     credentials: Credentials,
     keystore: KeyStore,
+    audit: AuditLog,
 }
 
 impl ControlPlane {
@@ -154,6 +156,12 @@ impl ControlPlane {
         );
         let monitor = transparency::monitor(&settings.ct, &resolver, store, clock)?;
         let posts = callout::Posts::new(resolver.clone(), Guard { allow_link_local: false, ..guard });
+        let audit = AuditLog::new(AuditParts {
+            store: store.clone(),
+            keystore: keystore.clone(),
+            clock: clock.clone(),
+            options: settings.audit.options(&posts)?,
+        });
         let kit = ScanKit::open(settings, guard, resolver, store).await?;
         let revocation = kit.revocation_checker();
         let history = History::new(store.clone(), clock.clone(), kit.pools());
@@ -198,6 +206,7 @@ impl ControlPlane {
             credentials: Some(CredHub::new(credentials.clone(), credhub).map_err(|error| {
                 Problem::usage(chain(&error)).hint("correct credentials.uaa_url: an https URL")
             })?),
+            audit: Some(audit.clone()),
             oidc: login::oidc(&settings.oidc, addresses)?,
         };
         let limits = settings.limits.options()?;
@@ -234,6 +243,7 @@ impl ControlPlane {
             estate,
             credentials,
             keystore,
+            audit,
         })
     }
 
@@ -285,6 +295,7 @@ impl ControlPlane {
             agents: watched_agents,
             issuers: self.issuers.clone(),
             alerts: self.alerts.clone(),
+            audit: self.audit.clone(),
         };
         tasks.spawn(watch.run(stop.clone()));
         tasks.spawn(keep_issuers(self.issuers, stop.clone()));
@@ -296,6 +307,7 @@ impl ControlPlane {
         tasks.spawn(async move { watches.run(until).await });
         tasks.spawn(self.history.run(stop.clone()));
         tasks.spawn(self.credentials.run(stop.clone()));
+        tasks.spawn(self.audit.run(stop.clone()));
         tasks.spawn(master_keys::tell_missing(self.keystore));
         tasks.spawn(self.estate.run(stop.clone()));
         let (running, until) = (Arc::clone(running), stop.clone());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent::{AgentQuery, Agents};
 use alerts::Alerts;
+use audit::{AuditError, AuditLog};
 use events::{AgentContact, AuditBroken, Event, IssuerCondition};
 use issuers::Issuers;
 use store::{Clock, NewEvent, Store, StoreError, new_event};
@@ -32,6 +33,7 @@ pub(super) struct Watch {
     pub(super) agents: Agents,
     pub(super) issuers: Issuers,
     pub(super) alerts: Alerts,
+    pub(super) audit: AuditLog,
 }
 
 /// What was wrong at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
@@ -148,8 +150,8 @@ impl Watch {
         news.then(|| new_event(self.clock.now_us(), subject, event))
     }
 
-    async fn audit(&self) -> Result<Option<NewEvent>, StoreError> {
-        let verified = self.store.audit_verify().await?;
+    async fn audit(&self) -> Result<Option<NewEvent>, AuditError> {
+        let verified = self.audit.verify().await?.chains;
         if verified.faults.is_empty() {
             return Ok(None);
         }

@@ -4,12 +4,16 @@ use std::fs::File;
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 
-use api::audit::{AuditQuery, AuditView, VerificationView};
+use api::audit::{
+    AuditKeyView, AuditQuery, AuditView, HeadsQuery, InclusionProof, ProofQuery, SegmentView,
+    VerificationView,
+};
+use audit_proof::kept::KeptHeads;
+use audit_proof::{export, inclusion};
 use clap::Subcommand;
 use reqwest::Method;
 
 use super::Run;
-use super::audit_chain::{kept_heads, verify_export};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
@@ -31,21 +35,61 @@ pub enum AuditCommand {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Print everything as JSON lines, newest first
+    /// Print everything as JSON lines: events, newest first, then sealed segments
     Export,
     /// Recompute every hash chain, and say whether anything was altered
     ///
-    /// With --export without the server: bulla audit verify --export audit.jsonl --head heads.json
+    /// With --export without the server: bulla audit verify --export audit.jsonl --head heads.jsonl --key audit-key.pem
     Verify {
         /// Verify this file of `bulla audit export`, without the server
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
-        /// Heads that were kept elsewhere and must be in the export: the output of `bulla audit verify --output json`, or a line
-        /// SHARD:SEQUENCE:HASH for each
-        #[arg(long, value_name = "FILE", requires = "export")]
+        /// Verify this file of `bulla audit prove`, without the server
+        #[arg(long, value_name = "FILE", conflicts_with = "export")]
+        proof: Option<PathBuf>,
+        /// Heads kept elsewhere, which the export or the proof must continue: signed heads as a witness has them, the
+        /// output of `bulla audit verify --output json`, or a line SHARD:SEQUENCE:HASH for each chain
+        #[arg(long, value_name = "FILE")]
         head: Option<PathBuf>,
+        /// The public key that must have signed them, PEM: the output of `bulla audit key`
+        #[arg(long, value_name = "FILE")]
+        key: Option<PathBuf>,
         #[command(flatten)]
         show: Output,
+    },
+    /// Sign the ends of all chains now, and print the signed head
+    ///
+    /// Keep it where the database's administrators cannot write: bulla audit head >> heads.jsonl
+    Head {
+        /// Sign nothing: print every signed head, oldest first, as JSON lines
+        #[arg(long)]
+        all: bool,
+    },
+    /// Print the public key that signs heads, PEM
+    Key,
+    /// List the sealed segments, oldest first
+    Segments {
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Print a sealed segment as JSON lines: its head, then its lines
+    ///
+    /// Example: bulla audit segment 12
+    Segment {
+        /// The number of the segment
+        #[arg(value_name = "NUMBER")]
+        segment: u64,
+    },
+    /// Prove that a line is in a sealed segment
+    ///
+    /// Example: bulla audit prove 12 --line 0 > proof.json
+    Prove {
+        /// The number of the segment
+        #[arg(value_name = "NUMBER")]
+        segment: u64,
+        /// The number of the line, from 0: the second line of `bulla audit segment` is line 0
+        #[arg(long, value_name = "LINE")]
+        line: u64,
     },
 }
 
@@ -56,6 +100,19 @@ const COLUMNS: Columns = columns!(
     ("Action", action),
     ("Resource", resource),
     ("Details", details),
+);
+
+const SEGMENTS: Columns = columns!(
+    SegmentView:
+    ("Segment", head.segment),
+    ("Chain", head.shard),
+    ("First", head.first),
+    ("Last", head.last),
+    ("Lines", head.lines),
+    ("From", head.from),
+    ("To", head.to),
+    ("Bytes", bytes),
+    ("Pruned", pruned_at),
 );
 
 impl Run for AuditCommand {
@@ -70,22 +127,60 @@ impl Run for AuditCommand {
                 };
                 listing.print(client, "/api/v1/audit", &query, COLUMNS).await
             }
-            Self::Export => {
-                let lines = client.get_bytes("/api/v1/audit/export", &()).await?;
-                std::io::stdout().write_all(&lines).map_err(|error| Problem::output(&error))
+            Self::Export => print_bytes(&client.get_bytes("/api/v1/audit/export", &()).await?),
+            Self::Verify { export: Some(_), .. } | Self::Verify { proof: Some(_), .. } => Ok(()),
+            Self::Verify { head: Some(_), .. } | Self::Verify { key: Some(_), .. } => {
+                Err(Problem::usage("--head and --key need --export or --proof").hint(
+                    "the server compares with its own signed heads: give --export FILE to compare with heads kept elsewhere",
+                ))
             }
             Self::Verify { show, .. } => {
                 let verified = client.send(Method::POST, "/api/v1/audit/verify", None).await?;
                 show_one(&verified, show)?;
                 good_or_altered(&read_as(&verified)?)
             }
+            Self::Head { all: true } => {
+                print_bytes(&client.get_bytes("/api/v1/audit/heads", &HeadsQuery::default()).await?)
+            }
+            Self::Head { all: false } => {
+                let mut head = client.send_bytes(Method::POST, "/api/v1/audit/heads", None).await?;
+                head.push(b'\n');
+                print_bytes(&head)
+            }
+            Self::Key => {
+                let key: AuditKeyView = client.fetch("/api/v1/audit/key", &()).await?;
+                print_bytes(key.public_key_pem.as_bytes())
+            }
+            Self::Segments { listing } => {
+                listing.print(client, "/api/v1/audit/segments", &(), SEGMENTS).await
+            }
+            Self::Segment { segment } => {
+                print_bytes(&client.get_bytes(&format!("/api/v1/audit/segments/{segment}"), &()).await?)
+            }
+            Self::Prove { segment, line } => {
+                let (path, query) = (format!("/api/v1/audit/segments/{segment}/proof"), ProofQuery { line: *line });
+                let mut proof = client.get_bytes(&path, &query).await?;
+                proof.push(b'\n');
+                print_bytes(&proof)
+            }
         }
     }
 
     fn run_offline(&self) -> Option<Outcome<()>> {
-        let Self::Verify { export: Some(export), head, show } = self else { return None };
-        Some(verify_file(export, head.as_deref(), show))
+        match self {
+            Self::Verify { export: Some(export), head, key, show, .. } => {
+                Some(verify_export(export, head.as_deref(), key.as_deref(), show))
+            }
+            Self::Verify { proof: Some(proof), head, key, .. } => {
+                Some(verify_proof(proof, head.as_deref(), key.as_deref()))
+            }
+            _ => None,
+        }
     }
+}
+
+fn print_bytes(bytes: &[u8]) -> Outcome<()> {
+    std::io::stdout().write_all(bytes).map_err(|error| Problem::output(&error))
 }
 
 fn good_or_altered(verified: &VerificationView) -> Outcome<()> {
@@ -96,23 +191,53 @@ fn good_or_altered(verified: &VerificationView) -> Outcome<()> {
         .hint("compare with an export and with heads kept elsewhere; the faults name the chains"))
 }
 
-/// Verifies an export, and that the kept heads are in it.
-fn verify_file(export: &Path, head: Option<&Path>, show: &Output) -> Outcome<()> {
-    let unreadable = |path: &Path, error: String| {
-        Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint(
-            "give a file of `bulla audit export`, and with --head one of `bulla audit verify --output json`",
-        )
-    };
-    let heads = match head {
-        None => Vec::new(),
-        Some(path) => std::fs::read_to_string(path)
-            .map_err(|error| error.to_string())
-            .and_then(|text| kept_heads(&text))
-            .map_err(|error| unreadable(path, error))?,
-    };
-    let file = File::open(export).map_err(|error| unreadable(export, error.to_string()))?;
-    let verified = verify_export(BufReader::new(file), &heads).map_err(|error| unreadable(export, error))?;
-    let shown = serde_json::to_value(&verified).map_err(|error| unreadable(export, error.to_string()))?;
+fn unreadable(path: &Path, error: impl std::fmt::Display) -> Problem {
+    Problem::usage(format_args!("cannot read {}: {error}", path.display())).hint(
+        "--export takes a file of `bulla audit export`, --proof one of `bulla audit prove`, --head signed heads of a witness or \
+         of `bulla audit head`, --key a file of `bulla audit key`",
+    )
+}
+
+fn kept_heads(head: Option<&Path>) -> Outcome<KeptHeads> {
+    let Some(path) = head else { return Ok(KeptHeads::default()) };
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
+    KeptHeads::parse(&text).map_err(|error| unreadable(path, error))
+}
+
+/// The DER of a public key in PEM.
+fn public_key(key: Option<&Path>) -> Outcome<Option<Vec<u8>>> {
+    let Some(path) = key else { return Ok(None) };
+    let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
+    let found = x509::pem::blocks(&text).find(|(label, _)| label == "PUBLIC KEY").map(|(_, der)| der);
+    found.map(Some).ok_or_else(|| unreadable(path, "it holds no PUBLIC KEY block"))
+}
+
+/// Verifies an export, and that it continues the kept heads.
+fn verify_export(path: &Path, head: Option<&Path>, key: Option<&Path>, show: &Output) -> Outcome<()> {
+    let (heads, key) = (kept_heads(head)?, public_key(key)?);
+    let file = File::open(path).map_err(|error| unreadable(path, error))?;
+    let verified = export::verify(BufReader::new(file), &heads, key.as_deref());
+    let verified = verified.map_err(|error| unreadable(path, error))?;
+    let shown = serde_json::to_value(&verified).map_err(|error| unreadable(path, error))?;
     show_one(&shown, show)?;
     good_or_altered(&verified)
+}
+
+/// Verifies a proof, and that the kept heads name its segment.
+fn verify_proof(path: &Path, head: Option<&Path>, key: Option<&Path>) -> Outcome<()> {
+    let (heads, key) = (kept_heads(head)?, public_key(key)?);
+    let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
+    let proof: InclusionProof = serde_json::from_str(&text).map_err(|error| unreadable(path, error))?;
+    let wrong = |fault: String| {
+        Problem::new(Exit::Findings, format!("the proof does not hold: {fault}"))
+            .hint("compare with another copy of the proof and with heads kept elsewhere")
+    };
+    if let Some(fault) = heads.check(key.as_deref()).1.into_iter().next() {
+        return Err(wrong(fault));
+    }
+    inclusion::check(&proof, &heads.signed, key.as_deref()).map_err(wrong)?;
+    let segment = &proof.segment;
+    let (number, shard, first, last) = (segment.segment, segment.shard, segment.first, segment.last);
+    let line = audit_proof::segment::line_text(&proof.line);
+    print_bytes(format!("in segment {number} (chain {shard}, events {first} to {last}): {line}\n").as_bytes())
 }

@@ -5,7 +5,6 @@ mod agent;
 mod alert;
 mod approval;
 mod audit;
-mod audit_chain;
 mod ca;
 mod certificate;
 mod consent;

@@ -400,6 +400,19 @@ fn golden() -> Vec<(Event, &'static str, &'static str)> {
             r#"{"detail":"shard 1"}"#,
         ),
         (
+            Event::AuditWitnessFailing(AuditWitness {
+                name: "file".to_owned(),
+                error: Some("disk full".to_owned()),
+            }),
+            "audit.witness_failing",
+            r#"{"error":"disk full","name":"file"}"#,
+        ),
+        (
+            Event::AuditWitnessRecovered(AuditWitness { name: "file".to_owned(), error: None }),
+            "audit.witness_recovered",
+            r#"{"error":null,"name":"file"}"#,
+        ),
+        (
             Event::EndpointTrouble(EndpointTrouble {
                 endpoint: seen("www.example.org:443"),
                 condition: Condition::KeyNotProven,

@@ -2,6 +2,7 @@
 
 use agent::Agents;
 use alerts::Alerts;
+use audit::AuditLog;
 use authority::Authority;
 use authority::acme::Acme;
 use authority::est::Est;
@@ -49,6 +50,8 @@ pub struct Components {
     pub history: Option<History>,
     /// The credential store.
     pub credentials: Option<CredHub>,
+    /// Signed heads and segments of the audit log.
+    pub audit: Option<AuditLog>,
     /// Login by OpenID Connect.
     pub oidc: Option<Oidc>,
 }

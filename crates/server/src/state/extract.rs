@@ -2,6 +2,7 @@
 
 use agent::Agents;
 use alerts::Alerts;
+use audit::AuditLog;
 use authority::Authority;
 use authority::acme::Acme;
 use authority::est::Est;
@@ -139,6 +140,12 @@ impl FromRef<State> for Option<Ownership> {
 impl FromRef<State> for Option<History> {
     fn from_ref(state: &State) -> Self {
         state.components().history.clone()
+    }
+}
+
+impl FromRef<State> for Option<AuditLog> {
+    fn from_ref(state: &State) -> Self {
+        state.components().audit.clone()
     }
 }
 

@@ -8,6 +8,7 @@ mod acme_admin;
 mod agents;
 mod answers;
 mod approving;
+mod audit_log;
 mod authorities;
 mod credential_client;
 mod enrolments;

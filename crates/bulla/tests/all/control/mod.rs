@@ -1,6 +1,7 @@
 //! A whole control plane: `bulla up`, and the clients its users have.
 
 mod agent;
+mod audit_log;
 mod certbot;
 mod configured;
 mod crashes;

@@ -1,0 +1,49 @@
+//! Settings of the audit log.
+
+use std::time::Duration;
+
+use audit_proof::segment::Reads;
+
+use crate::witness::WitnessOptions;
+
+/// How the audit log is signed and kept.
+#[derive(Clone, Debug)]
+pub struct AuditOptions {
+    /// Between two signed heads. No head is signed while the log does not grow.
+    pub head_every: Duration,
+    /// Where signed heads are sent.
+    pub witness: WitnessOptions,
+    /// What becomes of old events.
+    pub retention: Retention,
+}
+
+/// What becomes of old events.
+#[derive(Clone, Copy, Debug)]
+pub struct Retention {
+    /// Days after which events are sealed into segments; `None`: never.
+    pub seal_after_days: Option<u32>,
+    /// Days after which the lines of segments are deleted, counted from their last event; `None`: never. Their heads stay.
+    pub prune_after_days: Option<u32>,
+    /// Whether reads of credentials are counted together in segments.
+    pub reads: Reads,
+    /// Most events of a segment.
+    pub records_max: usize,
+}
+
+impl Default for Retention {
+    /// Nothing is sealed.
+    fn default() -> Self {
+        Self { seal_after_days: None, prune_after_days: None, reads: Reads::ByMinute, records_max: 100_000 }
+    }
+}
+
+impl Default for AuditOptions {
+    /// A signed head every ten minutes, no witness, nothing is sealed.
+    fn default() -> Self {
+        Self {
+            head_every: Duration::from_secs(600),
+            witness: WitnessOptions::default(),
+            retention: Retention::default(),
+        }
+    }
+}

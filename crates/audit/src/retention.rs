@@ -1,0 +1,261 @@
+//! Retention: old events go into segments, and leave the rows; the lines of older segments are deleted, their heads stay.
+//!
+//! Each step is one transaction. A crash between two steps leaves events that are sealed and still there as rows: the next step
+//! deletes those.
+
+use api::audit::SegmentHead;
+use audit_proof::event::{Event, genesis};
+use audit_proof::segment::{self, SegmentBuilder, SegmentError};
+use flate2::write::DeflateEncoder;
+use futures_util::FutureExt;
+use serde_json::json;
+use store::{AuditEvent, AuditRow, StoreError, Tx, new_event};
+use uuid::Uuid;
+use x509::Fingerprint;
+
+use crate::body;
+use crate::error::AuditError;
+use crate::log::AuditLog;
+use crate::signing;
+use crate::tables::{self, NewSegment, Segments};
+
+/// Events deleted by one statement: some 100 ms.
+const TRIM_ROWS: usize = 5_000;
+/// Events read at a time: a few MiB.
+const READ_ROWS: usize = 4_096;
+/// A segment that is not full is sealed once its first event is due for so long: a chain has one segment a week, or more.
+const SPAN_DAYS: i64 = 7;
+const DAY_US: i64 = 86_400_000_000;
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Step {
+    /// Nothing is left to do for now.
+    Nothing,
+    /// Rows of events that are sealed were deleted.
+    Trimmed(u64),
+    /// This segment was sealed.
+    Sealed(u64),
+    /// The lines of this segment were deleted.
+    Pruned(u64),
+}
+
+impl AuditLog {
+    /// One step of the retention policy: at most one segment is sealed or pruned, or 5,000 rows deleted.
+    ///
+    /// # Errors
+    /// [`AuditError`]. A chain that is broken is not sealed: an alert says so.
+    #[crate::boxed]
+    pub async fn retain(&self) -> Result<Step, AuditError> {
+        let now_us = self.parts.clock.now_us();
+        let retention = self.parts.options.retention;
+        let days_before = |days: u32| now_us.saturating_sub(i64::from(days).saturating_mul(DAY_US));
+        let mut broken = None;
+        for head in self.parts.store.audit_heads().await? {
+            let end = Segments::of(&self.parts.store).end(head.shard).await?;
+            let first = self.parts.store.audit_chain_page(head.shard, 0, 1).await?;
+            let Some(first) = first.first() else { continue };
+            if first.sequence <= end.0 {
+                let deleted = self.parts.store.audit_trim(head.shard, end.0, TRIM_ROWS).await?;
+                return Ok(Step::Trimmed(deleted));
+            }
+            let Some(days) = retention.seal_after_days else { continue };
+            let before_us = days_before(days);
+            match self.seal(head.shard, end, before_us, first.at_us).await {
+                Ok(Some(number)) => return Ok(Step::Sealed(number)),
+                Ok(None) => {}
+                // The other chains are sealed all the same.
+                Err(error @ AuditError::Segment(SegmentError::Broken { .. })) => broken = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(days) = retention.prune_after_days
+            && let Some(number) = Segments::of(&self.parts.store).prunable(days_before(days)).await?
+        {
+            return self.prune(number, now_us).await;
+        }
+        match broken {
+            Some(error) => {
+                self.tell_broken(&error).await?;
+                Err(error)
+            }
+            None => Ok(Step::Nothing),
+        }
+    }
+
+    /// Seals the events of a chain behind `end` that are older than `before_us`, if they are enough, or old enough.
+    async fn seal(
+        &self,
+        shard: i64,
+        end: (i64, [u8; 32]),
+        before_us: i64,
+        first_us: i64,
+    ) -> Result<Option<u64>, AuditError> {
+        // A clock that was wrong once must not keep a chain from being sealed.
+        let latest_us = self.parts.clock.now_us().saturating_add(DAY_US);
+        let is_young = |at_us: i64| (before_us..=latest_us).contains(&at_us);
+        if is_young(first_us) {
+            return Ok(None);
+        }
+        let options = self.parts.options.retention;
+        let days = i64::from(options.seal_after_days.unwrap_or(0));
+        let is_due = first_us < before_us.saturating_sub(SPAN_DAYS.min(days) * DAY_US);
+        if !is_due && !self.is_full(shard, end.0, before_us).await? {
+            return Ok(None);
+        }
+        let signed = self.signed_points(shard, end.0).await?;
+        let before = Fingerprint::from_bytes(end.1);
+        let mut builder = SegmentBuilder::new(body::compressor(), options.reads, shard, end.0, before);
+        'pages: loop {
+            let page = self.parts.store.audit_chain_page(shard, builder.end().0, READ_ROWS).await?;
+            let is_last = page.len() < READ_ROWS;
+            for row in page {
+                if is_young(row.at_us) || builder.records() >= options.records_max as u64 {
+                    break 'pages;
+                }
+                let point = signed.get(&(shard, row.sequence));
+                builder.push(event_of(row), point)?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        if builder.records() == 0 {
+            return Ok(None);
+        }
+        self.store_segment(builder).await.map(Some)
+    }
+
+    /// Whether a chain has a full segment of events behind `last` that are older than `before_us`: one look at its last event.
+    async fn is_full(&self, shard: i64, last: i64, before_us: i64) -> Result<bool, StoreError> {
+        let records = i64::try_from(self.parts.options.retention.records_max).unwrap_or(i64::MAX);
+        let end = self.parts.store.audit_chain_page(shard, last.saturating_add(records - 1), 1).await?;
+        Ok(end.first().is_some_and(|row| row.at_us < before_us))
+    }
+
+    async fn store_segment(
+        &self,
+        builder: SegmentBuilder<DeflateEncoder<Vec<u8>>>,
+    ) -> Result<u64, AuditError> {
+        let newest = Segments::of(&self.parts.store).newest().await?;
+        let number = newest.as_ref().map_or(1, |row| row.number.unsigned_abs() + 1);
+        let previous = newest.map_or_else(genesis, |row| Fingerprint::of(row.head.as_bytes()));
+        let (records, ends_at_us, (last, hash)) = (builder.records(), builder.ends_at_us(), builder.end());
+        let (head, compressed) = builder.finish(number, &previous.to_string())?;
+        let head = self.sign_segment(head).await?;
+        let compressed = compressed.finish().map_err(SegmentError::Write)?;
+        let (id, line) = (Uuid::now_v7(), segment::line(&head));
+        let (data_key, body) = body::seal(&self.parts.keystore, id, &line, &compressed)?;
+        let event = AuditEvent {
+            at_us: self.parts.clock.now_us(),
+            actor: "system:audit".to_owned(),
+            action: "audit.seal",
+            resource: format!("audit_segment/{number}"),
+            details: json!({ "chain": head.shard, "first": head.first, "last": head.last, "events": records }),
+        };
+        let row = NewSegment {
+            number: number.cast_signed(),
+            id,
+            shard: head.shard,
+            last,
+            hash: *hash.as_bytes(),
+            ends_at_us,
+            head: line,
+            data_key,
+            body,
+        };
+        let stored = self
+            .parts
+            .store
+            .write("audit_seal", move |tx| async move { store(tx, row, event).await }.boxed());
+        stored.await?;
+        Ok(number)
+    }
+
+    /// The hashes that signed heads name of a chain behind a place.
+    async fn signed_points(
+        &self,
+        shard: i64,
+        after: i64,
+    ) -> Result<std::collections::BTreeMap<(i64, i64), Fingerprint>, AuditError> {
+        let (mut points, mut number) = (std::collections::BTreeMap::new(), 0);
+        loop {
+            let heads = self.heads_after(number).await?;
+            let Some(last) = heads.last() else { return Ok(points) };
+            number = last.sequence;
+            let mut found = signing::points_of(&heads)?;
+            found.retain(|(of, place), _| *of == shard && *place > after);
+            points.append(&mut found);
+        }
+    }
+
+    async fn prune(&self, number: i64, now_us: i64) -> Result<Step, AuditError> {
+        let event = AuditEvent {
+            at_us: now_us,
+            actor: "system:audit".to_owned(),
+            action: "audit.prune",
+            resource: format!("audit_segment/{number}"),
+            details: json!({}),
+        };
+        let pruned = self.parts.store.write("audit_prune", move |tx| {
+            async move {
+                let done = tables::prune_segment(tx, number, now_us).await?;
+                store::audit_if(tx, done, event).await
+            }
+            .boxed()
+        });
+        pruned.await?;
+        Ok(Step::Pruned(number.unsigned_abs()))
+    }
+
+    async fn tell_broken(&self, error: &AuditError) -> Result<(), StoreError> {
+        let broken = events::Event::AuditBroken(events::AuditBroken { detail: error.to_string() });
+        let event = new_event(self.parts.clock.now_us(), "audit/log".to_owned(), &broken);
+        let told = self
+            .parts
+            .store
+            .write("audit_broken", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());
+        told.await
+    }
+
+    /// The head of a segment, and its lines.
+    ///
+    /// # Errors
+    /// [`AuditError::NoSegment`], [`AuditError::Pruned`]; others of [`AuditError`].
+    #[crate::boxed]
+    pub async fn segment(&self, number: u64) -> Result<(SegmentHead, String), AuditError> {
+        let stored = Segments::of(&self.parts.store).body(number.cast_signed()).await?;
+        let stored = stored.ok_or(AuditError::NoSegment(number))?;
+        let head = read_head(number.cast_signed(), &stored.head)?;
+        let keystore = self.parts.keystore.clone();
+        let opened = tokio::task::spawn_blocking(move || body::open(&keystore, number, stored)).await;
+        let opened = opened.map_err(|_| AuditError::Damaged(format!("segment {number} was not read")))?;
+        Ok((head, opened?))
+    }
+}
+
+pub(crate) fn read_head(number: i64, text: &str) -> Result<SegmentHead, AuditError> {
+    serde_json::from_str(text)
+        .map_err(|error| AuditError::Damaged(format!("the head of segment {number} cannot be read: {error}")))
+}
+
+/// Stores a segment and its audit row, or neither.
+async fn store(tx: &mut Tx, row: NewSegment, event: AuditEvent) -> Result<(), StoreError> {
+    if !tables::insert_segment(tx, row).await? {
+        return Err(StoreError::Stale("another node sealed a segment".to_owned()));
+    }
+    store::audit(tx, vec![event]).await
+}
+
+fn event_of(row: AuditRow) -> Event {
+    Event {
+        shard: row.shard,
+        sequence: row.sequence,
+        at_us: row.at_us,
+        actor: row.actor,
+        action: row.action,
+        resource: row.resource,
+        details: row.details,
+        hash: Fingerprint::from_bytes(row.hash),
+    }
+}

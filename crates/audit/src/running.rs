@@ -1,0 +1,94 @@
+//! The background tasks: one node of a cluster signs and sends heads, and one applies the retention policy.
+
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::error::AuditError;
+use crate::log::AuditLog;
+use crate::retention::Step;
+
+/// Between two looks for a head that is due and for witnesses that lack one.
+const HEADS_TICK: Duration = Duration::from_secs(10);
+/// Between two looks for events to seal, where nothing was left to do.
+const RETENTION_TICK: Duration = Duration::from_secs(60);
+/// Between two steps of the retention: what else writes goes on meanwhile.
+const STEP_PAUSE: Duration = Duration::from_millis(500);
+/// After a chain was found broken, and everything else was done.
+const BROKEN_PAUSE: Duration = Duration::from_secs(3_600);
+/// How long a node has the lease without renewing it, µs: longer than a step takes.
+const LEASE_US: i64 = 300_000_000;
+
+impl AuditLog {
+    /// Signs heads, sends them to witnesses, and applies the retention policy, until `stop`: on one node of a cluster.
+    #[crate::boxed]
+    pub async fn run(self, stop: CancellationToken) {
+        let heads = self.clone().run_heads(stop.clone());
+        futures_util::future::join(heads, self.run_retention(stop)).await;
+    }
+
+    async fn run_heads(self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("audit-heads");
+        let (node, store) = (Uuid::now_v7(), &self.parts.store);
+        loop {
+            match store.lease("audit-heads", node, self.parts.clock.now_us(), LEASE_US).await {
+                Ok(true) => {
+                    if let Err(error) = self.sign_due().await {
+                        tracing::warn!(%error, "no head of the audit log was signed");
+                    }
+                    if let Err(error) = self.send_to_witnesses().await {
+                        tracing::warn!(%error, "signed heads of the audit log were not sent to witnesses");
+                    }
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the lease of the audit log was not taken"),
+            }
+            if paused(HEADS_TICK, &stop).await {
+                // Another takes over at once.
+                let _ = store.release("audit-heads", node).await;
+                return;
+            }
+        }
+    }
+
+    async fn run_retention(self, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("audit-retention");
+        let (node, store) = (Uuid::now_v7(), &self.parts.store);
+        loop {
+            let pause = match store.lease("audit-retention", node, self.parts.clock.now_us(), LEASE_US).await
+            {
+                Ok(true) => self.retained().await,
+                Ok(false) => RETENTION_TICK,
+                Err(error) => {
+                    tracing::warn!(%error, "the lease of the audit log was not taken");
+                    RETENTION_TICK
+                }
+            };
+            if paused(pause, &stop).await {
+                let _ = store.release("audit-retention", node).await;
+                return;
+            }
+        }
+    }
+
+    /// One step of the retention; returns how long to wait before the next.
+    async fn retained(&self) -> Duration {
+        match self.retain().await {
+            Ok(Step::Nothing) => RETENTION_TICK,
+            Ok(_) => STEP_PAUSE,
+            Err(error) => {
+                tracing::warn!(%error, "the retention policy of the audit log was not applied");
+                if matches!(error, AuditError::Segment(_)) { BROKEN_PAUSE } else { RETENTION_TICK }
+            }
+        }
+    }
+}
+
+/// Waits; whether `stop` came meanwhile.
+async fn paused(pause: Duration, stop: &CancellationToken) -> bool {
+    tokio::select! {
+        () = stop.cancelled() => true,
+        () = tokio::time::sleep(pause) => false,
+    }
+}

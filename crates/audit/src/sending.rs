@@ -1,0 +1,93 @@
+//! Signed heads on their way to witnesses.
+//!
+//! Each witness has every head from the one on that was the newest when it was configured, in order. How far it is, is in the
+//! database: a head is sent again until the witness has it.
+
+use events::{AuditWitness, Event};
+use futures_util::FutureExt;
+use store::{StoreError, new_event};
+
+use crate::error::AuditError;
+use crate::log::AuditLog;
+use crate::signing;
+use crate::tables::{self, Heads, WitnessRow};
+use crate::witness::Witness;
+
+/// Heads sent to a witness before the others have their turn.
+const SENT_AT_ONCE: usize = 100;
+
+impl AuditLog {
+    /// Sends each witness the heads that it lacks. A witness that fails raises an alert, and is tried again later.
+    ///
+    /// # Errors
+    /// Those of the database; a witness that fails is none.
+    #[crate::boxed]
+    pub async fn send_to_witnesses(&self) -> Result<(), AuditError> {
+        for witness in &self.witnesses.all {
+            if self.witnesses.is_due(witness.name(), self.parts.clock.now_us()).await {
+                self.send_to(witness.as_ref()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_to(&self, witness: &dyn Witness) -> Result<(), AuditError> {
+        let name = witness.name();
+        let Some((newest, _)) = Heads::of(&self.parts.store).newest().await? else { return Ok(()) };
+        let known = Heads::of(&self.parts.store).witness(name).await?;
+        let mut row = known.unwrap_or_else(|| WitnessRow {
+            name: name.to_owned(),
+            sequence: newest - 1,
+            failing_since_us: None,
+            error: None,
+        });
+        for (number, document) in Heads::of(&self.parts.store).after(row.sequence, SENT_AT_ONCE).await? {
+            // What is sent can be read.
+            signing::read(number, &document)?;
+            match witness.send(&document).await {
+                Ok(()) => {
+                    self.witnesses.took(name).await;
+                    let recovered = row.failing_since_us.take().is_some();
+                    (row.sequence, row.error) = (number, None);
+                    self.note(
+                        row.clone(),
+                        recovered.then(|| Event::AuditWitnessRecovered(witness_of(name, None))),
+                    )
+                    .await?;
+                }
+                Err(error) => return self.failed(name, row, error).await,
+            }
+        }
+        Ok(())
+    }
+
+    async fn failed(&self, name: &'static str, mut row: WitnessRow, error: String) -> Result<(), AuditError> {
+        tracing::warn!(witness = name, %error, "a witness of the audit log did not take a signed head");
+        let now_us = self.parts.clock.now_us();
+        self.witnesses.failed(name, now_us).await;
+        let is_new = row.failing_since_us.is_none();
+        row.failing_since_us.get_or_insert(now_us);
+        row.error = Some(error.clone());
+        let event = Event::AuditWitnessFailing(witness_of(name, Some(error)));
+        Ok(self.note(row, is_new.then_some(event)).await?)
+    }
+
+    /// Stores how far a witness is, and what is told of it, in one transaction.
+    async fn note(&self, row: WitnessRow, event: Option<Event>) -> Result<(), StoreError> {
+        let subject = format!("audit_witness/{}", row.name);
+        let now_us = self.parts.clock.now_us();
+        let told: Vec<_> = event.iter().map(|event| new_event(now_us, subject.clone(), event)).collect();
+        let noted = self.parts.store.write("audit_witness", move |tx| {
+            async move {
+                tables::put_witness(tx, row).await?;
+                store::emit(tx, told).await
+            }
+            .boxed()
+        });
+        noted.await
+    }
+}
+
+fn witness_of(name: &str, error: Option<String>) -> AuditWitness {
+    AuditWitness { name: name.to_owned(), error }
+}

@@ -1,0 +1,213 @@
+//! Signed heads: the ends of all chains, signed by a key of the server.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use api::audit::{SegmentHead, SignedHead};
+use audit_proof::event::genesis;
+use audit_proof::head::{self, FORMAT};
+use audit_proof::point::ChainPoint;
+use audit_proof::segment;
+use authority::keystore::NewKey;
+use data_encoding::BASE64;
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use keys::{KeyRef, KeyType};
+use serde_json::json;
+use store::{AuditEvent, StoreError, Tx};
+use uuid::Uuid;
+use x509::Fingerprint;
+
+use crate::error::AuditError;
+use crate::log::AuditLog;
+use crate::tables::{self, AuditKeyRow, Heads, Segments};
+
+/// How long a signature may take: the key may be in a security module.
+const SIGN_LIMIT: Duration = Duration::from_secs(30);
+/// Heads signed in vain because another node was faster.
+const ATTEMPTS: usize = 5;
+/// Signed heads read at a time: 1.5 KB each with sixteen chains.
+pub(crate) const HEADS_PAGE: usize = 1_000;
+
+/// The key that signs, and the name of the log.
+pub(crate) struct AuditKey {
+    pub(crate) server: Uuid,
+    pub(crate) signer: KeyRef,
+}
+
+impl AuditLog {
+    /// The UUID of the log, and the public key that signs its heads (a DER SubjectPublicKeyInfo). The first call makes the key.
+    ///
+    /// # Errors
+    /// [`AuditError`]
+    #[crate::boxed]
+    pub async fn public_key(&self) -> Result<(Uuid, Vec<u8>), AuditError> {
+        let key = self.key().await?;
+        Ok((key.server, key.signer.spki().to_vec()))
+    }
+
+    /// Signs a head now.
+    ///
+    /// # Errors
+    /// [`AuditError`]
+    #[crate::boxed]
+    pub async fn sign(&self) -> Result<SignedHead, AuditError> {
+        for _ in 0..ATTEMPTS {
+            let before = self.newest_head().await?;
+            if let Some(head) = self.sign_after(before).await? {
+                return Ok(head);
+            }
+        }
+        Err(AuditError::Crowded)
+    }
+
+    /// Signs a head when the newest one is old enough, and the log has grown since.
+    ///
+    /// # Errors
+    /// [`AuditError`]
+    #[crate::boxed]
+    pub async fn sign_due(&self) -> Result<Option<SignedHead>, AuditError> {
+        let before = self.newest_head().await?;
+        if let Some(before) = &before {
+            let every_us = i64::try_from(self.parts.options.head_every.as_micros()).unwrap_or(i64::MAX);
+            let signed_us = before.at.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond);
+            let is_recent = signed_us.saturating_add(every_us) > self.parts.clock.now_us();
+            if is_recent || before.heads == self.chain_heads().await? {
+                return Ok(None);
+            }
+        }
+        self.sign_after(before).await
+    }
+
+    /// Signed heads after a number, in order, at most a thousand.
+    ///
+    /// # Errors
+    /// [`AuditError`]
+    #[crate::boxed]
+    pub async fn heads_after(&self, sequence: u64) -> Result<Vec<SignedHead>, AuditError> {
+        let after = i64::try_from(sequence).unwrap_or(i64::MAX);
+        let rows = Heads::of(&self.parts.store).after(after, HEADS_PAGE).await?;
+        rows.iter().map(|(number, document)| read(*number, document)).collect()
+    }
+
+    pub(crate) async fn newest_head(&self) -> Result<Option<SignedHead>, AuditError> {
+        let newest = Heads::of(&self.parts.store).newest().await?;
+        newest.map(|(number, document)| read(number, &document)).transpose()
+    }
+
+    /// The ends of all chains that have events.
+    async fn chain_heads(&self) -> Result<Vec<String>, AuditError> {
+        let heads = self.parts.store.audit_heads().await?;
+        let point = |head: &store::AuditHead| {
+            let hash = Fingerprint::from_bytes(head.hash);
+            ChainPoint { shard: head.shard, sequence: head.sequence, hash }.to_string()
+        };
+        Ok(heads.iter().filter(|head| head.sequence > 0).map(point).collect())
+    }
+
+    /// Signs the head that follows `before`, of which nothing newer is known; `None` when another node has.
+    ///
+    /// The chains are read after `before` was, so that no chain of a head is shorter than in the head before it.
+    async fn sign_after(&self, before: Option<SignedHead>) -> Result<Option<SignedHead>, AuditError> {
+        let key = self.key().await?;
+        let newest = Segments::of(&self.parts.store).newest().await?;
+        let now_us = self.parts.clock.now_us();
+        let mut signed = SignedHead {
+            format: FORMAT.to_owned(),
+            server: key.server.to_string(),
+            sequence: before.as_ref().map_or(1, |head| head.sequence + 1),
+            at: Timestamp::from_microsecond(now_us).map(|at| at.to_string()).unwrap_or_default(),
+            previous: before.as_ref().map_or_else(genesis, head::hash).to_string(),
+            heads: self.chain_heads().await?,
+            segments: newest.as_ref().map_or(0, |row| row.number.unsigned_abs()),
+            segment: newest.map_or_else(genesis, |row| Fingerprint::of(row.head.as_bytes())).to_string(),
+            key: BASE64.encode(key.signer.spki()),
+            signature: String::new(),
+        };
+        let text = head::signed_text(&signed);
+        let signature = key.signer.sign(text.as_bytes(), Instant::now() + SIGN_LIMIT).await?;
+        signed.signature = BASE64.encode(&signature);
+        let (sequence, document) = (signed.sequence.cast_signed(), head::line(&signed));
+        let stored = self.parts.store.write("audit_head", move |tx| {
+            async move { tables::insert_head(tx, sequence, now_us, document).await }.boxed()
+        });
+        Ok(stored.await?.then_some(signed))
+    }
+
+    /// A head of a segment with its signature.
+    pub(crate) async fn sign_segment(&self, head: SegmentHead) -> Result<SegmentHead, AuditError> {
+        let key = self.key().await?;
+        let head = SegmentHead { key: BASE64.encode(key.signer.spki()), ..head };
+        let text = segment::signed_text(&head);
+        let signature = key.signer.sign(text.as_bytes(), Instant::now() + SIGN_LIMIT).await?;
+        Ok(SegmentHead { signature: BASE64.encode(&signature), ..head })
+    }
+
+    pub(crate) async fn key(&self) -> Result<AuditKey, AuditError> {
+        let row = match Heads::of(&self.parts.store).key().await? {
+            Some(row) => row,
+            None => self.make_key().await?,
+        };
+        Ok(AuditKey { server: row.server, signer: self.parts.keystore.signer(row.key).await? })
+    }
+
+    /// Makes the audit key; of several nodes that do at the same time, one succeeds.
+    async fn make_key(&self) -> Result<AuditKeyRow, AuditError> {
+        let made = self.parts.keystore.prepare(KeyType::Ed25519, "audit log").await?;
+        let row = AuditKeyRow {
+            key: made.row.id,
+            server: Uuid::now_v7(),
+            created_at_us: self.parts.clock.now_us(),
+        };
+        let stored = self
+            .parts
+            .store
+            .write("audit_key", move |tx| async move { store_key(tx, made, row).await }.boxed());
+        match stored.await {
+            Ok(()) => Ok(row),
+            Err(StoreError::Stale(_)) => {
+                let row = Heads::of(&self.parts.store).key().await?;
+                row.ok_or_else(|| AuditError::Damaged("the audit key is gone".to_owned()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Stores the key and notes it as the audit key, or neither.
+async fn store_key(tx: &mut Tx, made: NewKey, row: AuditKeyRow) -> Result<(), StoreError> {
+    store::insert_key(tx, &made.row).await?;
+    if !tables::insert_key(tx, row).await? {
+        return Err(StoreError::Stale("another node made the audit key".to_owned()));
+    }
+    let event = AuditEvent {
+        at_us: row.created_at_us,
+        actor: "system:audit".to_owned(),
+        action: "key.generate",
+        resource: format!("key/{}", row.key),
+        details: json!({
+            "key_type": made.row.key_type,
+            "label": made.row.label,
+            "spki_sha256": Fingerprint::from_bytes(made.row.spki_sha256).to_string(),
+        }),
+    };
+    store::audit(tx, vec![event]).await
+}
+
+pub(crate) fn read(number: i64, document: &str) -> Result<SignedHead, AuditError> {
+    serde_json::from_str(document)
+        .map_err(|error| AuditError::Damaged(format!("signed head {number} cannot be read: {error}")))
+}
+
+/// The points of heads by chain and place.
+pub(crate) fn points_of<'h>(
+    heads: impl IntoIterator<Item = &'h SignedHead>,
+) -> Result<BTreeMap<(i64, i64), Fingerprint>, AuditError> {
+    let mut points = BTreeMap::new();
+    for text in heads.into_iter().flat_map(|head| &head.heads) {
+        let point: ChainPoint =
+            text.parse().map_err(|error| AuditError::Damaged(format!("a signed head: {error}")))?;
+        points.insert((point.shard, point.sequence), point.hash);
+    }
+    Ok(points)
+}

@@ -1,0 +1,15 @@
+//! Signed heads, the audit key, witnesses, segments.
+
+mod heads;
+mod segments;
+
+use db::Sends;
+
+pub use heads::{AuditKeyRow, Heads, WitnessRow, insert_head, insert_key, put_witness};
+pub use segments::{
+    NewSegment, SEALED_SEGMENTS, SegmentBody, SegmentRow, Segments, insert_segment, prune_segment,
+};
+
+/// Every statement of these tables, for the test that prepares them on both databases.
+#[doc(hidden)]
+pub const STATEMENTS: &[Sends] = &[heads::SENDS, segments::SENDS];

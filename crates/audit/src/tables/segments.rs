@@ -1,0 +1,205 @@
+//! Sealed segments.
+
+use uuid::Uuid;
+
+use db::{Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use store::{SealedColumn, sealed_column};
+
+store::handle! {
+    /// Sealed segments of the audit log.
+    Segments
+}
+
+/// The keys of segments, sealed. Bodies are not sealed themselves, so that a new master key does not rewrite them.
+pub const SEALED_SEGMENTS: SealedColumn = sealed_column!("audit_segments", "id" Uuid "uuid", "data_key");
+
+/// A segment that is stored.
+#[derive(Clone)]
+pub struct NewSegment {
+    /// Its number, from 1.
+    pub number: i64,
+    /// What its key is bound to.
+    pub id: Uuid,
+    /// The chain.
+    pub shard: i64,
+    /// The place of its last event.
+    pub last: i64,
+    /// The hash of its last event.
+    pub hash: [u8; 32],
+    /// The latest time of an event in it, µs.
+    pub ends_at_us: i64,
+    /// Its head, JSON.
+    pub head: String,
+    /// The key of the body, sealed.
+    pub data_key: Vec<u8>,
+    /// Its lines, compressed and encrypted.
+    pub body: Vec<u8>,
+}
+
+/// A segment without its body.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SegmentRow {
+    /// Its number.
+    pub number: i64,
+    /// Its head, JSON.
+    pub head: String,
+    /// Size of the body, bytes; 0 once it is pruned.
+    pub bytes: u64,
+    /// When it was pruned, µs.
+    pub pruned_at_us: Option<i64>,
+}
+
+/// The body of a segment.
+pub struct SegmentBody {
+    /// What the key is bound to.
+    pub id: Uuid,
+    /// Its head, JSON.
+    pub head: String,
+    /// The key, sealed; none once it is pruned.
+    pub data_key: Option<Vec<u8>>,
+    /// The lines, compressed and encrypted; none once it is pruned.
+    pub body: Option<Vec<u8>>,
+}
+
+const INSERT: &str = "-- audit_segment_insert
+INSERT INTO audit_segments (number, id, shard, last, hash, ends_at, head, data_key, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
+
+const NEWEST: &str = "-- audit_segment_newest
+SELECT number, head, CAST(COALESCE(LENGTH(body), 0) AS BIGINT), pruned_at FROM audit_segments ORDER BY number DESC LIMIT 1";
+
+const AFTER: &str = "-- audit_segments_after
+SELECT number, head, CAST(COALESCE(LENGTH(body), 0) AS BIGINT), pruned_at FROM audit_segments WHERE number > ?1 ORDER BY number LIMIT ?2";
+
+const END: &str = "-- audit_segments_end
+SELECT last, hash FROM audit_segments WHERE shard = ?1 ORDER BY last DESC LIMIT 1";
+
+const BODY: &str = "-- audit_segment_body
+SELECT id, head, data_key, body FROM audit_segments WHERE number = ?1";
+
+const PRUNABLE: &str = "-- audit_segment_prunable
+SELECT number FROM audit_segments WHERE pruned_at IS NULL AND ends_at < ?1 ORDER BY ends_at LIMIT 1";
+
+const PRUNE: &str = "-- audit_segment_prune
+UPDATE audit_segments SET data_key = NULL, body = NULL, pruned_at = ?2 WHERE number = ?1 AND pruned_at IS NULL";
+
+pub(super) const SENDS: Sends = Sends::of(
+    &[
+        INSERT,
+        NEWEST,
+        AFTER,
+        END,
+        BODY,
+        PRUNABLE,
+        PRUNE,
+        SEALED_SEGMENTS.page,
+        SEALED_SEGMENTS.count,
+        SEALED_SEGMENTS.heads,
+    ],
+    &[&SEALED_SEGMENTS.replace],
+);
+
+/// Stores a segment; false where there is one with its number.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_segment(tx: &mut Tx, segment: NewSegment) -> Result<bool, StoreError> {
+    let parameters = vec![
+        segment.number.into(),
+        segment.id.into(),
+        segment.shard.into(),
+        segment.last.into(),
+        segment.hash.into(),
+        segment.ends_at_us.into(),
+        segment.head.into(),
+        Value::Blob(segment.data_key),
+        Value::Blob(segment.body),
+    ];
+    Ok(tx.execute(INSERT, parameters).await? == 1)
+}
+
+/// Deletes the lines of a segment and their key; false where they are deleted already.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn prune_segment(tx: &mut Tx, number: i64, at_us: i64) -> Result<bool, StoreError> {
+    Ok(tx.execute(PRUNE, vec![number.into(), at_us.into()]).await? == 1)
+}
+
+impl Segments<'_> {
+    /// The newest segment.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn newest(self) -> Result<Option<SegmentRow>, StoreError> {
+        self.0.row(NEWEST, Vec::new()).await?.map(row_of).transpose()
+    }
+
+    /// Segments after a number, in order.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn after(self, number: i64, limit: usize) -> Result<Vec<SegmentRow>, StoreError> {
+        let parameters = vec![number.into(), (limit as i64).into()];
+        self.0.rows(Cost::Walk, AFTER, parameters).await?.into_iter().map(row_of).collect()
+    }
+
+    /// A page of all segments, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<SegmentRow>, StoreError> {
+        let start = key_or(after, "audit_segments", &[Value::Int(0)])?;
+        let (limit, ask) = limit_of(limit);
+        let rows = self.0.rows(Cost::Walk, AFTER, with_limit(start, ask)).await?;
+        page(rows, limit, "audit_segments", |row| {
+            let row = row_of(row)?;
+            let key = vec![Value::Int(row.number)];
+            Ok((row, key))
+        })
+    }
+
+    /// Place and hash of the last sealed event of a chain; place 0 for none.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn end(self, shard: i64) -> Result<(i64, [u8; 32]), StoreError> {
+        let found = self.0.row(END, vec![shard.into()]).await?;
+        found.map_or(Ok((0, [0; 32])), |mut row| Ok((row.int()?, row.hash()?)))
+    }
+
+    /// The body of a segment.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn body(self, number: i64) -> Result<Option<SegmentBody>, StoreError> {
+        let read = |mut row: Row| {
+            Ok(SegmentBody {
+                id: row.uuid()?,
+                head: row.text()?,
+                data_key: row.maybe_blob()?,
+                body: row.maybe_blob()?,
+            })
+        };
+        self.0.row(BODY, vec![number.into()]).await?.map(read).transpose()
+    }
+
+    /// A segment whose events are all older than `before_us`, and whose lines are there.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn prunable(self, before_us: i64) -> Result<Option<i64>, StoreError> {
+        self.0.row(PRUNABLE, vec![before_us.into()]).await?.map(|mut row| row.int()).transpose()
+    }
+}
+
+fn row_of(mut row: Row) -> Result<SegmentRow, StoreError> {
+    Ok(SegmentRow {
+        number: row.int()?,
+        head: row.text()?,
+        bytes: row.number()?,
+        pruned_at_us: row.maybe_int()?,
+    })
+}

@@ -1,0 +1,61 @@
+//! All witnesses of a log.
+
+use std::collections::HashMap;
+
+use tokio::sync::Mutex;
+
+use super::file::FileWitness;
+use super::options::WitnessOptions;
+use super::place::Witness;
+use super::syslog::SyslogWitness;
+
+/// Pause after the first failure, µs; doubled with each.
+const RETRY_FIRST_US: i64 = 10_000_000;
+/// Longest pause, µs.
+const RETRY_MAX_US: i64 = 600_000_000;
+
+/// All witnesses, and when those that fail are tried again.
+pub(crate) struct Witnesses {
+    pub(crate) all: Vec<Box<dyn Witness>>,
+    retries: Mutex<HashMap<&'static str, Retry>>,
+}
+
+#[derive(Clone, Copy)]
+struct Retry {
+    pause_us: i64,
+    at_us: i64,
+}
+
+impl Witnesses {
+    pub(crate) fn new(options: &WitnessOptions) -> Self {
+        let mut all: Vec<Box<dyn Witness>> = Vec::new();
+        if let Some(path) = &options.file {
+            all.push(Box::new(FileWitness::new(path.clone())));
+        }
+        if let Some(address) = &options.syslog {
+            all.push(Box::new(SyslogWitness::new(address.clone())));
+        }
+        if let Some(webhook) = &options.webhook {
+            all.push(Box::new(webhook.clone()));
+        }
+        Self { all, retries: Mutex::default() }
+    }
+
+    /// Whether a witness is due: it did not fail, or its pause is over.
+    pub(crate) async fn is_due(&self, name: &str, now_us: i64) -> bool {
+        self.retries.lock().await.get(name).is_none_or(|retry| retry.at_us <= now_us)
+    }
+
+    /// A witness took a head.
+    pub(crate) async fn took(&self, name: &str) {
+        self.retries.lock().await.remove(name);
+    }
+
+    /// A witness failed: it is tried again after a pause, with exponential backoff.
+    pub(crate) async fn failed(&self, name: &'static str, now_us: i64) {
+        let mut retries = self.retries.lock().await;
+        let pause_us =
+            retries.get(name).map_or(RETRY_FIRST_US, |retry| (retry.pause_us * 2).min(RETRY_MAX_US));
+        retries.insert(name, Retry { pause_us, at_us: now_us + pause_us });
+    }
+}

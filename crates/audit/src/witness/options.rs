@@ -1,0 +1,17 @@
+//! Where signed heads are sent.
+
+use std::path::PathBuf;
+
+use super::syslog::SyslogAddress;
+use super::webhook::WebhookWitness;
+
+/// Where signed heads are sent.
+#[derive(Clone, Debug, Default)]
+pub struct WitnessOptions {
+    /// A file to which each head is appended as a line.
+    pub file: Option<PathBuf>,
+    /// A syslog server.
+    pub syslog: Option<SyslogAddress>,
+    /// A URL that each head is posted to.
+    pub webhook: Option<WebhookWitness>,
+}

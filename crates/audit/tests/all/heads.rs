@@ -1,0 +1,64 @@
+//! Signed heads.
+
+use audit::{AuditLog, AuditOptions};
+use audit_proof::head;
+use futures_util::future::join_all;
+
+use crate::place::Place;
+
+pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(place: Place) {
+    place.write(1, 3).await;
+    let first = place.log.sign().await.unwrap();
+    place.write(1, 1).await;
+    let second = place.log.sign().await.unwrap();
+    let (server, key) = place.log.public_key().await.unwrap();
+    for signed in [&first, &second] {
+        let points = head::check(signed, Some(&key)).unwrap();
+        assert_eq!(signed.server, server.to_string());
+        assert_eq!(points.len(), signed.heads.len());
+    }
+    assert_eq!((first.sequence, second.sequence), (1, 2));
+    assert_eq!(second.previous, head::hash(&first).to_string());
+    assert_eq!(head::break_between(&first, &second), None);
+    let ends: Vec<String> = place.store.audit_verify().await.unwrap().heads;
+    let used: Vec<&String> = ends.iter().filter(|end| !end.contains(":0:")).collect();
+    assert_eq!(second.heads.iter().collect::<Vec<_>>(), used);
+    // Read as it was written, and not with any member changed.
+    assert_eq!(place.log.heads_after(0).await.unwrap(), [first.clone(), second]);
+    let mut changed = first;
+    changed.at = "2026-01-01T00:00:00Z".to_owned();
+    assert!(head::check(&changed, Some(&key)).is_err());
+    assert_eq!(place.faults().await, [""; 0]);
+}
+
+pub(crate) async fn nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads(place: Place) {
+    place.write(1, 2).await;
+    let mut nodes: Vec<AuditLog> = Vec::new();
+    for _ in 0..4 {
+        nodes.push(place.again(AuditOptions::default()).await);
+    }
+    let signed = join_all(nodes.iter().map(AuditLog::sign)).await;
+    let signed: Vec<_> = signed.into_iter().flatten().collect();
+    assert!(!signed.is_empty());
+    assert!(signed.iter().all(|head| head.key == signed[0].key && head.server == signed[0].server));
+    let stored = place.log.heads_after(0).await.unwrap();
+    assert_eq!(stored.len(), signed.len());
+    for pair in stored.windows(2) {
+        assert_eq!((head::break_between(&pair[0], &pair[1]), pair[1].sequence), (None, pair[0].sequence + 1));
+    }
+    assert_eq!(place.faults().await, [""; 0]);
+}
+
+pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Place) {
+    place.write(1, 1).await;
+    // The key is made with the first head, and is in the log itself.
+    let first = place.log.sign_due().await.unwrap().unwrap();
+    assert_eq!(first.sequence, 1);
+    place.clock.advance(std::time::Duration::from_secs(599));
+    assert_eq!(place.log.sign_due().await.unwrap(), None, "it is recent");
+    place.clock.advance(std::time::Duration::from_secs(2));
+    let second = place.log.sign_due().await.unwrap();
+    assert_eq!(second.map(|head| head.sequence), None, "nothing was written since");
+    place.write(1, 1).await;
+    assert_eq!(place.log.sign_due().await.unwrap().unwrap().sequence, 2);
+}

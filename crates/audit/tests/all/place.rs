@@ -1,0 +1,196 @@
+//! A log over a database of its own, and what an auditor has of it.
+
+use std::path::PathBuf;
+
+use api::audit::{AuditView, SignedHead, VerificationView};
+use audit::{AuditLog, AuditOptions, AuditParts, Reads, Retention, Step, WitnessOptions};
+use audit_proof::event::Event;
+use audit_proof::kept::KeptHeads;
+use audit_proof::{export, head, segment};
+use authority::keystore::KeyStore;
+use futures_util::FutureExt;
+use jiff::Timestamp;
+use keys::Keyring;
+use serde_json::{Value, json};
+use store::{AuditEvent, AuditFilter, Clock, Store};
+use testbed::Database;
+use testbed::tables::{DAY, NOW};
+use x509::Fingerprint;
+
+pub(crate) struct Place {
+    pub(crate) store: Store,
+    pub(crate) keystore: KeyStore,
+    pub(crate) clock: Clock,
+    pub(crate) log: AuditLog,
+    // Last: the stores go before the server.
+    pub(crate) database: Database,
+}
+
+impl Place {
+    pub(crate) async fn sqlite() -> Self {
+        Self::over(Database::sqlite()).await
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        Self::over(Database::postgres().await).await
+    }
+
+    async fn over(database: Database) -> Self {
+        let (store, clock) = (database.open().await, Clock::manual(NOW));
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let log = log(&store, &keystore, &clock, AuditOptions::default());
+        Self { store, keystore, clock, log, database }
+    }
+
+    /// The log with other settings.
+    pub(crate) fn with(&self, options: AuditOptions) -> AuditLog {
+        log(&self.store, &self.keystore, &self.clock, options)
+    }
+
+    /// The log as another process has it.
+    pub(crate) async fn again(&self, options: AuditOptions) -> AuditLog {
+        log(&self.database.open().await, &self.keystore, &self.clock, options)
+    }
+
+    pub(crate) fn witness(&self) -> PathBuf {
+        self.database.path("witness.jsonl")
+    }
+
+    /// The log with a file as its witness.
+    pub(crate) fn with_file(&self, path: PathBuf) -> AuditLog {
+        let witness = WitnessOptions { file: Some(path), ..WitnessOptions::default() };
+        self.with(AuditOptions { witness, ..AuditOptions::default() })
+    }
+
+    /// Writes events `days` days ago, a second apart, in transactions of their own.
+    pub(crate) async fn write(&self, days: i64, count: usize) {
+        for at in 0..count {
+            let event = event(days, at, "user:alice", "certificate.revoke", json!({ "reason": "test" }));
+            self.put(vec![event]).await;
+        }
+    }
+
+    /// Writes events in one transaction, and so into one chain.
+    pub(crate) async fn put(&self, events: Vec<AuditEvent>) {
+        let put = self.store.write("put", move |tx| async move { store::audit(tx, events).await }.boxed());
+        put.await.unwrap();
+    }
+
+    /// Steps of the retention until nothing is left to do.
+    pub(crate) async fn retain(&self, log: &AuditLog) -> Vec<Step> {
+        let mut steps = Vec::new();
+        loop {
+            match log.retain().await.unwrap() {
+                Step::Nothing => return steps,
+                step => steps.push(step),
+            }
+        }
+    }
+
+    /// What `bulla audit export` gives: the rows, then the segments.
+    pub(crate) async fn export(&self) -> String {
+        let mut lines = Vec::new();
+        let mut after = None;
+        loop {
+            let page = self.store.audit_page(&AuditFilter::default(), after.as_ref(), 1_000).await.unwrap();
+            for row in page.rows {
+                let view = AuditView {
+                    at: Timestamp::from_microsecond(row.at_us).unwrap().to_string(),
+                    actor: row.actor,
+                    action: row.action,
+                    resource: row.resource,
+                    details: serde_json::from_str(&row.details).unwrap(),
+                    shard: row.shard,
+                    sequence: row.sequence,
+                    hash: Fingerprint::from_bytes(row.hash).to_string(),
+                };
+                lines.push(serde_json::to_string(&view).unwrap());
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        for row in audit::tables::Segments::of(&self.store).after(0, 1_000).await.unwrap() {
+            lines.push(row.head.clone());
+            if row.pruned_at_us.is_none() {
+                let (head, text) = self.log.segment(row.number.unsigned_abs()).await.unwrap();
+                assert_eq!(segment::line(&head), row.head);
+                lines.extend(text.lines().map(str::to_owned));
+            }
+        }
+        lines.join("\n")
+    }
+
+    /// What an auditor finds with these heads, and the server's key.
+    pub(crate) async fn audited(&self, heads: &[SignedHead]) -> VerificationView {
+        let text: Vec<String> = heads.iter().map(head::line).collect();
+        let kept =
+            if heads.is_empty() { KeptHeads::default() } else { KeptHeads::parse(&text.join("\n")).unwrap() };
+        let (_, key) = self.log.public_key().await.unwrap();
+        export::verify(self.export().await.as_bytes(), &kept, Some(&key)).unwrap()
+    }
+
+    /// The faults that the server finds.
+    pub(crate) async fn faults(&self) -> Vec<String> {
+        self.log.verify().await.unwrap().chains.faults
+    }
+
+    /// Rewrites an event, and every hash after it, as somebody does who writes the database and knows how.
+    pub(crate) async fn rewrite(&self, shard: i64, sequence: i64, actor: &str) {
+        let rows = self.store.audit_chain_page(shard, 0, 100_000).await.unwrap();
+        let mut before = Fingerprint::from_bytes([0; 32]);
+        for row in rows {
+            let mut event = Event {
+                shard,
+                sequence: row.sequence,
+                at_us: row.at_us,
+                actor: row.actor,
+                action: row.action,
+                resource: row.resource,
+                details: row.details,
+                hash: before,
+            };
+            if row.sequence == sequence {
+                event.actor = actor.to_owned();
+            }
+            before = event.hash_after(&before);
+            let hash = before.as_bytes().to_vec();
+            let update = "-- rewrite\nUPDATE audit_events SET actor = ?3, hash = ?4 WHERE shard = ?1 AND sequence = ?2";
+            let values = vec![shard.into(), row.sequence.into(), event.actor.into(), hash.into()];
+            assert_eq!(self.store.execute(update, values).await.unwrap(), 1);
+        }
+        let head = "-- rewrite\nUPDATE audit_chains SET hash = ?2 WHERE shard = ?1";
+        self.store.execute(head, vec![shard.into(), before.as_bytes().to_vec().into()]).await.unwrap();
+    }
+}
+
+fn log(store: &Store, keystore: &KeyStore, clock: &Clock, options: AuditOptions) -> AuditLog {
+    let parts =
+        AuditParts { store: store.clone(), keystore: keystore.clone(), clock: clock.clone(), options };
+    AuditLog::new(parts)
+}
+
+/// An event `days` days ago, `second` seconds later.
+pub(crate) fn event(
+    days: i64,
+    second: usize,
+    actor: &str,
+    action: &'static str,
+    details: Value,
+) -> AuditEvent {
+    AuditEvent {
+        at_us: NOW - days * DAY + second as i64 * 1_000_000,
+        actor: actor.to_owned(),
+        action,
+        resource: "certificate/1".to_owned(),
+        details,
+    }
+}
+
+/// Seals after 30 days, prunes after `prune` days, at most `records_max` events a segment.
+pub(crate) fn retention(prune: Option<u32>, records_max: usize) -> AuditOptions {
+    let retention =
+        Retention { seal_after_days: Some(30), prune_after_days: prune, reads: Reads::ByMinute, records_max };
+    AuditOptions { retention, ..AuditOptions::default() }
+}

@@ -1,0 +1,311 @@
+//! Old events are sealed and pruned, and the proof stays.
+
+use audit::tables::{self, Segments};
+use audit::{AuditError, Step};
+use audit_proof::{inclusion, segment};
+use db::{Cost, Value};
+use futures_util::FutureExt;
+use keys::{Argon2Cost, MasterKey, PassphraseSource};
+use serde_json::json;
+use store::AuditFilter;
+use testbed::tables::{DAY, NOW};
+
+use crate::place::{Place, event, retention};
+
+const VERSION: &str = "01939bd0-0000-7000-8000-000000000001";
+
+impl Place {
+    async fn rows(&self) -> usize {
+        let page = self.store.audit_page(&AuditFilter::default(), None, 10_000).await.unwrap();
+        page.rows.len()
+    }
+
+    /// The log is whole: for the server, and for an auditor with every head.
+    async fn is_whole(&self, when: &str) {
+        assert_eq!(self.faults().await, [""; 0], "{when}");
+        let heads = self.log.heads_after(0).await.unwrap();
+        let audited = self.audited(&heads).await;
+        assert_eq!(audited.faults, [""; 0], "{when}");
+        assert_eq!(audited.signed_heads as usize, heads.len(), "{when}");
+    }
+
+    /// Old events with signed heads among them, and young ones.
+    async fn history(&self) {
+        for part in 0..3 {
+            let days = 100 - 10 * part;
+            self.clock.set(NOW - days * DAY);
+            self.write(days, 40).await;
+            self.log.sign().await.unwrap();
+        }
+        self.clock.set(NOW);
+        self.write(1, 5).await;
+    }
+}
+
+pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_pruned(place: Place) {
+    place.history().await;
+    let before = place.rows().await;
+    let log = place.with(retention(None, 50));
+    let steps = place.retain(&log).await;
+    let sealed = steps.iter().filter(|step| matches!(step, Step::Sealed(_))).count();
+    let trimmed: u64 = steps.iter().map(|step| if let Step::Trimmed(rows) = step { *rows } else { 0 }).sum();
+    assert!(sealed >= 3, "{steps:?}");
+    assert_eq!(trimmed, 121, "{steps:?}");
+    // What is left: young events, and that segments were sealed. The audit key was made long ago.
+    assert_eq!(place.rows().await, before - 121 + sealed);
+    place.is_whole("sealed").await;
+    let after_sealing = place.log.sign().await.unwrap();
+    assert_eq!(after_sealing.segments as usize, sealed);
+
+    let log = place.with(retention(Some(60), 50));
+    let steps = place.retain(&log).await;
+    assert_eq!(steps.iter().filter(|step| matches!(step, Step::Pruned(_))).count(), sealed, "{steps:?}");
+    place.is_whole("pruned").await;
+    assert!(matches!(place.log.segment(1).await, Err(AuditError::Pruned(1))));
+    // The notes say what can be compared no more; the segments are held against the signed head.
+    let audited = place.audited(&place.log.heads_after(0).await.unwrap()).await;
+    assert!(audited.notes.iter().any(|note| note.contains("pruned segment")), "{:?}", audited.notes);
+    assert_eq!(audited.segments as usize, sealed);
+}
+
+pub(crate) async fn reads_are_counted_by_the_minute_and_their_points_stay(place: Place) {
+    let read = |second, actor| event(60, second, actor, "credential.read", json!({ "version": VERSION }));
+    // One chain: 50 reads in a minute, 10 in the next, 5 of another actor.
+    let mut events: Vec<_> = (0..50).map(|second| read(second, "token:a")).collect();
+    events.extend((60..70).map(|second| read(second, "token:a")));
+    place.put(events).await;
+    place.clock.set(NOW - 60 * DAY + 70_000_000);
+    place.log.sign().await.unwrap();
+    place.clock.set(NOW);
+    place.put((70..75).map(|second| read(second, "token:b")).collect()).await;
+    let times = json!({ "version": VERSION, "times": 7, "until_us": NOW - 60 * DAY + 119_000_000 });
+    place.put(vec![event(60, 100, "token:b", "credential.read", times)]).await;
+    place.put(vec![event(60, 200, "token:b", "credential.set", json!({}))]).await;
+    place.retain(&place.with(retention(None, 100_000))).await;
+    let (head, text) = place.log.segment(1).await.unwrap();
+    assert_eq!((head.first, head.last), (1, 68), "{head:?}");
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let counted: Vec<(&str, u64, u64)> = lines
+        .iter()
+        .filter(|line| line["kind"] == "reads")
+        .map(|line| {
+            (
+                line["actor"].as_str().unwrap(),
+                line["times"].as_u64().unwrap(),
+                line["records"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(counted, [("token:a", 50, 50), ("token:a", 10, 10), ("token:b", 12, 6)]);
+    assert_eq!(
+        lines.len(),
+        6,
+        "three counts, the point of the signed head, the audit key, the other event: {text}"
+    );
+    assert_eq!(lines.iter().filter(|line| line["kind"] == "point" && line["sequence"] == 61).count(), 1);
+    place.is_whole("counted").await;
+}
+
+/// After each step the process ends, and another goes on.
+pub(crate) async fn every_step_may_be_the_last_one_before_a_crash(place: Place) {
+    place.history().await;
+    let options = retention(Some(60), 50);
+    let (mut kinds, mut steps) = (Vec::new(), 0);
+    loop {
+        let log = place.again(options.clone()).await;
+        let step = log.retain().await.unwrap();
+        place.is_whole(&format!("after {step:?}")).await;
+        if step == Step::Nothing {
+            break;
+        }
+        steps += 1;
+        assert!(steps < 100);
+        kinds.push(std::mem::discriminant(&step));
+    }
+    kinds.dedup();
+    assert!(kinds.len() >= 3, "sealed, trimmed, pruned");
+    assert!(
+        Segments::of(&place.store).after(0, 100).await.unwrap().iter().all(|row| row.pruned_at_us.is_some())
+    );
+}
+
+/// What a crash in a transaction leaves: the last write of it fails, and nothing of it is there.
+pub(crate) async fn a_write_that_fails_leaves_nothing_of_a_step(place: Place) {
+    place.history().await;
+    let log = place.with(retention(Some(60), 50));
+    for _ in 0..60 {
+        let before = place.state().await;
+        // The audit row of a step is its last write: its place is taken.
+        let taken =
+            "-- test\nINSERT INTO audit_events (shard, sequence, at, actor, action, resource, details, hash)
+SELECT shard, sequence + 1, 9000000000000000, 'x', 'x', 'x', '{}', hash FROM audit_chains WHERE shard = 0";
+        place.store.execute(taken, Vec::new()).await.unwrap();
+        let outcome = log.retain().await;
+        place.store.execute("-- test\nDELETE FROM audit_events WHERE actor = 'x'", Vec::new()).await.unwrap();
+        match outcome {
+            Ok(Step::Nothing) => return,
+            // It has one write alone.
+            Ok(Step::Trimmed(_)) => {}
+            Ok(step) => panic!("{step:?} without its audit row"),
+            Err(_) => {
+                assert_eq!(place.state().await, before);
+                place.is_whole("after a step that failed").await;
+                log.retain().await.unwrap();
+            }
+        }
+        place.is_whole("after the step").await;
+    }
+    panic!("it does not end");
+}
+
+impl Place {
+    /// Segments, pruned ones, and rows.
+    async fn state(&self) -> (usize, usize, usize) {
+        let segments = Segments::of(&self.store).after(0, 1_000).await.unwrap();
+        let pruned = segments.iter().filter(|row| row.pruned_at_us.is_some()).count();
+        (segments.len(), pruned, self.rows().await)
+    }
+}
+
+pub(crate) async fn a_broken_chain_is_not_sealed(place: Place) {
+    place.history().await;
+    let alter = "-- test\nUPDATE audit_events SET actor = 'user:mallory' WHERE shard = 0 AND sequence = 2";
+    place.store.execute(alter, Vec::new()).await.unwrap();
+    let log = place.with(retention(None, 50));
+    let error = loop {
+        match log.retain().await {
+            Ok(Step::Nothing) => panic!("sealed"),
+            Ok(_) => {}
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert!(error.contains("chain 0: event 2 was altered"), "{error}");
+    assert_eq!(Segments::of(&place.store).end(0).await.unwrap().0, 0);
+    let told = "-- test\nSELECT COUNT(*) FROM outbox WHERE kind = 'audit.broken'";
+    let mut rows = place.store.rows(Cost::Walk, told, Vec::new()).await.unwrap();
+    assert_eq!(rows.remove(0).int().unwrap(), 1);
+    // Rewritten with every hash, it is not what was signed.
+    place.rewrite(0, 2, "user:mallory").await;
+    let error = log.retain().await.unwrap_err().to_string();
+    assert!(error.contains("is not that of a signed head"), "{error}");
+}
+
+pub(crate) async fn a_line_of_a_segment_is_proven_and_another_is_not(place: Place) {
+    place.history().await;
+    place.retain(&place.with(retention(None, 50))).await;
+    let signed = place.log.sign().await.unwrap();
+    let (_, key) = place.log.public_key().await.unwrap();
+    let (head, _) = place.log.segment(1).await.unwrap();
+    let last = head.lines - 1;
+    for line in [0, last] {
+        let proof = place.log.prove(1, line).await.unwrap();
+        let text = serde_json::to_string(&proof).unwrap();
+        let read: api::audit::InclusionProof = serde_json::from_str(&text).unwrap();
+        assert_eq!(inclusion::check(&read, std::slice::from_ref(&signed), Some(&key)), Ok(()));
+    }
+    assert!(matches!(place.log.prove(1, last + 1).await, Err(AuditError::NoLine { .. })));
+    assert!(matches!(place.log.prove(999, 0).await, Err(AuditError::NoSegment(999))));
+    let proof = place.log.prove(1, 0).await.unwrap();
+    let altered = text_altered(&proof, "user:alice", "user:mallory");
+    assert!(inclusion::check(&altered, &[], Some(&key)).unwrap_err().contains("is not in segment 1"));
+    let altered = text_altered(
+        &proof,
+        &format!("\"from\":\"{}\"", proof.segment.from),
+        "\"from\":\"2020-01-01T00:00:00Z\"",
+    );
+    assert!(inclusion::check(&altered, &[], Some(&key)).unwrap_err().contains("the signature is not by"));
+    let mut short = proof.clone();
+    short.later.clear();
+    if signed.segments > 1 {
+        assert!(
+            inclusion::check(&short, &[signed], Some(&key))
+                .unwrap_err()
+                .contains("which is not in the proof")
+        );
+    }
+    // The proof that was taken before the segment was pruned still counts.
+    place.retain(&place.with(retention(Some(60), 50))).await;
+    let later = place.log.sign().await.unwrap();
+    assert_eq!(inclusion::check(&proof, &[later], Some(&key)), Ok(()));
+}
+
+fn text_altered(proof: &api::audit::InclusionProof, from: &str, to: &str) -> api::audit::InclusionProof {
+    let text = serde_json::to_string(proof).unwrap();
+    assert!(text.contains(from), "{from} in {text}");
+    serde_json::from_str(&text.replace(from, to)).unwrap()
+}
+
+pub(crate) async fn altered_segments_are_found(place: Place) {
+    place.history().await;
+    place.retain(&place.with(retention(None, 50))).await;
+    place.log.sign().await.unwrap();
+    place.is_whole("before").await;
+    let row = Segments::of(&place.store).after(0, 1).await.unwrap().remove(0);
+    // The head, with another event at its end.
+    let mut head: api::audit::SegmentHead = serde_json::from_str(&row.head).unwrap();
+    head.after = head.root.clone();
+    let set = "-- test\nUPDATE audit_segments SET head = ?2 WHERE number = ?1";
+    place.store.execute(set, vec![row.number.into(), segment::line(&head).into()]).await.unwrap();
+    let faults = place.faults().await.join("; ");
+    for part in [
+        "segment 1: the signature is not by",
+        "does not name the hash of the one before",
+        "segment 1 does not open",
+    ] {
+        assert!(faults.contains(part), "{part}: {faults}");
+    }
+    place.store.execute(set, vec![row.number.into(), row.head.as_str().into()]).await.unwrap();
+    place.is_whole("as it was").await;
+    // The body, with one bit changed.
+    let body = Segments::of(&place.store).body(row.number).await.unwrap().unwrap().body.unwrap();
+    let mut altered = body.clone();
+    altered[20] ^= 1;
+    let set = "-- test\nUPDATE audit_segments SET body = ?2 WHERE number = ?1";
+    place.store.execute(set, vec![row.number.into(), Value::Blob(altered)]).await.unwrap();
+    assert!(place.faults().await[0].contains("segment 1 does not open"));
+    place.store.execute(set, vec![row.number.into(), Value::Blob(body)]).await.unwrap();
+    // The newest segment is gone: the signed head names it.
+    let newest = Segments::of(&place.store).newest().await.unwrap().unwrap().number;
+    place
+        .store
+        .execute("-- test\nDELETE FROM audit_segments WHERE number = ?1", vec![newest.into()])
+        .await
+        .unwrap();
+    let faults = place.faults().await.join("; ");
+    assert!(faults.contains(&format!("segment {newest} of signed head")), "{faults}");
+    let audited = place.audited(&place.log.heads_after(0).await.unwrap()).await;
+    assert!(audited.faults.iter().any(|fault| fault.contains("is missing")), "{:?}", audited.faults);
+}
+
+pub(crate) async fn a_new_master_key_opens_segments(place: Place) {
+    place.history().await;
+    place.retain(&place.with(retention(None, 50))).await;
+    let passphrase = PassphraseSource {
+        passphrase: "correct horse battery".to_owned().into(),
+        parameters: place.database.path("parameters"),
+        create: Some(Argon2Cost::default()),
+    };
+    let rotated =
+        place.keystore.rotate_master(&MasterKey::Passphrase(passphrase), "user:test", |_| {}).await.unwrap();
+    assert_eq!((rotated.remaining, rotated.failed), (0, Vec::new()));
+    let column = rotated.columns.iter().find(|column| column.column == "audit_segments.data_key").unwrap();
+    assert!(column.rewrapped > 0);
+    place.is_whole("under another master key").await;
+    // Two nodes that seal at once: the second one has nothing of its segment stored.
+    let row = Segments::of(&place.store).body(1).await.unwrap().unwrap();
+    let twice = tables::NewSegment {
+        number: 1,
+        id: row.id,
+        shard: 0,
+        last: 1,
+        hash: [0; 32],
+        ends_at_us: 0,
+        head: row.head,
+        data_key: row.data_key.unwrap(),
+        body: row.body.unwrap(),
+    };
+    let stored =
+        place.store.write("twice", move |tx| async move { tables::insert_segment(tx, twice).await }.boxed());
+    assert!(!stored.await.unwrap());
+}

@@ -1,0 +1,85 @@
+//! Somebody writes the database, and knows how the chains are made.
+
+use audit::AuditOptions;
+use audit_proof::head;
+use audit_proof::kept::KeptHeads;
+use authority::keystore::KeyStore;
+use keys::Keyring;
+
+use crate::place::Place;
+
+pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_head(place: Place) {
+    place.write(1, 5).await;
+    let log = place.with_file(place.witness());
+    log.sign().await.unwrap();
+    log.send_to_witnesses().await.unwrap();
+    place.write(1, 2).await;
+    let kept = KeptHeads::parse(&std::fs::read_to_string(place.witness()).unwrap()).unwrap();
+    let before = place.audited(&kept.signed).await;
+    assert!(before.good && before.signed_heads == 1, "{:?}", before.faults);
+
+    place.rewrite(0, 2, "user:mallory").await;
+
+    assert_eq!(place.store.audit_verify().await.unwrap().faults, [""; 0], "the chain is whole");
+    let unwitnessed = place.audited(&[]).await;
+    assert!(unwitnessed.good, "without a head nothing is seen: {:?}", unwitnessed.faults);
+    let audited = place.audited(&kept.signed).await;
+    assert!(
+        !audited.good && audited.faults[0].contains("is not the one of the kept head"),
+        "{:?}",
+        audited.faults
+    );
+    let faults = place.faults().await;
+    assert!(faults[0].contains("is not that of a signed head"), "{faults:?}");
+}
+
+pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Place) {
+    place.write(1, 2).await;
+    let signed = place.log.sign().await.unwrap();
+    let (_, key) = place.log.public_key().await.unwrap();
+    // Another server's key, over the same log: what somebody can make who has no master key of this one.
+    let other = place.database.open().await;
+    let keystore = KeyStore::new(other.clone(), Keyring::ephemeral(), place.clock.clone());
+    let parts = audit::AuditParts {
+        store: other.clone(),
+        keystore,
+        clock: place.clock.clone(),
+        options: AuditOptions::default(),
+    };
+    other.execute("-- test\nDELETE FROM audit_keys", Vec::new()).await.unwrap();
+    other.execute("-- test\nDELETE FROM audit_heads", Vec::new()).await.unwrap();
+    let forged = audit::AuditLog::new(parts).sign().await.unwrap();
+    let check =
+        |head: &api::audit::SignedHead| KeptHeads::parse(&head::line(head)).unwrap().check(Some(&key)).1;
+    assert_eq!(check(&signed), [""; 0]);
+    assert!(check(&forged)[0].contains("signed by the key"), "{:?}", check(&forged));
+    let mut altered = signed.clone();
+    altered.heads.pop();
+    assert!(check(&altered)[0].contains("the signature is not by"), "{:?}", check(&altered));
+    // Two heads with one number.
+    let both = format!("{}\n{}", head::line(&signed), head::line(&forged));
+    assert!(KeptHeads::parse(&both).unwrap().check(None).1[0].contains("two different"));
+}
+
+pub(crate) async fn a_cut_off_end_is_seen(place: Place) {
+    place.write(1, 4).await;
+    let signed = place.log.sign().await.unwrap();
+    let rows = place.store.audit_chain_page(0, 0, 100).await.unwrap();
+    let last = rows.last().unwrap().sequence;
+    assert!(last >= 3);
+    let end = &rows[rows.len() - 3];
+    place
+        .store
+        .execute(
+            "-- test\nDELETE FROM audit_events WHERE shard = 0 AND sequence > ?1",
+            vec![end.sequence.into()],
+        )
+        .await
+        .unwrap();
+    let head = "-- test\nUPDATE audit_chains SET sequence = ?1, hash = ?2 WHERE shard = 0";
+    place.store.execute(head, vec![end.sequence.into(), end.hash.into()]).await.unwrap();
+    assert_eq!(place.store.audit_verify().await.unwrap().faults, [""; 0], "the chain is whole");
+    assert!(place.faults().await[0].contains("a signed head has event"), "{:?}", place.faults().await);
+    let audited = place.audited(&[signed]).await;
+    assert!(audited.faults[0].contains("of the kept head is missing"), "{:?}", audited.faults);
+}

@@ -1,0 +1,141 @@
+//! Witnesses have every head, in order, whatever fails meanwhile.
+
+use std::time::Duration;
+
+use audit::{AuditOptions, SyslogAddress, WebhookWitness, WitnessOptions};
+use audit_proof::head;
+use audit_proof::kept::KeptHeads;
+use callout::Posts;
+use db::Cost;
+use keys::Secret;
+use outbound::guard::Guard;
+use outbound::resolve::Resolver;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UdpSocket, UnixDatagram};
+
+use crate::place::Place;
+
+impl Place {
+    async fn told(&self) -> Vec<String> {
+        let told = "-- test\nSELECT kind FROM outbox WHERE kind LIKE 'audit.witness%' ORDER BY id";
+        let rows = self.store.rows(Cost::Walk, told, Vec::new()).await.unwrap();
+        rows.into_iter().map(|mut row| row.text().unwrap()).collect()
+    }
+
+    async fn sign_another(&self) {
+        self.write(1, 1).await;
+        self.log.sign().await.unwrap();
+    }
+}
+
+pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Place) {
+    let path = place.database.path("worm").join("heads.jsonl");
+    let log = place.with_file(path.clone());
+    place.sign_another().await;
+    // The folder is not there.
+    log.send_to_witnesses().await.unwrap();
+    place.sign_another().await;
+    place.clock.advance(Duration::from_secs(11));
+    log.send_to_witnesses().await.unwrap();
+    assert_eq!(place.told().await, ["audit.witness_failing"], "once, not at each failure");
+    std::fs::create_dir(path.parent().unwrap()).unwrap();
+    log.send_to_witnesses().await.unwrap();
+    assert!(!path.exists(), "it waits before it tries again");
+    place.clock.advance(Duration::from_secs(21));
+    log.send_to_witnesses().await.unwrap();
+    assert_eq!(place.told().await, ["audit.witness_failing", "audit.witness_recovered"]);
+    place.sign_another().await;
+    // Another process goes on where this one was.
+    let witness = WitnessOptions { file: Some(path.clone()), ..WitnessOptions::default() };
+    let again = place.again(AuditOptions { witness, ..AuditOptions::default() }).await;
+    again.send_to_witnesses().await.unwrap();
+    again.send_to_witnesses().await.unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let heads = place.log.heads_after(0).await.unwrap();
+    let lines: Vec<String> = heads.iter().map(head::line).collect();
+    assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(KeptHeads::parse(&text).unwrap().signed, heads);
+}
+
+async fn syslog(place: &Place, address: &str) -> String {
+    place.sign_another().await;
+    let address: SyslogAddress = address.parse().unwrap();
+    let witness = WitnessOptions { syslog: Some(address), ..WitnessOptions::default() };
+    let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
+    log.send_to_witnesses().await.unwrap();
+    assert_eq!(place.told().await, [""; 0], "the server has it");
+    head::line(place.log.heads_after(0).await.unwrap().last().unwrap())
+}
+
+fn is_message(text: &str, head: &str) {
+    assert!(text.starts_with("<109>1 2026-11-21T00:00:00Z - bulla - audit-head - {"), "{text}");
+    assert!(text.ends_with(head), "{text}");
+    // An auditor reads the lines of the syslog server.
+    assert_eq!(KeptHeads::parse(text).unwrap().signed.len(), 1);
+}
+
+#[tokio::test]
+async fn a_syslog_server_has_heads_over_udp() {
+    let place = Place::sqlite().await;
+    let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let head = syslog(&place, &format!("udp://{}", server.local_addr().unwrap())).await;
+    let mut message = vec![0; 65_536];
+    let length = server.recv(&mut message).await.unwrap();
+    is_message(std::str::from_utf8(&message[..length]).unwrap(), &head);
+}
+
+#[tokio::test]
+async fn a_syslog_server_has_heads_over_tcp_and_one_that_hangs_up_is_a_failure() {
+    let place = Place::sqlite().await;
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("tcp://{}", server.local_addr().unwrap());
+    let reads = tokio::spawn(async move {
+        let (mut stream, _) = server.accept().await.unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        stream.shutdown().await.unwrap();
+        text
+    });
+    let head = syslog(&place, &address).await;
+    let text = reads.await.unwrap();
+    let (length, message) = text.split_once(' ').unwrap();
+    assert_eq!(length.parse::<usize>().unwrap(), message.len());
+    is_message(message, &head);
+    // Nobody listens any more.
+    place.sign_another().await;
+    let witness = WitnessOptions { syslog: Some(address.parse().unwrap()), ..WitnessOptions::default() };
+    let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
+    log.send_to_witnesses().await.unwrap();
+    assert_eq!(place.told().await, ["audit.witness_failing"]);
+}
+
+#[tokio::test]
+async fn a_syslog_server_has_heads_over_a_unix_socket() {
+    let place = Place::sqlite().await;
+    let path = place.database.path("log");
+    let server = UnixDatagram::bind(&path).unwrap();
+    let head = syslog(&place, &format!("unix:{}", path.display())).await;
+    let mut message = vec![0; 65_536];
+    let length = server.recv(&mut message).await.unwrap();
+    is_message(std::str::from_utf8(&message[..length]).unwrap(), &head);
+}
+
+#[tokio::test]
+async fn a_webhook_goes_through_the_guard() {
+    let place = Place::sqlite().await;
+    place.sign_another().await;
+    let webhook = WebhookWitness {
+        posts: Posts::new(Resolver::system().unwrap(), Guard::default()),
+        url: "https://169.254.169.254/heads".to_owned(),
+        secret: Secret::new("0123456789abcdef"),
+        roots: None,
+    };
+    let witness = WitnessOptions { webhook: Some(webhook), ..WitnessOptions::default() };
+    let log = place.with(AuditOptions { witness, ..AuditOptions::default() });
+    log.send_to_witnesses().await.unwrap();
+    assert_eq!(place.told().await, ["audit.witness_failing"]);
+    let row = audit::tables::Heads::of(&place.store).witness("webhook").await.unwrap().unwrap();
+    let error = row.error.unwrap();
+    assert!(error.contains("link-local") || error.contains("metadata"), "{error}");
+    assert_eq!(row.sequence, 0, "the head is sent again");
+}

@@ -1,0 +1,215 @@
+//! An export of the audit log, verified without the server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::BufRead;
+
+use api::audit::{SegmentHead, SignedHead, VerificationView};
+use x509::Fingerprint;
+
+use crate::event::{Event, genesis, read_exported};
+use crate::kept::KeptHeads;
+use crate::point::ChainPoint;
+use crate::segment;
+use crate::signature::key_of;
+
+/// How a line that begins a segment begins.
+const SEGMENT: &str = r#"{"format":"bulla-audit-segment"#;
+/// How a line of a segment begins.
+const LINE: &str = r#"{"kind":"#;
+
+type Place = (i64, i64);
+
+/// What an export holds.
+#[derive(Default)]
+struct Export {
+    chains: BTreeMap<i64, BTreeMap<i64, Event>>,
+    segments: BTreeMap<u64, (SegmentHead, Vec<String>)>,
+    events: u64,
+    faults: Vec<String>,
+}
+
+/// What a walk over an export finds.
+#[derive(Default)]
+struct Walk {
+    /// Chains and places that kept heads name.
+    wanted: BTreeSet<Place>,
+    /// The hashes there.
+    found: BTreeMap<Place, Fingerprint>,
+    /// By chain: first and last place of segments whose lines are not there.
+    pruned: Vec<(i64, i64, i64)>,
+    /// By chain: place and hash of the last sealed event.
+    sealed: BTreeMap<i64, (i64, Fingerprint)>,
+    faults: Vec<String>,
+    notes: Vec<String>,
+}
+
+/// Recomputes every chain and segment of an export, whatever the order of its events, and finds the kept heads in it. An export of only
+/// a part of the log has faults: a chain is proven from its first event. `key`: who must have signed the kept heads, a DER
+/// SubjectPublicKeyInfo.
+///
+/// # Errors
+/// The first line that cannot be read.
+pub fn verify(
+    export: impl BufRead,
+    kept: &KeptHeads,
+    key: Option<&[u8]>,
+) -> Result<VerificationView, String> {
+    let export = Export::read(export)?;
+    let (points, faults) = kept.check(key);
+    let mut walk = Walk { faults, ..Walk::default() };
+    walk.faults.extend(export.faults.iter().cloned());
+    walk.wanted = points.iter().map(|point| (point.shard, point.sequence)).collect();
+    let kept_key = kept.signed.first().and_then(|head| key_of(&head.key).ok());
+    walk.segments(&export, key.or(kept_key.as_deref()));
+    let heads = walk.chains(&export);
+    points.iter().for_each(|point| walk.compare(point));
+    kept.signed.iter().for_each(|head| walk.compare_segments(&export, head));
+    if key.is_none()
+        && let Some(head) = kept.signed.last()
+    {
+        let key = key_of(&head.key).map(|spki| Fingerprint::of(&spki).to_string()).unwrap_or_default();
+        walk.notes.push(format!(
+            "the heads are signed by the key {key}: give --key to say which key must have signed"
+        ));
+    }
+    Ok(VerificationView {
+        good: walk.faults.is_empty(),
+        events: export.events,
+        chains: heads.len() as u64,
+        faults: walk.faults,
+        heads,
+        segments: export.segments.len() as u64,
+        signed_heads: kept.signed.len() as u64,
+        notes: walk.notes,
+    })
+}
+
+impl Export {
+    fn read(export: impl BufRead) -> Result<Self, String> {
+        let mut read = Self::default();
+        let mut segment = None;
+        for (number, line) in export.lines().enumerate() {
+            let at = |error: String| format!("line {}: {error}", number + 1);
+            let line = line.map_err(|error| at(error.to_string()))?;
+            if line.starts_with(SEGMENT) {
+                let head: SegmentHead = serde_json::from_str(&line).map_err(|error| at(error.to_string()))?;
+                segment = Some(head.segment);
+                if let Some((head, _)) = read.segments.insert(head.segment, (head, Vec::new())) {
+                    read.faults.push(format!("segment {} is there twice", head.segment));
+                }
+            } else if line.starts_with(LINE) {
+                let of = segment.and_then(|number| read.segments.get_mut(&number));
+                of.ok_or_else(|| at("a line of no segment".to_owned()))?.1.push(line);
+            } else {
+                let event = read_exported(&line).map_err(|error| at(error.to_string()))?;
+                read.take(event);
+            }
+        }
+        Ok(read)
+    }
+
+    fn take(&mut self, event: Event) {
+        let (shard, sequence) = (event.shard, event.sequence);
+        self.events += 1;
+        if self.chains.entry(shard).or_default().insert(sequence, event).is_some() {
+            self.faults.push(format!("chain {shard}: event {sequence} is there twice"));
+        }
+    }
+}
+
+impl Walk {
+    fn segments(&mut self, export: &Export, key: Option<&[u8]>) {
+        let mut before = None;
+        for (head, lines) in export.segments.values() {
+            let (number, shard) = (head.segment, head.shard);
+            self.faults.extend(segment::break_between(before, head));
+            self.faults.extend(segment::check_signature(head, key).err());
+            before = Some(head);
+            let (last, hash) = self.sealed.get(&shard).copied().unwrap_or((0, genesis()));
+            if head.first != last + 1 || head.before != hash.to_string() {
+                self.faults
+                    .push(format!("segment {number} does not continue chain {shard} behind event {last}"));
+            }
+            let after = head.after.parse().unwrap_or(genesis());
+            self.sealed.insert(shard, (head.last, after));
+            self.note((shard, head.last), after);
+            if lines.is_empty() {
+                self.pruned.push((shard, head.first, head.last));
+                continue;
+            }
+            match segment::check_lines(head, lines.iter().map(String::as_str)) {
+                Ok(points) => {
+                    for point in points {
+                        self.note((shard, point.sequence), point.hash);
+                    }
+                }
+                Err(fault) => self.faults.push(fault),
+            }
+        }
+    }
+
+    /// Verifies the events behind the segments; returns the end of each chain.
+    fn chains(&mut self, export: &Export) -> Vec<String> {
+        let shards = self.sealed.keys().chain(export.chains.keys()).copied();
+        let shards: BTreeSet<i64> = shards.collect();
+        let none = BTreeMap::new();
+        let mut heads = Vec::with_capacity(shards.len());
+        for shard in shards {
+            let (mut sequence, mut hash) = self.sealed.get(&shard).copied().unwrap_or((0, genesis()));
+            // Events that are sealed already may be in an export that was made meanwhile.
+            for event in
+                export.chains.get(&shard).unwrap_or(&none).range(sequence + 1..).map(|(_, event)| event)
+            {
+                if event.sequence != sequence + 1 {
+                    self.faults.push(format!("chain {shard}: event {} is missing", sequence + 1));
+                    break;
+                }
+                if event.hash_after(&hash) != event.hash {
+                    self.faults.push(format!("chain {shard}: event {} was altered", event.sequence));
+                    break;
+                }
+                (sequence, hash) = (event.sequence, event.hash);
+                self.note((shard, sequence), hash);
+            }
+            heads.push(ChainPoint { shard, sequence, hash }.to_string());
+        }
+        heads
+    }
+
+    fn note(&mut self, place: Place, hash: Fingerprint) {
+        if self.wanted.contains(&place) {
+            self.found.insert(place, hash);
+        }
+    }
+
+    fn compare(&mut self, point: &ChainPoint) {
+        let (shard, sequence) = (point.shard, point.sequence);
+        match self.found.get(&(shard, sequence)) {
+            Some(hash) if *hash == point.hash => {}
+            Some(_) => {
+                self.faults.push(format!("chain {shard}: event {sequence} is not the one of the kept head"))
+            }
+            None if sequence == 0 => {}
+            None if self
+                .pruned
+                .iter()
+                .any(|(of, first, last)| *of == shard && (*first..=*last).contains(&sequence)) =>
+            {
+                self.notes
+                    .push(format!("chain {shard}: event {sequence} of a kept head is in a pruned segment"));
+            }
+            None => self.faults.push(format!("chain {shard}: event {sequence} of the kept head is missing")),
+        }
+    }
+
+    /// The newest segment that a signed head names must be in the export.
+    fn compare_segments(&mut self, export: &Export, head: &SignedHead) {
+        let (number, sequence) = (head.segments, head.sequence);
+        match export.segments.get(&number) {
+            _ if number == 0 => {}
+            Some((found, _)) if segment::hash(found).to_string() == head.segment => {}
+            Some(_) => self.faults.push(format!("segment {number} is not the one of signed head {sequence}")),
+            None => self.faults.push(format!("segment {number} of signed head {sequence} is missing")),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Heads that were kept elsewhere: signed ones, as a witness has them, and unsigned ones.
+
+use api::audit::SignedHead;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::head;
+use crate::point::ChainPoint;
+
+/// The heads of one file.
+#[derive(Debug, Default)]
+pub struct KeptHeads {
+    /// Signed heads, in the order of their numbers.
+    pub signed: Vec<SignedHead>,
+    /// Unsigned heads of chains.
+    pub points: Vec<ChainPoint>,
+}
+
+#[derive(Deserialize)]
+struct Verification {
+    heads: Vec<String>,
+}
+
+impl KeptHeads {
+    /// Reads a file: signed heads, one a line or one alone; lines of a syslog server that end with one; the JSON of `bulla audit
+    /// verify --output json`; or a line `shard:sequence:hash` for each chain.
+    ///
+    /// # Errors
+    /// Why it is none of these.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut kept = Self::default();
+        // One document over several lines.
+        if let Ok(whole) = serde_json::from_str::<Value>(text) {
+            kept.take(whole)?;
+            return Ok(kept);
+        }
+        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let at = |error: String| format!("line {}: {error}", number + 1);
+            match line.find('{') {
+                Some(begin) => {
+                    let json = serde_json::from_str(line[begin..].trim_end())
+                        .map_err(|error| at(error.to_string()))?;
+                    kept.take(json).map_err(at)?;
+                }
+                None => kept.points.push(line.trim().parse().map_err(|error| at(format!("{error}")))?),
+            }
+        }
+        if kept.signed.is_empty() && kept.points.is_empty() {
+            return Err("it names no head".to_owned());
+        }
+        kept.signed.sort_by_key(|head| head.sequence);
+        kept.signed.dedup();
+        Ok(kept)
+    }
+
+    fn take(&mut self, json: Value) -> Result<(), String> {
+        if json.get("format").is_some() {
+            self.signed.push(serde_json::from_value(json).map_err(|error| error.to_string())?);
+            return Ok(());
+        }
+        let verification: Verification = serde_json::from_value(json).map_err(|error| error.to_string())?;
+        for text in &verification.heads {
+            self.points.push(text.parse().map_err(|error| format!("{error}"))?);
+        }
+        if verification.heads.is_empty() { Err("it names no head".to_owned()) } else { Ok(()) }
+    }
+
+    /// Checks signatures, by `key` or each by the key in it, and that heads continue each other; returns all points of chains, and
+    /// what is wrong.
+    #[must_use]
+    pub fn check(&self, key: Option<&[u8]>) -> (Vec<ChainPoint>, Vec<String>) {
+        let (mut points, mut faults) = (self.points.clone(), Vec::new());
+        for signed in &self.signed {
+            match head::check(signed, key) {
+                Ok(found) => points.extend(found),
+                Err(error) => faults.push(format!("signed head {}: {error}", signed.sequence)),
+            }
+        }
+        for pair in self.signed.windows(2) {
+            let [before, next] = pair else { continue };
+            if before.sequence == next.sequence {
+                faults.push(format!("there are two different signed heads {}", next.sequence));
+            } else if key.is_none() && before.key != next.key {
+                faults.push(format!(
+                    "signed head {} is signed by another key: give it with --key",
+                    next.sequence
+                ));
+            } else {
+                faults.extend(head::break_between(before, next));
+            }
+        }
+        (points, faults)
+    }
+}

@@ -1,0 +1,43 @@
+//! Points of chains: the hash of the event at one place.
+
+use std::fmt;
+use std::str::FromStr;
+
+use x509::Fingerprint;
+
+/// The hash of a chain at one place: `shard:sequence:hash`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ChainPoint {
+    /// The chain.
+    pub shard: i64,
+    /// The place of the event.
+    pub sequence: i64,
+    /// Its hash.
+    pub hash: Fingerprint,
+}
+
+/// A text that names no point of a chain.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0:?} is not shard:sequence:hash")]
+pub struct NotPoint(String);
+
+impl FromStr for ChainPoint {
+    type Err = NotPoint;
+
+    fn from_str(text: &str) -> Result<Self, NotPoint> {
+        let read = || {
+            let mut parts = text.split(':');
+            let mut part = || parts.next();
+            let (shard, sequence, hash) =
+                (part()?.parse().ok()?, part()?.parse().ok()?, part()?.parse().ok()?);
+            part().is_none().then_some(Self { shard, sequence, hash })
+        };
+        read().ok_or_else(|| NotPoint(text.to_owned()))
+    }
+}
+
+impl fmt::Display for ChainPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.shard, self.sequence, self.hash)
+    }
+}
