@@ -41,6 +41,14 @@ impl AuditLog {
             failing_since_us: None,
             error: None,
         });
+        if newest < row.sequence {
+            let has = row.sequence;
+            let error = format!(
+                "it has signed head {has}, and the database has heads up to {newest}: heads were deleted, or a part of an older \
+                 backup was restored"
+            );
+            return self.failed(name, row, error).await;
+        }
         for (number, document) in Heads::of(&self.parts.store).after(row.sequence, SENT_AT_ONCE).await? {
             // What is sent can be read.
             signing::read(number, &document)?;

@@ -3,6 +3,7 @@
 use audit::{AuditLog, AuditOptions};
 use audit_proof::head;
 use futures_util::future::join_all;
+use testbed::tables::{DAY, NOW};
 
 use crate::place::Place;
 
@@ -61,4 +62,14 @@ pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Place) 
     assert_eq!(second.map(|head| head.sequence), None, "nothing was written since");
     place.write(1, 1).await;
     assert_eq!(place.log.sign_due().await.unwrap().unwrap().sequence, 2);
+}
+
+pub(crate) async fn a_clock_that_jumped_does_not_end_the_signing(place: Place) {
+    place.write(1, 1).await;
+    place.clock.set(NOW + 1_000 * DAY);
+    place.log.sign().await.unwrap();
+    place.clock.set(NOW);
+    place.write(1, 1).await;
+    assert_eq!(place.log.sign_due().await.unwrap().map(|head| head.sequence), Some(2));
+    assert_eq!(place.faults().await, [""; 0]);
 }

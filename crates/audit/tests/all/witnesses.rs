@@ -57,6 +57,23 @@ pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Place)
     assert_eq!(KeptHeads::parse(&text).unwrap().signed, heads);
 }
 
+pub(crate) async fn heads_that_were_deleted_raise_the_alert(place: Place) {
+    let log = place.with_file(place.witness());
+    for _ in 0..3 {
+        place.sign_another().await;
+        log.send_to_witnesses().await.unwrap();
+    }
+    for table in ["audit_heads", "audit_keys"] {
+        place.store.execute(&format!("-- test\nDELETE FROM {table}"), Vec::new()).await.unwrap();
+    }
+    place.sign_another().await;
+    log.send_to_witnesses().await.unwrap();
+    assert_eq!(place.told().await, ["audit.witness_failing"]);
+    let row = audit::tables::Heads::of(&place.store).witness("file").await.unwrap().unwrap();
+    assert!(row.error.unwrap().contains("it has signed head 3"), "{:?}", row.sequence);
+    assert_eq!(std::fs::read_to_string(place.witness()).unwrap().lines().count(), 3);
+}
+
 async fn syslog(place: &Place, address: &str) -> String {
     place.sign_another().await;
     let address: SyslogAddress = address.parse().unwrap();
