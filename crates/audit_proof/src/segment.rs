@@ -153,10 +153,8 @@ impl<W: Write> SegmentBuilder<W> {
             return broken("is not that of a signed head");
         }
         // Whoever reads the segment computes the hash from the parsed details.
-        let Some(details) = serde_json::from_str::<Value>(&event.details)
-            .ok()
-            .filter(|value| value.to_string() == event.details)
-        else {
+        let parsed = serde_json::from_str::<Value>(&event.details).ok();
+        let Some(details) = parsed.filter(|details| is_text_of(details, &event.details)) else {
             return broken("has details that are not JSON in the form of the log");
         };
         (self.last, self.after) = (sequence, event.hash);
@@ -231,6 +229,11 @@ impl<W: Write> SegmentBuilder<W> {
         };
         Ok((head, self.body))
     }
+}
+
+fn is_text_of(value: &Value, text: &str) -> bool {
+    let written = value.to_string();
+    written == text
 }
 
 fn shown(at_us: i64) -> String {
