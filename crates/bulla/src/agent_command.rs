@@ -33,6 +33,13 @@ pub(crate) struct AgentArgs {
     command: AgentCommand,
 }
 
+impl AgentArgs {
+    /// Whether this host's agent works.
+    pub(crate) fn works(&self) -> bool {
+        matches!(self.command, AgentCommand::Run(_) | AgentCommand::WorkOnce(_))
+    }
+}
+
 /// What to do with agents. The first five are done on an agent's host, the others over a server's API.
 #[derive(Debug, Subcommand)]
 enum AgentCommand {

@@ -26,6 +26,7 @@ mod keys;
 mod listening;
 mod output;
 mod proxy;
+mod restrictions;
 mod rules;
 mod scan_command;
 mod serve_command;
@@ -52,6 +53,8 @@ fn main() -> ExitCode {
 fn run(line: &Cli) -> Outcome<Exit> {
     let global = &line.global;
     cli::start_logging(global)?;
+    // Before there are threads: each inherits what holds for this one.
+    restrictions::enter(line)?;
     match &line.command {
         Command::Issuance(command) => block_on(command.run(&client_configuration(global)?)),
         Command::Operation(command) => block_on(command.run(&client_configuration(global)?)),

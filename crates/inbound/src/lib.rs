@@ -5,6 +5,7 @@ mod frames;
 mod listener;
 mod proxies;
 pub mod proxy_protocol;
+mod reserved;
 mod shares;
 mod silence;
 mod slots;
@@ -20,6 +21,7 @@ pub use acceptor::{Acceptor, ConnectionHandler, Refusal, WhenFull};
 pub use frames::{CountedFrames, Flood, FrameCounter};
 pub use listener::Listener;
 pub use proxies::TrustedProxies;
+pub use reserved::reserve;
 pub use shares::{Share, Shares};
 pub use silence::Silence;
 pub use slots::{OriginLimit, Slot, Slots};
@@ -35,11 +37,16 @@ const WAITING_MAX: u32 = 65_535;
 /// # Errors
 /// What the system says: the address is in use, or none of this machine's, or nobody may listen there.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = reserved::take(address).unwrap_or_else(|| bound(address))?;
+    socket.listen(WAITING_MAX)
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(WAITING_MAX)
+    Ok(socket)
 }
 
 /// One address may have one part in so many of a listener's slots, unless it is configured otherwise: seven others are not enough to

@@ -20,6 +20,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("flight", 1),
     ("batch", 1),
     ("telemetry", 1),
+    ("sandbox", 1),
     ("inbound", 1),
     ("db", 2),
     ("events", 2),

@@ -9,6 +9,7 @@ mod master_key;
 mod pkcs11;
 mod programs;
 mod proxy;
+mod restrictions;
 mod store_settings;
 mod table;
 mod telemetry;
@@ -43,6 +44,7 @@ pub(crate) use limits::LimitSettings;
 pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings, ModuleSettings};
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
+pub(crate) use restrictions::SandboxSettings;
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
 
@@ -71,6 +73,7 @@ pub(crate) struct Settings {
     /// `[programs.NAME]`: what issuers, DNS-01 hooks and the master key may run.
     pub(crate) programs: ProgramConfigs,
     pub(crate) files: FileSettings,
+    pub(crate) sandbox: SandboxSettings,
     pub(crate) outbound: OutboundSettings,
     pub(crate) telemetry: TelemetrySettings,
 }
@@ -571,6 +574,7 @@ impl Settings {
         self.telemetry.check()?;
         self.programs.iter().try_for_each(|(name, config)| config.check(name)).map_err(wrong_program)?;
         self.files.check()?;
+        self.sandbox.check()?;
         self.fail_on()?;
         Ok(())
     }

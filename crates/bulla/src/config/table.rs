@@ -250,6 +250,26 @@ pub(super) const KEYS: &[Key] = &[
         "folders in which issuers made over the API may name files, such as tokens of service accounts; empty: none",
     ),
     (
+        "sandbox.mode",
+        Kind::Text,
+        "restrictions of this process (capabilities, seccomp, Landlock): best-effort, enforce (no start without them) or off",
+    ),
+    (
+        "sandbox.readable_folders",
+        Kind::List,
+        "folders that the process may read, beside those that its settings name",
+    ),
+    (
+        "sandbox.writable_folders",
+        Kind::List,
+        "folders that the process and its programs may write to, beside those that its settings name",
+    ),
+    (
+        "sandbox.keep_capabilities",
+        Kind::List,
+        "capabilities that the process keeps, beside those that its role needs",
+    ),
+    (
         "outbound.allow_link_local",
         Kind::Boolean,
         "issuers and watches may reach link-local addresses and the metadata services of clouds",

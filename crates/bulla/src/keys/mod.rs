@@ -14,6 +14,7 @@ use cli::Global;
 use self::monitor::{TopArgs, TraceArgs};
 use self::records::RecordsArgs;
 use self::serve::ServeArgs;
+use crate::config::Settings;
 
 /// `bulla keys`
 #[derive(Args, Debug)]
@@ -33,6 +34,19 @@ enum KeysCommand {
     Trace(TraceArgs),
     /// Verify the records of signatures in a folder: that none was changed, removed or added since its segment was closed
     Records(RecordsArgs),
+}
+
+impl KeysArgs {
+    /// Whether this is `bulla keys serve`; its flags then count before the file.
+    pub(crate) fn apply_to_service(&self, settings: &mut Settings) -> bool {
+        match &self.command {
+            KeysCommand::Serve(args) => {
+                settings.keys.take(args);
+                true
+            }
+            _ => false,
+        }
+    }
 }
 
 /// Runs `bulla keys`.

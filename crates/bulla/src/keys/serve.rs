@@ -74,7 +74,7 @@ pub(super) struct ServeArgs {
 }
 
 impl KeyServiceSettings {
-    fn take(&mut self, args: &ServeArgs) {
+    pub(super) fn take(&mut self, args: &ServeArgs) {
         let text = |into: &mut String, given: &Option<String>| {
             if let Some(given) = given {
                 into.clone_from(given);

@@ -49,6 +49,19 @@ pub(crate) struct ServeArgs {
     public_listen: Option<String>,
 }
 
+impl ServeArgs {
+    /// Flags count before the file.
+    pub(crate) fn apply(&self, settings: &mut Settings) {
+        settings.server.take(self);
+        if let Some(listen) = &self.credential_listen {
+            settings.credentials.listen.clone_from(listen);
+        }
+        if let Some(url) = &self.db {
+            settings.store.url.clone_from(url);
+        }
+    }
+}
+
 /// Whether the first token is kept for the commands on this machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum StartMode {
@@ -77,13 +90,10 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
-    settings.server.take(args);
-    if let Some(listen) = &args.credential_listen {
-        settings.credentials.listen.clone_from(listen);
-    }
+    args.apply(&mut settings);
     data_folder::check()?;
     let stop = cli::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
-    let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
+    let url = database::inventory_url(None, &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
     let running = start(&settings, store, mode, stop.clone()).await?;
     announce(&running, began.elapsed());

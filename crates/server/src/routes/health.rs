@@ -1,6 +1,6 @@
 //! Whether the server lives, whether it can work, and its metrics.
 
-use api::health::Health;
+use api::health::{Health, SandboxView};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -25,14 +25,23 @@ pub(crate) fn routes() -> Api {
 /// Touches nothing else: whoever restarts what does not answer should not restart over a database that is away.
 #[utoipa::path(get, path = "/healthz", operation_id = "healthz", responses((status = 200, body = Health)))]
 async fn healthz() -> Json<Health> {
-    Json(Health { status: "ok".to_owned() })
+    Json(Health { status: "ok".to_owned(), sandbox: None })
 }
 
 /// Says whether the server can work: the database answers.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
 async fn readyz(With(store): With<Store>) -> Result<Json<Health>, Problem> {
     store.outbox_place("readiness").await?;
-    Ok(Json(Health { status: "ok".to_owned() }))
+    Ok(Json(Health { status: "ok".to_owned(), sandbox: sandbox::report().map(sandbox_view) }))
+}
+
+fn sandbox_view(report: &sandbox::Report) -> SandboxView {
+    SandboxView {
+        capabilities: report.capabilities.to_string(),
+        no_new_privileges: report.no_new_privileges.to_string(),
+        seccomp: report.system_calls.to_string(),
+        landlock: report.files.to_string(),
+    }
 }
 
 /// Gives the metrics in the OpenMetrics text format.

@@ -202,6 +202,10 @@ impl House {
         server.wait().unwrap().code()
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

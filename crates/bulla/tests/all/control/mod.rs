@@ -19,6 +19,7 @@ mod life;
 mod login;
 mod ownership;
 mod places;
+mod restrictions;
 mod rotation;
 mod sealing;
 #[cfg(feature = "pkcs11")]

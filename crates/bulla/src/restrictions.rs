@@ -1,0 +1,236 @@
+//! The restrictions that each long-running role puts on its own process, from its configuration (crate `sandbox`).
+
+mod paths;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use sandbox::{Capabilities, Files, Mode, Plan, Programs, Report};
+
+use crate::command_line::{Cli, Command};
+use crate::config::{Configuration, LeafBackend, MasterKeySettings, Settings};
+use crate::data_folder;
+
+/// A process that serves until it is stopped. All other commands are for people, and are not restricted.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Role {
+    Server,
+    KeyService,
+    Edge,
+    Proxy,
+    Agent,
+}
+
+/// Ports that only a process with CAP_NET_BIND_SERVICE can bind.
+const PRIVILEGED: std::ops::Range<u16> = 1..1_024;
+
+/// Restricts this process as its role allows. The privileged ports of its listeners are bound first.
+pub(crate) fn enter(line: &Cli) -> Outcome<()> {
+    if !matches!(
+        line.command,
+        Command::Up(_)
+            | Command::Serve(_)
+            | Command::Keys(_)
+            | Command::Edge(_)
+            | Command::Proxy(_)
+            | Command::Agent(_)
+    ) {
+        return Ok(());
+    }
+    let configuration = match Role::of(&line.command) {
+        Some(_) => Configuration::load(line.global.config.as_deref())?,
+        None => return Ok(()),
+    };
+    let mut settings = configuration.settings.clone();
+    let Some(role) = Role::with_flags(&line.command, &mut settings) else { return Ok(()) };
+    if settings.sandbox.mode != Mode::Off {
+        role.listeners(&settings).into_iter().for_each(inbound::reserve);
+    }
+    let plan = role.plan(&settings, configuration.file())?;
+    let report = sandbox::enter(&plan).map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error)).hint(
+            "sandbox.mode = \"best-effort\" starts with what this kernel has, \"off\" without restrictions",
+        )
+    })?;
+    tell(role, report);
+    Ok(())
+}
+
+fn tell(role: Role, report: &Report) {
+    let [capabilities, no_new_privileges, seccomp, landlock] =
+        report.states().map(|(_, state)| state.to_string());
+    let held = report.held;
+    if report.is_degraded() {
+        tracing::warn!(
+            ?role, %held, capabilities, no_new_privileges, seccomp, landlock,
+            "this process is not restricted as its configuration asks"
+        );
+    } else {
+        tracing::info!(
+            ?role, %held, capabilities, no_new_privileges, seccomp, landlock,
+            "the restrictions of this process"
+        );
+    }
+}
+
+impl Role {
+    fn of(command: &Command) -> Option<Self> {
+        Self::with_flags(command, &mut Settings::default())
+    }
+
+    /// The role of a command, whose flags go over the settings.
+    fn with_flags(command: &Command, settings: &mut Settings) -> Option<Self> {
+        match command {
+            Command::Up(args) | Command::Serve(args) => {
+                args.apply(settings);
+                Some(Self::Server)
+            }
+            Command::Keys(args) => args.apply_to_service(settings).then_some(Self::KeyService),
+            Command::Edge(args) => {
+                settings.edge.take(args);
+                Some(Self::Edge)
+            }
+            Command::Proxy(args) => {
+                settings.proxy.take(args);
+                Some(Self::Proxy)
+            }
+            Command::Agent(args) => args.works().then_some(Self::Agent),
+            _ => None,
+        }
+    }
+
+    fn plan(self, settings: &Settings, file: Option<&std::path::Path>) -> Outcome<Plan> {
+        let programs = self.programs(settings);
+        let capabilities = self.capabilities(settings).and(settings.sandbox.capabilities()?);
+        let files = match self.files_are_open(settings, programs) {
+            Some(why) => Files::Any(why),
+            None => {
+                let mut readable = paths::named(settings);
+                readable.extend(file.and_then(|file| file.canonicalize().ok()?.parent().map(PathBuf::from)));
+                readable.extend(settings.sandbox.readable_folders.iter().cloned());
+                let mut writable = self.written(settings);
+                writable.extend(settings.sandbox.writable_folders.iter().cloned());
+                Files::Only { readable, writable }
+            }
+        };
+        Ok(Plan { mode: settings.sandbox.mode, programs, capabilities, files })
+    }
+
+    /// Programs of the host's configuration, commands of an agent's policy, and helpers of the clouds' libraries, which look for credentials.
+    fn programs(self, settings: &Settings) -> Programs {
+        let by_master_key = |key: &MasterKeySettings| {
+            matches!(key, MasterKeySettings::Program(_) | MasterKeySettings::AwsKms(_))
+        };
+        let authority = &settings.authority;
+        let for_master_key =
+            authority.current_master().iter().chain(&authority.older_masters()).any(by_master_key);
+        let keys = &settings.keys;
+        let started = match self {
+            Self::Agent => true,
+            Self::Server => {
+                for_master_key
+                    || !settings.programs.is_empty()
+                    || !settings.watch.clouds_file.as_os_str().is_empty()
+            }
+            Self::KeyService => {
+                let clouds = keys.aws_kms.len() + keys.azure_keys.len() + keys.gcp_kms.len();
+                keys.node.seed_key.iter().any(by_master_key)
+                    || clouds > 0
+                    || (keys.inventory && for_master_key)
+            }
+            Self::Proxy => for_master_key && settings.proxy.store.backend == LeafBackend::Database,
+            Self::Edge => false,
+        };
+        if started { Programs::Started } else { Programs::None }
+    }
+
+    fn capabilities(self, settings: &Settings) -> Capabilities {
+        let other_users = settings.programs.values().any(|program| !program.user.is_empty());
+        match self {
+            Self::Agent => Capabilities::OTHER_USERS.and(Capabilities::OTHERS_FILES),
+            Self::Edge => Capabilities::NONE,
+            _ if other_users => Capabilities::OTHER_USERS,
+            _ => Capabilities::NONE,
+        }
+    }
+
+    /// Why files are not restricted, where they are not.
+    fn files_are_open(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
+        let named = !settings.sandbox.writable_folders.is_empty();
+        match self {
+            Self::Agent => Some("an agent writes where the policy of its host says"),
+            _ if named => None,
+            _ if programs == Programs::Started => {
+                Some("it starts programs with files of their own; sandbox.writable_folders names them")
+            }
+            _ if !settings.pkcs11.module.as_os_str().is_empty() => {
+                Some("a PKCS#11 module has files of its own; sandbox.writable_folders names them")
+            }
+            _ => None,
+        }
+    }
+
+    /// The addresses of its listeners that only a privileged process can bind.
+    fn listeners(self, settings: &Settings) -> Vec<SocketAddr> {
+        let Settings { server, credentials, keys, edge, proxy, .. } = settings;
+        let texts: Vec<&String> = match self {
+            Self::Server => vec![&server.listen, &server.public_listen, &credentials.listen],
+            Self::KeyService => {
+                let nodes = keys.node.is_one().then_some(&keys.node.listen);
+                [&keys.listen, &keys.native_listen, &keys.metrics_listen].into_iter().chain(nodes).collect()
+            }
+            Self::Edge => vec![&edge.listen, &edge.metrics_listen],
+            Self::Proxy => [&proxy.listen, &proxy.metrics_listen, &proxy.minting.listen]
+                .into_iter()
+                .chain(&proxy.transparent.listen)
+                .collect(),
+            Self::Agent => Vec::new(),
+        };
+        // As `listening::socket` reads them. Others are refused there, with their name.
+        let address = |text: &String| {
+            let port = text.rsplit_once(':')?.1.parse::<u16>().ok()?;
+            PRIVILEGED.contains(&port).then(|| text.to_socket_addrs().ok()?.next())?
+        };
+        texts.into_iter().filter_map(address).collect()
+    }
+
+    /// Folders that it writes to. Those that it would make are made, so that a rule can name them.
+    fn written(self, settings: &Settings) -> Vec<PathBuf> {
+        let Settings { keys, edge, proxy, .. } = settings;
+        let mut folders = Vec::new();
+        let mut beside = paths::to_be_made(settings);
+        let with_database = match self {
+            Self::Server => true,
+            Self::KeyService => keys.inventory,
+            Self::Proxy => proxy.store.backend == LeafBackend::Database,
+            Self::Edge | Self::Agent => false,
+        };
+        if with_database {
+            beside.extend(paths::databases(settings));
+        }
+        match self {
+            Self::KeyService => {
+                beside.extend([keys.socket.clone().into(), keys.native_socket.clone().into()]);
+                folders.push(keys.node.folder.clone());
+                folders.push(keys.records.clone().into());
+            }
+            Self::Edge => {
+                beside.push(edge.access_log_file.clone().into());
+                folders.extend(edge.inventory.then(|| edge.certificates.clone()));
+            }
+            Self::Proxy => {
+                beside.extend([
+                    proxy.requests.access_log_file.clone().into(),
+                    proxy.minting.listen.strip_prefix("unix:").unwrap_or_default().into(),
+                ]);
+                folders.extend([proxy.store.folder.clone(), proxy.requests.record_folder.clone()]);
+            }
+            Self::Server | Self::Agent => {}
+        }
+        let mut written = paths::made(&folders);
+        written.extend(beside.iter().filter_map(|path| paths::folder_of(path)));
+        written.extend(data_folder::folder().ok());
+        written
+    }
+}

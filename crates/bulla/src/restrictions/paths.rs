@@ -1,0 +1,150 @@
+//! Files and folders that settings, flags and the environment name.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use toml::Value;
+
+use crate::config::Settings;
+
+/// Variables whose values are files or folders end like this: `SSL_CERT_FILE`, `SSL_CERT_DIR`, `CREDENTIALS_DIRECTORY`.
+const VARIABLES: [&str; 3] = ["_FILE", "_DIR", "_DIRECTORY"];
+/// Files that a start makes where they are missing. They are read from then on.
+const MADE_ONCE: [&str; 5] =
+    ["master_key_file", "wrapped_file", "parameters_file", "ca_certificate_file", "ca_key_file"];
+/// Files of the system that are links to places that every distribution chooses for itself.
+const LINKS: [&str; 3] = ["/etc/resolv.conf", "/etc/localtime", "/etc/hosts"];
+
+/// Folders that settings, flags and the environment name, and the folders of files that they name: a file that is replaced is another file,
+/// which only a rule about its folder lets in.
+pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
+    let mut texts: Vec<String> = std::env::args().skip(1).collect();
+    let is_place = |name: &str| VARIABLES.iter().any(|end| name.ends_with(end));
+    texts.extend(std::env::vars().filter(|(name, _)| is_place(name)).map(|(_, value)| value));
+    texts.extend(LINKS.map(str::to_owned));
+    let table = toml::Table::try_from(settings).unwrap_or_default();
+    visit(&table.into(), "", &mut |_, text| texts.push(text.to_owned()));
+    let mut found: Vec<PathBuf> = texts.iter().flat_map(|text| places(text)).collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The places that one text names: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
+fn places(text: &str) -> Vec<PathBuf> {
+    let pieces = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
+    let paths = pieces.filter(|piece| !piece.is_empty() && !piece.starts_with('-')).map(Path::new);
+    paths.filter_map(|path| if path.is_dir() { no_root(path) } else { folder_of_file(path) }).collect()
+}
+
+fn folder_of_file(path: &Path) -> Option<PathBuf> {
+    let file = path.canonicalize().ok().filter(|file| file.is_file())?;
+    // Of a file in the root folder itself only the file.
+    Some(file.parent().and_then(no_root).unwrap_or(file))
+}
+
+/// Never all files of the machine.
+fn no_root(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok().filter(|path| path.parent().is_some())
+}
+
+/// Files that a start makes, and which are not there yet.
+pub(super) fn to_be_made(settings: &Settings) -> Vec<PathBuf> {
+    let table = toml::Table::try_from(settings).unwrap_or_default();
+    let mut missing = Vec::new();
+    visit(&table.into(), "", &mut |key, text| {
+        if MADE_ONCE.contains(&key) && !text.is_empty() && !Path::new(text).exists() {
+            missing.push(text.into());
+        }
+    });
+    missing
+}
+
+/// The files of databases.
+pub(super) fn databases(settings: &Settings) -> Vec<PathBuf> {
+    let urls = [&settings.store.url, &settings.proxy.store.url];
+    let url = |text: &&String| text.parse::<store::StoreUrl>().ok().filter(|_| !text.is_empty());
+    urls.iter().filter_map(url).filter_map(|url| url.sqlite_path().map(PathBuf::from)).collect()
+}
+
+/// These folders, made for their owner alone where they are missing.
+pub(super) fn made(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(0o700);
+    // What cannot be made is reported by what needs it.
+    let make = |folder: &&PathBuf| is_path(folder) && private.create(folder).is_ok();
+    folders.iter().filter(make).filter_map(|folder| no_root(folder)).collect()
+}
+
+/// The folder that a file is in, or will be in.
+pub(super) fn folder_of(file: &Path) -> Option<PathBuf> {
+    if !is_path(file) {
+        return None;
+    }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    no_root(folder)
+}
+
+/// Settings have words too: nothing, `none`, `-` for standard output.
+fn is_path(path: &Path) -> bool {
+    !["", "none", "-"].iter().any(|word| path.as_os_str() == *word)
+}
+
+fn visit(value: &Value, key: &str, with: &mut impl FnMut(&str, &str)) {
+    match value {
+        Value::String(text) => with(key, text),
+        Value::Array(all) => all.iter().for_each(|value| visit(value, key, with)),
+        Value::Table(all) => all.iter().for_each(|(key, value)| visit(value, key, with)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_gives_its_folder_and_nothing_gives_all_files() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        let file = home.join("key.pem");
+        std::fs::write(&file, "").unwrap();
+        let file = file.display();
+        for text in [
+            format!("{file}"),
+            format!("unix:{file}"),
+            format!("--key={file}"),
+            format!("postgres://u@host/db?sslmode=verify-full&sslrootcert={file}"),
+        ] {
+            assert_eq!(places(&text), [home.clone()], "{text}");
+        }
+        assert_eq!(places(&home.display().to_string())[0], home);
+        for text in
+            ["", "/", "https://host", "https://host/", "none", "/no/such/file", "--help", "0.0.0.0:443"]
+        {
+            assert!(places(text).is_empty(), "{text}: {:?}", places(text));
+        }
+    }
+
+    #[test]
+    fn what_settings_name_is_found_wherever_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        for folder in ["tls", "crl", "seed"] {
+            std::fs::create_dir(home.join(folder)).unwrap();
+        }
+        std::fs::write(home.join("tls/chain.pem"), "").unwrap();
+        std::fs::write(home.join("crl/a.crl"), "").unwrap();
+        let text = format!(
+            "[server]\ncertificate_file = \"{0}/tls/chain.pem\"\nclient_crl_files = [\"{0}/crl/a.crl\"]\n\
+             [authority]\nmaster_key = {{ program = {{ command = [\"/bin/cat\"], wrapped_file = \"{0}/seed/wrapped\" }} }}\n",
+            home.display()
+        );
+        let settings: Settings = toml::from_str(&text).unwrap();
+        let found = named(&settings);
+        assert!(found.contains(&home.join("tls")) && found.contains(&home.join("crl")), "{found:?}");
+        assert!(!found.contains(&home.join("seed")), "{found:?}");
+        assert_eq!(to_be_made(&settings), [home.join("seed/wrapped")]);
+        assert_eq!(folder_of(&home.join("seed/wrapped")), Some(home.join("seed")));
+    }
+}

@@ -1,0 +1,41 @@
+//! Addresses that are bound while the process may still do so.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+
+use parking_lot::Mutex;
+use tokio::net::TcpSocket;
+
+/// The socket of each address, or why there is none: [`crate::listen`] says so.
+static RESERVED: Mutex<Option<HashMap<SocketAddr, io::Result<TcpSocket>>>> = Mutex::new(None);
+
+/// Binds `address` now, for the next [`crate::listen`] there. A process needs a capability to bind a port below 1,024: it reserves its ports,
+/// then drops the capability, then starts threads. Needs no runtime.
+pub fn reserve(address: SocketAddr) {
+    RESERVED.lock().get_or_insert_default().insert(address, crate::bound(address));
+}
+
+pub(crate) fn take(address: SocketAddr) -> Option<io::Result<TcpSocket>> {
+    RESERVED.lock().as_mut()?.remove(&address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_reserved_address_is_listened_at_once() {
+        // Of loopback, but no other test's.
+        let free = crate::bound("127.9.8.7:0".parse().unwrap()).unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        reserve(address);
+        let listener = crate::listen(address).unwrap();
+        assert_eq!(listener.local_addr().unwrap(), address);
+        std::net::TcpStream::connect(address).unwrap();
+        reserve(address);
+        let error = crate::listen(address).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "as it was when it was reserved");
+    }
+}

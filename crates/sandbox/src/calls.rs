@@ -1,0 +1,131 @@
+//! System calls that fail with `EPERM` (seccomp(2)).
+
+use std::collections::BTreeMap;
+
+use libc::c_long;
+use seccompiler::{
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter,
+};
+
+use crate::Programs;
+
+/// Memory and descriptors of other processes.
+const PROCESSES: &[c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+];
+/// The kernel's own code, and parts of it with a long list of flaws.
+const KERNEL: &[c_long] = &[
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_syslog,
+    libc::SYS_lookup_dcookie,
+    libc::SYS_nfsservctl,
+];
+/// Mounts, roots and namespaces.
+const MOUNTS: &[c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+];
+/// The machine: its clock, its name, its swap, its end.
+const MACHINE: &[c_long] = &[
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_reboot,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_acct,
+    libc::SYS_vhangup,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+];
+/// Keys that the kernel keeps.
+const KEYS: &[c_long] = &[libc::SYS_add_key, libc::SYS_request_key, libc::SYS_keyctl];
+/// What only this processor has.
+#[cfg(target_arch = "x86_64")]
+const PROCESSOR: &[c_long] = &[libc::SYS_iopl, libc::SYS_ioperm, libc::SYS_modify_ldt, libc::SYS_uselib];
+#[cfg(not(target_arch = "x86_64"))]
+const PROCESSOR: &[c_long] = &[];
+/// Other programs.
+const EXECUTION: &[c_long] = &[libc::SYS_execve, libc::SYS_execveat];
+
+/// Families of sockets that are used; netlink by lookups of the network's interfaces.
+const FAMILIES: &[i32] = &[libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// Flags of clone(2) that make a namespace.
+const NAMESPACES: &[i32] = &[
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+
+/// Filters the system calls of this thread and of those that it starts. Sets no_new_privs too.
+pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
+    // First what answers ENOSYS. The flags of clone3 are behind a pointer, where no filter can look: the C library then uses clone.
+    apply_filter(&program(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
+    apply_filter(&program(refused(programs)?, libc::EPERM)?)
+}
+
+fn refused(programs: Programs) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+    let executed = match programs {
+        Programs::None => EXECUTION,
+        Programs::Started => &[],
+    };
+    let always = [PROCESSES, KERNEL, MOUNTS, MACHINE, KEYS, PROCESSOR, executed].concat();
+    let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
+        always.into_iter().map(|call| (call, Vec::new())).collect();
+    let other = |family: &i32| condition(SeccompCmpOp::Ne, *family);
+    let other = FAMILIES.iter().map(other).collect::<Result<Vec<_>, _>>()?;
+    rules.insert(libc::SYS_socket, vec![SeccompRule::new(other)?]);
+    let namespace = |flag: &i32| {
+        let mask = SeccompCmpOp::MaskedEq(flag.cast_unsigned().into());
+        SeccompRule::new(vec![condition(mask, *flag)?])
+    };
+    rules.insert(libc::SYS_clone, NAMESPACES.iter().map(namespace).collect::<Result<_, _>>()?);
+    Ok(rules)
+}
+
+/// On the first argument: the family of socket(2), the flags of clone(2).
+fn condition(compare: SeccompCmpOp, value: i32) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(0, SeccompCmpArgLen::Dword, compare, value.cast_unsigned().into())
+}
+
+fn program(rules: BTreeMap<c_long, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram, BackendError> {
+    let arch = std::env::consts::ARCH.try_into()?;
+    let on_match = SeccompAction::Errno(errno.cast_unsigned());
+    SeccompFilter::new(rules, SeccompAction::Allow, on_match, arch)?.try_into()
+}

@@ -1,0 +1,139 @@
+//! Restrictions that a process puts on itself before it starts threads: capabilities, no new privileges, system calls (seccomp) and
+//! files (Landlock).
+//!
+//! System calls are a deny list that answers `EPERM`. An allow list would have to follow every release of the C library, of tokio,
+//! aws-lc and SQLite, and a call that it forgets fails in production, at a customer, on another kernel. The deny list names what no role
+//! ever does: it attacks other processes, the kernel, mounts, keys of the kernel and clocks. Files are an allow list, as a role's files are known.
+
+mod calls;
+mod capabilities;
+mod files;
+mod report;
+
+use std::io;
+use std::path::PathBuf;
+
+pub use capabilities::{Capabilities, UnknownCapability};
+pub use report::{Report, State, report};
+
+coded::named! {
+    /// What happens where the kernel lacks a restriction.
+    #[derive(Default)]
+    pub enum Mode: "sandbox mode" {
+        /// The process does not start.
+        Enforce => "enforce",
+        /// The process starts, and its log and status say what is missing.
+        #[default]
+        BestEffort => "best-effort",
+        /// Nothing is restricted.
+        Off => "off",
+    }
+}
+
+/// Whether the role starts programs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Programs {
+    /// It starts none: `execve` fails.
+    None,
+    /// It starts the programs that the host's configuration names. They inherit every restriction.
+    Started,
+}
+
+/// Which files the process may open.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Files {
+    /// Those that its user may open, for the reason given.
+    Any(&'static str),
+    /// Those in these folders, and these files. The files of the system that every program reads are added.
+    Only {
+        /// Read. A path that does not exist is left out.
+        readable: Vec<PathBuf>,
+        /// Read, written, created and removed.
+        writable: Vec<PathBuf>,
+    },
+}
+
+/// The restrictions of a process.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What happens where the kernel lacks one of them.
+    pub mode: Mode,
+    /// Whether it starts programs.
+    pub programs: Programs,
+    /// The capabilities that stay, if the process has them.
+    pub capabilities: Capabilities,
+    /// Which files it may open.
+    pub files: Files,
+}
+
+/// Why a process could not be restricted.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A thread that exists already would escape the restrictions.
+    #[error("the process has {0} threads already, and restrictions hold for new threads only")]
+    Threads(usize),
+    /// Capabilities.
+    #[error("capabilities cannot be dropped")]
+    Capabilities(#[source] io::Error),
+    /// `PR_SET_NO_NEW_PRIVS`.
+    #[error("no_new_privs cannot be set")]
+    NoNewPrivileges(#[source] io::Error),
+    /// The filter of system calls.
+    #[error("the filter of system calls (seccomp) cannot be installed")]
+    Calls(#[source] seccompiler::Error),
+    /// The rules about files.
+    #[error("the rules about files (Landlock) cannot be installed")]
+    Files(#[source] landlock::RulesetError),
+    /// [`Mode::Enforce`], and this kernel has no Landlock or an old one.
+    #[error("this kernel does not restrict files (Landlock): {0}")]
+    NoLandlock(&'static str),
+}
+
+/// Restricts this process for good. It must have one thread. [`report()`] returns what holds from then on.
+///
+/// # Errors
+/// [`SandboxError`]: with [`Mode::BestEffort`] only for threads; what the kernel lacks is in the [`Report`] then.
+pub fn enter(plan: &Plan) -> Result<&'static Report, SandboxError> {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    if threads != 1 && plan.mode != Mode::Off {
+        return Err(SandboxError::Threads(threads));
+    }
+    Ok(report::keep(restrict_thread(plan)?))
+}
+
+/// Restricts the calling thread, the threads that it starts from now on, and their programs.
+///
+/// # Errors
+/// As [`enter`].
+pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
+    if plan.mode == Mode::Off {
+        return Ok(Report::off());
+    }
+    let strict = plan.mode == Mode::Enforce;
+    let capabilities = match capabilities::keep_only(plan.capabilities) {
+        Err(error) if strict => return Err(SandboxError::Capabilities(error)),
+        Err(error) => State::Missing(error.to_string()),
+        Ok(()) => State::Enforced,
+    };
+    let no_new_privileges = match rustix::thread::set_no_new_privs(true) {
+        Err(error) if strict => return Err(SandboxError::NoNewPrivileges(error.into())),
+        Err(error) => State::Missing(error.to_string()),
+        Ok(()) => State::Enforced,
+    };
+    let files = match files::restrict(&plan.files, plan.programs) {
+        Ok(State::Missing(_)) if strict => return Err(SandboxError::NoLandlock("no rule of it is enforced")),
+        Ok(State::Partial) if strict => {
+            return Err(SandboxError::NoLandlock("it is older than Linux 6.12"));
+        }
+        Ok(state) => state,
+        Err(error) if strict => return Err(SandboxError::Files(error)),
+        Err(error) => State::Missing(error.to_string()),
+    };
+    // Last: the filter refuses nothing that came before, but need not know it.
+    let system_calls = match calls::filter(plan.programs) {
+        Ok(()) => State::Enforced,
+        Err(error) if strict => return Err(SandboxError::Calls(error)),
+        Err(error) => State::Missing(error.to_string()),
+    };
+    Ok(Report { held: capabilities::held(), capabilities, no_new_privileges, system_calls, files })
+}

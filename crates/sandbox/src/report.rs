@@ -1,0 +1,90 @@
+//! What holds for this process.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::Capabilities;
+
+/// Whether one kind of restriction holds.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum State {
+    /// It holds.
+    Enforced,
+    /// The part that this kernel knows holds.
+    Partial,
+    /// It was not asked for, for this reason.
+    NotAsked(&'static str),
+    /// It was asked for, and this kernel or host refused, for this reason.
+    Missing(String),
+}
+
+/// `enforced`, `partial`, `off: REASON`, `missing: REASON`.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Enforced => f.write_str("enforced"),
+            Self::Partial => f.write_str("partial"),
+            Self::NotAsked(why) => write!(f, "off: {why}"),
+            Self::Missing(why) => write!(f, "missing: {why}"),
+        }
+    }
+}
+
+/// The restrictions that hold.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Report {
+    /// The capabilities that the process still has.
+    pub held: Capabilities,
+    /// Whether the others were dropped.
+    pub capabilities: State,
+    /// Whether programs can gain privileges.
+    pub no_new_privileges: State,
+    /// Whether dangerous system calls fail (seccomp).
+    pub system_calls: State,
+    /// Whether files elsewhere are closed (Landlock).
+    pub files: State,
+}
+
+const SWITCHED_OFF: &str = "sandbox.mode is off";
+
+impl Report {
+    pub(crate) fn off() -> Self {
+        let off = || State::NotAsked(SWITCHED_OFF);
+        Self {
+            held: crate::capabilities::held(),
+            capabilities: off(),
+            no_new_privileges: off(),
+            system_calls: off(),
+            files: off(),
+        }
+    }
+
+    /// The restrictions with their names.
+    #[must_use]
+    pub fn states(&self) -> [(&'static str, &State); 4] {
+        [
+            ("capabilities", &self.capabilities),
+            ("no_new_privileges", &self.no_new_privileges),
+            ("seccomp", &self.system_calls),
+            ("landlock", &self.files),
+        ]
+    }
+
+    /// Whether something that was asked for does not hold.
+    #[must_use]
+    pub fn is_degraded(&self) -> bool {
+        self.states().iter().any(|(_, state)| matches!(state, State::Partial | State::Missing(_)))
+    }
+}
+
+static REPORT: OnceLock<Report> = OnceLock::new();
+
+/// What [`crate::enter`] installed in this process; `None` before, and in programs that do not call it.
+#[must_use]
+pub fn report() -> Option<&'static Report> {
+    REPORT.get()
+}
+
+pub(crate) fn keep(report: Report) -> &'static Report {
+    REPORT.get_or_init(|| report)
+}

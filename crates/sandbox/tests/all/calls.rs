@@ -1,0 +1,96 @@
+//! System calls.
+
+use std::process::Command;
+
+use libc::c_long;
+use sandbox::{Programs, State};
+
+use crate::{plan, restricted, run};
+
+/// Calls with the arguments that it is given, one call an argument, `NUMBER` or `NUMBER:FIRST`, and prints what each set errno to.
+const CALLS: &str = r#"for (@ARGV) { my ($n, $a) = split /:/; $! = 0; syscall(int $n, int($a // 0), 0, 0, 0, 0, 0); print $!+0, "\n" }"#;
+
+/// What errno was after each call, with all other arguments zero, in a program of its own.
+fn errors(calls: &[(c_long, i32)]) -> Vec<i32> {
+    let calls: Vec<String> = calls.iter().map(|(call, first)| format!("{call}:{first}")).collect();
+    let arguments: Vec<&str> = ["-e", CALLS].into_iter().chain(calls.iter().map(String::as_str)).collect();
+    let ran = run("perl", &arguments);
+    let told = String::from_utf8(ran.stdout).unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    told.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[test]
+fn calls_that_attack_others_or_the_machine_fail() {
+    let attacks = [
+        libc::SYS_ptrace,
+        libc::SYS_process_vm_readv,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_bpf,
+        libc::SYS_perf_event_open,
+        libc::SYS_userfaultfd,
+        libc::SYS_io_uring_setup,
+        libc::SYS_init_module,
+        libc::SYS_kexec_load,
+        libc::SYS_kexec_file_load,
+        libc::SYS_mount,
+        libc::SYS_umount2,
+        libc::SYS_pivot_root,
+        libc::SYS_chroot,
+        libc::SYS_setns,
+        libc::SYS_unshare,
+        libc::SYS_open_by_handle_at,
+        libc::SYS_swapon,
+        libc::SYS_reboot,
+        libc::SYS_settimeofday,
+        libc::SYS_add_key,
+        libc::SYS_request_key,
+        libc::SYS_keyctl,
+    ]
+    .map(|call| (call, 0));
+    let found = restricted(plan(Programs::Started), move |report| {
+        assert_eq!(report.system_calls, State::Enforced);
+        errors(&attacks)
+    });
+    assert_eq!(found, vec![libc::EPERM; attacks.len()]);
+}
+
+#[test]
+fn the_filter_is_what_refuses() {
+    // Any user may do these, so only the filter can refuse them.
+    let calls = [(libc::SYS_ptrace, 0), (libc::SYS_unshare, 0), (libc::SYS_keyctl, 0), (libc::SYS_clone3, 0)];
+    let free = errors(&calls);
+    assert!(free.iter().all(|error| *error != libc::EPERM && *error != libc::ENOSYS), "{free:?}");
+    let found = restricted(plan(Programs::Started), move |_| errors(&calls));
+    assert_eq!(found, [libc::EPERM, libc::EPERM, libc::EPERM, libc::ENOSYS]);
+}
+
+#[test]
+fn namespaces_and_unusual_sockets_are_refused_and_usual_ones_are_not() {
+    let calls = [
+        (libc::SYS_clone, libc::CLONE_NEWUSER),
+        (libc::SYS_clone, libc::CLONE_NEWNET | libc::SIGCHLD),
+        (libc::SYS_socket, libc::AF_PACKET),
+        (libc::SYS_socket, libc::AF_ALG),
+        (libc::SYS_socket, libc::AF_VSOCK),
+    ];
+    let found = restricted(plan(Programs::Started), move |_| errors(&calls));
+    assert_eq!(found, vec![libc::EPERM; calls.len()]);
+    restricted(plan(Programs::None), |_| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        std::os::unix::net::UnixDatagram::unbound().unwrap();
+        // Threads are made by clone too.
+        assert_eq!(std::thread::spawn(|| 7).join().unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_role_without_programs_starts_none_and_neither_do_its_threads() {
+    let refused = |error: std::io::Error| assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+    restricted(plan(Programs::None), move |_| {
+        refused(Command::new("/bin/true").output().unwrap_err());
+        std::thread::spawn(move || refused(Command::new("/bin/true").output().unwrap_err())).join().unwrap();
+    });
+    restricted(plan(Programs::Started), |_| assert!(run("/bin/true", &[]).status.success()));
+}

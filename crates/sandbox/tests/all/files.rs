@@ -1,0 +1,59 @@
+//! Files.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use sandbox::{Files, Mode, Plan, Programs, State};
+
+use crate::{plan, restricted};
+
+#[test]
+fn files_elsewhere_are_neither_read_nor_written() {
+    let home = tempfile::tempdir().unwrap();
+    let [data, settings, other] = ["data", "settings", "other"].map(|name| home.path().join(name));
+    for folder in [&data, &settings, &other] {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("file"), "before").unwrap();
+    }
+    let files = Files::Only { readable: vec![settings.clone()], writable: vec![data.clone()] };
+    restricted(Plan { files, ..plan(Programs::None) }, move |report| {
+        match &report.files {
+            State::Enforced | State::Partial => {}
+            // The report says so, and so does the log: this kernel has nothing to test.
+            State::Missing(why) if why.contains("no Landlock") => return,
+            state => panic!("{state}"),
+        }
+        let denied = |what: std::io::Result<()>| {
+            assert_eq!(what.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        };
+        denied(fs::read(other.join("file")).map(drop));
+        denied(fs::read_dir(&other).map(drop));
+        denied(fs::write(other.join("file"), "after"));
+        denied(fs::write(other.join("new"), "after"));
+        denied(fs::remove_file(other.join("file")));
+        denied(fs::write(settings.join("file"), "after"));
+        denied(fs::write(settings.join("new"), "after"));
+        // A link leads nowhere else.
+        std::os::unix::fs::symlink(other.join("file"), data.join("link")).unwrap();
+        denied(fs::read(data.join("link")).map(drop));
+
+        assert_eq!(fs::read(settings.join("file")).unwrap(), b"before");
+        fs::write(data.join("file"), "after").unwrap();
+        fs::create_dir(data.join("folder")).unwrap();
+        fs::write(data.join("folder/new"), "new").unwrap();
+        fs::rename(data.join("folder/new"), data.join("new")).unwrap();
+        fs::read("/etc/hosts").unwrap();
+        fs::read("/proc/self/status").unwrap();
+        fs::write("/dev/null", "nothing").unwrap();
+    });
+}
+
+#[test]
+fn off_is_off_and_says_so() {
+    let plan = Plan { mode: Mode::Off, ..plan(Programs::None) };
+    restricted(plan, |report| {
+        assert!(report.states().iter().all(|(_, state)| state.to_string() == "off: sandbox.mode is off"));
+        assert!(!report.is_degraded());
+        assert!(std::process::Command::new("/bin/true").status().unwrap().success());
+    });
+}

@@ -1,0 +1,33 @@
+//! What a restricted thread and its programs can still do. Restrictions of a thread are for good, so each test has its own.
+
+mod calls;
+mod files;
+mod privileges;
+
+use std::process::{Command, Output};
+use std::thread;
+
+use sandbox::{Capabilities, Files, Mode, Plan, Programs, Report};
+
+/// A plan without rules about files.
+pub(crate) fn plan(programs: Programs) -> Plan {
+    Plan { mode: Mode::BestEffort, programs, capabilities: Capabilities::NONE, files: Files::Any("a test") }
+}
+
+/// Does `work` under the plan.
+pub(crate) fn restricted<T: Send + 'static>(
+    plan: Plan,
+    work: impl FnOnce(&Report) -> T + Send + 'static,
+) -> T {
+    let thread = thread::spawn(move || {
+        let report = sandbox::restrict_thread(&plan).unwrap();
+        work(&report)
+    });
+    thread.join().unwrap()
+}
+
+/// Runs a program, which inherits what holds for this thread.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Output {
+    let ran = Command::new(program).args(arguments).output();
+    ran.unwrap_or_else(|error| panic!("{program}: {error}; apt-get install -y perl-base coreutils"))
+}
