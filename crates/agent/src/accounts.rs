@@ -43,6 +43,12 @@ pub(crate) fn user(name: &str) -> Result<Account, UnknownAccount> {
     found.or_else(|| (name.parse() == Ok(uid)).then(nameless)).ok_or_else(unknown)
 }
 
+/// The groups of a user.
+pub(crate) fn groups_of(account: &Account) -> Vec<u32> {
+    let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    sandbox::groups_of(&account.name, account.gid, &text)
+}
+
 fn is_named(account: &Account, name: &str) -> bool {
     account.name == name || name.parse() == Ok(account.uid)
 }

@@ -35,18 +35,25 @@ impl std::fmt::Debug for Command {
     }
 }
 
-/// Another user than the server's, for a server that runs as root. The program has that user's own group and no other.
+/// Another user than the server's, for a server that runs as root. The program has that user's groups.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct RunAs {
     name: String,
     uid: u32,
     gid: u32,
+    groups: Vec<u32>,
     home: String,
 }
 
 impl RunAs {
     pub(crate) fn new(name: &str, uid: u32, gid: u32, home: &str) -> Self {
-        Self { name: name.to_owned(), uid, gid, home: home.to_owned() }
+        Self { name: name.to_owned(), uid, gid, groups: vec![gid], home: home.to_owned() }
+    }
+
+    /// With the groups that the text of `/etc/group` gives the user.
+    pub(crate) fn with_groups(mut self, text: &str) -> Self {
+        self.groups = sandbox::groups_of(&self.name, self.gid, text);
+        self
     }
 
     pub(crate) fn uid(&self) -> u32 {
@@ -109,12 +116,20 @@ impl Command {
             .process_group(0)
             .kill_on_drop(true);
         if let Some(user) = &self.run_as {
-            // The standard library gives up all other groups when root changes to another user.
-            command.uid(user.uid).gid(user.gid).current_dir("/");
+            command.uid(user.uid).current_dir("/");
             command.env("HOME", &user.home).env("USER", &user.name);
         }
         command.envs(&self.environment);
         command
+    }
+
+    fn spawn(&self, command: &mut tokio::process::Command) -> std::io::Result<tokio::process::Child> {
+        let Some(user) = &self.run_as else { return command.spawn() };
+        let runtime = tokio::runtime::Handle::current();
+        sandbox::spawn_in_groups(user.gid, &user.groups, || {
+            let _entered = runtime.enter();
+            command.spawn()
+        })
     }
 
     pub(crate) fn limit(&self) -> Duration {
@@ -139,7 +154,7 @@ impl Command {
         let until = deadline.min(Instant::now() + self.limit);
         let mut command = self.prepared();
         command.args(arguments).envs(environment.iter().map(|(name, value)| (name, value)));
-        let mut child = command.spawn().map_err(|error| {
+        let mut child = self.spawn(&mut command).map_err(|error| {
             IssuerError::misconfigured(format!("{} cannot be run: {error}", self.program))
         })?;
         let group = ProcessGroup(child.id());
@@ -234,7 +249,8 @@ mod tests {
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         // Root alone can change its user; others keep theirs.
         let root = rustix::process::geteuid().is_root();
-        let user = root.then(|| RunAs::new("nobody", 65_534, 65_534, "/nonexistent"));
+        let groups = "web:x:33:www,nobody\nother:x:44:www\n";
+        let user = root.then(|| RunAs::new("nobody", 65_534, 65_534, "/nonexistent").with_groups(groups));
         let script = "echo $(id -u) $(id -g) $(id -G) $REGION $BULLA_NAME $HOME $USER";
         let command = shell(script, Duration::from_secs(20)).with_environment(&variables).with_user(user);
         assert!(!format!("{command:?}").contains("north"));
@@ -242,7 +258,7 @@ mod tests {
         let told = String::from_utf8(ran.output).unwrap();
         assert!(told.contains("north run /elsewhere"), "{told}");
         let own = rustix::process::geteuid().as_raw();
-        let ids = if root { "65534 65534 65534 ".to_owned() } else { format!("{own} ") };
+        let ids = if root { "65534 65534 65534 33 ".to_owned() } else { format!("{own} ") };
         assert!(told.starts_with(&ids) && (!root || told.ends_with("nobody\n")), "{told}");
     }
 

@@ -18,6 +18,8 @@ const TIMEOUT_S_MAX: u64 = 3_600;
 const RESERVED: &str = "BULLA_";
 /// Where users of this machine are looked up.
 const USERS: &str = "/etc/passwd";
+/// Where their groups are.
+const GROUPS: &str = "/etc/group";
 
 /// `[programs.NAME]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -25,7 +27,7 @@ const USERS: &str = "/etc/passwd";
 pub struct ProgramConfig {
     /// The program by its whole path, and its first arguments. No shell reads them.
     pub argv: Vec<String>,
-    /// The user to run as, with that user's own group only. Empty: the server's user.
+    /// The user to run as, with that user's groups. Empty: the server's user.
     #[serde(default)]
     pub user: String,
     /// Variables of the environment beside `PATH`, `HOME`, `USER`, `LANG`, `TZ` and `TMPDIR`.
@@ -129,6 +131,8 @@ fn command(name: &str, config: &ProgramConfig, users: &str, own: Uid) -> Result<
     };
     let command = Command::new(&config.argv, Duration::from_secs(config.timeout_s));
     let command = command.map_err(|error| error.to_string())?;
+    let groups = std::fs::read_to_string(GROUPS).unwrap_or_default();
+    let run_as = run_as.map(|user| user.with_groups(&groups));
     Ok(command.with_environment(&config.environment).with_user(run_as))
 }
 

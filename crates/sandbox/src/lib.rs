@@ -8,12 +8,14 @@
 mod calls;
 mod capabilities;
 mod files;
+mod groups;
 mod report;
 
 use std::io;
 use std::path::PathBuf;
 
 pub use capabilities::{Capabilities, UnknownCapability};
+pub use groups::{groups_of, spawn_in_groups};
 pub use report::{Report, State, report};
 
 coded::named! {

@@ -163,13 +163,23 @@ impl Hook {
             command.envs(told.variables());
         }
         if accounts::own() != (*uid, *gid) {
-            // Also drops the agent's other groups, where it runs as root.
-            command.gid(*gid).uid(*uid);
+            command.uid(*uid);
         }
-        command
-            .spawn()
+        spawn(&mut command, &of.account)
             .map_err(|error| HookError::Start { command: program.clone(), reason: error.to_string() })
     }
+}
+
+/// Starts the command, as another user with that user's groups.
+fn spawn(command: &mut Command, account: &Account) -> std::io::Result<Child> {
+    if accounts::own() == (account.uid, account.gid) {
+        return command.spawn();
+    }
+    let runtime = tokio::runtime::Handle::current();
+    sandbox::spawn_in_groups(account.gid, &accounts::groups_of(account), || {
+        let _entered = runtime.enter();
+        command.spawn()
+    })
 }
 
 impl MaterialPaths {

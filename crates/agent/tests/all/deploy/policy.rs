@@ -277,6 +277,22 @@ async fn a_command_runs_as_its_user_without_the_agents_groups() {
 }
 
 #[tokio::test]
+async fn a_command_has_the_groups_of_its_user() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Others run commands as themselves alone, with their own groups.
+    }
+    // Debian has this user in the group ssl-cert; `cargo xtask setup` installs the package.
+    let host = Host::new();
+    let rule = "[commands.who]\nargv = [\"sh\", \"-c\", \"id -un; id -G; exit 1\"]\nuser = \"postgres\"\n";
+    write_policy(&host, &(folder_rule(&host) + rule));
+    let error = deployed(&host, &pair(&host, json!("who"))).await.error.unwrap();
+    let told = std::process::Command::new("id").args(["-G", "postgres"]).output().unwrap();
+    let groups = String::from_utf8(told.stdout).unwrap();
+    assert!(groups.split_whitespace().count() > 1, "postgres has no second group here: {groups}");
+    assert!(error.ends_with(&format!("exit code 1: postgres {}", groups.trim())), "{error}");
+}
+
+#[tokio::test]
 async fn a_check_tells_everything_that_is_missing_at_once() {
     let host = Host::new();
     let job = target(json!({"type": "nginx", "fullchain": host.etc("f.pem"), "key": host.etc("k.pem"),

@@ -1,0 +1,72 @@
+//! The groups of programs that run as another user.
+
+use std::io;
+
+use rustix::process::Gid;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities, set_thread_groups, set_thread_res_gid};
+
+/// Most groups of one process (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65_536;
+
+/// The groups of a user as `initgroups` has them: its own first, then those that list it as a member, from the text of `/etc/group`
+/// (group(5)).
+#[must_use]
+pub fn groups_of(user: &str, own: u32, text: &str) -> Vec<u32> {
+    let member = |line: &str| {
+        let columns: Vec<&str> = line.split(':').collect();
+        let [_, _, group, members] = columns[..] else { return None };
+        members.split(',').any(|member| member.trim() == user).then(|| group.parse().ok())?
+    };
+    let mut groups = vec![own];
+    for group in text.lines().filter_map(member) {
+        if !groups.contains(&group) && groups.len() < GROUPS_MAX {
+            groups.push(group);
+        }
+    }
+    groups
+}
+
+/// Starts a program with these groups, of which `own` is its own one. `spawn` runs in a thread of its own; its command sets the user
+/// ([`std::os::unix::process::CommandExt::uid`]) and no group. Only for processes that may change users and groups, such as root's.
+///
+/// The standard library takes all groups away from a program that changes its user, unless it may not: so the thread takes the groups, and then
+/// drops `CAP_SETGID`. Its user stays, so that the program's user may send it no signal.
+///
+/// # Errors
+/// Those of `spawn`; and when groups cannot be set.
+pub fn spawn_in_groups<T: Send>(
+    own: u32,
+    groups: &[u32],
+    spawn: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let groups: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    let in_thread = move || {
+        // All of these are of this thread alone, which ends with this function.
+        set_thread_groups(&groups)?;
+        let own = Gid::from_raw(own);
+        set_thread_res_gid(own, own, own)?;
+        let mut sets = capabilities(None)?;
+        for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+            set.remove(CapabilitySet::SETGID);
+        }
+        set_capabilities(None, sets)?;
+        spawn()
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("spawn".to_owned()).spawn_scoped(scope, in_thread)?;
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts programs panicked")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_the_own_one_and_those_with_the_user_as_a_member() {
+        let text = "root:x:0:\nweb:x:33:caddy,www\ntls:x:103: www ,caddy\nold:x:33:www\nbad:x:y:www\n# www\nown:x:900:www\nshort:x:5\n";
+        assert_eq!(groups_of("www", 900, text), [900, 33, 103]);
+        assert_eq!(groups_of("caddy", 994, text), [994, 33, 103]);
+        assert_eq!(groups_of("ww", 7, text), [7]);
+    }
+}
