@@ -231,6 +231,8 @@ impl Role {
         let mut written = paths::made(&folders);
         written.extend(beside.iter().filter_map(|path| paths::folder_of(path)));
         written.extend(data_folder::folder().ok());
+        // The kernel writes the image with the rights of the process.
+        written.extend(std::env::current_dir().ok().filter(|_| settings.server.core_dumps));
         written
     }
 }

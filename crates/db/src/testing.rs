@@ -296,13 +296,14 @@ fn binaries() -> Option<PathBuf> {
     std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
 }
 
-/// A folder whose path is short (a socket's may have 107 bytes) and which the server's user owns.
+/// A folder whose path is short (a socket's may have 107 bytes) and which the server's user owns. Others pass it to the socket: a client that
+/// root runs may have dropped the capability to.
 fn private_folder() -> io::Result<PathBuf> {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos());
     let folder =
         std::env::temp_dir().join(format!("bulla-pg-{}-{}", std::process::id(), nanos % 1_000_000_000));
     fs::create_dir(&folder)?;
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o711))?;
     if is_root() {
         let owned = Command::new("chown").arg("postgres").arg(&folder).status()?;
         if !owned.success() {
