@@ -24,6 +24,8 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("nsenter", &["util-linux"]),
     ("script", &["bsdutils"]),
     ("softhsm2-util", &["softhsm2"]),
+    ("swtpm", &["swtpm", "swtpm-tools"]),
+    ("tpm2_unseal", &["tpm2-tools"]),
 ];
 
 /// Where Debian keeps PostgreSQL's server programs, one folder a version.

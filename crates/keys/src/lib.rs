@@ -9,6 +9,7 @@
 //! - [`TicketKeys`]: what is sealed for hours only.
 //! - [`age`]: files encrypted to a passphrase or to keys.
 //! - [`Secret`]: a text that must not be seen.
+//! - [`Tpm`]: a master key sealed by a TPM 2.0.
 //! - `pkcs11` (a feature): keys in security modules.
 
 pub mod age;
@@ -31,6 +32,7 @@ pub mod secret;
 pub mod signer;
 pub mod software;
 mod tickets;
+mod tpm;
 pub mod verify;
 
 pub use error::{DecryptError, KeyError, KeyFileError, SignError};
@@ -49,3 +51,4 @@ pub use secret::Secret;
 pub use signer::{AtOnce, Deadline, Destination, KeyRef, Signer};
 pub use software::{OaepHash, PrivateKey, constant_time_eq};
 pub use tickets::{OVERHEAD as TICKET_OVERHEAD, TicketError, TicketKeys};
+pub use tpm::{Pcrs, Tpm, TpmAddress, TpmError};

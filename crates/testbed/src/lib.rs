@@ -14,6 +14,8 @@ mod openssl;
 mod statements;
 #[cfg(feature = "database")]
 pub mod tables;
+#[cfg(feature = "tpm")]
+mod tpm;
 mod wait;
 mod write;
 
@@ -25,5 +27,7 @@ pub use database::Database;
 pub use openssl::openssl_verifies;
 #[cfg(feature = "database")]
 pub use statements::check_statements;
+#[cfg(feature = "tpm")]
+pub use tpm::SoftTpm;
 pub use wait::{PATIENCE, until, until_blocking};
 pub use write::write_and_flush;

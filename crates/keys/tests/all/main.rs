@@ -12,3 +12,4 @@ mod scheme;
 mod sealed;
 mod sealing;
 mod software;
+mod tpm;

@@ -1,0 +1,133 @@
+//! Commands of TPM 2.0 (Part 3): how they are sent, and what every answer has in common.
+
+use std::time::Duration;
+
+use zeroize::Zeroizing;
+
+use super::error::TpmError;
+use super::transport::{Connection, HEADER};
+use super::wire::{Reader, Writer};
+
+/// A command with its code.
+#[derive(Clone, Copy)]
+pub(super) struct Code(pub(super) u32, pub(super) &'static str);
+
+pub(super) const CREATE_PRIMARY: Code = Code(0x131, "CreatePrimary");
+pub(super) const CREATE: Code = Code(0x153, "Create");
+pub(super) const LOAD: Code = Code(0x157, "Load");
+pub(super) const UNSEAL: Code = Code(0x15E, "Unseal");
+pub(super) const FLUSH_CONTEXT: Code = Code(0x165, "FlushContext");
+pub(super) const POLICY_AUTH_VALUE: Code = Code(0x16B, "PolicyAuthValue");
+pub(super) const START_AUTH_SESSION: Code = Code(0x176, "StartAuthSession");
+pub(super) const POLICY_PCR: Code = Code(0x17F, "PolicyPCR");
+pub(super) const POLICY_GET_DIGEST: Code = Code(0x189, "PolicyGetDigest");
+
+const WITHOUT_SESSIONS: u16 = 0x8001;
+const WITH_SESSIONS: u16 = 0x8002;
+/// The session of a password; all of ours are empty.
+const PASSWORD: u32 = 0x4000_0009;
+
+/// Warnings: the command was not begun, and is to be sent again.
+const AGAIN: [u32; 3] = [0x908, 0x90A, 0x922];
+/// How often, and after how long: ten seconds in all. A TPM tests itself after the power came.
+const TRIES: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// An answer without its header.
+pub(super) struct Answer {
+    code: Code,
+    bytes: Zeroizing<Vec<u8>>,
+}
+
+impl Answer {
+    /// What is behind the header: handles, then parameters, or parameters behind their size where there were sessions.
+    pub(super) fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.bytes[HEADER..])
+    }
+
+    /// The part of it that `read` takes.
+    pub(super) fn read<'a, T>(
+        &'a self,
+        read: impl FnOnce(&mut Reader<'a>) -> Option<T>,
+    ) -> Result<T, TpmError> {
+        read(&mut self.reader()).ok_or_else(|| self.wrong("it is too short"))
+    }
+
+    pub(super) fn wrong(&self, what: &'static str) -> TpmError {
+        TpmError::Answer { command: self.code.1, what }
+    }
+}
+
+/// Sends a command without sessions.
+pub(super) fn send(
+    tpm: &mut Connection,
+    code: Code,
+    handles: &[u32],
+    parameters: &Writer,
+) -> Result<Answer, TpmError> {
+    transact(tpm, code, WITHOUT_SESSIONS, handles, &[parameters.as_slice()])
+}
+
+/// Sends a command whose only authorisation is an empty password.
+pub(super) fn send_open(
+    tpm: &mut Connection,
+    code: Code,
+    handles: &[u32],
+    parameters: &Writer,
+) -> Result<Answer, TpmError> {
+    let mut area = Writer::default();
+    area.u32(PASSWORD).sized(&[]).u8(0).sized(&[]);
+    send_with(tpm, code, handles, &area, parameters)
+}
+
+/// Sends a command with an area of sessions.
+pub(super) fn send_with(
+    tpm: &mut Connection,
+    code: Code,
+    handles: &[u32],
+    area: &Writer,
+    parameters: &Writer,
+) -> Result<Answer, TpmError> {
+    let size = u32::try_from(area.as_slice().len()).unwrap_or(u32::MAX).to_be_bytes();
+    transact(tpm, code, WITH_SESSIONS, handles, &[&size, area.as_slice(), parameters.as_slice()])
+}
+
+fn transact(
+    tpm: &mut Connection,
+    code: Code,
+    tag: u16,
+    handles: &[u32],
+    parts: &[&[u8]],
+) -> Result<Answer, TpmError> {
+    let size = HEADER + 4 * handles.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+    let mut command = Writer::default();
+    command.u16(tag).u32(u32::try_from(size).unwrap_or(u32::MAX)).u32(code.0);
+    for handle in handles {
+        command.u32(*handle);
+    }
+    for part in parts {
+        command.bytes(part);
+    }
+    let mut tries = 0;
+    loop {
+        let bytes = tpm.transact(command.as_slice())?;
+        let answer = Answer { code, bytes };
+        let header = Reader::new(&answer.bytes).bytes(HEADER).map(|header| Reader::new(&header[6..]).u32());
+        match header.flatten() {
+            None => return Err(TpmError::Answer { command: code.1, what: "it is too short" }),
+            Some(0) => return Ok(answer),
+            Some(warning) if AGAIN.contains(&warning) && tries < TRIES => {
+                tries += 1;
+                std::thread::sleep(PAUSE);
+            }
+            Some(refusal) => return Err(TpmError::of(code.1, refusal)),
+        }
+    }
+}
+
+/// Removes an object or a session.
+pub(super) fn flush(tpm: &mut Connection, handle: u32) -> Result<(), TpmError> {
+    let mut parameters = Writer::default();
+    parameters.u32(handle);
+    send(tpm, FLUSH_CONTEXT, &[], &parameters).map(drop)
+}

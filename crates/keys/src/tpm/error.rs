@@ -1,0 +1,91 @@
+//! What goes wrong with a TPM.
+
+use std::io;
+
+/// What goes wrong with a TPM.
+#[derive(Debug, thiserror::Error)]
+pub enum TpmError {
+    /// The address is none.
+    #[error("{0:?} is no TPM: give a device such as /dev/tpmrm0, unix:PATH or tcp:ADDRESS:PORT")]
+    Address(String),
+    /// There is no such register.
+    #[error("there is no PCR {0}: give 0 to 23")]
+    Pcr(u8),
+    /// The value that authorises is too long.
+    #[error("the authorisation value has {0} bytes; 32 is the most")]
+    AuthLength(usize),
+    /// It cannot be reached.
+    #[error("the TPM cannot be used")]
+    Io(#[source] io::Error),
+    /// An answer is not what the specification says, or was changed on its way.
+    #[error("the TPM's answer to {command} is wrong: {what}")]
+    Answer {
+        /// The command.
+        command: &'static str,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The registers differ from when the key was sealed.
+    #[error("the PCRs differ from when the key was sealed: firmware, boot loader or kernel were changed")]
+    Pcrs,
+    /// The value that authorises is not the one that it was sealed with.
+    #[error("the authorisation value is not the one that the key was sealed with")]
+    Auth,
+    /// After too many wrong values.
+    #[error(
+        "the TPM is locked after too many wrong authorisation values; wait, or clear it: tpm2_dictionarylockout -c"
+    )]
+    Lockout,
+    /// It was sealed by another TPM, or this one was cleared.
+    #[error("the key was not sealed by this TPM, or the TPM was cleared since")]
+    OtherTpm,
+    /// What is sealed has another form.
+    #[error("this is nothing that a TPM sealed")]
+    Sealed,
+    /// Any other refusal.
+    #[error("the TPM refuses {command} (response code {code:#05x}; tpm2_rc_decode says what that means)")]
+    Refused {
+        /// The command.
+        command: &'static str,
+        /// The code.
+        code: u32,
+    },
+    /// The system gives no randomness, or the TPM's key is no point of its curve.
+    #[error("no session can be started: {0}")]
+    Session(&'static str),
+}
+
+/// Format-one codes have their number in six bits; the others tell which parameter, handle or session is meant.
+const FORMAT_ONE: u32 = 0x80;
+const AUTH_FAIL: u32 = 0x0E;
+const POLICY_FAIL: u32 = 0x1D;
+const INTEGRITY: u32 = 0x1F;
+const BAD_AUTH: u32 = 0x22;
+const LOCKOUT: u32 = 0x921;
+
+impl TpmError {
+    /// What a response code means.
+    pub(super) fn of(command: &'static str, code: u32) -> Self {
+        match code & 0x3F {
+            _ if code == LOCKOUT => Self::Lockout,
+            _ if code & FORMAT_ONE == 0 => Self::Refused { command, code },
+            POLICY_FAIL => Self::Pcrs,
+            AUTH_FAIL | BAD_AUTH => Self::Auth,
+            INTEGRITY => Self::OtherTpm,
+            _ => Self::Refused { command, code },
+        }
+    }
+
+    pub(super) fn with_causes(&self) -> String {
+        match self {
+            Self::Io(error) => format!("{self}: {error}"),
+            _ => self.to_string(),
+        }
+    }
+}
+
+impl From<io::Error> for TpmError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}

@@ -1,0 +1,121 @@
+//! A master key that only one TPM 2.0 opens: sealed below its storage root key, with a policy.
+//!
+//! The commands are written here, as the nine that are needed fit on a few pages; tpm2-tss would be a C library for all 120. The secret
+//! crosses the bus to the TPM encrypted: each session has a salt that is encrypted to the storage root key, so that whoever only listens at
+//! the bus reads nothing. Whoever can change what is on the bus could put a key of their own in place of the TPM's: that is not found out.
+
+mod command;
+mod crypto;
+mod error;
+mod sealing;
+mod session;
+mod transport;
+mod wire;
+
+use std::fmt;
+use std::str::FromStr;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use zeroize::Zeroizing;
+
+pub use error::TpmError;
+pub use transport::TpmAddress;
+
+use crate::Wrapper;
+use sealing::Policy;
+use transport::Connection;
+
+/// Longest value that authorises the use of what is sealed: bytes of SHA-256.
+const AUTH_MAX: usize = 32;
+
+/// Registers (PCR 0 to 23, of the bank SHA-256) that must have the values that they had when the key was sealed.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Pcrs(u32);
+
+impl Pcrs {
+    /// Registers that a TPM of a PC has.
+    const COUNT: u8 = 24;
+
+    /// These registers.
+    ///
+    /// # Errors
+    /// [`TpmError::Pcr`] names the one that there is not.
+    pub fn new(registers: &[u8]) -> Result<Self, TpmError> {
+        registers.iter().try_fold(Self(0), |all, register| match register {
+            0..Self::COUNT => Ok(Self(all.0 | 1 << register)),
+            _ => Err(TpmError::Pcr(*register)),
+        })
+    }
+}
+
+/// A TPM that seals a key and opens it again. It is connected to for each of both, and left with nothing in it.
+pub struct Tpm {
+    address: TpmAddress,
+    policy: Policy,
+}
+
+impl Tpm {
+    /// The TPM at this address. `pcrs` count when a key is sealed; what is sealed says which count when it is opened. `auth` is a password of at most 32 bytes,
+    /// which may be empty; wrong ones make the TPM refuse further tries for a while.
+    ///
+    /// # Errors
+    /// [`TpmError::Auth`] when it is longer.
+    pub fn new(address: TpmAddress, pcrs: Pcrs, auth: &[u8]) -> Result<Self, TpmError> {
+        if auth.len() > AUTH_MAX {
+            return Err(TpmError::AuthLength(auth.len()));
+        }
+        Ok(Self { address, policy: Policy { pcrs, auth: Zeroizing::new(auth.to_vec()) } })
+    }
+
+    /// Runs `work` with a connection, in a thread that may wait.
+    async fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Connection, &Policy) -> Result<T, TpmError> + Send + 'static,
+    ) -> Result<T, String> {
+        let (address, policy) = (self.address.clone(), self.policy.clone());
+        let done = tokio::task::spawn_blocking(move || work(&mut Connection::open(&address)?, &policy));
+        let done = done.await.map_err(|error| error.to_string())?;
+        done.map_err(|error| format!("{}: {}", self.address, error.with_causes()))
+    }
+}
+
+impl fmt::Debug for Tpm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tpm")
+            .field("address", &self.address)
+            .field("pcrs", &self.policy.pcrs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Wrapper for Tpm {
+    fn name(&self) -> &'static str {
+        "tpm"
+    }
+
+    fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+        let key = Zeroizing::new(key.to_vec());
+        self.with(move |tpm, policy| sealing::seal(tpm, policy, &key)).boxed()
+    }
+
+    fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+        let wrapped = wrapped.to_vec();
+        self.with(move |tpm, policy| sealing::unseal(tpm, policy, &wrapped)).boxed()
+    }
+}
+
+/// `/dev/tpmrm0`, `unix:PATH`, `tcp:ADDRESS:PORT`: the latter two speak to a software TPM.
+impl FromStr for TpmAddress {
+    type Err = TpmError;
+
+    fn from_str(text: &str) -> Result<Self, TpmError> {
+        let unknown = || TpmError::Address(text.to_owned());
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Ok(Self::Unix(path.into()));
+        }
+        if let Some(address) = text.strip_prefix("tcp:") {
+            return address.parse().map(Self::Tcp).map_err(|_| unknown());
+        }
+        if text.starts_with('/') { Ok(Self::Device(text.into())) } else { Err(unknown()) }
+    }
+}
