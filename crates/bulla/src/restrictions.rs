@@ -229,10 +229,22 @@ impl Role {
             Self::Server | Self::Agent => {}
         }
         let mut written = paths::made(&folders);
+        written.extend(tpms(settings));
         written.extend(beside.iter().filter_map(|path| paths::folder_of(path)));
         written.extend(data_folder::folder().ok());
         // The kernel writes the image with the rights of the process.
         written.extend(std::env::current_dir().ok().filter(|_| settings.server.core_dumps));
         written
     }
+}
+
+/// The devices of TPMs that master keys are sealed by.
+fn tpms(settings: &Settings) -> Vec<PathBuf> {
+    let authority = &settings.authority;
+    let all = [authority.current_master(), settings.keys.node.seed_key.clone()];
+    let device = |key| match key {
+        MasterKeySettings::Tpm(of) => Some(of.device.into()),
+        _ => None,
+    };
+    all.into_iter().flatten().chain(authority.older_masters()).filter_map(device).collect()
 }

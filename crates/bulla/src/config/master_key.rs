@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cli::exit::{Outcome, Problem};
 use cli::url::goes_in_clear;
+use keys::{Pcrs, Tpm, TpmError};
 use serde::{Deserialize, Serialize};
 
 use super::pkcs11::Pkcs11Settings;
@@ -52,6 +53,8 @@ pub(crate) enum MasterKeySettings {
     Vault(VaultSettings),
     /// AWS KMS.
     AwsKms(AwsKmsSettings),
+    /// A TPM 2.0.
+    Tpm(TpmSettings),
 }
 
 /// A passphrase in a file or in a variable of the environment.
@@ -124,6 +127,32 @@ pub(crate) struct AwsKmsSettings {
     pub(crate) endpoint: String,
 }
 
+/// A TPM that seals the file.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TpmSettings {
+    pub(crate) wrapped_file: PathBuf,
+    #[serde(default = "resource_manager")]
+    pub(crate) device: String,
+    /// Registers that the key is sealed to.
+    #[serde(default)]
+    pub(crate) pcrs: Vec<u8>,
+    /// A value that the TPM asks for; empty: none.
+    #[serde(default)]
+    pub(crate) auth_file: PathBuf,
+}
+
+fn resource_manager() -> String {
+    "/dev/tpmrm0".to_owned()
+}
+
+impl TpmSettings {
+    /// The TPM, told this value.
+    pub(crate) fn tpm(&self, auth: &[u8]) -> Result<Tpm, TpmError> {
+        Tpm::new(self.device.parse()?, Pcrs::new(&self.pcrs)?, auth)
+    }
+}
+
 impl MasterKeySettings {
     /// In a few words, for people.
     pub(crate) fn shown(&self) -> String {
@@ -140,6 +169,7 @@ impl MasterKeySettings {
             Self::Vault(of) => {
                 format!("{}, by the key {} of {}/{}", of.wrapped_file.display(), of.key, of.url, of.mount)
             }
+            Self::Tpm(of) => format!("{}, sealed by the TPM {}", of.wrapped_file.display(), of.device),
             Self::AwsKms(of) => format!("{}, by the key {} of AWS KMS", of.wrapped_file.display(), of.key_id),
         }
     }
@@ -150,6 +180,7 @@ impl MasterKeySettings {
             Self::File(path) => [path, Path::new("")],
             Self::Passphrase(of) => [&of.file, Path::new("")],
             Self::Vault(of) => [&of.token_file, &of.ca_file],
+            Self::Tpm(of) => [&of.auth_file, Path::new("")],
             Self::Pkcs11(_) | Self::Program(_) | Self::AwsKms(_) => return Vec::new(),
         };
         all.into_iter().filter(|path| !path.as_os_str().is_empty()).collect()
@@ -184,6 +215,9 @@ impl MasterKeySettings {
             Self::Program(of) if !(1..=3_600).contains(&of.timeout_s) => {
                 refuse(format!("{key}.program.timeout_s is from 1 to 3600"), "a minute is usual")
             }
+            Self::Tpm(of) => of.tpm(&[]).map(drop).or_else(|error| {
+                refuse(format!("{key}.tpm: {error}"), "correct device and pcrs; /dev/tpmrm0 is usual")
+            }),
             Self::AwsKms(_) if cfg!(not(feature = "aws")) => refuse(
                 format!("{key} is a key of AWS KMS, and this build has no AWS"),
                 "build with `--features aws`, or use `program` with AWS's own command line",
@@ -270,6 +304,9 @@ mod tests {
             r#"{ program = { command = ["/p"], wrapped_file = "/w", timeout_s = 0 } }"#,
             r#"{ vault = { url = "https://v" } }"#,
             r#"{ vault = { url = "http://v:8200", key = "k", token_file = "/t", wrapped_file = "/w" } }"#,
+            r#"{ tpm = { } }"#,
+            r#"{ tpm = { wrapped_file = "/w", device = "tpm" } }"#,
+            r#"{ tpm = { wrapped_file = "/w", pcrs = [24] } }"#,
             r#"{ luna = "/x" }"#,
             r#"{ file = "/x", passphrase = { file = "/f", parameters_file = "/p" } }"#,
             "nonsense",

@@ -238,7 +238,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "authority.master_key",
         Kind::Toml,
-        "in place of master_key_file: { passphrase = { … } }, pkcs11, program, vault or aws_kms",
+        "in place of master_key_file: { passphrase = { … } }, pkcs11, program, vault, aws_kms or tpm",
     ),
     ("authority.old_master_keys", Kind::Toml, "earlier ones of these kinds"),
     ("authority.crl_hours", Kind::Number, "how long a CRL is valid"),

@@ -174,6 +174,16 @@ async fn master(
             let transit = Transit::new(config, resolver).map_err(|error| wrong(&error))?;
             unwrapped(&of.wrapped_file, &transit, current).await
         }
+        MasterKeySettings::Tpm(of) => {
+            let auth = match of.auth_file.as_os_str().is_empty() {
+                true => SecretString::default(),
+                false => files::secret("tpm.auth_file", &of.auth_file)?,
+            };
+            let tpm = of.tpm(auth.expose_secret().as_bytes()).map_err(|error| {
+                Problem::usage(error).hint("correct the master key's tpm: device, pcrs, auth_file")
+            })?;
+            unwrapped(&of.wrapped_file, &tpm, current).await
+        }
         MasterKeySettings::AwsKms(of) => {
             let kms = aws::wrapper(of).await?;
             unwrapped(&of.wrapped_file, kms.as_ref(), current).await

@@ -248,6 +248,40 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     house.until("it signs no more", || signs(&house, &runtime, &in_frankfurt, "till").is_err());
 }
 
+/// The seed of a node is sealed by its TPM: it opens after a restart of both, and a copy of the disk opens nothing.
+#[test]
+fn a_seed_in_a_tpm_opens_after_a_restart_and_with_no_other_tpm() {
+    let mut tpm = testbed::SoftTpm::new();
+    let house = House::up_with(
+        &format!(
+            "[keys]\nmetrics_listen = \"\"\nsocket = \"none\"\n\
+             [keys.node]\nseed_key = {{ tpm = {{ wrapped_file = \"seed.tpm\", device = \"{}\", pcrs = [7] }} }}\n",
+            tpm.address()
+        ),
+        None,
+    );
+    let runtime = Runtime::new().unwrap();
+    house.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
+    let (mut node, client) = Node::join(&house, &runtime, "fra-1", "frankfurt");
+    make_key(&house, "shop");
+    house.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+    let key = house.path("shop.key").display().to_string();
+    house.does(&["key", "seal", "--policy", "europe", "--key", &key]);
+    house.until("it signs", || signs(&house, &runtime, &client, "shop").is_ok());
+    assert!(house.path("seed.tpm").exists() && !house.path("fra-1/key-node/kem.key").exists());
+
+    node.kill();
+    tpm.restart();
+    node.start(&house, &[]);
+    house.until("it signs again", || signs(&house, &runtime, &client, "shop").is_ok());
+
+    node.kill();
+    tpm.replace();
+    let refused = run(&mut node.command(&house, &[]));
+    assert_eq!(refused.status.code(), Some(5), "{}", describe(&refused));
+    assert!(stderr(&refused).contains("the key was not sealed by this TPM"), "{}", stderr(&refused));
+}
+
 /// A disk that never comes back holds what is new of keys, and no beat: the node is there for the others.
 #[test]
 fn a_disk_that_stands_still_costs_a_node_no_beat() {
