@@ -15,7 +15,7 @@ mod web_page;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 
 pub use acceptor::{Acceptor, ConnectionHandler, Refusal, WhenFull};
 pub use frames::{CountedFrames, Flood, FrameCounter};
@@ -37,16 +37,7 @@ const WAITING_MAX: u32 = 65_535;
 /// # Errors
 /// What the system says: the address is in use, or none of this machine's, or nobody may listen there.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = reserved::take(address).unwrap_or_else(|| bound(address))?;
-    socket.listen(WAITING_MAX)
-}
-
-fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    #[cfg(unix)]
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    Ok(socket)
+    reserved::socket(address)?.listen(WAITING_MAX)
 }
 
 /// One address may have one part in so many of a listener's slots, unless it is configured otherwise: seven others are not enough to

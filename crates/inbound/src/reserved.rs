@@ -13,11 +13,21 @@ static RESERVED: Mutex<Option<HashMap<SocketAddr, io::Result<TcpSocket>>>> = Mut
 /// Binds `address` now, for the next [`crate::listen`] there. A process needs a capability to bind a port below 1,024: it reserves its ports,
 /// then drops the capability, then starts threads. Needs no runtime.
 pub fn reserve(address: SocketAddr) {
-    RESERVED.lock().get_or_insert_default().insert(address, crate::bound(address));
+    RESERVED.lock().get_or_insert_default().insert(address, bound(address));
 }
 
-pub(crate) fn take(address: SocketAddr) -> Option<io::Result<TcpSocket>> {
-    RESERVED.lock().as_mut()?.remove(&address)
+/// The socket that was reserved for `address`, else one that is bound now.
+pub(crate) fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let reserved = RESERVED.lock().as_mut().and_then(|all| all.remove(&address));
+    reserved.unwrap_or_else(|| bound(address))
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    #[cfg(unix)]
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 #[cfg(test)]
@@ -27,7 +37,7 @@ mod tests {
     #[tokio::test]
     async fn a_reserved_address_is_listened_at_once() {
         // Of loopback, but no other test's.
-        let free = crate::bound("127.9.8.7:0".parse().unwrap()).unwrap();
+        let free = bound("127.9.8.7:0".parse().unwrap()).unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
         reserve(address);

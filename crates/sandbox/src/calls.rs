@@ -8,7 +8,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter,
 };
 
-use crate::Programs;
+use crate::plan::Programs;
 
 /// Memory and descriptors of other processes.
 const PROCESSES: &[c_long] = &[

@@ -7,8 +7,8 @@ use landlock::{
     RulesetError, RulesetStatus, Scope, path_beneath_rules,
 };
 
+use crate::plan::{Files, Programs};
 use crate::report::State;
-use crate::{Files, Programs};
 
 /// What every program reads: libraries, trust stores, names of users and hosts, time zones, processes and processors. `/run/systemd` has
 /// the resolver's configuration, `/run/credentials` the credentials that systemd passes to services.

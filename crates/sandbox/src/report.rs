@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::OnceLock;
 
-use crate::Capabilities;
+use crate::capabilities::Capabilities;
 
 /// Whether one kind of restriction holds.
 #[derive(Clone, Debug, Eq, PartialEq)]

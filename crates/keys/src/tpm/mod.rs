@@ -7,6 +7,7 @@
 mod command;
 mod crypto;
 mod error;
+mod pcrs;
 mod sealing;
 mod session;
 mod transport;
@@ -19,6 +20,7 @@ use futures_util::future::{BoxFuture, FutureExt};
 use zeroize::Zeroizing;
 
 pub use error::TpmError;
+pub use pcrs::Pcrs;
 pub use transport::TpmAddress;
 
 use crate::Wrapper;
@@ -27,26 +29,6 @@ use transport::Connection;
 
 /// Longest value that authorises the use of what is sealed: bytes of SHA-256.
 const AUTH_MAX: usize = 32;
-
-/// Registers (PCR 0 to 23, of the bank SHA-256) that must have the values that they had when the key was sealed.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct Pcrs(u32);
-
-impl Pcrs {
-    /// Registers that a TPM of a PC has.
-    const COUNT: u8 = 24;
-
-    /// These registers.
-    ///
-    /// # Errors
-    /// [`TpmError::Pcr`] names the one that there is not.
-    pub fn new(registers: &[u8]) -> Result<Self, TpmError> {
-        registers.iter().try_fold(Self(0), |all, register| match register {
-            0..Self::COUNT => Ok(Self(all.0 | 1 << register)),
-            _ => Err(TpmError::Pcr(*register)),
-        })
-    }
-}
 
 /// A TPM that seals a key and opens it again. It is connected to for each of both, and left with nothing in it.
 pub struct Tpm {

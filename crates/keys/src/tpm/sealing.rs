@@ -2,12 +2,12 @@
 
 use zeroize::Zeroizing;
 
-use super::Pcrs;
 use super::command::{
     CREATE, CREATE_PRIMARY, LOAD, POLICY_AUTH_VALUE, POLICY_GET_DIGEST, POLICY_PCR, UNSEAL, flush, send,
     send_open,
 };
 use super::error::TpmError;
+use super::pcrs::Pcrs;
 use super::session::{Encrypted, Kind, NULL, Root, SHA256, Session, start_trial};
 use super::transport::Connection;
 use super::wire::{Reader, Writer};

@@ -1,5 +1,7 @@
 //! What a restricted thread and its programs can still do. Restrictions of a thread are for good, so each test has its own.
 
+#![allow(clippy::unwrap_used, reason = "a test ends by a panic where it cannot go on")]
+
 mod calls;
 mod files;
 mod privileges;

@@ -1,0 +1,55 @@
+//! What a process may do.
+
+use std::path::PathBuf;
+
+use crate::capabilities::Capabilities;
+
+coded::named! {
+    /// What happens where the kernel lacks a restriction.
+    #[derive(Default)]
+    pub enum Mode: "sandbox mode" {
+        /// The process does not start.
+        Enforce => "enforce",
+        /// The process starts, and its log and status say what is missing.
+        #[default]
+        BestEffort => "best-effort",
+        /// Nothing is restricted.
+        Off => "off",
+    }
+}
+
+/// Whether the role starts programs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Programs {
+    /// It starts none: `execve` fails.
+    None,
+    /// It starts the programs that the host's configuration names. They inherit every restriction.
+    Started,
+}
+
+/// Which files the process may open.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Files {
+    /// Those that its user may open, for the reason given.
+    Any(&'static str),
+    /// Those in these folders, and these files. The files of the system that every program reads are added.
+    Only {
+        /// Read. A path that does not exist is left out.
+        readable: Vec<PathBuf>,
+        /// Read, written, created and removed.
+        writable: Vec<PathBuf>,
+    },
+}
+
+/// The restrictions of a process.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What happens where the kernel lacks one of them.
+    pub mode: Mode,
+    /// Whether it starts programs.
+    pub programs: Programs,
+    /// The capabilities that stay, if the process has them.
+    pub capabilities: Capabilities,
+    /// Which files it may open.
+    pub files: Files,
+}
