@@ -6,6 +6,7 @@ use std::time::Duration;
 use store::{Clock, Store};
 use uuid::Uuid;
 
+use crate::ca_keys::{CaKey, CaKeys, LocalCaKeys, Purpose, PurposeSigner};
 use crate::client_certificate::Statuses;
 use crate::crl::PublishedCrls;
 use crate::figures::{Counters, Figures};
@@ -78,6 +79,9 @@ pub enum OpenError {
 struct AuthorityState {
     store: Store,
     keystore: KeyStore,
+    ca_keys: Arc<dyn CaKeys>,
+    /// The keys of CAs that credentials are, which the credential store hands out.
+    credential_keys: LocalCaKeys,
     clock: Clock,
     options: AuthorityOptions,
     node: Uuid,
@@ -100,6 +104,21 @@ impl Authority {
         store: Store,
         keystore: KeyStore,
         clock: Clock,
+        options: AuthorityOptions,
+    ) -> Result<Self, OpenError> {
+        let ca_keys = Arc::new(LocalCaKeys::new(keystore.clone()));
+        Self::open_over(store, keystore, ca_keys, clock, options)
+    }
+
+    /// [`Authority::open`] with the CA keys held by `ca_keys`, such as a signer process.
+    ///
+    /// # Errors
+    /// [`OpenError::BaseUrl`].
+    pub fn open_over(
+        store: Store,
+        keystore: KeyStore,
+        ca_keys: Arc<dyn CaKeys>,
+        clock: Clock,
         mut options: AuthorityOptions,
     ) -> Result<Self, OpenError> {
         check_base_url(&options.base_url)?;
@@ -115,8 +134,10 @@ impl Authority {
             client_statuses: Arc::default(),
             counters: Counters::default(),
             node: Uuid::new_v4(),
+            credential_keys: LocalCaKeys::new(keystore.clone()),
             store,
             keystore,
+            ca_keys,
             clock,
             options,
         };
@@ -131,6 +152,21 @@ impl Authority {
     /// Keys at rest.
     pub(crate) fn keystore(&self) -> &KeyStore {
         &self.inner.keystore
+    }
+
+    /// The private keys of the house's CAs.
+    #[must_use]
+    pub fn ca_keys(&self) -> &dyn CaKeys {
+        &*self.inner.ca_keys
+    }
+
+    /// A CA key, for one purpose.
+    pub(crate) fn signing<'a>(&'a self, key: CaKey<'a>, purpose: Purpose<'a>) -> PurposeSigner<'a> {
+        let keys: &dyn CaKeys = match key {
+            CaKey::Of(ca) if ca.credential.is_some() => &self.inner.credential_keys,
+            CaKey::Of(_) | CaKey::New(_) => &*self.inner.ca_keys,
+        };
+        PurposeSigner { keys, key, purpose }
     }
 
     /// What time it is.

@@ -333,6 +333,11 @@ impl KeyStore {
         self.signer_of(&self.usable(id).await?).await
     }
 
+    /// The key of a row, opened anew.
+    pub(crate) async fn open_row(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
+        self.signer_of(row).await
+    }
+
     async fn signer_of(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
         if row.provider == SEALED {
             return Ok(Arc::new(self.unseal(row)?));

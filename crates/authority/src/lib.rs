@@ -2,6 +2,7 @@
 
 pub mod acme;
 mod authority;
+pub mod ca_keys;
 pub mod ceremony;
 mod client_certificate;
 pub mod crl;
@@ -20,6 +21,7 @@ pub mod profile;
 pub mod publish;
 pub mod revoke;
 pub mod scep;
+pub mod signer_checks;
 pub mod tables;
 pub mod tree;
 

@@ -1,7 +1,7 @@
 //! Our own authority as issuer.
 
 use authority::Authority;
-use authority::issue::{IssueError, IssueRequest, Source};
+use authority::issue::{ConsentRef, IssueError, IssueRequest, Source};
 use authority::revoke::{RevokeError, Selection};
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
@@ -52,6 +52,7 @@ impl Internal {
             ca,
             lifetime_seconds: order.lifetime_seconds,
             must_staple: request.must_staple,
+            consent: Some(ConsentRef::Run(order.key.clone())),
             ..IssueRequest::new(profile, spki, order.names.clone(), Source::Lifecycle, &order.requester)
         };
         let until = order.deadline.into();

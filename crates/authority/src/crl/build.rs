@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use keys::Signer;
 use uuid::Uuid;
 use x509::crl::{CrlSpec, Revoked, Scope, tbs_crl};
 use x509::{SerialNumber, UnixTime, build};
@@ -9,6 +10,7 @@ use x509::{SerialNumber, UnixTime, build};
 use super::document::{DELTA, SKEW_SECONDS};
 use super::error::CrlError;
 use crate::Authority;
+use crate::ca_keys::{CaKey, Purpose};
 use crate::figures::Counters;
 use crate::tables;
 use crate::tables::{BuiltCrl, CrlRow, CrlState, RevocationRow};
@@ -66,7 +68,8 @@ impl Authority {
             true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
             false => None,
         };
-        let whole = sign(&ca, edition, about, entries).await?;
+        let signing = |shard| self.signing(CaKey::Of(&ca), Purpose::Crl { shard });
+        let whole = sign(&ca, &signing(state.shard), edition, about, entries).await?;
         let built = |shard, crl| BuiltCrl {
             ca: ca.id,
             shard,
@@ -77,7 +80,7 @@ impl Authority {
         let mut made = vec![built(state.shard, whole)];
         if let Some((base, entries)) = delta {
             let about = About { base: Some(base), ..About::default() };
-            made.push(built(DELTA, sign(&ca, edition, about, entries).await?));
+            made.push(built(DELTA, sign(&ca, &signing(DELTA), edition, about, entries).await?));
         }
         let keys: Vec<(Uuid, i64)> = made.iter().map(|crl| (crl.ca, crl.shard)).collect();
         let stored = self.store_crls(made, state.number).await?;
@@ -161,6 +164,7 @@ impl Authority {
 
 async fn sign(
     ca: &Ca,
+    signer: &dyn Signer,
     edition: Edition,
     about: About<'_>,
     entries: Vec<RevocationRow>,
@@ -170,7 +174,7 @@ async fn sign(
     let number = |n: i64| u64::try_from(n).unwrap_or_default();
     let key_id = ca.key_identifier();
     let spec = CrlSpec {
-        signature: ca.signer.algorithm(),
+        signature: signer.algorithm(),
         issuer: &ca.certificate.subject.der,
         this_update: edition.this_update,
         next_update: edition.next_update,
@@ -182,7 +186,7 @@ async fn sign(
         freshest: about.freshest,
     };
     let tbs = tbs_crl(&spec, &entries);
-    let signature = ca.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+    let signature = signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
     Ok(CrlRow {
         number: edition.number,
         this_update_us: edition.this_update.0.saturating_mul(1_000_000),

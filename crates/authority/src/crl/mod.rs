@@ -17,11 +17,10 @@ use uuid::Uuid;
 
 use crate::Authority;
 use crate::tables;
-use document::DELTA;
 use published::Key;
 
 pub use document::CrlDocument;
-pub(crate) use document::SKEW_SECONDS;
+pub(crate) use document::{DELTA, SKEW_SECONDS};
 pub use error::CrlError;
 pub(crate) use published::PublishedCrls;
 pub use work::TickReport;

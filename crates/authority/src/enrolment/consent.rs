@@ -205,26 +205,7 @@ struct ConsentPlan {
 impl ConsentPlan {
     /// Of a stored request; one that cannot be read has a plan that names nothing.
     fn of(id: Uuid, requester: &str, profile: &str, request: &[u8]) -> Self {
-        let parsed = CertificateRequest::parse(request).ok();
-        let spki = parsed.as_ref().map(|request| request.public_key.spki_sha256.to_string());
-        let plan = IssuancePlan {
-            object: format!("enrolment/{id}"),
-            names: parsed.iter().flat_map(CertificateRequest::names).map(|name| name.to_string()).collect(),
-            subject: parsed.as_ref().map(|request| request.subject.text.clone()),
-            key: PlannedKey::Request {
-                spki_sha256: spki.unwrap_or_default(),
-                request_sha256: plan::hex(request),
-            },
-            must_staple: parsed.as_ref().is_some_and(|request| request.must_staple),
-            profile: profile.to_owned(),
-            profile_version: None,
-            issuer: "internal".to_owned(),
-            issuer_version: None,
-            issuer_profile: None,
-            lifetime_seconds: None,
-            targets: Vec::new(),
-        };
-        Self { id, requester: requester.to_owned(), plan }
+        Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
     }
 
     async fn sha256(&self, tx: &mut Tx) -> Result<[u8; 32], StoreError> {
@@ -254,6 +235,33 @@ impl ConsentPlan {
             emit(tx, vec![told]).await?;
         }
         Ok(false)
+    }
+}
+
+/// The plan of an enrolment under this version of its profile.
+pub(crate) fn plan_of(row: &EnrolmentRow, profile_version: Option<DocumentVersion>) -> IssuancePlan {
+    IssuancePlan { profile_version, ..plan_without_profile(row.id, &row.profile, &row.request) }
+}
+
+fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan {
+    let parsed = CertificateRequest::parse(request).ok();
+    let spki = parsed.as_ref().map(|request| request.public_key.spki_sha256.to_string());
+    IssuancePlan {
+        object: format!("enrolment/{id}"),
+        names: parsed.iter().flat_map(CertificateRequest::names).map(|name| name.to_string()).collect(),
+        subject: parsed.as_ref().map(|request| request.subject.text.clone()),
+        key: PlannedKey::Request {
+            spki_sha256: spki.unwrap_or_default(),
+            request_sha256: plan::hex(request),
+        },
+        must_staple: parsed.as_ref().is_some_and(|request| request.must_staple),
+        profile: profile.to_owned(),
+        profile_version: None,
+        issuer: "internal".to_owned(),
+        issuer_version: None,
+        issuer_profile: None,
+        lifetime_seconds: None,
+        targets: Vec::new(),
     }
 }
 

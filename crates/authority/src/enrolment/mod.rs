@@ -13,13 +13,14 @@ use x509::crl::Reason;
 use x509::csr::{CertificateRequest, names_of};
 use x509::{Certificate, GeneralName, UnixTime};
 
+pub(crate) use consent::plan_of;
 pub use consent::{DecideError, Decision};
 pub(crate) use error::EnrolmentError;
 pub use password::{EnrolmentPassword, FixedPasswords, PasswordError};
 pub(crate) use request::{Enrolment, RequestedCertificate, key};
 
 use crate::Authority;
-use crate::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
+use crate::issue::{ConsentRef, IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::tables::EnrolmentState;
@@ -77,6 +78,7 @@ async fn consented(
     if !consent::is_for_this_plan(authority, &waiting).await? {
         return Ok(Enrolled::Waiting);
     }
+    let consent = ConsentRef::Enrolment(waiting.id);
     let enrolment = Enrolment {
         source,
         profile: Arc::clone(profile),
@@ -86,6 +88,7 @@ async fn consented(
     };
     let mut request = issue_request(&enrolment);
     request.idempotency_key = Some(enrolment.key);
+    request.consent = Some(consent);
     Ok(Enrolled::Issued(Box::new(authority.issue(request).await?)))
 }
 

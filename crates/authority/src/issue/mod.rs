@@ -12,17 +12,18 @@ mod writing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::SignError;
+use keys::{SignError, Signer};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 
 pub use crate::tables::Source;
 pub use error::IssueError;
-pub use request::{IDEMPOTENCY_KEY_MAX, IssueRequest, Issued};
+pub use request::{ConsentRef, IDEMPOTENCY_KEY_MAX, IssueRequest, Issued};
 pub(crate) use writing::Issuing;
 pub use writing::record;
 
 use crate::Authority;
+use crate::ca_keys::{CaKey, Purpose};
 use crate::figures::Counters;
 use crate::profile::Profile;
 use crate::tables;
@@ -52,6 +53,7 @@ struct Granted {
     profile: Arc<Profile>,
     ca: Arc<Ca>,
     plan: Plan,
+    planned_at: UnixTime,
 }
 
 impl Authority {
@@ -94,9 +96,10 @@ impl Authority {
             return self.repeat(used, once).await;
         }
         let rehearsed = self.rehearse(&granted)?;
-        let Granted { profile, ca, .. } = granted;
+        let Granted { profile, ca, planned_at, .. } = granted;
         let shard = rehearsed.shard;
-        let certificate = rehearsed.sign(&ca).await?;
+        let purpose = Purpose::Certificate { request: &request, planned_at };
+        let certificate = rehearsed.sign(&self.signing(CaKey::Of(&ca), purpose)).await?;
         let row = NewIssued {
             id: Uuid::now_v7(),
             certificate: Arc::new(inventory_row(&certificate)),
@@ -159,6 +162,22 @@ impl Authority {
         }
     }
 
+    /// The tbsCertificate that a request leads to under a profile, for whoever checks one that was made elsewhere.
+    pub(crate) fn planned_document(
+        &self,
+        request: &IssueRequest,
+        profile: &Profile,
+        ca: &Ca,
+        planned_at: UnixTime,
+        serial: &SerialNumber,
+    ) -> Result<Vec<u8>, IssueError> {
+        let plan = Plan::make(request, profile, ca, &self.issuing().limits(ca), planned_at)?;
+        let shard = shard_of(serial, self.options().crl_shards);
+        let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), serial, shard);
+        plan.rehearse(&tbs, profile, ca, planned_at)?;
+        Ok(tbs)
+    }
+
     /// Profile, CA and policy.
     async fn grant(&self, request: &IssueRequest) -> Result<Granted, IssueError> {
         let profile = self.profile(&request.profile).await?;
@@ -168,7 +187,7 @@ impl Authority {
         };
         let now = UnixTime(self.clock().now_seconds());
         let plan = Plan::make(request, &profile, &ca, &self.issuing().limits(&ca), now)?;
-        Ok(Granted { profile, ca, plan })
+        Ok(Granted { profile, ca, plan, planned_at: now })
     }
 
     /// Whether the key is blocked, and what the idempotency key was used for.
@@ -215,7 +234,7 @@ impl Authority {
 
     /// What will be signed, linted as the certificate that it becomes.
     fn rehearse(&self, granted: &Granted) -> Result<Rehearsed, IssueError> {
-        let Granted { profile, ca, plan } = granted;
+        let Granted { profile, ca, plan, .. } = granted;
         let serial = random_serial()?;
         let shard = shard_of(&serial, self.options().crl_shards);
         let tbs = plan.tbs(profile, ca, Urls::new(&self.options().base_url, ca.id), &serial, shard);
@@ -233,9 +252,9 @@ struct Rehearsed {
 }
 
 impl Rehearsed {
-    async fn sign(mut self, ca: &Ca) -> Result<Certificate, SignError> {
-        let signature = ca.signer.sign(&self.tbs, Instant::now() + SIGN_FOR).await?;
-        let der = build::signed(&self.tbs, &ca.signer.algorithm(), &signature);
+    async fn sign(mut self, signer: &dyn Signer) -> Result<Certificate, SignError> {
+        let signature = signer.sign(&self.tbs, Instant::now() + SIGN_FOR).await?;
+        let der = build::signed(&self.tbs, &signer.algorithm(), &signature);
         self.certificate.fingerprint = Fingerprint::of(&der);
         self.certificate.der = der.into();
         Ok(self.certificate)

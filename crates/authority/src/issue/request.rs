@@ -40,6 +40,17 @@ pub struct IssueRequest {
     pub requester: String,
     /// Extensions beside those the authority writes; the profile names those it lets pass.
     pub extensions: Vec<Extension>,
+    /// The approval, where one was given.
+    pub consent: Option<ConsentRef>,
+}
+
+/// The approval that a certificate is issued under. A signer process reads it from the database itself.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ConsentRef {
+    /// Of a run of a managed certificate: the id of the run.
+    Run(String),
+    /// Of an enrolment over EST or SCEP.
+    Enrolment(Uuid),
 }
 
 impl IssueRequest {
@@ -65,6 +76,7 @@ impl IssueRequest {
             source,
             requester: requester.to_owned(),
             extensions: Vec::new(),
+            consent: None,
         }
     }
 

@@ -28,6 +28,7 @@ use crate::tree::{Ca, CaError};
 pub(crate) use cache::Responders;
 pub use cache::{Freshness, OcspAnswer};
 pub use error::OcspError;
+pub(crate) use renewal::responder_tbs;
 
 /// How long the key of a responder may take.
 const SIGN_FOR: Duration = Duration::from_secs(10);

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flight::{Failed, Fresh};
-use keys::{KeyRef, KeyType};
+use keys::{KeyType, Signer};
 use serde_json::json;
 use store::{AuditEvent, audit};
 use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
-use x509::{BasicConstraints, Certificate, KeyUsage, UnixTime};
+use x509::{BasicConstraints, Certificate, KeyUsage, SerialNumber, UnixTime};
 
 use super::error::OcspError;
 use super::responder::Responder;
 use crate::Authority;
+use crate::ca_keys::{CaKey, Purpose};
 use crate::crl::SKEW_SECONDS;
 use crate::issue::Source;
 use crate::keystore::NewKey;
@@ -136,7 +137,8 @@ impl Authority {
             now.plus(-SKEW_SECONDS).max(ca.certificate.not_before),
             now.plus(life - 1).min(ca.certificate.not_after),
         );
-        let certificate = certify(ca, &signer, dates).await?;
+        let signing = self.signing(CaKey::Of(ca), Purpose::OcspResponder);
+        let certificate = certify(ca, &signing, signer.spki(), dates).await?;
         let issued = NewIssued {
             id: Uuid::now_v7(),
             certificate: Arc::new(tree::inventory_row(&certificate)),
@@ -177,31 +179,44 @@ impl Authority {
     }
 }
 
+async fn certify(
+    ca: &Ca,
+    signing: &dyn Signer,
+    spki: &[u8],
+    dates: (UnixTime, UnixTime),
+) -> Result<Certificate, OcspError> {
+    let tbs = responder_tbs(ca, spki, &tree::random_serial()?, dates);
+    let signature = signing.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+    let der = build::signed(&tbs, &signing.algorithm(), &signature);
+    Certificate::parse(&der).map_err(|error| OcspError::Certificate(error.to_string()))
+}
+
 /// RFC 6960 section 4.2.2.2: issued by the CA itself, for OCSPSigning, with id-pkix-ocsp-nocheck.
-async fn certify(ca: &Ca, key: &KeyRef, dates: (UnixTime, UnixTime)) -> Result<Certificate, OcspError> {
+pub(crate) fn responder_tbs(
+    ca: &Ca,
+    spki: &[u8],
+    serial: &SerialNumber,
+    dates: (UnixTime, UnixTime),
+) -> Vec<u8> {
     let subject = build::distinguished_name(&[(build::Attribute::CommonName, name_for(&ca.name))]);
     let extensions = [
         Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE)),
         Extension::extended_key_usage(&[OCSP_SIGNING.to_owned()]),
         Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
-        Extension::subject_key_id(&build::key_id(key.spki())),
+        Extension::subject_key_id(&build::key_id(spki)),
         Extension::authority_key_id(&ca.key_identifier()),
         Extension::ocsp_no_check(),
     ];
-    let serial = tree::random_serial()?;
-    let tbs = build::tbs_certificate(&CertificateSpec {
-        serial: &serial,
+    build::tbs_certificate(&CertificateSpec {
+        serial,
         signature: ca.signer.algorithm(),
         issuer: &ca.certificate.subject.der,
         subject: &subject.der,
         not_before: dates.0,
         not_after: dates.1,
-        spki: key.spki(),
+        spki,
         extensions: &extensions,
-    });
-    let signature = ca.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
-    let der = build::signed(&tbs, &ca.signer.algorithm(), &signature);
-    Certificate::parse(&der).map_err(|error| OcspError::Certificate(error.to_string()))
+    })
 }
 
 /// At most 64 characters (RFC 5280 appendix A.1).

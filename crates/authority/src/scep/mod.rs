@@ -26,6 +26,7 @@ use crate::tree::Ca;
 use crate::{Authority, Peer};
 use query::{Operation, Query};
 use recipient::{Recipient, RecipientError};
+pub(crate) use recipient_keys::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};
 
 /// The path under which everything is.
 pub const PREFIX: &str = "/scep";

@@ -17,6 +17,7 @@ use x509::{BasicConstraints, Certificate, DAY, KeyUsage, SerialNumber, UnixTime}
 
 use super::Scep;
 use super::recipient::{Recipient, RecipientError};
+use crate::ca_keys::{CaKey, Purpose};
 use crate::issue::Source;
 use crate::keystore::{self, KeyStoreError};
 use crate::tables;
@@ -26,7 +27,7 @@ use crate::tree::{self, Ca, Urls};
 /// What every SCEP client can encrypt to; many cannot to larger ones.
 const KIND: KeyType = KeyType::Rsa2048;
 /// How long its certificate is valid, seconds: two years. A new one is made when two thirds are over.
-const LIFETIME_SECONDS: i64 = 730 * DAY;
+pub(crate) const RECIPIENT_LIFETIME_SECONDS: i64 = 730 * DAY;
 /// How far before now it begins, for clocks that are behind, seconds.
 const BACKDATE_SECONDS: i64 = 300;
 /// How long it is kept in memory, and so how long a key may be used after it was blocked on another node.
@@ -132,26 +133,16 @@ impl Scep {
     async fn certify(&self, ca: &Ca, key: &PrivateKey, now: UnixTime) -> Result<Certificate, RecipientError> {
         let mut random = [0; 16];
         rand::fill(&mut random).map_err(|_| SignError::Failed("there is no randomness".to_owned()))?;
-        let urls = Urls::new(&self.inner.authority.options().base_url, ca.id);
-        let tbs = build::tbs_certificate(&CertificateSpec {
-            serial: &SerialNumber::from_random(random),
-            signature: ca.signer.algorithm(),
-            issuer: &ca.certificate.subject.der,
-            subject: &subject(&ca.name),
-            not_before: now.plus(-BACKDATE_SECONDS).max(ca.certificate.not_before),
-            not_after: now.plus(LIFETIME_SECONDS).min(ca.certificate.not_after),
-            spki: key.spki(),
-            extensions: &[
-                Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
-                Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT)),
-                Extension::subject_key_id(&build::key_id(key.spki())),
-                Extension::authority_key_id(&ca.key_identifier()),
-                Extension::crl_distribution_points(&[urls.crl()]),
-                Extension::authority_info_access(&[urls.ocsp()], &[urls.certificate()]),
-            ],
-        });
-        let signature = ca.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
-        let der = build::signed(&tbs, &ca.signer.algorithm(), &signature);
+        let authority = &self.inner.authority;
+        let urls = Urls::new(&authority.options().base_url, ca.id);
+        let dates = (
+            now.plus(-BACKDATE_SECONDS).max(ca.certificate.not_before),
+            now.plus(RECIPIENT_LIFETIME_SECONDS).min(ca.certificate.not_after),
+        );
+        let tbs = recipient_tbs(ca, urls, key.spki(), &SerialNumber::from_random(random), dates);
+        let signing = authority.signing(CaKey::Of(ca), Purpose::ScepRecipient);
+        let signature = signing.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+        let der = build::signed(&tbs, &signing.algorithm(), &signature);
         let certificate =
             Certificate::parse(&der).map_err(|error| RecipientError::Faulty(error.to_string()))?;
         let verified = certificate.signed_by(&ca.certificate.public_key);
@@ -225,6 +216,33 @@ fn is_due(certificate: &Certificate, ca: &Ca, now: UnixTime) -> bool {
     now > certificate.not_before.plus(life / 3 * 2)
         || certificate.issuer.der != ca.certificate.subject.der
         || certificate.authority_key_id.as_deref() != Some(&ca.key_identifier())
+}
+
+/// The certificate that clients encrypt to (RFC 8894 section 3.5.2).
+pub(crate) fn recipient_tbs(
+    ca: &Ca,
+    urls: Urls<'_>,
+    spki: &[u8],
+    serial: &SerialNumber,
+    dates: (UnixTime, UnixTime),
+) -> Vec<u8> {
+    build::tbs_certificate(&CertificateSpec {
+        serial,
+        signature: ca.signer.algorithm(),
+        issuer: &ca.certificate.subject.der,
+        subject: &subject(&ca.name),
+        not_before: dates.0,
+        not_after: dates.1,
+        spki,
+        extensions: &[
+            Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }),
+            Extension::key_usage(KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT)),
+            Extension::subject_key_id(&build::key_id(spki)),
+            Extension::authority_key_id(&ca.key_identifier()),
+            Extension::crl_distribution_points(&[urls.crl()]),
+            Extension::authority_info_access(&[urls.ocsp()], &[urls.certificate()]),
+        ],
+    })
 }
 
 /// `CN=SCEP NAME`, within the 64 characters of a common name (RFC 5280 appendix A.1).

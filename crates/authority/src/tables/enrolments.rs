@@ -282,6 +282,14 @@ impl Enrolments<'_> {
         self.0.row(BY_ID, vec![id.into(), now_us.into()]).await?.map(row_of).transpose()
     }
 
+    /// The hash of the plan that consent to an enrolment is asked for, or was given for.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn plan(self, id: Uuid) -> Result<Option<[u8; 32]>, StoreError> {
+        self.0.row(PLAN, vec![id.into()]).await?.map(|mut row| row.hash()).transpose()
+    }
+
     /// A page of enrolments in a state, oldest first.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use keys::Signer;
 use serde_json::json;
 use store::{AuditEvent, KeyRow, StoreError, Tx};
 use uuid::Uuid;
@@ -16,6 +17,7 @@ use super::error::NewCaError;
 use super::specification::NewCa;
 use super::{Ca, CaState, Urls};
 use crate::Authority;
+use crate::ca_keys::{CaKey, NewCaKey, Purpose};
 use crate::keystore::{self, NewKey};
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow, Insertion, NewIssued, Source};
@@ -34,7 +36,8 @@ impl Authority {
         let key = self.new_key(new).await?;
         let dates = Dates::of(new, self.now());
         let body = Body::of(new, &read, key.signer.spki(), new.path_length);
-        let certified = certify(body, &*key.signer, None, dates).await?;
+        let own = self.signing(CaKey::New(&key), Purpose::CaCertificate { subject_key: Some(&key) });
+        let certified = certify(body, &own, None, dates).await?;
         self.store_new(new, key, certified, None, actor).await
     }
 
@@ -51,11 +54,13 @@ impl Authority {
     ) -> Result<Arc<Ca>, NewCaError> {
         let read = new.read()?;
         let parent = self.issuing_parent(parent).await?;
-        let issuer = self.issuer(&parent);
+        let issuer = self.issuer(&parent, &*parent.signer);
         let path_length = path_length_below(&issuer, new.path_length)?;
         let dates = Dates::of(new, self.now()).within(&parent.certificate, self.now())?;
         let key = self.new_key(new).await?;
         let body = Body::of(new, &read, key.signer.spki(), path_length);
+        let purpose = Purpose::CaCertificate { subject_key: Some(&key) };
+        let issuer = Issuer { signer: &self.signing(CaKey::Of(&parent), purpose), ..issuer };
         let certified = certify(body, &*key.signer, Some(&issuer), dates).await?;
         self.store_new(new, key, certified, Some(parent.id), actor).await
     }
@@ -71,7 +76,8 @@ impl Authority {
         if ca.signer.spki() == by.signer.spki() || ca.parent == Some(by.id) {
             return Err(NewCaError::SameKey(ca.name.clone(), by.name.clone()));
         }
-        let issuer = self.issuer(&by);
+        let signing = self.signing(CaKey::Of(&by), Purpose::CaCertificate { subject_key: None });
+        let issuer = self.issuer(&by, &signing);
         let own = &ca.certificate;
         let path_length = own.basic_constraints.and_then(|constraints| constraints.path_len);
         let path_length = path_length_again(&issuer, path_length)?;
@@ -114,22 +120,20 @@ impl Authority {
         }
     }
 
-    pub(super) fn issuer<'a>(&'a self, ca: &'a Ca) -> Issuer<'a> {
+    pub(super) fn issuer<'a>(&'a self, ca: &'a Ca, signer: &'a dyn Signer) -> Issuer<'a> {
         let urls = Urls::new(&self.options().base_url, ca.id);
         Issuer {
             name: &ca.name,
             certificate: &ca.certificate,
-            signer: &*ca.signer,
+            signer,
             points: Points::of(&urls),
         }
     }
 
     pub(super) async fn new_key(&self, new: &NewCa) -> Result<NewKey, NewCaError> {
         let label = format!("CA {}", new.name);
-        Ok(match &new.key_provider {
-            Some(provider) => self.keystore().prepare_at(provider, new.key_type, &label).await?,
-            None => self.keystore().prepare(new.key_type, &label).await?,
-        })
+        let wanted = NewCaKey { kind: new.key_type, provider: new.key_provider.as_deref(), label: &label };
+        Ok(self.ca_keys().make(wanted).await?)
     }
 
     async fn store_new(

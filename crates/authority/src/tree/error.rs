@@ -136,6 +136,12 @@ pub enum ImportError {
     /// The key cannot be read.
     #[error(transparent)]
     Key(#[from] keys::KeyError),
+    /// CA keys are in a signer process, which certifies only CA keys that it made.
+    #[error(
+        "the CA keys are in a signer process, which accepts no key from outside: make a new CA with `bulla ca create`, or \
+         keep the key in a security module"
+    )]
+    SignerApart,
     /// Kinds of key we cannot sign with.
     #[error("keys of this kind are not supported")]
     KeyKind,

@@ -16,6 +16,7 @@ use super::error::{ImportError, NewCaError};
 use super::specification::{NewCa, check_name};
 use super::{Ca, CaState, PendingCa};
 use crate::Authority;
+use crate::ca_keys::{CaKey, Custody, Purpose};
 use crate::keystore;
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow};
@@ -52,6 +53,9 @@ impl Authority {
         key_pem: &str,
         actor: &str,
     ) -> Result<Arc<Ca>, ImportError> {
+        if self.ca_keys().custody() == Custody::Apart {
+            return Err(ImportError::SignerApart);
+        }
         check_name(name)?;
         let chain = Chain::read(chain_pem, self.now())?;
         let key = PrivateKey::from_pem(key_pem)?;
@@ -111,8 +115,9 @@ impl Authority {
         let key = self.new_key(new).await?;
         let body = Body::of(new, &read, key.signer.spki(), new.path_length);
         let tbs = csr::tbs(&body.subject.der, body.spki, &body.extensions, None);
-        let signature = key.signer.sign(&tbs, Instant::now() + SIGN_FOR).await?;
-        let request = build::signed(&tbs, &key.signer.algorithm(), &signature);
+        let signing = self.signing(CaKey::New(&key), Purpose::CaRequest);
+        let signature = signing.sign(&tbs, Instant::now() + SIGN_FOR).await?;
+        let request = build::signed(&tbs, &signing.algorithm(), &signature);
         let pending = PendingCa {
             id: Uuid::now_v7(),
             name: new.name.clone(),

@@ -14,6 +14,7 @@ use super::create::{BACKDATE_SECONDS, extensions_again, path_length_again, recor
 use super::error::NewCaError;
 use super::specification::LIFETIME_MIN;
 use crate::Authority;
+use crate::ca_keys::{CaKey, Purpose};
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, NewIssued};
 
@@ -48,7 +49,10 @@ impl Authority {
             None if ca.is_root() => None,
             None => return Err(NewCaError::Elsewhere(ca.name.clone())),
         };
-        let issuer = parent.as_ref().map(|parent| self.issuer(parent));
+        let purpose = Purpose::CaCertificate { subject_key: None };
+        let own = self.signing(CaKey::Of(&ca), purpose);
+        let above = parent.as_ref().map(|parent| self.signing(CaKey::Of(parent), purpose));
+        let issuer = parent.as_ref().zip(above.as_ref()).map(|(parent, above)| self.issuer(parent, above));
         let own_length = old.basic_constraints.and_then(|constraints| constraints.path_len);
         let path_length = match &issuer {
             Some(issuer) => path_length_again(issuer, own_length)?,
@@ -64,7 +68,7 @@ impl Authority {
         }
         let extensions = extensions_again(&ca, path_length);
         let body = Body { subject: &old.subject, spki: &old.public_key.spki, extensions };
-        let certified = certify(body, &*ca.signer, issuer.as_ref(), dates).await?;
+        let certified = certify(body, &own, issuer.as_ref(), dates).await?;
         let row = self.certificate_row(ca.id, &certified, CaCertificateRole::Own, ca.parent);
         let issued = self.issued_row(&certified, ca.parent.unwrap_or(ca.id), actor);
         let details = json!({

@@ -1,0 +1,195 @@
+//! CA keys that sign only what the checks allow.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::{Deadline, KeyRef, SignError};
+use uuid::Uuid;
+use x509::{Certificate, UnixTime};
+
+use super::ca_certificate::{self, Issuing};
+use super::consent::{self, Consents};
+use super::crl::KnownCrls;
+use super::document::{certificate, same};
+use super::refusal::Refusal;
+use super::service_certificate::{self, Service};
+use crate::Authority;
+use crate::ca_keys::{CaKey, CaKeys, Custody, NewCaKey, Purpose, SigningOrder};
+use crate::issue::IssueRequest;
+use crate::keystore::{KeyStoreError, NewKey};
+use crate::plan::DocumentVersion;
+use crate::profile::Profile;
+use crate::tables;
+use crate::tree::{Ca, CaError};
+
+/// The key provider of keys that only a signer process opens, as rows of the table `keys` name it.
+pub const SIGNER_PROVIDER: &str = "signer";
+
+/// How far a server's clock may be from the signer's, seconds.
+const CLOCK_SECONDS: i64 = 120;
+/// Bytes of a serial number: 126 random bits.
+const SERIAL_BYTES: usize = 16;
+
+/// The signer's own rules, from the configuration of its host. The database cannot widen them.
+#[derive(Clone, Debug, Default)]
+pub struct SignerRules {
+    /// The only profiles that are signed for, each with the SHA-256 of its stored document in hexadecimal. Empty: every
+    /// profile of the database.
+    pub profiles: BTreeMap<String, String>,
+}
+
+/// CA keys that sign only what the checks allow. `authority` is opened over the signer's own key store.
+pub struct CheckedCaKeys {
+    authority: Authority,
+    rules: SignerRules,
+    consents: Arc<dyn Consents>,
+    crls: KnownCrls,
+}
+
+impl CheckedCaKeys {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(authority: Authority, rules: SignerRules, consents: Arc<dyn Consents>) -> Self {
+        Self { authority, rules, consents, crls: KnownCrls::default() }
+    }
+
+    /// The stored CA with this id. One that another process has just stored is found at once.
+    ///
+    /// # Errors
+    /// [`CaError`]
+    #[crate::boxed]
+    pub async fn ca(&self, id: Uuid) -> Result<Arc<Ca>, CaError> {
+        match self.authority.ca_by_id(id).await {
+            Err(CaError::Unknown(_)) => {
+                self.authority.forget_cas();
+                self.authority.ca_by_id(id).await
+            }
+            found => found,
+        }
+    }
+
+    async fn checked(&self, order: SigningOrder<'_>, deadline: Deadline) -> Result<Vec<u8>, SignError> {
+        let (key, ca) = self.key(order.key).await?;
+        let ca = ca.as_deref();
+        let mut crl = None;
+        match (order.purpose, ca) {
+            (Purpose::Certificate { request, planned_at }, Some(ca)) => {
+                self.check_certificate(ca, request, planned_at, order.tbs).await?;
+            }
+            (Purpose::Crl { shard }, Some(ca)) => {
+                crl = Some(self.crls.check(&self.authority, ca, shard, order.tbs).await?);
+            }
+            (Purpose::OcspResponder, Some(ca)) => {
+                service_certificate::check(&self.authority, ca, Service::Ocsp, order.tbs)?;
+            }
+            (Purpose::ScepRecipient, Some(ca)) => {
+                service_certificate::check(&self.authority, ca, Service::Scep, order.tbs)?;
+            }
+            (Purpose::CaCertificate { subject_key }, ca) => {
+                let issuing = Issuing { key: &key, ca };
+                ca_certificate::check(&self.authority, issuing, subject_key, order.tbs).await?;
+            }
+            (Purpose::CaRequest, _) => ca_certificate::check_request(&*key, order.tbs)?,
+            (_, None) => return Err(Refusal::CaCertificate("the CA is not stored".to_owned()).into()),
+        }
+        let signature = key.sign(order.tbs, deadline).await?;
+        if let Some(crl) = crl {
+            crl.signed();
+        }
+        Ok(signature)
+    }
+
+    /// The key, opened here whatever the order holds.
+    async fn key(&self, key: CaKey<'_>) -> Result<(KeyRef, Option<Arc<Ca>>), Refusal> {
+        match key {
+            CaKey::New(new) => Ok((self.authority.keystore().open_row(&new.row).await?, None)),
+            CaKey::Of(ca) => {
+                let ca = self.ca(ca.id).await?;
+                let key = self.authority.keystore().signer(ca.key_id).await?;
+                if *ca.certificate.public_key.spki != *key.spki() {
+                    return Err(KeyStoreError::Swapped(ca.key_id).into());
+                }
+                Ok((key, Some(ca)))
+            }
+        }
+    }
+
+    async fn check_certificate(
+        &self,
+        ca: &Ca,
+        request: &IssueRequest,
+        planned_at: UnixTime,
+        tbs: &[u8],
+    ) -> Result<(), Refusal> {
+        let (profile, version) = self.profile(&request.profile).await?;
+        let now = UnixTime(self.authority.clock().now_seconds());
+        if now.since(planned_at).abs() > CLOCK_SECONDS {
+            return Err(Refusal::Differs(format!("it was planned at {planned_at}, and it is {now} here")));
+        }
+        let draft: Certificate = certificate(tbs, &ca.signer.algorithm())?;
+        if draft.serial.content().len() != SERIAL_BYTES {
+            return Err(Refusal::Differs("a serial number that is not random".to_owned()));
+        }
+        let expected =
+            self.authority.planned_document(request, &profile, ca, planned_at, &draft.serial)?;
+        same(&draft, tbs, &expected)?;
+        if profile.requires_approval {
+            consent::check(&self.authority, &*self.consents, request, &version).await?;
+        }
+        Ok(())
+    }
+
+    /// The profile as it is stored now.
+    async fn profile(&self, name: &str) -> Result<(Profile, DocumentVersion), Refusal> {
+        let refuse = |reason| Refusal::Profile { name: name.to_owned(), reason };
+        let row = tables::Profiles::of(self.authority.store()).get(name).await?;
+        let row = row.ok_or_else(|| refuse("there is no such profile"))?;
+        let version = DocumentVersion::of(row.revision, &row.body);
+        if !self.rules.profiles.is_empty() {
+            match self.rules.profiles.get(name) {
+                None => return Err(refuse("signer.profiles does not name it")),
+                Some(pinned) if *pinned != version.sha256 => {
+                    return Err(refuse("the stored profile is not the one that signer.profiles names"));
+                }
+                Some(_) => {}
+            }
+        }
+        let profile = Profile::from_json(&row.body).map_err(|_| refuse("it cannot be read"))?;
+        Ok((profile, version))
+    }
+}
+
+impl CaKeys for CheckedCaKeys {
+    fn make<'a>(&'a self, wanted: NewCaKey<'a>) -> BoxFuture<'a, Result<NewKey, KeyStoreError>> {
+        let provider = wanted.provider.unwrap_or(SIGNER_PROVIDER);
+        self.authority.keystore().prepare_at(provider, wanted.kind, wanted.label).boxed()
+    }
+
+    fn sign<'a>(
+        &'a self,
+        order: SigningOrder<'a>,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        self.checked(order, deadline).boxed()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), SignError>> {
+        async {
+            let read = self.authority.all_cas().await;
+            read.map(drop).map_err(|error| SignError::Unavailable(error.to_string()))
+        }
+        .boxed()
+    }
+
+    fn custody(&self) -> Custody {
+        Custody::Apart
+    }
+}
+
+impl fmt::Debug for CheckedCaKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckedCaKeys").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}

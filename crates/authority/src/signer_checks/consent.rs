@@ -1,0 +1,119 @@
+//! Approvals, read by the signer from the database.
+
+use std::fmt;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::KeyType;
+use store::StoreError;
+use x509::PublicKey;
+
+use super::refusal::Refusal;
+use crate::Authority;
+use crate::enrolment;
+use crate::issue::{ConsentRef, IssueRequest};
+use crate::plan::{DocumentVersion, IssuancePlan, PlannedKey};
+use crate::tables::{self, EnrolmentState};
+
+/// Reads the approvals of managed certificates.
+pub trait Consents: Send + Sync + fmt::Debug {
+    /// The plan that was approved for a run; `None` where no approval is given.
+    ///
+    /// # Errors
+    /// Those of the database.
+    fn of_run<'a>(&'a self, run: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>>;
+}
+
+/// No approvals: nothing that needs one is signed.
+#[derive(Clone, Copy, Debug)]
+pub struct NoConsents;
+
+impl Consents for NoConsents {
+    fn of_run<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>> {
+        async { Ok(None) }.boxed()
+    }
+}
+
+/// A plan that was approved.
+#[derive(Clone, Debug)]
+pub struct ApprovedPlan {
+    /// The plan as stored.
+    pub plan: IssuancePlan,
+    /// The hash that the approval was given for.
+    pub sha256: [u8; 32],
+    /// Who approved.
+    pub decided_by: String,
+    /// Who may not approve it: the requester, and whoever changed the plan.
+    pub barred: Vec<String>,
+}
+
+/// Checks that a certificate under a profile that needs approval is one that was approved.
+pub(super) async fn check(
+    authority: &Authority,
+    consents: &dyn Consents,
+    request: &IssueRequest,
+    version: &DocumentVersion,
+) -> Result<(), Refusal> {
+    let refuse =
+        |reason: &str| Refusal::Consent { profile: request.profile.clone(), reason: reason.to_owned() };
+    match &request.consent {
+        None => Err(refuse("the order names none")),
+        Some(ConsentRef::Enrolment(id)) => {
+            let row = tables::Enrolments::of(authority.store()).get(*id, authority.clock().now_us()).await?;
+            let row = row.filter(|row| row.state == EnrolmentState::Approved);
+            let row = row.ok_or_else(|| refuse("the enrolment is not approved"))?;
+            let approved = tables::Enrolments::of(authority.store()).plan(*id).await?;
+            let plan = enrolment::plan_of(&row, Some(version.clone()));
+            if approved != Some(plan.sha256()) {
+                return Err(refuse("the enrolment was approved for another plan"));
+            }
+            covers(&plan, request, version).map_err(|reason| refuse(&reason))
+        }
+        Some(ConsentRef::Run(run)) => {
+            let approved = consents.of_run(run).await?.ok_or_else(|| refuse("the run is not approved"))?;
+            if approved.plan.sha256() != approved.sha256 {
+                return Err(refuse("the stored plan is not the one that was approved"));
+            }
+            if approved.barred.contains(&approved.decided_by) {
+                return Err(refuse("it was approved by somebody who may not approve it"));
+            }
+            covers(&approved.plan, request, version).map_err(|reason| refuse(&reason))
+        }
+    }
+}
+
+/// Whether the request is what the plan says; otherwise the field that differs.
+fn covers(plan: &IssuancePlan, request: &IssueRequest, version: &DocumentVersion) -> Result<(), String> {
+    let differs = |field: &str| Err(format!("the approved plan has another {field}"));
+    let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();
+    if plan.names != names {
+        return differs("list of names");
+    }
+    if plan.profile != request.profile || plan.profile_version.as_ref() != Some(version) {
+        return differs("profile, or another revision of it");
+    }
+    if plan.must_staple != request.must_staple {
+        return differs("must-staple extension");
+    }
+    if plan.lifetime_seconds != request.lifetime_seconds {
+        return differs("lifetime");
+    }
+    if request.not_before.is_some() {
+        return differs("beginning");
+    }
+    if plan.subject.as_ref() != request.subject.as_ref().map(|subject| &subject.text)
+        && request.subject.is_some()
+    {
+        return differs("subject");
+    }
+    let key = PublicKey::parse(&request.spki).map_err(|error| error.to_string())?;
+    match &plan.key {
+        PlannedKey::New { key_type, .. }
+            if KeyType::of(&key).is_some_and(|kind| kind.name() == key_type.as_str()) =>
+        {
+            Ok(())
+        }
+        PlannedKey::Request { spki_sha256, .. } if *spki_sha256 == key.spki_sha256.to_string() => Ok(()),
+        PlannedKey::New { .. } | PlannedKey::Request { .. } => differs("key"),
+    }
+}
+

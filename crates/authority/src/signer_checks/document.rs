@@ -1,0 +1,41 @@
+//! Documents that are not signed yet.
+
+use x509::{Certificate, SignatureAlgorithm, build};
+
+use super::refusal::Refusal;
+
+/// A tbsCertificate, read as the certificate that it becomes. All of it is read, and nothing else than it.
+pub(super) fn certificate(tbs: &[u8], algorithm: &SignatureAlgorithm) -> Result<Certificate, Refusal> {
+    let der = build::signed(tbs, algorithm, &[0; 64]);
+    let draft = Certificate::parse(&der)
+        .map_err(|error| Refusal::Differs(format!("it is no certificate: {error}")))?;
+    if draft.tbs() != tbs || !draft.faults.is_empty() {
+        return Err(Refusal::Differs("it is no well-formed certificate".to_owned()));
+    }
+    Ok(draft)
+}
+
+/// Compares a document with the expected one, and says what differs first.
+pub(super) fn same(draft: &Certificate, tbs: &[u8], expected: &[u8]) -> Result<(), Refusal> {
+    if tbs == expected {
+        return Ok(());
+    }
+    let expected = certificate(expected, &draft.signature)?;
+    let differs = |what: &str| Err(Refusal::Differs(format!("another {what}")));
+    if draft.issuer.der != expected.issuer.der {
+        return differs("issuer");
+    }
+    if draft.subject_alt_names != expected.subject_alt_names {
+        return differs("list of names");
+    }
+    if draft.subject.der != expected.subject.der {
+        return differs("subject");
+    }
+    if draft.public_key.spki != expected.public_key.spki {
+        return differs("key");
+    }
+    if (draft.not_before, draft.not_after) != (expected.not_before, expected.not_after) {
+        return differs("validity");
+    }
+    differs("extension")
+}

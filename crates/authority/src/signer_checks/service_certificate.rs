@@ -1,0 +1,49 @@
+//! Certificates of a CA's own services: its OCSP responder, and the key that SCEP clients encrypt to.
+
+use x509::{Certificate, UnixTime};
+
+use super::document::{certificate, same};
+use super::refusal::Refusal;
+use crate::Authority;
+use crate::crl::SKEW_SECONDS;
+use crate::ocsp::responder_tbs;
+use crate::scep::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};
+use crate::tree::{Ca, Urls};
+
+/// Which service.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Service {
+    Ocsp,
+    Scep,
+}
+
+/// Only key, serial number and dates are the server's to choose; the life is bounded.
+pub(super) fn check(authority: &Authority, ca: &Ca, service: Service, tbs: &[u8]) -> Result<(), Refusal> {
+    let now = UnixTime(authority.clock().now_seconds());
+    if !ca.publishes() {
+        return Err(Refusal::Differs(format!("the CA {} is retired", ca.name)));
+    }
+    let draft = certificate(tbs, &ca.signer.algorithm())?;
+    let dates = (draft.not_before, draft.not_after);
+    let spki = &draft.public_key.spki;
+    let (expected, life) = match service {
+        Service::Ocsp => {
+            let life = authority.options().ocsp_responder_lifetime.as_secs();
+            (responder_tbs(ca, spki, &draft.serial, dates), i64::try_from(life).unwrap_or(i64::MAX))
+        }
+        Service::Scep => {
+            let urls = Urls::new(&authority.options().base_url, ca.id);
+            (recipient_tbs(ca, urls, spki, &draft.serial, dates), RECIPIENT_LIFETIME_SECONDS)
+        }
+    };
+    same(&draft, tbs, &expected)?;
+    is_short(&draft, ca, now.plus(life))
+}
+
+fn is_short(draft: &Certificate, ca: &Ca, until: UnixTime) -> Result<(), Refusal> {
+    let latest = until.plus(SKEW_SECONDS).min(ca.certificate.not_after);
+    if draft.not_after <= latest {
+        return Ok(());
+    }
+    Err(Refusal::Differs(format!("it is valid until {}, and {latest} is the latest", draft.not_after)))
+}
