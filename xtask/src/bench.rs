@@ -11,6 +11,7 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("clouds", "inventory", "clouds", "listing simulated clouds within their quotas"),
     ("ownership", "inventory", "ownership_cost", "ownership rules against endpoints"),
     ("issue", "authority", "issue_rate", "certificates issued a second"),
+    ("signer", "signer", "apart_rate", "what a signer process costs an issuance"),
     ("acme", "authority", "acme_load", "ACME orders beside step-ca"),
     ("api", "server", "api_load", "API requests over HTTPS at 1k, 100k and 1M rows"),
     ("credentials", "server", "credential_load", "CredHub requests over HTTPS"),

@@ -22,6 +22,7 @@ pub mod policy;
 pub mod renewal;
 mod requests;
 mod revocation;
+mod run_consents;
 mod runs;
 mod scheduler;
 pub mod signing_keys;
@@ -44,5 +45,6 @@ pub use requests::{
     PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest, Selection, UpdateError,
     VersionPage, ViolationRecord,
 };
+pub use run_consents::RunConsents;
 pub use scheduler::TickReport;
 pub use surroundings::{AuthorityError, IssuerSource, LocalAuthority, OwnAuthority, ProfileFacts};

@@ -74,8 +74,11 @@ const THESE: Bulk = db::bulk! { select!("keys_these" "WHERE id {among ?1 uuid}")
 const BLOCK: &str = "-- key_block
 UPDATE keys SET blocked_at = ?2, blocked_reason = ?3 WHERE id = ?1 AND blocked_at IS NULL";
 
+const MOVE: &str = "-- key_move
+UPDATE keys SET provider = ?2, locator = ?3, sealed = NULL WHERE id = ?1 AND sealed IS NOT NULL";
+
 pub(crate) const ALL: &[&str] =
-    &[INSERT, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
+    &[INSERT, MOVE, BY_ID, BY_SPKI, PAGE, BLOCK, SEALED_KEYS.page, SEALED_KEYS.count, SEALED_KEYS.heads];
 pub(crate) const BULKS: &[&Bulk] = &[&THESE, &SEALED_KEYS.replace];
 
 /// Stores a key; the id of the row that holds it, which is another than `key.id` when the same key was there already.
@@ -114,6 +117,16 @@ pub async fn insert_key(tx: &mut Tx, key: &KeyRow) -> Result<Uuid, StoreError> {
 #[crate::boxed]
 pub async fn block_stored_key(tx: &mut Tx, id: Uuid, at_us: i64, reason: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(BLOCK, vec![id.into(), at_us.into(), reason.into()]).await? == 1)
+}
+
+/// Gives a sealed key to a provider, which finds it at `locator`; the sealed form is deleted. False when no sealed key has
+/// this id.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn move_key(tx: &mut Tx, id: Uuid, provider: &str, locator: &str) -> Result<bool, StoreError> {
+    Ok(tx.execute(MOVE, vec![id.into(), provider.into(), locator.into()]).await? == 1)
 }
 
 impl Keys<'_> {

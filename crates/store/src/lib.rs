@@ -53,7 +53,7 @@ pub use inventory::model::{
 pub use inventory::writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};
 pub use keys::{
     KeyRow, Keys, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedKey, SealedValue, block_stored_key,
-    insert_key, replace_sealed,
+    insert_key, move_key, replace_sealed,
 };
 pub use known::insert_known_certificates;
 pub use master_keys::{

@@ -52,6 +52,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("enrollment", 5),
     ("inventory", 5),
     ("issuers", 5),
+    ("signer", 5),
     ("agent", 6),
     ("sites", 6),
     ("lifecycle", 7),
@@ -90,6 +91,7 @@ const BOXED: &[&str] = &[
     "outbound",
     "proxy",
     "scan",
+    "signer",
     "sites",
     "store",
 ];

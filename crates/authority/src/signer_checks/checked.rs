@@ -132,8 +132,7 @@ impl CheckedCaKeys {
         if draft.serial.content().len() != SERIAL_BYTES {
             return Err(Refusal::Differs("a serial number that is not random".to_owned()));
         }
-        let expected =
-            self.authority.planned_document(request, &profile, ca, planned_at, &draft.serial)?;
+        let expected = self.authority.planned_document(request, &profile, ca, planned_at, &draft.serial)?;
         same(&draft, tbs, &expected)?;
         if profile.requires_approval {
             consent::check(&self.authority, &*self.consents, request, &version).await?;
@@ -143,15 +142,20 @@ impl CheckedCaKeys {
 
     /// The profile as it is stored now.
     async fn profile(&self, name: &str) -> Result<(Profile, DocumentVersion), Refusal> {
-        let refuse = |reason| Refusal::Profile { name: name.to_owned(), reason };
+        let refuse = |reason: &str| Refusal::Profile { name: name.to_owned(), reason: reason.to_owned() };
         let row = tables::Profiles::of(self.authority.store()).get(name).await?;
         let row = row.ok_or_else(|| refuse("there is no such profile"))?;
         let version = DocumentVersion::of(row.revision, &row.body);
         if !self.rules.profiles.is_empty() {
             match self.rules.profiles.get(name) {
-                None => return Err(refuse("signer.profiles does not name it")),
+                None => {
+                    let reason = "signer.profiles does not name it; the SHA-256 of the stored profile is";
+                    return Err(refuse(&format!("{reason} {}", version.sha256)));
+                }
                 Some(pinned) if *pinned != version.sha256 => {
-                    return Err(refuse("the stored profile is not the one that signer.profiles names"));
+                    let reason =
+                        "the stored profile is not the one that signer.profiles names; its SHA-256 is now";
+                    return Err(refuse(&format!("{reason} {}", version.sha256)));
                 }
                 Some(_) => {}
             }

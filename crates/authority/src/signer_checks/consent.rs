@@ -116,4 +116,3 @@ fn covers(plan: &IssuancePlan, request: &IssueRequest, version: &DocumentVersion
         PlannedKey::New { .. } | PlannedKey::Request { .. } => differs("key"),
     }
 }
-

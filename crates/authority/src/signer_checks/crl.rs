@@ -131,9 +131,9 @@ fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
     if number_of(crl)? != known.number {
         return Err(Refusal::Crl("the delta has another number than the newest full CRL".to_owned()));
     }
-    let lifted = crl.entries().find(|entry| {
-        entry.reason == Some(Reason::RemoveFromCrl) && known.revoked.contains(&entry.serial)
-    });
+    let lifted = crl
+        .entries()
+        .find(|entry| entry.reason == Some(Reason::RemoveFromCrl) && known.revoked.contains(&entry.serial));
     match lifted {
         None => Ok(()),
         Some(entry) => Err(Refusal::Crl(format!("it takes back the revocation of {}", entry.serial))),
@@ -155,8 +155,7 @@ async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known)
 async fn has_expired(authority: &Authority, ca: &Ca, serial: &SerialNumber) -> Result<bool, Refusal> {
     let row = tables::Issued::of(authority.store()).by_serial(ca.id, serial.content()).await?;
     let Some(certificate) = row.and_then(|row| Certificate::parse(&row.der).ok()) else { return Ok(false) };
-    let genuine =
-        certificate.serial == *serial && certificate.signed_by(&ca.certificate.public_key).is_ok();
+    let genuine = certificate.serial == *serial && certificate.signed_by(&ca.certificate.public_key).is_ok();
     Ok(genuine && certificate.not_after < UnixTime(authority.clock().now_seconds()))
 }
 

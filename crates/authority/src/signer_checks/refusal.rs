@@ -23,7 +23,7 @@ pub enum Refusal {
         /// Its name.
         name: String,
         /// Why.
-        reason: &'static str,
+        reason: String,
     },
     /// The profile needs an approval.
     #[error("profile {profile:?} needs an approval: {reason}")]

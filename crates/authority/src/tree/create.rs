@@ -122,12 +122,7 @@ impl Authority {
 
     pub(super) fn issuer<'a>(&'a self, ca: &'a Ca, signer: &'a dyn Signer) -> Issuer<'a> {
         let urls = Urls::new(&self.options().base_url, ca.id);
-        Issuer {
-            name: &ca.name,
-            certificate: &ca.certificate,
-            signer,
-            points: Points::of(&urls),
-        }
+        Issuer { name: &ca.name, certificate: &ca.certificate, signer, points: Points::of(&urls) }
     }
 
     pub(super) async fn new_key(&self, new: &NewCa) -> Result<NewKey, NewCaError> {

@@ -10,6 +10,7 @@ mod pkcs11;
 mod programs;
 mod proxy;
 mod restrictions;
+mod signer;
 mod store_settings;
 mod table;
 mod telemetry;
@@ -45,6 +46,7 @@ pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
 pub(crate) use restrictions::SandboxSettings;
+pub(crate) use signer::SignerSettings;
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
 
@@ -64,6 +66,7 @@ pub(crate) struct Settings {
     pub(crate) scep: ScepSettings,
     pub(crate) oidc: OidcSettings,
     pub(crate) pkcs11: Pkcs11Settings,
+    pub(crate) signer: SignerSettings,
     pub(crate) ct: TransparencySettings,
     pub(crate) watch: WatchSettings,
     pub(crate) client: ClientSettings,
@@ -572,6 +575,7 @@ impl Settings {
         self.edge.check()?;
         self.proxy.check()?;
         self.telemetry.check()?;
+        self.signer.check()?;
         self.programs.iter().try_for_each(|(name, config)| config.check(name)).map_err(wrong_program)?;
         self.files.check()?;
         self.sandbox.check()?;

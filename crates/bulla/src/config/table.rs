@@ -317,6 +317,18 @@ pub(super) const KEYS: &[Key] = &[
     ("pkcs11.module", Kind::Text, "the security module's library; empty: none (builds with pkcs11 only)"),
     ("pkcs11.token_label", Kind::Text, "the token to use"),
     ("pkcs11.pin_file", Kind::Text, "the file with its PIN"),
+    (
+        "signer.socket",
+        Kind::Text,
+        "the Unix socket between the server and the signer process that holds the CA keys; empty: one process does both",
+    ),
+    ("signer.users", Kind::List, "users whose processes may connect to the signer; empty: its own user"),
+    ("signer.access", Kind::Text, "owner: the socket has mode 0600; group: 0660"),
+    (
+        "signer.profiles",
+        Kind::List,
+        "the only profiles that the signer signs for, NAME=SHA256 of the stored text; empty: all",
+    ),
     ("ct.certspotter_url", Kind::Text, "Cert Spotter, asked for watched domains; empty: it is not"),
     ("ct.certspotter_token_file", Kind::Text, "the file with its API token; empty: asked without"),
     ("ct.certspotter_per_minute", Kind::Number, "requests to it a minute"),

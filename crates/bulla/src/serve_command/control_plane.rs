@@ -29,6 +29,7 @@ use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity
 use server::listen::Running;
 use server::routes::credhub::{CredHub, CredHubOptions, UaaOptions};
 use server::{Components, Issuance, KeyNodes, State};
+use signer::SignerClient;
 use sites::policies::KeyPolicies;
 use sites::{Sites, SitesParts};
 use store::{Clock, Store};
@@ -88,7 +89,7 @@ impl ControlPlane {
         // What proxies keep here is sealed under the same master key.
         keystore.also_sealed(&proxy::tables::SEALED_LEAVES);
         keystore.also_sealed(&proxy::tables::SEALED_LEAF_KEYS);
-        let authority = authority(&settings.authority, addresses, store, keystore.clone(), clock)?;
+        let authority = authority(settings, addresses, store, keystore.clone(), clock)?;
         let first = server::access::nobody_can_enter(store).await;
         first_start::prepare(&authority, first.map_err(|error| database::problem(&error))?).await?;
         let root_pem = first_start::root_pem(&authority).await?;
@@ -394,23 +395,34 @@ async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
     }
 }
 
-fn authority(
-    settings: &AuthoritySettings,
-    addresses: &Addresses,
-    store: &Store,
-    keystore: KeyStore,
-    clock: &Clock,
-) -> Outcome<Authority> {
+pub(super) fn authority_options(settings: &AuthoritySettings, addresses: &Addresses) -> AuthorityOptions {
     let hours = |hours: u32| Duration::from_secs(u64::from(hours.max(1)) * 3_600);
-    let options = AuthorityOptions {
+    AuthorityOptions {
         base_url: addresses.public_url.clone(),
         crl_lifetime: hours(settings.crl_hours),
         crl_shards: settings.crl_shards,
         ocsp_lifetime: hours(settings.ocsp_hours),
         ..AuthorityOptions::default()
+    }
+}
+
+/// With the CA keys in this process, or in the signer that `signer.socket` names.
+fn authority(
+    settings: &Settings,
+    addresses: &Addresses,
+    store: &Store,
+    keystore: KeyStore,
+    clock: &Clock,
+) -> Outcome<Authority> {
+    let options = authority_options(&settings.authority, addresses);
+    let opened = match settings.signer.is_apart() {
+        true => {
+            let signer = Arc::new(SignerClient::new(&settings.signer.socket));
+            Authority::open_over(store.clone(), keystore, signer, clock.clone(), options)
+        }
+        false => Authority::open(store.clone(), keystore, clock.clone(), options),
     };
-    Authority::open(store.clone(), keystore, clock.clone(), options)
-        .map_err(|error| Problem::usage(chain(&error)).hint("correct server.public_url"))
+    opened.map_err(|error| Problem::usage(chain(&error)).hint("correct server.public_url"))
 }
 
 fn acme(

@@ -22,6 +22,8 @@ use crate::files;
 
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
+/// The same of a signer process.
+const MASTER_KEY_OF_SIGNER: &str = "signer.key";
 
 /// Where each way to keep the master key is described.
 const DOCUMENT: &str = "docs/control-plane.md#move-the-master-key-out";
@@ -36,11 +38,36 @@ pub(crate) async fn keystore(
     create: bool,
 ) -> Outcome<KeyStore> {
     let module = Module::open(settings).await?;
-    let ring = keyring(settings, &module, resolver, create).await?;
+    let ring = keyring(settings, &module, resolver, MASTER_KEY, create).await?;
     let keystore = KeyStore::new(store.clone(), ring, clock.clone());
     keystore.prove_masters().await.map_err(unproven)?;
     module.provide(&keystore);
     Ok(keystore)
+}
+
+/// The signer's key store: CA keys under a master key of its own, made in the data folder where none is configured.
+/// Refuses a master key that the server has as well.
+pub(super) async fn signer_keystore(
+    settings: &Settings,
+    store: &Store,
+    clock: &Clock,
+    resolver: &Resolver,
+) -> Outcome<KeyStore> {
+    let module = Module::open(settings).await?;
+    let ring = keyring(settings, &module, resolver, MASTER_KEY_OF_SIGNER, true).await?;
+    let known = store::Keys::of(store).master().await.map_err(|error| database::problem(&error))?;
+    if known.iter().any(|row| row.id == *ring.current().as_bytes()) {
+        return Err(Problem::usage("the signer's master key is the server's").hint(
+            "give the signer a master key of its own: another BULLA_DATA folder, or authority.master_key",
+        ));
+    }
+    Ok(KeyStore::new(store.clone(), ring, clock.clone()))
+}
+
+/// Adds the security module of the configuration.
+pub(super) async fn provide_module(settings: &Settings, keystore: &KeyStore) -> Outcome<()> {
+    Module::open(settings).await?.provide(keystore);
+    Ok(())
 }
 
 /// How to move a master key out that is beside its database; nothing where the configuration names another place.
@@ -111,11 +138,12 @@ async fn keyring(
     settings: &Settings,
     module: &Module,
     resolver: &Resolver,
+    file: &str,
     create: bool,
 ) -> Outcome<Keyring> {
     let current = match settings.authority.current_master() {
         Some(key) => master(settings, &key, create, module, resolver).await?,
-        None => MasterKey::File { path: data_folder::folder()?.join(MASTER_KEY), create },
+        None => MasterKey::File { path: data_folder::folder()?.join(file), create },
     };
     let mut older = Vec::new();
     for key in settings.authority.older_masters() {

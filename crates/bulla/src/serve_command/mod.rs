@@ -10,6 +10,7 @@ mod local_files;
 mod login;
 pub(crate) mod master_keys;
 mod metrics;
+mod signer;
 mod transparency;
 mod watch;
 
@@ -31,6 +32,7 @@ use crate::database;
 use crate::listening::{bound_connections, socket};
 use addresses::{Addresses, networks};
 use control_plane::ControlPlane;
+use signer::{Role, Roles, SignerTask};
 
 /// `bulla serve`
 #[derive(Args, Debug, Default)]
@@ -47,6 +49,12 @@ pub(crate) struct ServeArgs {
     /// Where to serve CRLs and OCSP in plain HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     public_listen: Option<String>,
+    /// What this process does [default: all; server where signer.socket is set]
+    #[arg(long, value_name = "ROLES", value_delimiter = ',', value_enum)]
+    roles: Vec<Role>,
+    /// With `--roles signer`: move the CA keys that the server holds to the signer, and end
+    #[arg(long)]
+    move_ca_keys: bool,
 }
 
 impl ServeArgs {
@@ -91,10 +99,19 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
         tracing::warn!("{warning}");
     }
     args.apply(&mut settings);
+    let roles = Roles::of(&args.roles, &settings.signer)?;
     data_folder::check()?;
     let stop = cli::stop::on_signal_within(Duration::from_secs(settings.server.stop_s) + STOP_MARGIN)?;
     let url = database::inventory_url(None, &settings.store)?;
     let store = database::open(&url, &settings.store).await?;
+    match roles {
+        Roles::Signer => {
+            let task = if args.move_ca_keys { SignerTask::MoveKeys } else { SignerTask::Serve };
+            return signer::run(&settings, &store, task, stop).await;
+        }
+        Roles::All => settings.signer.socket.clear(),
+        Roles::Server => {}
+    }
     let running = start(&settings, store, mode, stop.clone()).await?;
     announce(&running, began.elapsed());
     stop.cancelled().await;

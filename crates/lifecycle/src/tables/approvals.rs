@@ -107,6 +107,11 @@ const APPROVALS_EXPIRED: &str = with_states!(concat!(
     approval_columns!(),
     " FROM approvals a WHERE a.state = {ApprovalState::Open} AND a.expires_at <= ?1 ORDER BY a.expires_at, a.id LIMIT ?2"
 ));
+const APPROVAL_GIVEN: &str = with_states!(concat!(
+    "-- approval_given\nSELECT ",
+    approval_columns!(),
+    " FROM approvals a WHERE a.job_id = ?1 AND a.state = {ApprovalState::Approved} ORDER BY a.id DESC LIMIT 1"
+));
 const APPROVALS_BY_UUID: Bulk = db::bulk! { (uuid uuid)
     concat!("-- approvals_by_uuid\nSELECT ", approval_columns!(), " FROM approvals a WHERE a.uuid = :uuid")
 };
@@ -180,7 +185,8 @@ const PLAN_TARGETS: Bulk = db::bulk! { (target uuid)
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
 
-pub(crate) const ALL: &[&str] = &[APPROVAL, APPROVALS, APPROVALS_EXPIRED, APPROVALS_OPEN_AFTER];
+pub(crate) const ALL: &[&str] =
+    &[APPROVAL, APPROVALS, APPROVALS_EXPIRED, APPROVALS_OPEN_AFTER, APPROVAL_GIVEN];
 pub(crate) const BULKS: &[&Bulk] = &[
     &APPROVALS_BY_UUID,
     &APPROVALS_INSERT,
@@ -390,6 +396,14 @@ impl Approvals<'_> {
     /// Those of the database.
     pub async fn get(self, id: Uuid) -> Result<Option<ApprovalView>, StoreError> {
         self.0.row(APPROVAL, vec![id.into()]).await?.map(approval_view).transpose()
+    }
+
+    /// The approval that is given for a run.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn given_for(self, job: i64) -> Result<Option<ApprovalRow>, StoreError> {
+        self.0.row(APPROVAL_GIVEN, vec![job.into()]).await?.map(|mut row| approval_row(&mut row)).transpose()
     }
 
     /// A page of consents of a state, the newest first.

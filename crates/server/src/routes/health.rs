@@ -1,6 +1,7 @@
 //! Whether the server lives, whether it can work, and its metrics.
 
 use api::health::{Health, SandboxView};
+use authority::Authority;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
@@ -12,6 +13,9 @@ use crate::metrics;
 use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
+
+/// Seconds after which to ask again while the signer is away.
+const SIGNER_RETRY_SECONDS: u64 = 5;
 
 pub(crate) fn routes() -> Api {
     Api::area("server")
@@ -28,10 +32,19 @@ async fn healthz() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), sandbox: None })
 }
 
-/// Says whether the server can work: the database answers.
+/// Says whether the server can work: the database answers, and the signer process where the CA keys are in one.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
-async fn readyz(With(store): With<Store>) -> Result<Json<Health>, Problem> {
+async fn readyz(
+    With(store): With<Store>,
+    With(authority): With<Option<Authority>>,
+) -> Result<Json<Health>, Problem> {
     store.outbox_place("readiness").await?;
+    if let Some(authority) = authority {
+        authority.ca_keys().ready().await.map_err(|error| {
+            tracing::warn!(%error, "the signer is not ready");
+            Problem::unavailable("the signer cannot be reached: nothing is issued", SIGNER_RETRY_SECONDS)
+        })?;
+    }
     Ok(Json(Health { status: "ok".to_owned(), sandbox: sandbox::report().map(sandbox_view) }))
 }
 

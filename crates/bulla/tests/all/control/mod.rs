@@ -24,6 +24,7 @@ mod rotation;
 mod sealing;
 #[cfg(feature = "pkcs11")]
 mod security_module;
+mod signer_apart;
 mod signing;
 #[cfg(target_os = "linux")]
 mod sites;

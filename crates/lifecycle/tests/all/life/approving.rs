@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use authority::principal::Principal;
+use authority::signer_checks::Consents;
 use futures_util::FutureExt;
 use lifecycle::approval::{Approval, ApprovalState};
 use lifecycle::job::JobState;
@@ -10,7 +11,7 @@ use lifecycle::managed::{CertificateChange, NewCertificate};
 use lifecycle::policy::{AppliesTo, Policy};
 use lifecycle::state::State;
 use lifecycle::tables::approvals;
-use lifecycle::{ApprovalError, Selection};
+use lifecycle::{ApprovalError, RunConsents, Selection};
 
 use super::world::{DAY, Mood, World};
 
@@ -39,6 +40,24 @@ pub(super) async fn a_second_person_has_to_consent(world: World) {
     assert_eq!(decided.state, ApprovalState::Approved);
     assert_eq!((decided.decided_by.as_deref(), decided.note.as_deref()), (Some("user:bob"), Some("fine")));
     world.check().await;
+}
+
+pub(super) async fn a_signer_reads_the_approval_of_a_run(world: World) {
+    let consents = RunConsents::new(world.store.clone());
+    let created =
+        world.life.create(NewCertificate::new(&["a.example.org"], "careful"), "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let run = created.job.unwrap().to_string();
+    assert!(consents.of_run(&run).await.unwrap().is_none(), "it is open");
+    let approval = open(&world).await.remove(0);
+    world.life.approve(approval.id, None, None, &person("user:bob")).await.unwrap();
+    let given = consents.of_run(&run).await.unwrap().unwrap();
+    assert_eq!((given.decided_by.as_str(), given.sha256), ("user:bob", given.plan.sha256()));
+    assert_eq!(given.plan.names, ["a.example.org"]);
+    assert_eq!(given.barred, ["user:ann"]);
+    for other in ["", "r", "018f0000-0000-7000-8000-00000000ffff"] {
+        assert!(consents.of_run(other).await.unwrap().is_none(), "{other:?}");
+    }
 }
 
 pub(super) async fn the_scheduler_asks_too(world: World) {

@@ -50,6 +50,7 @@ testbed::on_both! { super::world::World:
     crashing::a_crash_while_revoking_revokes_once
     telling::an_end_that_comes_near_is_an_alert_with_the_certificates_tags
     approving::a_second_person_has_to_consent
+    approving::a_signer_reads_the_approval_of_a_run
     approving::the_scheduler_asks_too
     approving::a_refusal_ends_the_run_and_silence_does
     approving::an_approval_falls_with_its_run

@@ -5,6 +5,7 @@ use authority::keystore::KeyStoreError;
 use authority::revoke::RevokeError;
 use authority::tree::{CaError, DefaultError, ImportError, NewCaError, RetireError};
 use http::StatusCode;
+use keys::SignError;
 use serde_json::{Value, json};
 use store::StoreError;
 
@@ -43,7 +44,10 @@ impl From<NewCaError> for Problem {
             NewCaError::NameTaken(_) | NewCaError::NotIssuing(_) => taken(error),
             NewCaError::Ca(error) => error.into(),
             NewCaError::Store(error) => store(&error),
-            NewCaError::Sign(_) => Self::unavailable(error, KEY_RETRY_SECONDS),
+            NewCaError::Sign(SignError::Failed(_)) => Self::unprocessable(error),
+            NewCaError::Sign(_) | NewCaError::Key(KeyStoreError::Provider { .. }) => {
+                Self::unavailable(error, KEY_RETRY_SECONDS)
+            }
             NewCaError::Key(KeyStoreError::NoProvider(_)) => Self::unprocessable(error)
                 .hint("leave key_provider out to keep the key in the database, sealed"),
             NewCaError::Key(_) | NewCaError::Unverified(_) => Self::internal(error),
@@ -98,9 +102,13 @@ pub(super) fn refused(error: IssueError) -> Problem {
         IssueError::NotIssuing(_) => taken(error),
         IssueError::Store(error) => store(&error),
         IssueError::Abandoned => Problem::unavailable(error, STORE_RETRY_SECONDS),
+        IssueError::Sign(SignError::Failed(_)) => {
+            tracing::error!(%error, "the key of an authority did not sign");
+            unprocessable("signature-refused", &error)
+        }
         IssueError::Sign(_) => {
             tracing::error!(%error, "the key of an authority did not sign");
-            Problem::unavailable("the key of the authority does not answer", KEY_RETRY_SECONDS)
+            Problem::unavailable(&error, KEY_RETRY_SECONDS)
         }
         IssueError::Names(ref refusals) => {
             let list: Vec<Value> = refusals

@@ -1,0 +1,69 @@
+//! `[signer]`: CA keys in a process of their own.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cli::exit::{Outcome, Problem};
+use serde::{Deserialize, Serialize};
+use signer::SocketAccess;
+
+/// Characters of a SHA-256 in hexadecimal.
+const HASH: usize = 64;
+
+/// `[signer]`
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SignerSettings {
+    pub(crate) socket: PathBuf,
+    pub(crate) users: Vec<String>,
+    pub(crate) access: String,
+    pub(crate) profiles: Vec<String>,
+}
+
+impl Default for SignerSettings {
+    fn default() -> Self {
+        let access = SocketAccess::Owner.name().to_owned();
+        Self { socket: PathBuf::new(), users: Vec::new(), access, profiles: Vec::new() }
+    }
+}
+
+impl SignerSettings {
+    /// Whether CA keys are in another process than the server.
+    pub(crate) fn is_apart(&self) -> bool {
+        !self.socket.as_os_str().is_empty()
+    }
+
+    pub(super) fn check(&self) -> Outcome<()> {
+        if self.is_apart() && !self.socket.is_absolute() {
+            return Err(Problem::usage(format_args!(
+                "signer.socket: {} is no whole path",
+                self.socket.display()
+            ))
+            .hint("give a path from the root on, such as /run/bulla-signer/socket"));
+        }
+        self.access()?;
+        self.pinned().map(drop)
+    }
+
+    /// Who may reach the socket.
+    pub(crate) fn access(&self) -> Outcome<SocketAccess> {
+        self.access.parse().map_err(|error| {
+            Problem::usage(format_args!("signer.access: {error}")).hint("write \"owner\" or \"group\"")
+        })
+    }
+
+    /// The only profiles that are signed for, each with the SHA-256 of its stored text.
+    pub(crate) fn pinned(&self) -> Outcome<BTreeMap<String, String>> {
+        let read = |text: &String| {
+            let found = text.split_once('=').filter(|(name, hash)| {
+                !name.is_empty() && hash.len() == HASH && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+            });
+            let (name, hash) = found.ok_or_else(|| {
+                Problem::usage(format_args!("signer.profiles has {text:?}"))
+                    .hint("write NAME=SHA256 with 64 hexadecimal digits; the signer's refusal of a profile that is not pinned names it")
+            })?;
+            Ok((name.to_owned(), hash.to_ascii_lowercase()))
+        };
+        self.profiles.iter().map(read).collect()
+    }
+}

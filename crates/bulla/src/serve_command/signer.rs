@@ -1,0 +1,181 @@
+//! `bulla serve --roles signer`: the process that alone holds CA keys.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use authority::keystore::KeyStore;
+use authority::signer_checks::{CheckedCaKeys, SIGNER_PROVIDER, SignerRules};
+use authority::{Authority, AuthorityOptions};
+use clap::ValueEnum;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use futures_util::FutureExt;
+use keys::Keyring;
+use lifecycle::RunConsents;
+use outbound::resolve::Resolver;
+use serde_json::json;
+use signer::{SealedKeys, SignerOptions, SignerServer, uid_of};
+use store::{AuditEvent, Clock, Store};
+use tokio_util::sync::CancellationToken;
+
+use super::addresses::Addresses;
+use super::control_plane::authority_options;
+use super::master_keys;
+use crate::config::{Settings, SignerSettings};
+use crate::database;
+
+/// Who the audit log names where CA keys are moved.
+const ACTOR: &str = "system:signer";
+
+/// What a process of `bulla serve` does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(super) enum Role {
+    /// Serves the API and the protocols, and decides
+    Server,
+    /// Holds the CA keys and signs; listens at signer.socket only
+    Signer,
+}
+
+/// The roles of one process.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Roles {
+    /// All in one process.
+    All,
+    /// All but the signer.
+    Server,
+    /// The signer.
+    Signer,
+}
+
+impl Roles {
+    /// Those given; otherwise all of them, or the server alone where `signer.socket` names a signer.
+    pub(super) fn of(given: &[Role], settings: &SignerSettings) -> Outcome<Self> {
+        let has = |role| given.contains(&role);
+        let roles = match (has(Role::Server), has(Role::Signer)) {
+            (false, false) if settings.is_apart() => Self::Server,
+            (true, true) | (false, false) => Self::All,
+            (true, false) => Self::Server,
+            (false, true) => Self::Signer,
+        };
+        if roles != Self::All && !settings.is_apart() {
+            return Err(Problem::usage("signer.socket is empty").hint(
+                "name the socket between signer and server: signer.socket = \"/run/bulla-signer/socket\"",
+            ));
+        }
+        Ok(roles)
+    }
+}
+
+/// What a signer process is started for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SignerTask {
+    /// Orders, until it is stopped.
+    Serve,
+    /// Moving the CA keys that the server holds to the signer, once.
+    MoveKeys,
+}
+
+/// Runs the signer: for orders, until `stop` is cancelled.
+pub(super) async fn run(
+    settings: &Settings,
+    store: &Store,
+    task: SignerTask,
+    stop: CancellationToken,
+) -> Outcome<Exit> {
+    let clock = Clock::system();
+    let resolver = Resolver::system()
+        .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
+    let own = master_keys::signer_keystore(settings, store, &clock, &resolver).await?;
+    let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+    keystore.add_provider(Arc::new(SealedKeys::new(own.ring())));
+    master_keys::provide_module(settings, &keystore).await?;
+    let addresses = Addresses::of(&settings.server)?;
+    let options: AuthorityOptions = authority_options(&settings.authority, &addresses);
+    let authority = Authority::open(store.clone(), keystore, clock.clone(), options)
+        .map_err(|error| Problem::usage(chain(&error)).hint("correct server.public_url"))?;
+    if task == SignerTask::MoveKeys {
+        return move_keys(&authority, &own, store, &clock).await;
+    }
+    let rules = SignerRules { profiles: settings.signer.pinned()? };
+    let consents = Arc::new(RunConsents::new(store.clone()));
+    let checked = Arc::new(CheckedCaKeys::new(authority, rules, consents));
+    let server = SignerServer::start(socket(&settings.signer)?, checked, stop.clone()).await;
+    let server = server.map_err(|error| {
+        Problem::new(Exit::Machine, chain(&error))
+            .hint("correct the folder of signer.socket, or signer.access")
+    })?;
+    eprintln!("the signer is up at {}", settings.signer.socket.display());
+    stop.cancelled().await;
+    if !server.stop().await {
+        eprintln!("some orders had not finished and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+fn socket(settings: &SignerSettings) -> Outcome<SignerOptions> {
+    let own = rustix::process::geteuid().as_raw();
+    let users = match settings.users.as_slice() {
+        [] => BTreeSet::from([own]),
+        users => users.iter().map(|user| uid_of(user)).collect::<Result<_, _>>().map_err(|error| {
+            Problem::usage(format_args!("signer.users: {error}")).hint("name the users that servers run as")
+        })?,
+    };
+    Ok(SignerOptions { path: settings.socket.clone(), users, access: settings.access()? })
+}
+
+/// Seals the CA keys that the server's master key seals under the signer's. `own` opens both.
+async fn move_keys(authority: &Authority, own: &KeyStore, store: &Store, clock: &Clock) -> Outcome<Exit> {
+    let failed = |error: &dyn std::error::Error| {
+        Problem::new(Exit::Inventory, format_args!("CA keys are not moved: {}", chain(error)))
+            .hint("name the server's master key in authority.old_master_keys for this one start")
+    };
+    let cas = authority.cas().await.map_err(|error| failed(&error))?;
+    let pending = authority.pending_cas().await.map_err(|error| failed(&error))?;
+    let keys = cas.iter().map(|ca| (ca.key_id, ca.name.clone()));
+    let keys: Vec<_> = keys.chain(pending.iter().map(|ca| (ca.key_id, ca.name.clone()))).collect();
+    let sealed = SealedKeys::new(own.ring());
+    for (id, name) in keys {
+        let row = store::Keys::of(store).get(id).await.map_err(|error| database::problem(&error))?;
+        if row.is_none_or(|row| row.sealed.is_none()) {
+            continue;
+        }
+        let key = own.private_key(id).await.map_err(|error| failed(&error))?;
+        let locator = sealed.seal(&key).locator;
+        let event = AuditEvent {
+            at_us: clock.now_us(),
+            actor: ACTOR.to_owned(),
+            action: "key.move",
+            resource: format!("key/{id}"),
+            details: json!({ "provider": SIGNER_PROVIDER, "ca": name }),
+        };
+        let moved = store.write("key_move", move |tx| {
+            async move {
+                store::move_key(tx, id, SIGNER_PROVIDER, &locator).await?;
+                store::audit(tx, vec![event]).await
+            }
+            .boxed()
+        });
+        moved.await.map_err(|error| database::problem(&error))?;
+        eprintln!("the key of the CA {name} is the signer's now");
+    }
+    Ok(Exit::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_follow_the_socket_unless_they_are_given() {
+        let apart = SignerSettings { socket: "/run/s".into(), ..SignerSettings::default() };
+        let here = SignerSettings::default();
+        let of = |given: &[Role], settings| Roles::of(given, settings).ok();
+        assert_eq!(of(&[], &here), Some(Roles::All));
+        assert_eq!(of(&[], &apart), Some(Roles::Server));
+        assert_eq!(of(&[Role::Signer], &apart), Some(Roles::Signer));
+        assert_eq!(of(&[Role::Server], &apart), Some(Roles::Server));
+        assert_eq!(of(&[Role::Server, Role::Signer], &apart), Some(Roles::All));
+        for alone in [Role::Signer, Role::Server] {
+            assert_eq!(of(&[alone], &here), None, "{alone:?}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The server's side: orders over the socket of a signer process.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use authority::ca_keys::{CaKeys, Custody, NewCaKey, SigningOrder};
+use authority::keystore::{KeyStoreError, NewKey};
+use authority::signer_checks::SIGNER_PROVIDER;
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::{Deadline, SignError};
+use parking_lot::Mutex;
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+
+use crate::frame;
+use crate::message::{Answer, Request};
+
+/// Requests under way at once; further ones wait. The signer serves more connections than that.
+const AT_ONCE_MAX: usize = 32;
+/// How long making a key may take: an RSA key of 4,096 bits takes seconds.
+const MAKE_FOR: Duration = Duration::from_secs(30);
+/// How long the signer may take to say that it is ready.
+const READY_FOR: Duration = Duration::from_secs(2);
+
+/// CA keys in the signer process that listens at a socket. Connections are kept, and made again when the signer was
+/// restarted.
+pub struct SignerClient {
+    path: PathBuf,
+    idle: Mutex<Vec<UnixStream>>,
+    permits: Semaphore,
+}
+
+impl SignerClient {
+    /// Connects when the first order comes.
+    #[must_use]
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), idle: Mutex::default(), permits: Semaphore::new(AT_ONCE_MAX) }
+    }
+
+    async fn call(&self, request: Request, body: &[u8], deadline: Instant) -> Result<Answer, SignError> {
+        let answer = tokio::time::timeout_at(deadline.into(), self.exchange(&request, body)).await;
+        let answer = answer.map_err(|_| SignError::Late)?;
+        answer.map_err(|error| {
+            SignError::Unavailable(format!(
+                "the signer at {} cannot be reached: {error}; check that `bulla serve --roles signer` runs there",
+                self.path.display()
+            ))
+        })
+    }
+
+    /// Over a kept connection, or a new one where the signer has closed that. An order that was sent twice is signed twice,
+    /// and one of the signatures is used.
+    async fn exchange(&self, request: &Request, body: &[u8]) -> io::Result<Answer> {
+        let permit = self.permits.acquire().await;
+        let _permit = permit.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        loop {
+            let kept = self.idle.lock().pop();
+            let Some(mut stream) = kept else { break };
+            if let Ok(answer) = once(&mut stream, request, body).await {
+                self.idle.lock().push(stream);
+                return Ok(answer);
+            }
+        }
+        let mut stream = UnixStream::connect(&self.path).await?;
+        let answer = once(&mut stream, request, body).await?;
+        self.idle.lock().push(stream);
+        Ok(answer)
+    }
+
+    async fn make_key(&self, wanted: NewCaKey<'_>) -> Result<NewKey, KeyStoreError> {
+        let provider = |error| KeyStoreError::Provider {
+            name: wanted.provider.unwrap_or(SIGNER_PROVIDER).to_owned(),
+            error,
+        };
+        let answer = self.call(Request::make(wanted), &[], Instant::now() + MAKE_FOR).await;
+        match answer.map_err(provider)? {
+            Answer::Key(row) => row.read().map_err(|error| provider(error.into())),
+            other => Err(provider(refused(other))),
+        }
+    }
+}
+
+async fn once(stream: &mut UnixStream, request: &Request, body: &[u8]) -> io::Result<Answer> {
+    frame::write(stream, request, body).await?;
+    let lengths = frame::lengths(stream).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(frame::read(stream, lengths).await?.0)
+}
+
+fn refused(answer: Answer) -> SignError {
+    match answer {
+        Answer::Failed(reason) => SignError::Failed(reason),
+        Answer::Unavailable(reason) => SignError::Unavailable(reason),
+        Answer::Late => SignError::Late,
+        Answer::Ready | Answer::Key(_) | Answer::Signature(_) => {
+            SignError::Failed("the signer gave the answer to another request".to_owned())
+        }
+    }
+}
+
+impl CaKeys for SignerClient {
+    fn make<'a>(&'a self, wanted: NewCaKey<'a>) -> BoxFuture<'a, Result<NewKey, KeyStoreError>> {
+        self.make_key(wanted).boxed()
+    }
+
+    fn sign<'a>(
+        &'a self,
+        order: SigningOrder<'a>,
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        async move {
+            let left = deadline.saturating_duration_since(Instant::now()).as_millis();
+            let request = Request::sign(&order, u64::try_from(left).unwrap_or(u64::MAX));
+            match self.call(request, order.tbs, deadline).await? {
+                Answer::Signature(signature) => Ok(signature.read()?),
+                other => Err(refused(other)),
+            }
+        }
+        .boxed()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), SignError>> {
+        async {
+            match self.call(Request::Ready, &[], Instant::now() + READY_FOR).await? {
+                Answer::Ready => Ok(()),
+                other => Err(refused(other)),
+            }
+        }
+        .boxed()
+    }
+
+    fn custody(&self) -> Custody {
+        Custody::Apart
+    }
+}
+
+impl fmt::Debug for SignerClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SignerClient").field("path", &self.path).finish_non_exhaustive()
+    }
+}

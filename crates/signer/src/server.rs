@@ -1,0 +1,221 @@
+//! The signer's side: a Unix socket, the users that may connect, and the orders.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use authority::ca_keys::{CaKey, CaKeys, NewCaKey, Purpose, SigningOrder};
+use authority::keystore::KeyStoreError;
+use authority::signer_checks::CheckedCaKeys;
+use inbound::{Acceptor, ConnectionHandler, ServiceTasks, Slot, Slots, WhenFull};
+use keyless::server::BoundSocket;
+use keys::SignError;
+use tokio::net::{UnixListener, UnixStream, unix};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::frame;
+use crate::message::{Answer, Bytes, Key, PurposeMessage, Request, Row};
+use crate::socket_access::SocketAccess;
+
+/// Connections at once: two servers of a host with all that they send.
+const CONNECTIONS_MAX: usize = 64;
+/// How long a message may take that has begun, and an answer until it is read.
+const MESSAGE_FOR: Duration = Duration::from_secs(10);
+/// The longest deadline of an order, whatever it says.
+const ORDER_FOR: Duration = Duration::from_secs(60);
+/// How long orders under way may take at the stop.
+const DRAIN_FOR: Duration = Duration::from_secs(5);
+/// Bytes from which on a document is large: a CRL. One is in memory at a time.
+const LARGE: usize = 1 << 20;
+
+/// How a signer serves.
+#[derive(Clone, Debug)]
+pub struct SignerOptions {
+    /// Where the socket is made.
+    pub path: PathBuf,
+    /// The users, by number, whose processes may connect.
+    pub users: BTreeSet<u32>,
+    /// The users that the socket's mode admits.
+    pub access: SocketAccess,
+}
+
+/// Why a signer does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The folder is open to others.
+    #[error("the signer's socket is not made in {}: {reason}", folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The system said so.
+    #[error("cannot listen at {}: {error}", path.display())]
+    Bind {
+        /// Where.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+}
+
+/// A signer that serves orders.
+#[derive(Debug)]
+pub struct SignerServer {
+    socket: BoundSocket,
+    tasks: ServiceTasks,
+}
+
+impl SignerServer {
+    /// Makes the socket, and serves until `stop` is cancelled.
+    ///
+    /// # Errors
+    /// [`StartError`]
+    #[crate::boxed]
+    pub async fn start(
+        options: SignerOptions,
+        keys: Arc<CheckedCaKeys>,
+        stop: CancellationToken,
+    ) -> Result<Self, StartError> {
+        let SignerOptions { path, users, access } = options;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        if let Some(reason) = access.refusal(folder) {
+            return Err(StartError::Folder { folder: folder.to_owned(), reason });
+        }
+        let failed = |error| StartError::Bind { path: path.clone(), error };
+        let (socket, listener) = BoundSocket::at(&path).await.map_err(failed)?;
+        let mode = std::fs::Permissions::from_mode(access.mode());
+        std::fs::set_permissions(&path, mode).map_err(failed)?;
+        let tasks = ServiceTasks::stopped_by(stop);
+        let orders = Orders { keys, users, large: Semaphore::new(1), stopping: tasks.stopping() };
+        let acceptor = Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait);
+        acceptor.start::<UnixListener, _>(listener, Arc::new(orders));
+        Ok(Self { socket, tasks })
+    }
+
+    /// Stops: orders under way are answered first. Returns false when some were cut off.
+    #[crate::boxed]
+    pub async fn stop(self) -> bool {
+        let drained = self.tasks.close(DRAIN_FOR).await;
+        self.socket.remove();
+        drained
+    }
+}
+
+struct Orders {
+    keys: Arc<CheckedCaKeys>,
+    users: BTreeSet<u32>,
+    large: Semaphore,
+    stopping: CancellationToken,
+}
+
+impl ConnectionHandler<UnixListener> for Orders {
+    async fn serve(self: Arc<Self>, stream: UnixStream, _: unix::SocketAddr, _: &mut Slot) {
+        let _live = telemetry::tasks::guard("signer-connection");
+        let user = match stream.peer_cred() {
+            Ok(peer) => peer.uid(),
+            Err(error) => return tracing::warn!(%error, "a client's user is not known: closed"),
+        };
+        if !self.users.contains(&user) {
+            return tracing::warn!(user, "a process of another user connected to the signer: closed");
+        }
+        if let Err(error) = self.serve_orders(stream).await {
+            tracing::debug!(%error, "a connection to the signer ended");
+        }
+    }
+}
+
+impl Orders {
+    async fn serve_orders(&self, mut stream: UnixStream) -> io::Result<()> {
+        loop {
+            let next = self.stopping.run_until_cancelled(frame::lengths(&mut stream)).await;
+            let Some(lengths) = next.transpose()?.flatten() else { return Ok(()) };
+            let large = match lengths.body > LARGE {
+                true => Some(self.large.acquire().await.map_err(io::Error::other)?),
+                false => None,
+            };
+            let message = within(frame::read::<Request>(&mut stream, lengths)).await?;
+            let answer = self.answer(message).await;
+            drop(large);
+            within(frame::write(&mut stream, &answer, &[])).await?;
+        }
+    }
+
+    async fn answer(&self, (request, body): (Request, Vec<u8>)) -> Answer {
+        match request {
+            Request::Ready => self.keys.ready().await.map_or_else(Answer::from, |()| Answer::Ready),
+            Request::Make { kind, provider, label } => {
+                let Ok(kind) = kind.parse() else { return Answer::Failed(format!("key type {kind:?}")) };
+                let wanted = NewCaKey { kind, provider: provider.as_deref(), label: &label };
+                match self.keys.make(wanted).await {
+                    Ok(new) => {
+                        tracing::info!(label, key = %new.row.id, "a CA key was made");
+                        Answer::Key(Row::of(&new.row))
+                    }
+                    Err(KeyStoreError::Provider { error, .. }) => error.into(),
+                    Err(error) => Answer::Failed(error.to_string()),
+                }
+            }
+            Request::Sign { key, purpose, within_ms } => {
+                let deadline = Instant::now() + Duration::from_millis(within_ms).min(ORDER_FOR);
+                match self.sign(key, purpose, &body, deadline).await {
+                    Ok(signature) => Answer::Signature(Bytes::of(&signature)),
+                    Err(error) => {
+                        tracing::warn!(%error, "an order was not signed");
+                        error.into()
+                    }
+                }
+            }
+        }
+    }
+
+    async fn sign(
+        &self,
+        key: Key,
+        purpose: PurposeMessage,
+        tbs: &[u8],
+        deadline: Instant,
+    ) -> Result<Vec<u8>, SignError> {
+        let (ca, new) = match key {
+            Key::Ca(id) => {
+                let ca = self.keys.ca(id).await;
+                (Some(ca.map_err(|error| SignError::Failed(error.to_string()))?), None)
+            }
+            Key::New(row) => (None, Some(row.read()?)),
+        };
+        let key = match (&ca, &new) {
+            (Some(ca), _) => CaKey::Of(ca),
+            (None, Some(new)) => CaKey::New(new),
+            (None, None) => return Err(SignError::Failed("the order names no key".to_owned())),
+        };
+        let (request, subject_key);
+        let purpose = match purpose {
+            PurposeMessage::Certificate { request: message, planned_at } => {
+                request = message.read()?;
+                Purpose::Certificate { request: &request, planned_at: x509::UnixTime(planned_at) }
+            }
+            PurposeMessage::Crl { shard } => Purpose::Crl { shard },
+            PurposeMessage::OcspResponder => Purpose::OcspResponder,
+            PurposeMessage::ScepRecipient => Purpose::ScepRecipient,
+            PurposeMessage::CaCertificate { subject_key: row } => {
+                subject_key = row.map(|row| row.read()).transpose()?;
+                Purpose::CaCertificate { subject_key: subject_key.as_ref() }
+            }
+            PurposeMessage::CaRequest => Purpose::CaRequest,
+        };
+        let order = SigningOrder { key, purpose, tbs };
+        let signed = tokio::time::timeout_at(deadline.into(), self.keys.sign(order, deadline)).await;
+        signed.map_err(|_| SignError::Late)?
+    }
+}
+
+async fn within<T>(message: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let done = tokio::time::timeout(MESSAGE_FOR, message).await;
+    done.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
