@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -38,6 +39,9 @@ pub struct SignerRules {
     /// The only profiles that are signed for, each with the SHA-256 of its stored document in hexadecimal. Empty: every
     /// profile of the database.
     pub profiles: BTreeMap<String, String>,
+    /// The signer's folder for the newest CRL of each kind, by which a later one is judged. `None`: that of the database is
+    /// read at the start, and an intruder can have put an older one there.
+    pub crl_folder: Option<PathBuf>,
 }
 
 /// CA keys that sign only what the checks allow. `authority` is opened over the signer's own key store.
@@ -52,7 +56,8 @@ impl CheckedCaKeys {
     /// Nothing is read yet.
     #[must_use]
     pub fn new(authority: Authority, rules: SignerRules, consents: Arc<dyn Consents>) -> Self {
-        Self { authority, rules, consents, crls: KnownCrls::default() }
+        let crls = KnownCrls::kept_in(rules.crl_folder.clone());
+        Self { authority, rules, consents, crls }
     }
 
     /// The stored CA with this id. One that another process has just stored is found at once.
@@ -95,8 +100,8 @@ impl CheckedCaKeys {
             (_, None) => return Err(Refusal::CaCertificate("the CA is not stored".to_owned()).into()),
         }
         let signature = key.sign(order.tbs, deadline).await?;
-        if let Some(crl) = crl {
-            crl.signed();
+        if let (Some(crl), Some(ca)) = (crl, ca) {
+            crl.signed(order.tbs, &signature, ca).await?;
         }
         Ok(signature)
     }

@@ -1,6 +1,8 @@
 //! CRLs: a later one never takes back what an earlier one said.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::{Mutex, MutexGuard};
@@ -37,25 +39,54 @@ impl Known {
 
 /// The newest CRLs, by CA and kind. One CRL is checked and signed at a time.
 #[derive(Debug, Default)]
-pub(super) struct KnownCrls(Mutex<HashMap<(Uuid, i64), Arc<Known>>>);
+pub(super) struct KnownCrls {
+    all: Mutex<HashMap<(Uuid, i64), Arc<Known>>>,
+    /// Where the newest CRLs are kept; nowhere but in memory when `None`.
+    folder: Option<PathBuf>,
+}
 
 /// A CRL that may be signed. What it says counts once it is signed.
 pub(super) struct CheckedCrl<'a> {
     all: MutexGuard<'a, HashMap<(Uuid, i64), Arc<Known>>>,
     key: (Uuid, i64),
     known: Option<Known>,
+    path: Option<PathBuf>,
 }
 
 impl CheckedCrl<'_> {
-    /// The CRL is signed.
-    pub(super) fn signed(mut self) {
-        if let Some(known) = self.known.take() {
-            self.all.insert(self.key, Arc::new(known));
+    /// The CRL is signed. It is kept before its signature is given out.
+    pub(super) async fn signed(mut self, tbs: &[u8], signature: &[u8], ca: &Ca) -> Result<(), Refusal> {
+        let Some(known) = self.known.take() else { return Ok(()) };
+        if let Some(path) = self.path.take() {
+            let der = build::signed(tbs, &ca.signer.algorithm(), signature);
+            let kept = tokio::task::spawn_blocking(move || keep(&path, &der)).await;
+            let kept = kept.map_err(std::io::Error::other).and_then(|kept| kept);
+            kept.map_err(|error| Refusal::NotKept(error.to_string()))?;
         }
+        self.all.insert(self.key, Arc::new(known));
+        Ok(())
     }
 }
 
+/// In one step, and on the disk.
+fn keep(path: &Path, der: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(der)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
+}
+
 impl KnownCrls {
+    pub(super) fn kept_in(folder: Option<PathBuf>) -> Self {
+        Self { all: Mutex::default(), folder }
+    }
+
+    fn path(&self, ca: Uuid, shard: i64) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(format!("{ca}-{shard}.crl")))
+    }
+
     pub(super) async fn check(
         &self,
         authority: &Authority,
@@ -64,35 +95,54 @@ impl KnownCrls {
         tbs: &[u8],
     ) -> Result<CheckedCrl<'_>, Refusal> {
         let crl = read(authority, ca, shard, tbs)?;
-        let mut all = self.0.lock().await;
+        let mut all = self.all.lock().await;
         // A delta adds to the full CRL.
         let full = shard.max(0);
         let known = match all.get(&(ca.id, full)) {
             Some(known) => Arc::clone(known),
             None => {
-                let known = Arc::new(stored(authority, ca, full).await?);
+                let known = Arc::new(newest(authority, ca, full, self.path(ca.id, full)).await?);
                 all.insert((ca.id, full), Arc::clone(&known));
                 known
             }
         };
         if shard == DELTA {
             check_delta(&crl, &known)?;
-            return Ok(CheckedCrl { all, key: (ca.id, full), known: None });
+            return Ok(CheckedCrl { all, key: (ca.id, full), known: None, path: None });
         }
-        if !is_above(&number_of(&crl)?, &known.number) {
-            return Err(Refusal::Crl("its number is not above that of the newest one".to_owned()));
+        // The newest one may have been lost before it was stored: then its number comes again.
+        if is_above(&known.number, &number_of(&crl)?) {
+            return Err(Refusal::Crl("its number is below that of the newest one".to_owned()));
         }
         check_entries(authority, ca, &crl, &known).await?;
-        Ok(CheckedCrl { all, key: (ca.id, full), known: Some(Known::of(&crl)) })
+        let path = self.path(ca.id, full);
+        Ok(CheckedCrl { all, key: (ca.id, full), known: Some(Known::of(&crl)), path })
     }
 }
 
-/// The newest stored CRL. Only one that the CA signed counts: whoever writes the database cannot make up another.
-async fn stored(authority: &Authority, ca: &Ca, shard: i64) -> Result<Known, Refusal> {
+/// The newest CRL of the database and the signer's folder. Only one that the CA signed counts: whoever writes the database
+/// cannot make up another.
+async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf>) -> Result<Known, Refusal> {
     let row = tables::Revocations::of(authority.store()).crl(ca.id, shard).await?;
-    let crl = row.and_then(|row| Crl::parse(&row.der).ok());
-    let genuine = crl.filter(|crl| crl.signed_by(&ca.certificate.public_key).is_ok());
-    Ok(genuine.as_ref().map(Known::of).unwrap_or_default())
+    let kept = match path {
+        Some(path) => match tokio::fs::read(&path).await {
+            Ok(der) => Some(der),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Refusal::NotKept(error.to_string())),
+        },
+        None => None,
+    };
+    let mut newest = Known::default();
+    for der in row.map(|row| row.der).into_iter().chain(kept) {
+        let crl = Crl::parse(&der).ok();
+        let genuine = crl.filter(|crl| crl.signed_by(&ca.certificate.public_key).is_ok());
+        if let Some(known) =
+            genuine.as_ref().map(Known::of).filter(|known| !is_above(&newest.number, &known.number))
+        {
+            newest = known;
+        }
+    }
+    Ok(newest)
 }
 
 fn read(authority: &Authority, ca: &Ca, shard: i64, tbs: &[u8]) -> Result<Crl, Refusal> {

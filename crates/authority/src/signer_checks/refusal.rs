@@ -36,6 +36,9 @@ pub enum Refusal {
     /// The CRL takes back what an earlier one said.
     #[error("the CRL is refused: {0}")]
     Crl(String),
+    /// The signer's folder cannot be read or written.
+    #[error("the newest CRL cannot be kept in the signer's folder: {0}")]
+    NotKept(String),
     /// The CA certificate or request is not one the signer signs.
     #[error("the CA certificate is refused: {0}")]
     CaCertificate(String),
@@ -57,6 +60,7 @@ impl Refusal {
         matches!(
             self,
             Self::Store(_)
+                | Self::NotKept(_)
                 | Self::Ca(CaError::Store(_))
                 | Self::Policy(IssueError::Store(_) | IssueError::Profile(ProfileError::Store(_)))
                 | Self::Key(KeyStoreError::Store(_) | KeyStoreError::Provider { .. })

@@ -1,6 +1,8 @@
 //! `bulla serve --roles signer`: the process that alone holds CA keys.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use authority::keystore::KeyStore;
@@ -21,8 +23,11 @@ use super::addresses::Addresses;
 use super::control_plane::authority_options;
 use super::master_keys;
 use crate::config::{Settings, SignerSettings};
+use crate::data_folder;
 use crate::database;
 
+/// The folder of the newest CRLs.
+const CRLS: &str = "crls";
 /// Who the audit log names where CA keys are moved.
 const ACTOR: &str = "system:signer";
 
@@ -95,7 +100,7 @@ pub(super) async fn run(
     if task == SignerTask::MoveKeys {
         return move_keys(&authority, &own, store, &clock).await;
     }
-    let rules = SignerRules { profiles: settings.signer.pinned()? };
+    let rules = SignerRules { profiles: settings.signer.pinned()?, crl_folder: Some(crl_folder()?) };
     let consents = Arc::new(RunConsents::new(store.clone()));
     let checked = Arc::new(CheckedCaKeys::new(authority, rules, consents));
     let server = SignerServer::start(socket(&settings.signer)?, checked, stop.clone()).await;
@@ -109,6 +114,17 @@ pub(super) async fn run(
         eprintln!("some orders had not finished and were cut off");
     }
     Ok(Exit::Ok)
+}
+
+/// The folder of the newest CRLs, in the signer's data folder.
+fn crl_folder() -> Outcome<PathBuf> {
+    let folder = data_folder::folder()?.join(CRLS);
+    let mut private = std::fs::DirBuilder::new();
+    private.recursive(true).mode(0o700).create(&folder).map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot make {}: {error}", folder.display()))
+            .hint("set BULLA_DATA to a folder that the signer may write to")
+    })?;
+    Ok(folder)
 }
 
 fn socket(settings: &SignerSettings) -> Outcome<SignerOptions> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use authority::ca_keys::{CaKeys, Custody, NewCaKey, Purpose, SigningOrder};
-use authority::issue::{ConsentRef, IssueRequest};
+use authority::issue::IssueRequest;
 use authority::keystore::{KeyStoreError, NewKey};
 use futures_util::future::{BoxFuture, FutureExt};
 use keys::{Deadline, SignError};
@@ -19,8 +19,6 @@ pub(crate) enum Forgery {
     Request(fn(&mut IssueRequest)),
     /// The moment that a certificate is said to be planned for, moved by seconds.
     Moment(i64),
-    /// The approval that the order names.
-    Consent(ConsentRef),
     /// The document.
     Document(Vec<u8>),
     /// The entries of a CRL, and its number, moved by so much.
@@ -51,9 +49,6 @@ impl TakenOver {
                 let mut request = request.clone();
                 change(&mut request);
                 forged = Some(request);
-            }
-            (Some(Forgery::Consent(consent)), Purpose::Certificate { request, .. }) => {
-                forged = Some(IssueRequest { consent: Some(consent.clone()), ..request.clone() });
             }
             (Some(Forgery::Moment(by)), Purpose::Certificate { .. }) => moved = *by,
             (Some(Forgery::Document(document)), _) => tbs.clone_from(document),
@@ -103,6 +98,7 @@ pub(crate) fn empty(entries: &mut Vec<Revoked>) {
 }
 
 /// Says of every entry that it is only on hold.
+#[expect(clippy::ptr_arg, reason = "one type for every change")]
 pub(crate) fn on_hold(entries: &mut Vec<Revoked>) {
     entries.iter_mut().for_each(|entry| entry.reason = Some(Reason::CertificateHold));
 }
