@@ -243,14 +243,14 @@ impl Credentials {
         let answer = lookups.submit(asked).await;
         let answer =
             answer.map_err(|_| CredentialError::Internal("the queue of lookups is gone".to_owned()))?;
-        answer.map_err(CredentialError::Store)
+        answer.map_err(CredentialError::from)
     }
 
     pub(crate) async fn put(&self, version: NewVersion) -> Result<Put, CredentialError> {
         let answer = self.0.versions.submit(version).await;
         let answer =
             answer.map_err(|_| CredentialError::Internal("the queue of versions is gone".to_owned()))?;
-        answer.map_err(CredentialError::Store)
+        answer.map_err(CredentialError::from)
     }
 
     pub(crate) fn event(

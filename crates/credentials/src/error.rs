@@ -23,6 +23,8 @@ pub enum Refusal {
     Internal,
     /// Not now: the database is away.
     Unavailable,
+    /// The disk of the database is full.
+    Full,
 }
 
 /// Why nothing was done.
@@ -120,6 +122,9 @@ pub enum CredentialError {
         "The audit log cannot be written, so the value is not answered. Please try again; if it stays so, see the server's log."
     )]
     Unlogged(Arc<StoreError>),
+    /// Nothing can be written; the disk is named.
+    #[error("Nothing can be written: {0}. Please free space on that disk, or ask an administrator to.")]
+    Full(Arc<StoreError>),
     /// The database.
     #[error("The database does not answer. Please try again.")]
     Store(Arc<StoreError>),
@@ -147,6 +152,8 @@ impl CredentialError {
             Self::PermissionExists | Self::Changed => Refusal::Conflict,
             Self::TooLarge => Refusal::TooLarge,
             Self::Sealed { .. } | Self::Internal(_) => Refusal::Internal,
+            Self::Full(_) => Refusal::Full,
+            Self::Unlogged(error) if matches!(**error, StoreError::Full { .. }) => Refusal::Full,
             Self::Store(_) | Self::Unlogged(_) => Refusal::Unavailable,
         }
     }
@@ -161,7 +168,7 @@ impl CredentialError {
                 "a read is refused, as the audit log is not written: {}",
                 telemetry::chain(&**error)
             )),
-            Self::Store(error) => Some(telemetry::chain(&**error)),
+            Self::Full(error) | Self::Store(error) => Some(telemetry::chain(&**error)),
             _ => None,
         }
     }
@@ -169,7 +176,16 @@ impl CredentialError {
 
 impl From<StoreError> for CredentialError {
     fn from(error: StoreError) -> Self {
-        Self::Store(Arc::new(error))
+        Arc::new(error).into()
+    }
+}
+
+impl From<Arc<StoreError>> for CredentialError {
+    fn from(error: Arc<StoreError>) -> Self {
+        match *error {
+            StoreError::Full { .. } => Self::Full(error),
+            _ => Self::Store(error),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::future::BoxFuture;
 
 use crate::error::StoreError;
+use crate::fullness::Fullness;
 use crate::joint::{Work, WorkResult};
 use crate::options::StoreOptions;
 use crate::pool::PoolUse;
@@ -21,6 +22,7 @@ use crate::value::{Row, Value};
 #[derive(Clone)]
 pub struct Database {
     pub(crate) backend: Backend,
+    full: Fullness,
 }
 
 #[derive(Clone)]
@@ -63,7 +65,7 @@ impl Database {
                 Postgres::open(address, url.to_string(), options, schema.postgres, now_us).await?,
             )),
         };
-        Ok(Self { backend })
+        Ok(Self { backend, full: Fullness::default() })
     }
 
     /// Reads rows.
@@ -121,10 +123,10 @@ impl Database {
     /// Those of the database.
     #[crate::boxed]
     pub async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
-        match &self.backend {
+        self.full.note(match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.execute(statement.to_owned(), parameters).await,
             Backend::Postgres(postgres) => postgres.execute(statement, &parameters).await,
-        }
+        })
     }
 
     /// Runs a statement that finds its rows by an index, changes them and returns them, in a transaction of its own.
@@ -136,7 +138,7 @@ impl Database {
     pub async fn write_rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
         match &self.backend {
             Backend::Sqlite(_) => Err(StoreError::Closed),
-            Backend::Postgres(postgres) => postgres.write_rows(statement, parameters).await,
+            Backend::Postgres(postgres) => self.full.note(postgres.write_rows(statement, parameters).await),
         }
     }
 
@@ -155,7 +157,7 @@ impl Database {
         committed: impl FnOnce(T) -> U + Send + 'static,
     ) -> Result<U, StoreError> {
         match &self.backend {
-            Backend::Sqlite(sqlite) => sqlite.alone(name, work, committed).await,
+            Backend::Sqlite(sqlite) => self.full.note(sqlite.alone(name, work, committed).await),
             Backend::Postgres(_) => Err(StoreError::Closed),
         }
     }
@@ -211,10 +213,33 @@ impl Database {
     /// Boxed, because the generic functions above are compiled in each crate that calls them.
     #[crate::boxed]
     async fn transact(&self, name: &'static str, planned: Planned, work: Work) -> Result<(), StoreError> {
-        match &self.backend {
+        self.full.note(match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.joint(name, work).await,
             Backend::Postgres(postgres) => postgres.write(planned, work).await,
+        })
+    }
+
+    /// Whether there is room for writes. Looks at the free bytes of SQLite's disk; after a write that found a disk full, writes one
+    /// row, once a second at most, until that succeeds.
+    ///
+    /// # Errors
+    /// [`StoreError::Full`] while there is no room; those of the database.
+    #[crate::boxed]
+    pub async fn room(&self) -> Result<(), StoreError> {
+        let full = |disk| Err(StoreError::Full { disk, source: "writes are refused".into() });
+        if let Backend::Sqlite(sqlite) = &self.backend
+            && let disk = sqlite.disk()
+            && disk.is_full()
+        {
+            return full(disk);
         }
+        let Some(found) = self.full.found() else { return Ok(()) };
+        if !self.full.is_due() {
+            return full(found);
+        }
+        self.probe().await?;
+        self.full.clear();
+        Ok(())
     }
 
     /// Statements sent to the database through this handle and its clones since it was opened; a bulk statement counts

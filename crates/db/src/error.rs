@@ -2,6 +2,8 @@
 
 use uuid::Uuid;
 
+use crate::disk::Disk;
+
 /// Fewest hexadecimal digits that name a certificate by the beginning of its fingerprint.
 pub const PREFIX_DIGITS_MIN: usize = 4;
 
@@ -58,8 +60,10 @@ pub enum StoreError {
         source: Cause,
     },
     /// Operator: make room. Nothing of the transaction was stored; it can be repeated.
-    #[error("the disk or the database is full: make room ({source})")]
+    #[error("{disk} is full: make room ({source})")]
     Full {
+        /// Which disk, and how much room it has.
+        disk: Disk,
         /// What the driver said.
         source: Cause,
     },
@@ -136,7 +140,7 @@ impl StoreError {
         let cause = |source: &Cause| -> Cause { source.to_string().into() };
         match self {
             Self::Busy { source } => Self::Busy { source: cause(source) },
-            Self::Full { source } => Self::Full { source: cause(source) },
+            Self::Full { disk, source } => Self::Full { disk: disk.clone(), source: cause(source) },
             Self::Unavailable { source } => Self::Unavailable { source: cause(source) },
             Self::Closed => Self::Closed,
             other => Self::Statement { statement: "commit".to_owned(), source: other.to_string().into() },

@@ -74,6 +74,12 @@ impl JointWork {
         good
     }
 
+    /// That it found the disk full, for those that shared its transaction.
+    pub(crate) fn full(&self) -> Option<StoreError> {
+        let failed = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().err());
+        failed.filter(|error| matches!(error, StoreError::Full { .. })).map(StoreError::again)
+    }
+
     /// Tells the caller; `failed` when the shared transaction was not committed.
     pub(crate) fn settle(mut self, failed: Option<&StoreError>) {
         let outcome = match (failed, self.outcome.take()) {

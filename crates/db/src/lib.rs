@@ -15,7 +15,9 @@ mod cursor;
 mod database;
 pub mod dialect;
 mod digest;
+mod disk;
 mod error;
+mod fullness;
 mod joint;
 mod leases;
 mod migrate;
@@ -49,6 +51,7 @@ pub use connections::Connections;
 pub use cursor::Cursor;
 pub use database::{Cost, Database};
 pub use digest::{hex, sha256};
+pub use disk::{DISK_FREE_BYTES_MIN, Disk};
 pub use error::{Cause, PREFIX_DIGITS_MIN, StoreError};
 pub use migrate::Migration;
 #[doc(hidden)]

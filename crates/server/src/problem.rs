@@ -19,6 +19,9 @@ pub const TYPE_BASE: &str = "https://bulla.dev/problems/";
 /// Seconds after which to ask again when the database was busy or away: a failover takes a few.
 const STORE_RETRY_SECONDS: u64 = 2;
 
+/// Seconds after which to ask again when the disk was full: somebody has to make room.
+const DISK_RETRY_SECONDS: u64 = 30;
+
 /// A refusal. Give it back from a handler: `Result<_, Problem>`.
 ///
 /// The detail is for the person who asked and holds no secret; what only the operator may know is logged.
@@ -148,6 +151,28 @@ impl Problem {
             .retry_after(seconds)
     }
 
+    /// 507, or the status of a readiness probe: the disk of the database is full. `error` names the disk.
+    #[must_use]
+    pub fn disk_full(status: StatusCode, error: &StoreError) -> Self {
+        tracing::warn!(%error, "there is no room for writes");
+        Self::new(status, "disk-full", "The disk is full")
+            .detail(error)
+            .hint("free space on that disk or make it larger; the server then goes on without a restart")
+            .retry_after(DISK_RETRY_SECONDS)
+    }
+
+    /// For a database that did not do what it was asked, in the words of all routes.
+    pub(crate) fn of_store(error: &StoreError) -> Self {
+        match error {
+            StoreError::Full { .. } => Self::disk_full(StatusCode::INSUFFICIENT_STORAGE, error),
+            error if error.is_transient() => {
+                tracing::warn!(%error, "the database did not answer a request");
+                Self::unavailable("the database is busy or does not answer", STORE_RETRY_SECONDS)
+            }
+            error => Self::internal(error),
+        }
+    }
+
     /// 500. The error goes to the log; the document says nothing of it.
     #[must_use]
     pub fn internal(error: impl fmt::Display) -> Self {
@@ -246,11 +271,7 @@ impl From<StoreError> for Problem {
                 Self::bad_request(error)
             }
             StoreError::UnknownScan(_) => Self::of_status(StatusCode::NOT_FOUND, Some(error.to_string())),
-            error if error.is_transient() => {
-                tracing::warn!(%error, "the database did not answer a request");
-                Self::unavailable("the database is busy or does not answer", STORE_RETRY_SECONDS)
-            }
-            error => Self::internal(error),
+            error => Self::of_store(&error),
         }
     }
 }
@@ -304,6 +325,11 @@ mod tests {
         let response = Problem::from(StoreError::Busy { source: "locked".into() }).into_response();
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(response.headers()[RETRY_AFTER], "2");
+        let full = Problem::from(StoreError::Full { disk: store::Disk::default(), source: "53100".into() });
+        assert_eq!((full.status().as_u16(), full.kind()), (507, "disk-full"));
+        let document = full.document();
+        assert!(document.detail.unwrap().contains("the disk of the database server is full"));
+        assert!(document.hint.is_some());
         assert_eq!(Problem::from(StoreError::BadCursor).status(), StatusCode::BAD_REQUEST);
         let corrupt = Problem::from(StoreError::Corrupt("secret row".to_owned()));
         assert_eq!(corrupt.status(), StatusCode::INTERNAL_SERVER_ERROR);

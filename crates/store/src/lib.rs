@@ -37,7 +37,7 @@ pub use db::testing;
 pub use db::{
     Abandoned, AuditBounds, AuditEvent, AuditFilter, AuditHead, AuditRow, AuditVerification, Batcher,
     BatcherOptions, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor,
-    NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
+    Disk, NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
     StoreOptions, StoreUrl, Tx, audit, audit_and_emit, audit_if, emit, outbox_advance,
 };
 pub use events::{new_event, read_event};

@@ -36,7 +36,9 @@ impl RotateError {
         match self {
             Self::ByHand => false,
             Self::Hook(_) | Self::Full | Self::Follower { .. } | Self::ReadOnly => true,
-            Self::Other(error) => matches!(error.refusal(), Refusal::Internal | Refusal::Unavailable),
+            Self::Other(error) => {
+                matches!(error.refusal(), Refusal::Internal | Refusal::Unavailable | Refusal::Full)
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::statements::{PLANNED_EACH_TIME, PLANNED_ONCE};
 use super::tls::{MakeTls, SslMode};
+use crate::disk::Disk;
 use crate::error::{Cause, StoreError};
 use crate::statement::{for_postgres, name_of};
 use crate::value::{Row, Value};
@@ -349,7 +350,7 @@ pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
         SqlState::UNIQUE_VIOLATION => {
             StoreError::Conflict { statement: name_of(statement).to_owned(), source: said(error) }
         }
-        SqlState::DISK_FULL => StoreError::Full { source: error.into() },
+        SqlState::DISK_FULL => StoreError::Full { disk: Disk::default(), source: said(error) },
         // Started as a standby, or failing over: the primary will be back.
         SqlState::READ_ONLY_SQL_TRANSACTION
         | SqlState::ADMIN_SHUTDOWN

@@ -1,5 +1,6 @@
 //! One connection: opening it, running statements, sorting errors.
 
+use std::ffi::CStr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql};
 
 use crate::column::Column;
+use crate::disk::Disk;
 use crate::error::{Cause, StoreError};
 use crate::statement::name_of;
 use crate::value::{Row, Value};
@@ -15,6 +17,9 @@ use crate::value::{Row, Value};
 /// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
 /// checkpoint of a full log a few hundred.
 const BUSY_MS: u64 = 5_000;
+
+/// Page cache of the connection that only looks whether reading works, KiB.
+const READ_CACHE_KIB: i64 = 256;
 
 /// Prepared statements each connection keeps: all that exist without the combinations of filters, and some of those.
 const STATEMENTS_CACHED: usize = 256;
@@ -32,7 +37,7 @@ pub(crate) fn execute(
     parameters: &[Value],
 ) -> Result<u64, StoreError> {
     let run = || connection.prepare_cached(statement)?.execute(rusqlite::params_from_iter(parameters));
-    run().map(|changed| changed as u64).map_err(|error| translate(statement, error))
+    run().map(|changed| changed as u64).map_err(|error| translate(connection, statement, error))
 }
 
 /// Runs the statement for each row; answers what each returns.
@@ -56,7 +61,7 @@ pub(crate) fn bulk(
         }
         Ok(all)
     };
-    run().map_err(|error| translate(statement, error))
+    run().map_err(|error| translate(connection, statement, error))
 }
 
 fn read_all(
@@ -98,7 +103,7 @@ pub(crate) fn rows(
         read_all(&mut prepared, rusqlite::params_from_iter(parameters), &mut all)?;
         Ok(all)
     };
-    read().map_err(|error| translate(statement, error))
+    read().map_err(|error| translate(connection, statement, error))
 }
 
 impl ToSql for Value {
@@ -137,10 +142,42 @@ pub(super) fn open_error(path: &Path, source: impl Into<Cause>) -> StoreError {
     StoreError::Open { database: path.display().to_string(), source: source.into() }
 }
 
-pub(super) fn connect(path: &Path, cache_kib: i64) -> Result<Connection, StoreError> {
+/// Where SQLite keeps the index of its log.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum LogIndex {
+    /// In a file beside the database, so that other processes may open it too.
+    File,
+    /// In the memory of this process, which has the database to itself: a full disk has no room for the file.
+    Memory,
+}
+
+impl LogIndex {
+    /// The file in which the log's index finds room, or memory where the disk is full.
+    pub(super) fn of(path: &Path) -> Self {
+        let works = || {
+            let connection = connect(path, READ_CACHE_KIB, Self::File)?;
+            rows(&connection, "SELECT count(*) FROM sqlite_master", Vec::new())
+        };
+        match works() {
+            Err(StoreError::Full { .. }) => Self::Memory,
+            Err(StoreError::Open { .. }) if Disk::of(path).is_full() => Self::Memory,
+            _ => Self::File,
+        }
+    }
+
+    /// SQLite's name for the way to open files (<https://sqlite.org/vfs.html>, standard Unix VFSes).
+    fn vfs(self) -> &'static CStr {
+        match self {
+            Self::File => c"unix",
+            Self::Memory => c"unix-excl",
+        }
+    }
+}
+
+pub(super) fn connect(path: &Path, cache_kib: i64, index: LogIndex) -> Result<Connection, StoreError> {
     let open = || -> rusqlite::Result<Connection> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
+        let connection = Connection::open_with_flags_and_vfs(path, flags, index.vfs())?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
         // One plan for a statement whatever its parameters: without, statistics make SQLite prepare a statement anew
@@ -172,7 +209,7 @@ pub(super) fn pragma(connection: &Connection, name: &str, value: i64) -> rusqlit
 }
 
 /// Sorts an SQLite error by what the caller can do about it.
-pub(super) fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
+pub(super) fn translate(connection: &Connection, statement: &str, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             StoreError::Busy { source: error.into() }
@@ -180,11 +217,17 @@ pub(super) fn translate(statement: &str, error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::ConstraintViolation) => {
             StoreError::Conflict { statement: name_of(statement).to_owned(), source: error.into() }
         }
-        Some(ErrorCode::DiskFull) => StoreError::Full { source: error.into() },
+        Some(ErrorCode::DiskFull) => StoreError::Full { disk: disk_of(connection), source: error.into() },
         // A file system that comes and goes, quotas: worth the writer's patience.
-        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {
-            StoreError::Unavailable { source: error.into() }
-        }
+        Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => match disk_of(connection) {
+            // The log's index finds no room, which SQLite calls a failure to read or write.
+            disk if disk.is_full() => StoreError::Full { disk, source: error.into() },
+            _ => StoreError::Unavailable { source: error.into() },
+        },
         _ => StoreError::Statement { statement: name_of(statement).to_owned(), source: error.into() },
     }
+}
+
+fn disk_of(connection: &Connection) -> Disk {
+    connection.path().map(|path| Disk::of(Path::new(path))).unwrap_or_default()
 }

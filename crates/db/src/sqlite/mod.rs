@@ -10,17 +10,18 @@
 pub(crate) mod connection;
 mod transaction;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::FutureExt;
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use connection::{connect, create_private, execute, open_error, pragma, rows, translate};
+use connection::{LogIndex, connect, create_private, execute, open_error, pragma, rows, translate};
 pub use transaction::{Parameter, SqliteTransaction};
 
+use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::joint::{JointWork, Work, WorkResult};
 use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
@@ -65,6 +66,7 @@ struct WriterState {
 }
 
 pub(crate) struct Sqlite {
+    path: PathBuf,
     jobs: mpsc::Sender<Job>,
     readers: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
@@ -79,19 +81,27 @@ impl Sqlite {
         now_us: i64,
     ) -> Result<Self, StoreError> {
         create_private(path).map_err(|source| open_error(path, source))?;
-        let mut writer = connect(path, WRITER_CACHE_KIB)?;
+        let index = LogIndex::of(path);
+        if index == LogIndex::Memory {
+            let disk = Disk::of(path);
+            tracing::warn!("{disk} is full: until the next start no other process can open this database");
+        }
+        let mut writer = connect(path, WRITER_CACHE_KIB, index)?;
+        let set = |connection: &Connection, name: &str, value: i64| {
+            pragma(connection, name, value).map_err(|error| translate(connection, "open", error))
+        };
         if options.lossy {
             // NORMAL.
-            pragma(&writer, "synchronous", 1).map_err(|error| translate("open", error))?;
+            set(&writer, "synchronous", 1)?;
         }
         if let Some(pages) = options.sqlite_pages_max {
-            pragma(&writer, "max_page_count", pages.into()).map_err(|error| translate("open", error))?;
+            set(&writer, "max_page_count", pages.into())?;
         }
         migrate(&mut writer, path, migrations, now_us)?;
         let mut readers = Vec::with_capacity(READERS);
         for _ in 0..READERS {
-            let reader = connect(path, READER_CACHE_KIB)?;
-            pragma(&reader, "query_only", 1).map_err(|error| translate("open", error))?;
+            let reader = connect(path, READER_CACHE_KIB, index)?;
+            set(&reader, "query_only", 1)?;
             readers.push(reader);
         }
         let (jobs, queue) = mpsc::channel::<Job>(WRITES_WAITING_MAX);
@@ -106,7 +116,8 @@ impl Sqlite {
             .spawn(move || write_until_closed(state, queue))
             .map_err(|source| open_error(path, source))?;
         let permits = Arc::new(Semaphore::new(READERS));
-        Ok(Self { jobs, readers: Arc::new(Mutex::new(readers)), permits, sent })
+        let path = path.to_owned();
+        Ok(Self { path, jobs, readers: Arc::new(Mutex::new(readers)), permits, sent })
     }
 
     /// Runs `work` on the writer thread. Dropping the future does not undo it.
@@ -144,6 +155,11 @@ impl Sqlite {
         let (work, outcome) = JointWork::new(name, work);
         self.jobs.send(job(work)).await.map_err(|_| StoreError::Closed)?;
         outcome.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// The disk of the file, as it is now.
+    pub(crate) fn disk(&self) -> Disk {
+        Disk::of(&self.path)
     }
 
     pub(crate) fn sent(&self) -> u64 {
@@ -200,15 +216,17 @@ impl Sqlite {
     /// Prepares one statement without running it.
     pub(crate) async fn check(&self, statement: String) -> Result<(), StoreError> {
         self.write(move |state| {
-            state.connection()?.prepare(&statement).map(drop).map_err(|error| translate(&statement, error))
+            let connection = state.connection()?;
+            connection.prepare(&statement).map(drop).map_err(|error| translate(connection, &statement, error))
         })
         .await
     }
 
     pub(crate) async fn set_pages_max(&self, pages: u32) -> Result<(), StoreError> {
         self.write(move |state| {
-            pragma(state.connection()?, "max_page_count", pages.into())
-                .map_err(|error| translate("open", error))
+            let connection = state.connection()?;
+            pragma(connection, "max_page_count", pages.into())
+                .map_err(|error| translate(connection, "open", error))
         })
         .await
     }
@@ -257,7 +275,7 @@ impl WriterState {
             let good = job.run(&mut self.tx);
             if self.connection()?.is_autocommit() {
                 // SQLite gives up the whole transaction when the disk is full, among others.
-                return if alone { Ok(()) } else { Err(lost()) };
+                return if alone { Ok(()) } else { Err(job.full().unwrap_or_else(lost)) };
             }
             if !good {
                 self.run("ROLLBACK TO piece")?;
@@ -280,18 +298,18 @@ impl WriterState {
         work: impl FnOnce(&SqliteTransaction<'_>) -> Result<T, StoreError>,
         committed: impl FnOnce(T) -> U,
     ) -> Result<U, StoreError> {
-        let TxConnection::Sqlite(connection) = &mut self.tx.connection else {
-            return Err(StoreError::Closed);
+        let connection = self.connection()?;
+        // Not one of a transaction that is still open: the connection is this function's alone.
+        let transaction = match Transaction::new_unchecked(connection, TransactionBehavior::Immediate) {
+            Ok(transaction) => transaction,
+            Err(error) => return Err(translate(connection, name, error)),
         };
-        let transaction = connection
-            .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
-            .map_err(|error| translate(name, error))?;
         let answer = work(&SqliteTransaction::of(&transaction))?;
         if Fault::BeforeCommit.take(&self.fault) {
             drop(transaction);
             return Err(Fault::BeforeCommit.error());
         }
-        transaction.commit().map_err(|error| translate(name, error))?;
+        transaction.commit().map_err(|error| translate(connection, name, error))?;
         let answer = committed(answer);
         if Fault::AfterCommit.take(&self.fault) {
             return Err(Fault::AfterCommit.error());

@@ -23,7 +23,7 @@ impl<'c> SqliteTransaction<'c> {
     /// Those of the database.
     pub fn run(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<(), StoreError> {
         let run = || self.0.prepare_cached(statement)?.execute(parameters);
-        run().map(drop).map_err(|error| translate(statement, error))
+        run().map(drop).map_err(|error| translate(self.0, statement, error))
     }
 
     /// Inserts one row; returns its number.
@@ -46,6 +46,6 @@ impl<'c> SqliteTransaction<'c> {
             let mut found = prepared.query(parameters)?;
             found.next()?.map(|row| decoded(row, columns)).transpose()
         };
-        find().map_err(|error| translate(statement, error))
+        find().map_err(|error| translate(self.0, statement, error))
     }
 }

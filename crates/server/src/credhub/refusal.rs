@@ -87,6 +87,7 @@ pub(crate) fn status_of(error: &CredentialError) -> StatusCode {
         Refusal::Gone => StatusCode::GONE,
         Refusal::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Refusal::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Refusal::Full => StatusCode::INSUFFICIENT_STORAGE,
         Refusal::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

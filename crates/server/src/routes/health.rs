@@ -4,8 +4,9 @@ use api::health::{Health, SandboxView};
 use authority::Authority;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use http::header::CONTENT_TYPE;
-use store::Store;
+use store::{Store, StoreError};
 
 use crate::access::Permission;
 use crate::extract::Json;
@@ -32,13 +33,20 @@ async fn healthz() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), sandbox: None })
 }
 
-/// Says whether the server can work: the database answers, and the signer process where the CA keys are in one.
+/// Says whether the server can work: the database answers, its disk has room, and the signer process answers where the CA keys
+/// are in one. 503 with the kind `disk-full` names the disk.
 #[utoipa::path(get, path = "/readyz", operation_id = "readyz", responses((status = 200, body = Health)))]
 async fn readyz(
     With(store): With<Store>,
     With(authority): With<Option<Authority>>,
 ) -> Result<Json<Health>, Problem> {
     store.outbox_place("readiness").await?;
+    match store.room().await {
+        Err(error @ StoreError::Full { .. }) => {
+            return Err(Problem::disk_full(StatusCode::SERVICE_UNAVAILABLE, &error));
+        }
+        other => other?,
+    }
     if let Some(authority) = authority {
         authority.ca_keys().ready().await.map_err(|error| {
             tracing::warn!(%error, "the signer is not ready");

@@ -36,10 +36,7 @@ impl From<ProfileError> for Problem {
             ProfileError::Invalid(reason) => Self::unprocessable(reason),
             ProfileError::Stale(_) => Self::precondition_failed(error),
             ProfileError::Unreadable { .. } => Self::internal(error),
-            ProfileError::Store(error) if error.is_transient() => {
-                Self::unavailable("the database is busy or does not answer", 2)
-            }
-            ProfileError::Store(error) => Self::internal(error),
+            ProfileError::Store(error) => Self::of_store(&error),
         }
     }
 }

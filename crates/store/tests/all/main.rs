@@ -51,5 +51,6 @@ testbed::on_both! {
     writing::a_full_channel_makes_the_sender_wait
     writing::a_crash_is_repeated_and_doubles_nothing
     writing::a_refusal_is_reported_with_the_rows_not_stored
+    writing::a_database_server_without_room_is_a_full_disk
     writing::a_database_opened_again_holds_what_was_stored
 }

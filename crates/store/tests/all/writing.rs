@@ -142,6 +142,32 @@ async fn a_full_disk_is_waited_out() {
     crate::recording::check_references(&world).await;
 }
 
+/// What PostgreSQL says when its disk is full (53100) is the same error as that of SQLite; a probe finds out when there is room.
+pub(crate) async fn a_database_server_without_room_is_a_full_disk(world: World) {
+    if !world.store.is_postgres() {
+        return;
+    }
+    let full = "-- full\nDO $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$";
+    world.store.room().await.unwrap();
+    let error = world.store.execute(full, Vec::new()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Full { .. }), "{error:?}");
+    assert!(error.is_transient());
+    let text = error.to_string();
+    assert!(
+        text.contains("the disk of the database server") && text.contains("could not extend file"),
+        "{text}"
+    );
+    let in_transaction = world
+        .store
+        .write("full", move |tx| Box::pin(async move { tx.execute(full, Vec::new()).await }))
+        .await
+        .unwrap_err();
+    assert!(matches!(in_transaction, StoreError::Full { .. }), "{in_transaction:?}");
+    // The probe writes a row, and there is room.
+    world.store.room().await.unwrap();
+    world.store.room().await.unwrap();
+}
+
 /// Set in a child process: the SQLite file that it fills until it is killed.
 const CHILD_FILE: &str = "BULLA_STORE_TEST_CHILD_FILE";
 const CHILD_SCAN: Uuid = Uuid::from_u128(0x0192_0000_0000_7000_8000_0000_0000_0001);

@@ -17,11 +17,7 @@ const STORE_RETRY_SECONDS: u64 = 2;
 const KEY_RETRY_SECONDS: u64 = 10;
 
 fn store(error: &StoreError) -> Problem {
-    if error.is_transient() {
-        tracing::warn!(%error, "the database did not answer a request");
-        return Problem::unavailable("the database is busy or does not answer", STORE_RETRY_SECONDS);
-    }
-    Problem::internal(error)
+    Problem::of_store(error)
 }
 
 fn taken(error: impl std::fmt::Display) -> Problem {

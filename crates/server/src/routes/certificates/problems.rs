@@ -21,11 +21,7 @@ impl From<DataError> for Problem {
             error @ DataError::Profile { .. } => Self::unprocessable(error),
             DataError::Store(error) => match &*error {
                 StoreError::BadCursor => Self::bad_request(error),
-                error if error.is_transient() => {
-                    tracing::warn!(%error, "the database did not answer a request");
-                    Self::unavailable("the database is busy or does not answer", RETRY_SECONDS)
-                }
-                error => Self::internal(error),
+                error => Self::of_store(error),
             },
             error @ DataError::Unreadable(_) => Self::internal(error),
         }

@@ -1,0 +1,60 @@
+//! The disk below the database, and how much room it has.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// With fewer bytes free, a disk counts as full. A commit of a batch takes some hundred KiB, and the log of SQLite grows before the
+/// file does.
+pub const DISK_FREE_BYTES_MIN: u64 = 1 << 20;
+
+/// The disk that a database is on.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Disk {
+    /// The file of the database; `None` for the disk of a database server.
+    pub path: Option<PathBuf>,
+    /// Bytes that are free for this process; `None` where that is not known.
+    pub free_bytes: Option<u64>,
+}
+
+impl Disk {
+    /// The disk below a file, as it is now.
+    pub(crate) fn of(path: &Path) -> Self {
+        // An empty folder name is the working folder's.
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let found = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(parent));
+        let free_bytes = found.ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize));
+        Self { path: Some(path.to_owned()), free_bytes }
+    }
+
+    /// Whether fewer than [`DISK_FREE_BYTES_MIN`] bytes are free.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free_bytes.is_some_and(|bytes| bytes < DISK_FREE_BYTES_MIN)
+    }
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.path {
+            Some(path) => write!(f, "the disk of {}", path.display())?,
+            None => f.write_str("the disk of the database server")?,
+        }
+        self.free_bytes.map_or(Ok(()), |bytes| write!(f, " ({bytes} bytes free)"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_named_with_its_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("not-there-yet.db");
+        let disk = Disk::of(&path);
+        assert!(disk.free_bytes.is_some());
+        let text = Disk { free_bytes: Some(7), ..disk }.to_string();
+        assert_eq!(text, format!("the disk of {} (7 bytes free)", path.display()));
+        assert_eq!(Disk::default().to_string(), "the disk of the database server");
+        assert!(!Disk::default().is_full(), "nobody knows");
+    }
+}

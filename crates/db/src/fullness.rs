@@ -1,0 +1,79 @@
+//! Whether writes have found the disk full.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::disk::Disk;
+use crate::error::StoreError;
+
+/// Milliseconds between two probes of a database whose writes found the disk full.
+const PROBE_EVERY_MS: i64 = 1_000;
+
+/// Whether writes find the disk full.
+#[derive(Clone)]
+pub(crate) struct Fullness(Arc<Inner>);
+
+struct Inner {
+    full: Mutex<Option<Disk>>,
+    began: Instant,
+    /// When it was probed last, in milliseconds from `began`.
+    probed_ms: AtomicI64,
+}
+
+impl Default for Fullness {
+    fn default() -> Self {
+        let probed_ms = AtomicI64::new(-PROBE_EVERY_MS);
+        Self(Arc::new(Inner { full: Mutex::default(), began: Instant::now(), probed_ms }))
+    }
+}
+
+impl Fullness {
+    /// Notes what a write met; returns it.
+    pub(crate) fn note<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
+        if let Err(StoreError::Full { disk, .. }) = &outcome {
+            *self.lock() = Some(disk.clone());
+        }
+        outcome
+    }
+
+    /// The disk that the last writes found full.
+    pub(crate) fn found(&self) -> Option<Disk> {
+        self.lock().clone()
+    }
+
+    pub(crate) fn clear(&self) {
+        *self.lock() = None;
+    }
+
+    /// Whether it is time for a probe; the caller that is told so makes it.
+    pub(crate) fn is_due(&self) -> bool {
+        let now = i64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let last = self.0.probed_ms.load(Ordering::Relaxed);
+        let due = now.saturating_sub(last) >= PROBE_EVERY_MS;
+        due && self.0.probed_ms.compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Disk>> {
+        self.0.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_remembered_and_probed_once_at_a_time() {
+        let fullness = Fullness::default();
+        assert!(fullness.note(Ok(1)).is_ok());
+        assert_eq!(fullness.found(), None);
+        let full = StoreError::Full { disk: Disk::default(), source: "full".into() };
+        assert!(fullness.note::<()>(Err(full)).is_err());
+        assert_eq!(fullness.found(), Some(Disk::default()));
+        assert!(fullness.is_due());
+        assert!(!fullness.is_due());
+        fullness.clear();
+        assert_eq!(fullness.found(), None);
+    }
+}
