@@ -45,6 +45,7 @@ impl Authority {
         let _live = telemetry::tasks::guard("authority");
         tokio::pin!(stop);
         let mut trim_at = Instant::now() + TRIM_EVERY;
+        let mut responders_at = Instant::now();
         loop {
             if let Err(error) = self.tick().await {
                 warn!(
@@ -57,6 +58,13 @@ impl Authority {
                 let before = self.clock().now_us().saturating_sub(KEYS_KEPT_US);
                 if let Err(error) = tables::Issued::of(self.store()).trim_keys(before).await {
                     warn!(error = &error as &dyn std::error::Error, "old idempotency keys stay for now");
+                }
+            }
+            if Instant::now() >= responders_at {
+                responders_at = Instant::now() + TRIM_EVERY;
+                tokio::select! {
+                    () = &mut stop => return,
+                    () = self.prepare_responders() => {}
                 }
             }
             tokio::select! {

@@ -87,17 +87,47 @@ impl Authority {
             if let Some((Age::Young, responder)) = known {
                 return Ok((responder, KEPT_MAX));
             }
-            if self.store().lease(&lease, self.node(), self.clock().now_us(), LEASE_US).await? {
-                let found = self.renewed_responder(ca).await;
-                self.store().release(&lease, self.node()).await?;
-                return found.map(|responder| (responder, KEPT_MAX));
+            let known = known.map(|(_, responder)| responder);
+            match self.leased_responder(ca, &lease).await {
+                Ok(Some(responder)) => return Ok((responder, KEPT_MAX)),
+                Ok(None) => {}
+                // While the disk is full, say, the old one answers as long as it is valid.
+                Err(error) if known.is_some() => {
+                    tracing::warn!(ca = ca.name, %error, "the OCSP responder is not renewed");
+                }
+                Err(error) => return Err(error),
             }
-            if let Some((Age::Old, responder)) = known {
+            if let Some(responder) = known {
                 return Ok((responder, KEPT_MEANWHILE));
             }
             tokio::time::sleep(WAIT).await;
         }
         Err(OcspError::NotReady(ca.name.clone()))
+    }
+
+    /// A new one; `None` while another node makes it.
+    async fn leased_responder(&self, ca: &Ca, lease: &str) -> Result<Option<Arc<Responder>>, OcspError> {
+        if !self.store().lease(lease, self.node(), self.clock().now_us(), LEASE_US).await? {
+            return Ok(None);
+        }
+        let found = self.renewed_responder(ca).await;
+        self.store().release(lease, self.node()).await?;
+        found.map(Some)
+    }
+
+    /// The responder of each authority that issues, before it is asked anything: while the disk is full none can be made.
+    pub(crate) async fn prepare_responders(&self) {
+        let now = UnixTime(self.clock().now_seconds());
+        let cas = match self.cas().await {
+            Ok(cas) => cas,
+            Err(error) => return tracing::warn!(%error, "no OCSP responder is made ahead of questions"),
+        };
+        // A credential's authority has one once it is asked: there may be thousands.
+        for ca in cas.iter().filter(|ca| ca.may_issue(now)) {
+            if let Err(error) = self.responder(ca).await {
+                tracing::warn!(ca = ca.name, %error, "no OCSP responder is made ahead of questions");
+            }
+        }
     }
 
     /// The one in the database, unless it is over or its key cannot be had.

@@ -276,6 +276,16 @@ async fn the_responder_is_made_once_and_renewed_by_itself(office: Office) {
     assert_eq!(ask(0).await.unwrap(), Status::Good);
     assert_eq!(row().await.key_id, first.key_id, "young enough");
     office.advance(7_200);
+    // A database that takes no lease: the old one answers.
+    office.store.execute("-- away\nALTER TABLE leases RENAME TO leases_away", Vec::new()).await.unwrap();
+    assert_eq!(ask(0).await.unwrap(), Status::Good);
+    assert_eq!(row().await.key_id, first.key_id);
+    office.store.execute("-- back\nALTER TABLE leases_away RENAME TO leases", Vec::new()).await.unwrap();
+    let nodes = [office.another_node(), office.another_node()];
+    let ask = |node: usize| {
+        let (node, asked) = (nodes[node].clone(), asked.clone());
+        tokio::spawn(async move { status_in(&node.ocsp(&asked).await.der) })
+    };
     for node in [0, 1, 0] {
         assert_eq!(ask(node).await.unwrap(), Status::Good);
     }
