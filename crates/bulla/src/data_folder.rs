@@ -46,9 +46,14 @@ fn open_to_others(path: &Path, what: &str, found: u32, mode: &str) -> Problem {
         .hint(format!("run: chmod {mode} {path}"))
 }
 
-/// In one step, so that a reader never sees half of it.
+/// In one step, so that a reader never sees half of it. A file that holds this text already is left alone: a server also starts on a
+/// disk that is full.
 pub(crate) fn put(path: &Path, text: &str) -> Outcome<()> {
-    put_bytes(path, format!("{}\n", text.trim_end()).as_bytes())
+    let text = format!("{}\n", text.trim_end());
+    match std::fs::read(path) {
+        Ok(found) if found == text.as_bytes() => Ok(()),
+        _ => put_bytes(path, text.as_bytes()),
+    }
 }
 
 /// [`put`] of bytes as they are.
@@ -63,7 +68,11 @@ pub(crate) fn put_bytes(path: &Path, bytes: &[u8]) -> Outcome<()> {
         // The name too: the first token counts once this is done.
         path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     };
-    write().map_err(|error| refused(path, &error))
+    write().map_err(|error| {
+        // Half of it is of no use, and takes room.
+        let _ = std::fs::remove_file(&new);
+        refused(path, &error)
+    })
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> Problem {

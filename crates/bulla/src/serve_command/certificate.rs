@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::Authority;
-use authority::issue::{IssueRequest, Source};
+use authority::issue::{IssueError, IssueRequest, Source};
 use cli::exit::{Exit, Outcome, Problem, chain};
+use keys::keyring::Keyring;
 use keys::{KeyType, PrivateKey};
 use rustls::sign::CertifiedKey;
 use server::listen::server_certificate;
 use tokio_util::sync::CancellationToken;
-use x509::GeneralName;
+use x509::{GeneralName, UnixTime};
 
 use super::first_start::SERVER;
+use super::kept_certificate;
 use crate::config::ServerSettings;
 use crate::files;
 
@@ -25,25 +27,28 @@ const RETRY: Duration = Duration::from_secs(60);
 /// The certificate in use and where the next one comes from.
 pub(super) struct ServerCertificate {
     current: Arc<CertifiedKey>,
+    look_again: Duration,
     source: CertificateSource,
 }
 
 enum CertificateSource {
     Files { certificate: std::path::PathBuf, key: std::path::PathBuf },
-    Authority { authority: Authority, names: Vec<GeneralName> },
+    Authority { authority: Authority, ring: Arc<Keyring>, names: Vec<GeneralName> },
 }
 
 impl ServerCertificate {
-    /// By the configuration: files if it names them, else one of the authority's.
+    /// By the configuration: files if it names them, else one of the authority's, which is kept for the next start, sealed by `ring`.
     pub(super) async fn of(
         settings: &ServerSettings,
         authority: &Authority,
+        ring: Arc<Keyring>,
         names: &[String],
     ) -> Outcome<Self> {
         let (certificate, key) = (&settings.certificate_file, &settings.key_file);
         let source = match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
             (true, true) => CertificateSource::Authority {
                 authority: authority.clone(),
+                ring,
                 names: names.iter().filter_map(|name| GeneralName::parse(name).ok()).collect(),
             },
             (false, false) => CertificateSource::Files { certificate: certificate.clone(), key: key.clone() },
@@ -52,8 +57,8 @@ impl ServerCertificate {
                     .hint("give both, or neither to have one issued by the server's own authority"));
             }
         };
-        let current = source.obtain().await?;
-        Ok(Self { current, source })
+        let Obtained { certificate: current, look_again } = source.obtain().await?;
+        Ok(Self { current, look_again, source })
     }
 
     pub(super) fn current(&self) -> Arc<CertifiedKey> {
@@ -63,10 +68,7 @@ impl ServerCertificate {
     /// Renews, or reads changed files, until told to stop; `present` gets each new one.
     pub(super) async fn keep(self, stop: CancellationToken, present: impl Fn(Arc<CertifiedKey>)) {
         let _live = telemetry::tasks::guard("own-certificate");
-        let mut pause = match self.source {
-            CertificateSource::Authority { .. } => LIFE * 2 / 3,
-            CertificateSource::Files { .. } => RETRY,
-        };
+        let mut pause = self.look_again;
         let mut current = self.current;
         loop {
             tokio::select! {
@@ -74,17 +76,14 @@ impl ServerCertificate {
                 () = tokio::time::sleep(pause) => {}
             }
             match self.source.obtain().await {
-                Ok(next) if next.cert != current.cert => {
-                    tracing::info!("the server presents a new certificate");
-                    present(Arc::clone(&next));
-                    current = next;
-                    pause = if matches!(self.source, CertificateSource::Files { .. }) {
-                        RETRY
-                    } else {
-                        LIFE * 2 / 3
-                    };
+                Ok(Obtained { certificate, look_again }) => {
+                    pause = look_again;
+                    if certificate.cert != current.cert {
+                        tracing::info!("the server presents a new certificate");
+                        present(Arc::clone(&certificate));
+                        current = certificate;
+                    }
                 }
-                Ok(_) => pause = RETRY,
                 Err(problem) => {
                     tracing::warn!(
                         problem = problem.message,
@@ -97,35 +96,63 @@ impl ServerCertificate {
     }
 }
 
+/// A certificate, and how long until the next one is looked for.
+struct Obtained {
+    certificate: Arc<CertifiedKey>,
+    look_again: Duration,
+}
+
 impl CertificateSource {
-    async fn obtain(&self) -> Outcome<Arc<CertifiedKey>> {
+    async fn obtain(&self) -> Outcome<Obtained> {
         match self {
-            Self::Files { certificate, key } => files::certified_key("server.", certificate, key),
-            Self::Authority { authority, names } => {
-                let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
-                let spki = keys::Signer::spki(&key).to_vec();
-                let mut request =
-                    IssueRequest::new(SERVER, spki, names.clone(), Source::System, "system:server");
-                request.lifetime_seconds = Some(LIFE.as_secs() as i64);
-                request.ca = oldest(authority).await;
-                let issued = authority.issue(request).await.map_err(|error| {
-                    Problem::new(
-                        Exit::Inventory,
-                        format_args!("no certificate for the server: {}", chain(&error)),
-                    )
-                    .hint("name files of another authority: server.certificate_file and server.key_file")
-                })?;
-                let mut all = vec![issued.der.to_vec()];
-                all.extend(issued.chain.iter().map(|der| der.to_vec()));
-                server_certificate(&all, &key).map_err(|error| wrong(&chain(&error)))
+            Self::Files { certificate, key } => {
+                let certificate = files::certified_key("server.", certificate, key)?;
+                Ok(Obtained { certificate, look_again: RETRY })
             }
+            Self::Authority { authority, ring, names } => issued(authority, ring, names.clone()).await,
         }
     }
 }
 
+/// A new certificate; that of the last start while the database takes none.
+async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) -> Outcome<Obtained> {
+    let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
+    let spki = keys::Signer::spki(&key).to_vec();
+    let mut request = IssueRequest::new(SERVER, spki, names, Source::System, "system:server");
+    request.lifetime_seconds = Some(LIFE.as_secs() as i64);
+    request.ca = oldest(authority).await;
+    let issued = match authority.issue(request).await {
+        Ok(issued) => issued,
+        Err(error) => return kept(ring, &error).ok_or_else(|| refused(&error)),
+    };
+    let mut all = vec![issued.der.to_vec()];
+    all.extend(issued.chain.iter().map(|der| der.to_vec()));
+    let certificate = server_certificate(&all, &key).map_err(|error| wrong(&chain(&error)))?;
+    if let Err(problem) = kept_certificate::keep(ring, &all, &key) {
+        tracing::warn!(problem = problem.message, "the server's certificate is not kept for the next start");
+    }
+    Ok(Obtained { certificate, look_again: LIFE * 2 / 3 })
+}
+
+fn kept(ring: &Keyring, error: &IssueError) -> Option<Obtained> {
+    let IssueError::Store(reason) = error else { return None };
+    let certificate = reason.is_transient().then(|| kept_certificate::kept(ring, now())).flatten()?;
+    tracing::warn!(%error, "no new certificate for the server: it presents the last one");
+    Some(Obtained { certificate, look_again: RETRY })
+}
+
+fn refused(error: &IssueError) -> Problem {
+    Problem::new(Exit::Inventory, format_args!("no certificate for the server: {}", chain(error)))
+        .hint("name files of another authority: server.certificate_file and server.key_file")
+}
+
+fn now() -> UnixTime {
+    UnixTime(store::Clock::system().now_seconds())
+}
+
 /// The oldest intermediate that issues. The profile names none, and where there are several the request has to.
 async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
-    let now = x509::UnixTime(store::Clock::system().now_seconds());
+    let now = now();
     // An authority that cannot be read is told of by the issuance itself.
     let cas = authority.cas().await.ok()?;
     let issuing = cas.iter().filter(|ca| !ca.is_root() && ca.may_issue(now));

@@ -71,7 +71,7 @@ pub(super) struct ControlPlane {
     history: History,
     estate: Estate,
     credentials: Credentials,
-    keystore: KeyStore,
+    pub(super) keystore: KeyStore,
     audit: AuditLog,
 }
 

@@ -6,6 +6,7 @@ mod client_crls;
 mod control_plane;
 mod estate;
 mod first_start;
+mod kept_certificate;
 mod local_files;
 mod login;
 pub(crate) mod master_keys;
@@ -156,9 +157,13 @@ async fn start(
     let control_plane = ControlPlane::open(settings, &addresses, &store, &clock).await?;
     let root = first_start::root_pem(&control_plane.authority).await?;
     first_token(&store, &clock, mode, &settings.authority).await?;
-    let own =
-        certificate::ServerCertificate::of(&settings.server, &control_plane.authority, &addresses.names)
-            .await?;
+    let own = certificate::ServerCertificate::of(
+        &settings.server,
+        &control_plane.authority,
+        control_plane.keystore.ring(),
+        &addresses.names,
+    )
+    .await?;
     let mut options = ServerOptions::new(addresses.listen, own.current());
     options.public = addresses.public;
     options.credentials = match settings.credentials.listen.as_str() {

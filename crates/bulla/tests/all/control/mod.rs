@@ -10,6 +10,8 @@ mod credentials;
 mod credhub;
 mod data_folder;
 mod exchange;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod house;
 mod key_node;
 mod key_policies;

@@ -1,0 +1,46 @@
+//! The server's own certificate in the data folder, for a start at which none can be stored: sealed under the master key, so that a
+//! copy of the folder alone holds no key to it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cli::exit::Outcome;
+use keys::PrivateKey;
+use keys::keyring::{Context, Keyring};
+use rustls::sign::CertifiedKey;
+use server::listen::server_certificate;
+use x509::{Certificate, UnixTime};
+
+use crate::data_folder::{folder, put_bytes};
+
+const FILE: &str = "server-certificate.sealed";
+
+/// What the file is sealed to.
+const CONTEXT: Context<'static> =
+    Context { table: "data-folder", row: b"server-certificate", column: "chain-and-key" };
+
+fn file() -> Outcome<PathBuf> {
+    Ok(folder()?.join(FILE))
+}
+
+/// Keeps a chain (DER, leaf first) with its key.
+pub(super) fn keep(ring: &Keyring, chain: &[Vec<u8>], key: &PrivateKey) -> Outcome<()> {
+    let mut text = key.to_pkcs8_pem();
+    for der in chain {
+        text.push_str(&x509::pem::encode("CERTIFICATE", der));
+    }
+    put_bytes(&file()?, &ring.seal(&CONTEXT, text.as_bytes()))
+}
+
+/// The chain with its key that was kept last; `None` where there is none, or none that opens and is valid now.
+pub(super) fn kept(ring: &Keyring, now: UnixTime) -> Option<Arc<CertifiedKey>> {
+    let sealed = std::fs::read(file().ok()?).ok()?;
+    let text = ring.open_sealed(&CONTEXT, &sealed).ok()?;
+    let chain: Vec<Vec<u8>> = x509::pem::certificates(&text).map(|(_, der)| der).collect();
+    let leaf = Certificate::parse(chain.first()?).ok()?;
+    if now >= leaf.not_after {
+        return None;
+    }
+    let key = PrivateKey::from_pem(std::str::from_utf8(&text).ok()?).ok()?;
+    server_certificate(&chain, &key).ok()
+}

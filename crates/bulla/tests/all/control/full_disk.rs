@@ -1,0 +1,186 @@
+//! A disk that is full: it is named, writes are refused, nothing acknowledged is lost, reads go on, also after a restart.
+//!
+//! The disk is a tmpfs of 16 MiB in namespaces of the test's own.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use fleet::network::alone;
+use serde_json::{Value, json};
+
+use super::House;
+
+/// The value of one credential in bytes: a few dozen fill the disk.
+const VALUE_BYTES: usize = 60_000;
+/// What else is on the disk, in bytes: once it is gone there is room.
+const BALLAST_BYTES: usize = 4 << 20;
+/// More values than the disk has room for.
+const VALUES_MAX: usize = 1_000;
+
+/// An answer: its status, and its body.
+struct Said(u16, String);
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.1).unwrap_or_else(|error| panic!("{error}: {}", self.1))
+    }
+}
+
+struct Place {
+    house: House,
+    /// URL of the credential store.
+    credentials: String,
+    token: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let mut house = House::prepared("", None);
+        let data = house.path("data");
+        std::fs::create_dir(&data).unwrap();
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=16m,mode=700", "none"])
+            .arg(&data)
+            .status()
+            .unwrap_or_else(|error| panic!("apt-get install -y mount ({error})"));
+        assert!(mounted.success(), "a tmpfs of its own");
+        house.start();
+        let read = |name: &str| std::fs::read_to_string(data.join(name)).unwrap().trim().to_owned();
+        Self { credentials: read("credentials.url"), token: read("admin.token"), house }
+    }
+
+    fn ask(&self, method: &str, url: &str, body: Option<&Value>) -> Said {
+        let file = self.house.path("body.json");
+        let (url, authorization) = (url.to_owned(), format!("authorization: Bearer {}", self.token));
+        let data = format!("@{}", file.display());
+        let mut arguments =
+            vec!["-sk", "-w", "\n%{http_code}", "-X", method, "-H", authorization.as_str(), url.as_str()];
+        if let Some(body) = body {
+            std::fs::write(&file, body.to_string()).unwrap();
+            arguments.extend(["-H", "content-type: application/json", "--data-binary", data.as_str()]);
+        }
+        let output = self.house.program("curl", "apt-get install -y curl", &arguments);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (body, status) = text.rsplit_once('\n').unwrap_or(("", "0"));
+        Said(status.parse().unwrap(), body.to_owned())
+    }
+
+    fn put(&self, name: &str) -> Said {
+        let body = json!({ "name": name, "type": "value", "value": "x".repeat(VALUE_BYTES) });
+        self.ask("PUT", &format!("{}/api/v1/data", self.credentials), Some(&body))
+    }
+
+    fn get(&self, path: &str) -> Said {
+        self.ask("GET", &format!("{}{path}", self.house.url()), None)
+    }
+
+    /// Something else on the disk.
+    fn ballast(&self) -> PathBuf {
+        self.house.path("data/ballast")
+    }
+
+    /// It takes what room is left, and leaves none.
+    fn fill(&self) {
+        let mut file = std::fs::OpenOptions::new().append(true).open(self.ballast()).unwrap();
+        while file.write_all(&[0; 4_096]).is_ok() {}
+    }
+
+    /// What is served without a write: `/readyz` says why it is not ready, the API, a CRL and OCSP answer.
+    fn reads(&self) {
+        let ready = self.get("/readyz");
+        assert_eq!(ready.0, 503, "{}", ready.1);
+        assert!(ready.json()["type"].as_str().unwrap().ends_with("/disk-full"), "{}", ready.1);
+        let detail = ready.json()["detail"].as_str().unwrap().to_owned();
+        let file = self.house.path("data/inventory.db");
+        assert!(
+            detail.contains(&format!("the disk of {} (0 bytes free) is full", file.display())),
+            "{detail}"
+        );
+        let authorities = self.get("/api/v1/authorities");
+        assert_eq!(authorities.0, 200, "{}", authorities.1);
+        let listed = self.ask("GET", &format!("{}/api/v1/data?path=/", self.credentials), None);
+        assert_eq!(listed.0, 200, "{}", listed.1);
+        self.is_not_revoked();
+    }
+
+    /// The server's own certificate, by CRL and OCSP.
+    fn is_not_revoked(&self) {
+        let script = format!(
+            "set -e\n\
+             openssl s_client -connect 127.0.0.1:{} -showcerts </dev/null 2>/dev/null >presented.txt\n\
+             awk '/BEGIN CERT/{{n++}} n{{print > (\"presented-\" n \".pem\")}} /END CERT/{{if (n==2) exit}}' presented.txt\n\
+             openssl x509 -in presented-1.pem -noout -ext crlDistributionPoints | sed -n 's/.*URI://p' | head -1 >crl.url\n\
+             curl -sf \"$(cat crl.url)\" -o list.crl\n\
+             openssl crl -inform DER -in list.crl -noout -lastupdate\n\
+             openssl ocsp -issuer presented-2.pem -cert presented-1.pem -noverify -no_nonce \
+                 -url \"$(openssl x509 -in presented-1.pem -noout -ocsp_uri)\"",
+            self.house.port
+        );
+        let output = self.house.program("sh", "", &["-c", &script]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("presented-1.pem: good"), "{said}");
+    }
+}
+
+#[test]
+fn a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart() {
+    alone(|| {
+        let mut place = Place::new();
+        std::fs::write(place.ballast(), vec![0; BALLAST_BYTES]).unwrap();
+        let name = |number: usize| format!("/full/{number}");
+        let acknowledged = (0..VALUES_MAX).find(|number| {
+            let said = place.put(&name(*number));
+            assert!(said.0 == 200 || said.0 == 507, "{}: {}", said.0, said.1);
+            said.0 == 507
+        });
+        let acknowledged = acknowledged.expect("the disk is full before that");
+        assert!(acknowledged > 10, "{acknowledged}");
+        place.fill();
+        for _ in 0..3 {
+            let refused = place.put("/full/one-more");
+            assert_eq!(refused.0, 507, "{}", refused.1);
+            let error = refused.json()["error"].as_str().unwrap().to_owned();
+            assert!(error.contains("inventory.db (0 bytes free)"), "{error}");
+        }
+        let url = format!("{}/api/v1/tokens", place.house.url());
+        // Small writes fit for a while into what the log of the database has.
+        let refused = (0..VALUES_MAX).find_map(|number| {
+            let grants = [json!({ "role": "viewer", "scope": "any" })];
+            let body = json!({ "name": format!("late-{number}"), "grants": grants });
+            Some(place.ask("POST", &url, Some(&body))).filter(|said| said.0 != 201)
+        });
+        let refused = refused.expect("a refusal");
+        assert_eq!(refused.0, 507, "{}", refused.1);
+        assert!(refused.json()["hint"].as_str().unwrap().contains("free space"), "{}", refused.1);
+        place.reads();
+        // As after a crash, and as after an orderly stop.
+        place.house.kill();
+        place.house.start();
+        place.reads();
+        place.house.stop();
+        place.house.start();
+        place.reads();
+        // A value is answered only with a record of the answer.
+        let value = |place: &Place, number: usize| {
+            place.ask(
+                "GET",
+                &format!("{}/api/v1/data?name={}&current=true", place.credentials, name(number)),
+                None,
+            )
+        };
+        assert_eq!(value(&place, 0).0, 507);
+        std::fs::remove_file(place.ballast()).unwrap();
+        place.house.until("readiness without a restart", || place.get("/readyz").0 == 200);
+        for number in 0..acknowledged {
+            let said = value(&place, number);
+            assert_eq!(said.0, 200, "{number}: {}", said.1);
+            assert_eq!(said.json()["data"][0]["value"].as_str().unwrap().len(), VALUE_BYTES, "{number}");
+        }
+        assert_eq!(place.put("/full/late").0, 200);
+        place.house.stop();
+        place.house.start();
+        assert_eq!(place.house.json(&["audit", "verify"])["good"], true);
+    });
+}
