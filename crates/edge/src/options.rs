@@ -47,7 +47,7 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Idle timeout of a connection; of one with requests, of a body. Default: 5 min.
     pub idle: Duration,
-    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 30 s.
+    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 10 s.
     pub head_timeout: Duration,
     /// Timeout of the head of an answer, from when the request was sent, or while the upstream takes nothing of the request.
     /// Default: 60 s.
@@ -101,7 +101,7 @@ impl Default for Options {
             sign_timeout: Duration::from_secs(3),
             connect_timeout: Duration::from_secs(5),
             idle: Duration::from_secs(300),
-            head_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(60),
             upstream_connections_max: 4_096,
             upstream_per_host_max: None,

@@ -72,7 +72,7 @@ pub struct Options {
     pub upstream_idle: Duration,
     /// Timeout of a client's TLS: one for the ClientHello after CONNECT, another for the handshake. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 30 s.
+    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 10 s.
     pub head_timeout: Duration,
     /// Timeout of an upstream connection: name resolution, TCP and TLS together. Default: 10 s.
     pub connect_timeout: Duration,
@@ -118,7 +118,7 @@ impl Default for Options {
             upstream_idle_max: 512,
             upstream_idle: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
-            head_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(300),
             idle: Duration::from_secs(600),
