@@ -146,3 +146,23 @@ pub(crate) fn describe(output: &Output) -> String {
     let cut = |text: String| text.chars().take(CHARS_MAX).collect::<String>();
     format!("{}\n{}\n{}", output.status, cut(stdout(output)), cut(stderr(output)))
 }
+
+/// A connection from 127.0.0.`host` to a port of 127.0.0.1. What does not happen in a minute on it is an error.
+pub(crate) fn connect_from(host: u8, port: u16) -> std::io::Result<std::net::TcpStream> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let stream = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(([127, 0, 0, host], 0).into())?;
+        socket.connect(([127, 0, 0, 1], port).into()).await?.into_std()
+    })?;
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A header of the PROXY protocol, version 2, for a connection of `client`.
+pub(crate) fn proxy_header(client: [u8; 4]) -> Vec<u8> {
+    [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &client, &[127, 0, 0, 1, 0xc0, 1, 1, 0xbb]].concat()
+}

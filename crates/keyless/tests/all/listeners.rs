@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use inbound::TrustedProxies;
 use keyless::server::{Options, StartError, TlsOptions};
 use keyless::wire::{Items, opcode};
 use keyless::{KeySet, Metrics};
 use keys::{KeyRef, KeyType};
 use rustls::version::{TLS12, TLS13};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 use crate::certificates::{Authority, CLIENT_AUTH, SERVER_AUTH};
 use crate::peer::{Gated, PATIENCE, World, key, patient, ski, until};
@@ -171,5 +174,44 @@ async fn keys_come_and_go_while_it_runs() {
     world.keys.put("kinds", vec![std::sync::Arc::new(key(KeyType::P384).clone())]);
     let reply = peer.sign(0x16, name, &[1; 48]).await;
     assert_eq!((reply.error(), reply.opcode), (None, opcode::SUCCESS));
+    world.running.stop().await;
+}
+
+/// The PROXY protocol: a trusted load balancer states who its client is, and the handshakes of an address are counted by that. Nobody
+/// else is believed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_is_who_a_trusted_load_balancer_states() {
+    /// Handshakes that one address may have under way.
+    const HANDSHAKES: usize = 64;
+    let proxies = TrustedProxies::new(&["127.0.0.2/32".parse().unwrap()]);
+    let world = World::with(Options { trusted_proxies: proxies, ..patient() }, Vec::new()).await;
+    let introduced = async |host: u8, client: [u8; 4]| {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+        let mut stream = socket.connect(world.running.address.unwrap()).await.unwrap();
+        let ends = [127, 0, 0, 1, 0xc0, 1, 1, 0xbb];
+        let header = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c"[..], &client, &ends].concat();
+        stream.write_all(&header).await.unwrap();
+        stream
+    };
+    let identity = world.client_ca.leaf(&[CLIENT_AUTH]);
+    let is_let_in = async |stream| match world.connect_over(stream, Some(&identity), &TLS13).await {
+        Ok(mut peer) => peer.is_let_in().await,
+        Err(_) => false,
+    };
+    let mut silent = Vec::new();
+    for _ in 0..=HANDSHAKES {
+        silent.push(introduced(2, [203, 0, 113, 1]).await);
+    }
+    // One more than its client may have: one of them is closed.
+    let closed = futures_util::future::select_all(silent.iter_mut().map(|stream| {
+        Box::pin(async move {
+            let _ = stream.read(&mut [0; 16]).await;
+        })
+    }));
+    tokio::time::timeout(PATIENCE, closed).await.expect("one is closed");
+    assert!(is_let_in(introduced(2, [203, 0, 113, 2]).await).await, "another client of the same balancer");
+    assert!(!is_let_in(introduced(3, [203, 0, 113, 3]).await).await, "it is not trusted");
+    drop(silent);
     world.running.stop().await;
 }

@@ -116,8 +116,18 @@ impl World {
         identity: Option<&Identity>,
         version: &'static SupportedProtocolVersion,
     ) -> std::io::Result<Peer> {
-        let config = self.client_config(identity, version);
         let stream = TcpStream::connect(self.running.address.unwrap()).await?;
+        self.connect_over(stream, identity, version).await
+    }
+
+    /// As [`Self::connect_with`], over a connection that is open.
+    pub(crate) async fn connect_over(
+        &self,
+        stream: TcpStream,
+        identity: Option<&Identity>,
+        version: &'static SupportedProtocolVersion,
+    ) -> std::io::Result<Peer> {
+        let config = self.client_config(identity, version);
         let name = ServerName::try_from("localhost").unwrap();
         let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
         Ok(Peer::new(Box::new(stream)))

@@ -105,6 +105,30 @@ fn who_is_trusted_says_for_whom_it_asks() {
     assert!(field(&head, "Forwarded")[0].starts_with("for=10.0.0.1, for=127.0.0.1;"), "{head}");
 }
 
+/// The PROXY protocol: a trusted load balancer states who its client is, for the limits, the upstream and the log; nobody else does.
+#[test]
+fn a_client_is_who_a_trusted_load_balancer_states() {
+    const ONE: [u8; 4] = [203, 0, 113, 1];
+    const OTHER: [u8; 4] = [203, 0, 113, 2];
+    let upstream = RecordingServer::start();
+    let more = "trusted_proxies = [\"127.0.0.2/32\"]\nconnections_per_address_max = 1\naccess_log_file = \"access.log\"\n";
+    let (world, edge) = world(&upstream.address, more);
+    let mut held = world.introduced(&edge, "a.example", (2, ONE)).unwrap();
+    assert!(exchange(&mut held, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").starts_with("HTTP/1.1 200 "));
+    let head = upstream.heard().pop().unwrap();
+    assert_eq!(field(&head, "X-Forwarded-For"), ["203.0.113.1"], "{head}");
+    assert!(world.introduced(&edge, "a.example", (2, ONE)).is_err(), "the second connection of that client");
+    let mut other = world.introduced(&edge, "a.example", (2, OTHER)).unwrap();
+    assert!(exchange(&mut other, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n").starts_with("HTTP/1.1 200 "));
+    assert!(world.introduced(&edge, "a.example", (3, [203, 0, 113, 3])).is_err(), "it is not trusted");
+    let log = world.place.path("access.log");
+    until("both clients in the log", || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.contains("203.0.113.1") && text.contains("203.0.113.2")
+    });
+    assert!(!std::fs::read_to_string(&log).unwrap().contains("203.0.113.3"));
+}
+
 #[test]
 fn fields_of_one_connection_stay_on_it() {
     let upstream = RecordingServer::start();

@@ -10,7 +10,7 @@ use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, St
 
 use super::SIGNED;
 use crate::key_service::{PATIENCE, Place, figures};
-use crate::world::{bulla, describe, run, stdout};
+use crate::world::{bulla, connect_from, describe, proxy_header, run, stdout};
 
 pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
@@ -162,7 +162,7 @@ impl World {
         tls
     }
 
-    fn handshake_by(&self, edge: &Edge, name: &str, alpn: &[&str]) -> Result<Tls, std::io::Error> {
+    fn config(&self) -> ClientConfig {
         let mut roots = RootCertStore::empty();
         let pem = std::fs::read(self.place.path("ca.pem")).unwrap();
         for (_, der) in x509::pem::certificates(&pem) {
@@ -170,11 +170,38 @@ impl World {
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let mut config = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+        builder.unwrap().with_root_certificates(roots).with_no_client_auth()
+    }
+
+    fn handshake_by(&self, edge: &Edge, name: &str, alpn: &[&str]) -> Result<Tls, std::io::Error> {
+        let mut config = self.config();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let stream = TcpStream::connect(&edge.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.shaken(config, name, stream)
+    }
+
+    /// A client of HTTP/1.1 at 127.0.0.`host` that sends a header of the PROXY protocol before its handshake.
+    pub(super) fn introduced(
+        &self,
+        edge: &Edge,
+        name: &str,
+        (host, client): (u8, [u8; 4]),
+    ) -> Result<Tls, std::io::Error> {
+        let port = edge.address.rsplit(':').next().unwrap().parse().unwrap();
+        let mut stream = connect_from(host, port)?;
+        stream.write_all(&proxy_header(client))?;
+        let name = ServerName::try_from(name.to_owned()).unwrap();
+        self.shaken(self.config(), name, stream)
+    }
+
+    fn shaken(
+        &self,
+        config: ClientConfig,
+        name: ServerName<'static>,
+        stream: TcpStream,
+    ) -> Result<Tls, std::io::Error> {
         let mut tls = StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream);
         while tls.conn.is_handshaking() {
             tls.conn.complete_io(&mut tls.sock)?;
