@@ -18,6 +18,7 @@ mod load;
 mod native;
 mod native_hostile;
 mod node;
+mod operations;
 mod peer;
 mod places;
 mod records;

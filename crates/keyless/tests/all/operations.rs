@@ -1,0 +1,106 @@
+//! Who may do what at the key service: every operation of its definition × nobody, a client without a tenant, a tenant's client with its
+//! own key and with another's. An operation without a row fails.
+
+use futures_util::{StreamExt, stream};
+use keyless::native::{Client, signature};
+use keyless::server::Options;
+use keyless::tenant::TenantOptions;
+use keys::{KeyType, PrivateKey};
+use rustls::version::TLS13;
+use tonic::{Code, Status};
+use x509::GeneralName;
+
+use crate::certificates::{CLIENT_AUTH, Identity};
+use crate::native::{EC, patient, request};
+use crate::peer::{PATIENCE, World, key, ski};
+
+/// From here the service's code is generated: what is not in it is not dispatched.
+const DEFINITION: &str = include_str!("../../proto/bulla/keys/v1/keys.proto");
+
+fn operations() -> Vec<&'static str> {
+    let names = DEFINITION.lines().filter_map(|line| line.trim().strip_prefix("rpc "));
+    names.filter_map(|rest| rest.split('(').next()).collect()
+}
+
+fn tenant(name: &str, key: &PrivateKey) -> TenantOptions {
+    TenantOptions {
+        clients: vec![format!("O={name}")],
+        keys: vec![ski(key).to_string()],
+        ..TenantOptions::new(name)
+    }
+}
+
+fn member(world: &World, organization: &str) -> Identity {
+    let names = [GeneralName::Dns("localhost".to_owned())];
+    world.client_ca.leaf_of(&format!("CN=x,O={organization}"), &names, &[CLIENT_AUTH])
+}
+
+/// One operation with a key; `sealed` was sealed by the tenant `a`.
+async fn call(operation: &str, client: &Client, key: &PrivateKey, sealed: &[u8]) -> Result<(), Status> {
+    let asked = || request(1, key, EC, &[1; 32]);
+    match operation {
+        "Sign" => client.sign(asked(), patient()).await.map(drop),
+        "SignBatch" => client.sign_batch(vec![asked()], patient()).await?.remove(0).map(drop),
+        "SignStream" => {
+            let asked = stream::iter([asked()]);
+            let mut replies = client.sign_stream(asked, patient()).await?;
+            let reply = replies.next().await.ok_or_else(|| Status::aborted("no reply"))??;
+            signature(reply).map(drop)
+        }
+        "ListKeys" => {
+            let listed = client.list_keys(Default::default(), patient()).await?;
+            let own = ski(key).0.to_vec();
+            let found = listed.keys.iter().any(|listed| listed.ski == own);
+            if found { Ok(()) } else { Err(Status::not_found("not listed")) }
+        }
+        "Seal" => client.seal(vec![1], patient()).await.map(drop),
+        "Unseal" => client.unseal(sealed.to_vec(), patient()).await.map(drop),
+        "Ping" => client.ping(patient()).await,
+        other => panic!("no row for {other}: say who may call it"),
+    }
+}
+
+/// Who is let in: the client's own key, another tenant's.
+fn wanted(operation: &str) -> (bool, bool) {
+    match operation {
+        "Sign" | "SignBatch" | "SignStream" | "ListKeys" => (true, false),
+        // What was sealed is its tenant's; to seal takes no key.
+        "Unseal" => (true, false),
+        "Seal" | "Ping" => (true, true),
+        other => panic!("no row for {other}: say who may call it"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_operation_lets_in_whom_it_should() {
+    let own = key(KeyType::P256);
+    let other = PrivateKey::generate(KeyType::P256).unwrap();
+    let tenants = vec![tenant("a", own), tenant("b", &other)];
+    let more = vec![std::sync::Arc::new(other.clone()) as keys::KeyRef];
+    let world = World::with(Options { tenants, deadline: PATIENCE, ..Options::default() }, more).await;
+    let client = |organization: &str| world.native_with(Some(&member(&world, organization)), &TLS13);
+    let (a, b, stranger) = (client("a"), client("b"), client("c"));
+    let nobody = world.native_with(None, &TLS13);
+    let sealed = a.seal(vec![1], patient()).await.unwrap();
+    assert!(operations().len() >= 7, "{:?}", operations());
+    for operation in operations() {
+        let (with_own, with_other) = wanted(operation);
+        assert_eq!(call(operation, &a, own, &sealed).await.is_ok(), with_own, "{operation}: its own");
+        // Sealed by a: another tenant's to b.
+        let (caller, key) = if operation == "Unseal" { (&b, &other) } else { (&a, &other) };
+        let answered = call(operation, caller, key, &sealed).await;
+        assert_eq!(answered.is_ok(), with_other, "{operation}: another's: {answered:?}");
+        let without = call(operation, &nobody, own, &sealed).await;
+        assert!(without.is_err(), "{operation}: without a certificate");
+        let strange = call(operation, &stranger, own, &sealed).await;
+        // To seal and to ping take no key.
+        if !matches!(operation, "Seal" | "Ping") {
+            let code = strange.as_ref().err().map(Status::code);
+            assert!(
+                matches!(code, Some(Code::PermissionDenied | Code::NotFound | Code::InvalidArgument)),
+                "{operation}: a client without a tenant: {strange:?}"
+            );
+        }
+    }
+    world.running.stop().await;
+}
