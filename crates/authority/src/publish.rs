@@ -24,6 +24,7 @@ use x509::ocsp::Request as OcspRequest;
 
 use crate::crl::CrlPart;
 use crate::ocsp::OcspAnswer;
+use crate::operation::{AccessRule, Operation};
 use crate::tree::{Ca, CaError};
 use crate::{Authority, Peer};
 
@@ -58,6 +59,13 @@ struct Document {
     /// Seconds from now.
     max_age: i64,
 }
+
+/// The operations.
+pub const OPERATIONS: [Operation; 3] = [
+    Operation::of(&["GET", "HEAD"], "/crl/{*path}", AccessRule::Anybody),
+    Operation::of(&["GET", "HEAD", "POST"], "/ocsp/{*path}", AccessRule::Anybody),
+    Operation::of(&["GET", "HEAD"], "/ca/{*path}", AccessRule::Anybody),
+];
 
 impl Publications {
     /// Of this authority.

@@ -22,7 +22,7 @@ use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
 use crate::routes;
 use crate::routes::credhub::context::Context;
-use crate::routing::{Api, RouteInfo};
+use crate::routing::{Api, FaceOperation, RouteInfo};
 use crate::state::State;
 
 /// Octets read of the text in a refusal of the framework's own: it is a sentence.
@@ -65,6 +65,12 @@ pub(crate) fn credential_router(state: &State) -> Router {
     };
     let router = limited(state, Face::Credentials, router);
     measured_by(state, bounded(router).layer(from_fn(safe_headers)))
+}
+
+/// The operations of the credential store's listener, from the tables that dispatch them.
+#[must_use]
+pub fn credential_operations() -> Vec<FaceOperation> {
+    routes::credential_operations()
 }
 
 // Layers go onto routers that have their state already: the code of a layer is compiled for each type of state.

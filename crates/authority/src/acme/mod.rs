@@ -53,6 +53,7 @@ use override_index::Overrides;
 use problem::Problem;
 use queue::ValidationQueue;
 use reads::Reads;
+pub use route::OPERATIONS;
 use route::Route;
 use server::Server;
 use validate::Validator;
@@ -135,17 +136,16 @@ impl Server {
         if request.method() == Verb::OPTIONS {
             return Ok(respond::empty(StatusCode::NO_CONTENT));
         }
+        let methods = route.operation().methods;
+        if !methods.contains(&request.method().as_str()) {
+            return Err(not_allowed(if methods == ["POST"] { "POST" } else { "GET, HEAD" }));
+        }
         match (&route, request.method()) {
-            (Route::Directory(profile), &Verb::GET | &Verb::HEAD) => self.directory(*profile).await,
+            (Route::Directory(profile), _) => self.directory(*profile).await,
             (Route::NewNonce, &Verb::HEAD) => Ok(respond::empty(StatusCode::OK)),
-            (Route::NewNonce, &Verb::GET) => Ok(respond::empty(StatusCode::NO_CONTENT)),
-            (Route::RenewalInfo(id), &Verb::GET | &Verb::HEAD) => self.renewal_info(id).await,
-            (Route::Directory(_) | Route::NewNonce | Route::RenewalInfo(_), _) => {
-                Err(not_allowed("GET, HEAD"))
-            }
-            (_, &Verb::POST) => self.post(route, request, peer).await,
-            // RFC 8555 section 6.3: everything else is fetched by POST-as-GET.
-            _ => Err(not_allowed("POST")),
+            (Route::NewNonce, _) => Ok(respond::empty(StatusCode::NO_CONTENT)),
+            (Route::RenewalInfo(id), _) => self.renewal_info(id).await,
+            _ => self.post(route, request, peer).await,
         }
     }
 

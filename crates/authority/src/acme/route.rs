@@ -3,6 +3,7 @@
 use uuid::Uuid;
 
 use super::options::Method;
+use crate::operation::{AccessRule, Operation};
 
 /// What every path begins with.
 pub(crate) const PREFIX: &str = "/acme/";
@@ -30,7 +31,52 @@ pub(crate) enum Route<'p> {
     Certificate(Uuid, usize),
 }
 
+const GET: &[&str] = &["GET", "HEAD"];
+/// RFC 8555 section 6.3: everything that is not public is fetched by POST-as-GET.
+const POST: &[&str] = &["POST"];
+
+/// The operations, in the order of [`Route`].
+pub const OPERATIONS: [Operation; 15] = [
+    Operation::of(GET, "/acme/directory", AccessRule::Anybody),
+    Operation::of(GET, "/acme/new-nonce", AccessRule::Anybody),
+    Operation::of(POST, "/acme/new-account", AccessRule::NewAccountKey),
+    Operation::of(POST, "/acme/new-order", AccessRule::Account),
+    Operation::of(POST, "/acme/new-authz", AccessRule::Account),
+    Operation::of(POST, "/acme/revoke-cert", AccessRule::RevokingKey),
+    Operation::of(POST, "/acme/key-change", AccessRule::OwnAccount),
+    Operation::of(GET, "/acme/renewal-info/{certificate}", AccessRule::Anybody),
+    Operation::of(POST, "/acme/acct/{id}", AccessRule::OwnAccount),
+    Operation::of(POST, "/acme/acct/{id}/orders", AccessRule::OwnAccount),
+    Operation::of(POST, "/acme/order/{id}", AccessRule::OwnAccount),
+    Operation::of(POST, "/acme/order/{id}/finalize", AccessRule::OwnAccount),
+    Operation::of(POST, "/acme/authz/{id}", AccessRule::OwnAccount),
+    Operation::of(POST, "/acme/chall/{id}/http-01", AccessRule::OwnAccount),
+    Operation::of(POST, "/acme/cert/{id}", AccessRule::OwnAccount),
+];
+
 impl<'p> Route<'p> {
+    /// What is known of the resource. A new one does not compile without.
+    pub(crate) fn operation(&self) -> &'static Operation {
+        let number = match self {
+            Self::Directory(_) => 0,
+            Self::NewNonce => 1,
+            Self::NewAccount(_) => 2,
+            Self::NewOrder(_) => 3,
+            Self::NewAuthorization(_) => 4,
+            Self::RevokeCertificate => 5,
+            Self::KeyChange => 6,
+            Self::RenewalInfo(_) => 7,
+            Self::Account(_) => 8,
+            Self::Orders(_) => 9,
+            Self::Order(_) => 10,
+            Self::Finalize(_) => 11,
+            Self::Authorization(_) => 12,
+            Self::Challenge(..) => 13,
+            Self::Certificate(..) => 14,
+        };
+        &OPERATIONS[number]
+    }
+
     /// Reads a path; `None` when it names nothing.
     pub(crate) fn parse(path: &'p str) -> Option<Self> {
         let mut segments = path.strip_prefix(PREFIX)?.split('/');
@@ -76,6 +122,15 @@ fn uuid(text: &str) -> Option<Uuid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_operation_is_the_one_that_its_path_names() {
+        let id = Uuid::from_u128(7).to_string();
+        for operation in &OPERATIONS {
+            let path = operation.path.replace("{id}", &id).replace("{certificate}", "a.b");
+            assert_eq!(Route::parse(&path).unwrap().operation(), operation, "{path}");
+        }
+    }
 
     #[test]
     fn paths_name_resources() {

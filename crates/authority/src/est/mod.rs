@@ -11,11 +11,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use serde::Deserialize;
 use x509::SpkiHash;
 
 use crate::enrolment::{self, BODY_MAX, EnrolmentError, EnrolmentPassword};
+use crate::operation::{AccessRule, Operation};
 use crate::profile::{Profile, ProfileError};
 use crate::{Authority, Peer};
 use body::CERTS_ONLY;
@@ -58,6 +59,15 @@ impl Default for EstOptions {
 pub struct Est {
     inner: Arc<EstState>,
 }
+
+/// The operations; each is offered below a profile's name as well.
+pub const OPERATIONS: [Operation; 5] = [
+    Operation::of(&["GET"], "/.well-known/est/cacerts", AccessRule::Anybody),
+    Operation::of(&["GET"], "/.well-known/est/csrattrs", AccessRule::Anybody),
+    Operation::of(&["POST"], "/.well-known/est/simpleenroll", AccessRule::Enrolment),
+    Operation::of(&["POST"], "/.well-known/est/simplereenroll", AccessRule::Replaced),
+    Operation::of(&["POST"], "/.well-known/est/serverkeygen", AccessRule::Enrolment),
+];
 
 struct EstState {
     authority: Authority,
@@ -125,15 +135,17 @@ impl Est {
         if request.body().len() > BODY_MAX {
             return refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("a request has up to {BODY_MAX} octets"));
         }
-        let wanted = match operation {
-            "cacerts" | "csrattrs" => Method::GET,
-            "simpleenroll" | "simplereenroll" | "serverkeygen" => Method::POST,
-            "fullcmc" => return refuse(StatusCode::NOT_IMPLEMENTED, "full CMC is not offered"),
-            other => return refuse(StatusCode::NOT_FOUND, format!("{other:?} is no operation of EST")),
+        let known = OPERATIONS.iter().find(|known| known.path.rsplit('/').next() == Some(operation));
+        let wanted = match (known, operation) {
+            (Some(known), _) => known.methods[0],
+            (None, "fullcmc") => return refuse(StatusCode::NOT_IMPLEMENTED, "full CMC is not offered"),
+            (None, other) => {
+                return refuse(StatusCode::NOT_FOUND, format!("{other:?} is no operation of EST"));
+            }
         };
         let profile = self.profile(label).await?;
         if request.method() != wanted {
-            return Err(Refusal::Method(if wanted == Method::GET { "GET" } else { "POST" }));
+            return Err(Refusal::Method(wanted));
         }
         match operation {
             "cacerts" => self.ca_certificates(&profile).await,

@@ -24,6 +24,7 @@ use crate::enrolment::{self, BODY_MAX, EnrolmentPassword};
 use crate::profile::{Profile, ProfileError};
 use crate::tree::Ca;
 use crate::{Authority, Peer};
+pub use query::OPERATIONS;
 use query::{Operation, Query};
 use recipient::{Recipient, RecipientError};
 pub(crate) use recipient_keys::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};

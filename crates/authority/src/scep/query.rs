@@ -2,7 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use coded::named;
 use percent_encoding::percent_decode_str;
+
+use crate::operation::AccessRule;
 
 /// Padded or not.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -10,16 +13,36 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What is asked.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Operation {
-    /// GetCACaps.
-    Capabilities,
-    /// GetCACert.
-    Certificates,
-    /// PKIOperation.
-    Message,
+named! {
+    /// What is asked.
+    pub(super) enum Operation: "operation of SCEP" {
+        /// What the server can do.
+        Capabilities => "GetCACaps",
+        /// The certificate to encrypt to, and the authority's.
+        Certificates => "GetCACert",
+        /// A message in an envelope.
+        Message => "PKIOperation",
+    }
 }
+
+impl Operation {
+    /// What is known of it. A new one does not compile without.
+    #[cfg(test)]
+    fn listed(self) -> &'static crate::Operation {
+        &OPERATIONS[match self {
+            Self::Capabilities => 0,
+            Self::Certificates => 1,
+            Self::Message => 2,
+        }]
+    }
+}
+
+/// The operations; each is offered below a profile's name as well.
+pub const OPERATIONS: [crate::Operation; 3] = [
+    crate::Operation::of(&["GET"], "/scep?operation=GetCACaps", AccessRule::Anybody),
+    crate::Operation::of(&["GET"], "/scep?operation=GetCACert", AccessRule::Anybody),
+    crate::Operation::of(&["GET", "POST"], "/scep?operation=PKIOperation", AccessRule::ScepMessage),
+];
 
 /// What the query says.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -36,12 +59,8 @@ impl Query {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
             pairs.find(|(name, _)| *name == key).map(|(_, value)| value)
         };
-        let operation = match value("operation")? {
-            "GetCACaps" => Operation::Capabilities,
-            "GetCACert" => Operation::Certificates,
-            "PKIOperation" => Operation::Message,
-            _ => return None,
-        };
+        let name = value("operation")?;
+        let operation = *Operation::ALL.iter().find(|known| known.name() == name)?;
         let message = value("message").filter(|_| operation == Operation::Message).and_then(decoded);
         Some(Self { operation, message })
     }
@@ -63,6 +82,14 @@ fn decoded(value: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_operation_is_listed() {
+        for operation in Operation::ALL {
+            assert!(operation.listed().path.ends_with(operation.name()), "{operation:?}");
+        }
+        assert_eq!(Operation::ALL.len(), OPERATIONS.len());
+    }
 
     #[test]
     fn queries_as_clients_write_them() {

@@ -41,7 +41,7 @@
 //!   `responses(…)`: the builder adds them, the security and the permission's note.
 //! - `GET`: ETag, `If-None-Match`, `fields=` come by themselves ([`crate::conditional`]). `PUT`, `PATCH`, `DELETE` of a
 //!   thing with a revision: take `IfMatch` and answer with `Revision`. `POST`: `Idempotency-Key` comes by itself.
-//! - A route not given to `Api::route` cannot exist; the test `route_by_role` walks all of them with every role.
+//! - A route not given to `Api::route` cannot exist; the test `matrix` walks all of them with every role.
 //! - Operation ids are unique over all areas (`listProfiles`, not `list`).
 
 pub mod acme_admin;
@@ -79,7 +79,7 @@ pub mod watches;
 
 use axum::Router;
 
-use crate::routing::Api;
+use crate::routing::{Api, FaceOperation};
 use crate::state::State;
 use credhub::context::Context;
 
@@ -125,6 +125,13 @@ pub(crate) fn protocols() -> Router<State> {
 pub(crate) fn credentials(context: &Context) -> Router {
     let router = credhub::router(context).nest("/v1", vault::router(context));
     router.layer(axum::middleware::from_fn(credhub::programs_only))
+}
+
+/// The operations of the credential store's listener.
+pub(crate) fn credential_operations() -> Vec<FaceOperation> {
+    let mut all = credhub::face().operations("");
+    all.extend(vault::face().operations("/v1"));
+    all
 }
 
 /// What is served without TLS as well: CRLs, OCSP, http-01 answers.

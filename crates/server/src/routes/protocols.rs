@@ -55,9 +55,9 @@ async fn http01(With(issuers): With<Option<Issuers>>, Path(token): Path<String>)
 }
 
 fn publications(router: Router<State>) -> Router<State> {
-    ["/crl/{*path}", "/ocsp/{*path}", "/ca/{*path}"]
-        .into_iter()
-        .fold(router, |router, path| router.route(path, any(endpoint(published))))
+    authority::publish::OPERATIONS
+        .iter()
+        .fold(router, |router, operation| router.route(operation.path, any(endpoint(published))))
 }
 
 fn scep_routes() -> Router<State> {

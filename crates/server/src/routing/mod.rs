@@ -1,6 +1,7 @@
 //! How routes are registered: each with what it needs, so that none exists without.
 
 mod endpoint;
+mod face;
 mod guard;
 mod need;
 mod query;
@@ -22,7 +23,9 @@ use guard::Guard;
 use query::QueryParameters;
 
 pub(crate) use endpoint::{described, endpoint, routes};
-pub use need::{Access, Need};
+pub use face::FaceOperation;
+pub(crate) use face::{Face, OnPath};
+pub use need::{Access, FaceNeed, Need};
 
 /// A route as registered.
 #[derive(Clone, Debug)]

@@ -13,6 +13,25 @@ pub enum Need {
     Permission(Permission),
 }
 
+/// Who may call an operation of a face that is not the API's.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FaceNeed {
+    /// Anybody, known or not.
+    Nothing,
+    /// The credential is in the request: a login, a token that is good for one reading.
+    OwnCredential,
+    /// A known caller.
+    Caller,
+    /// A caller with a permission of the credential store at the path of what is asked for, or `credential.manage`.
+    AtPath,
+    /// Anybody on this machine.
+    Loopback,
+    /// A caller with `credential.manage`, on this machine.
+    LoopbackManager,
+    /// A caller with `credential.manage`.
+    Manager,
+}
+
 /// What a route needs and allows. Made from a [`Permission`], [`Access::open`] or [`Access::known`].
 #[derive(Clone, Copy, Debug)]
 pub struct Access {

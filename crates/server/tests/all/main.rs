@@ -17,6 +17,7 @@ mod listening;
 mod logging_in;
 mod managed;
 mod master_key;
+mod matrix;
 mod mutual_tls;
 mod ownership;
 mod route_by_role;

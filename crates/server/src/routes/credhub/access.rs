@@ -3,7 +3,6 @@
 use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use axum::extract::Query;
 use axum::response::Response;
-use axum::routing::{MethodRouter, get};
 use credentials::{
     AccessChange, AccessDifference, AccessRow, AccessWay, Operation, Operations, PermissionPath,
 };
@@ -14,11 +13,11 @@ use super::paging::Pages;
 use super::principal::Principal;
 use crate::access::{BUILT_IN_ROLES, Permission};
 use crate::credhub::Refused;
-use crate::routing::endpoint;
+use crate::routing::{Face, FaceNeed, OnPath};
 
 /// The routes of this module.
-pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
-    vec![("/api/v1/access", get(endpoint(access)))]
+pub(super) fn routes() -> Face<Context> {
+    Face::new().route("/api/v1/access", OnPath::new().get(FaceNeed::AtPath, access))
 }
 
 /// Who may; with `compared_with` who may with one of two and not with the other; with `since` who may since then, or no

@@ -26,7 +26,6 @@ use api::credhub::{
 use axum::extract::{Request, State as With};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Json, Router};
 use http::header::AUTHORIZATION;
 use http::{Method, StatusCode};
@@ -34,7 +33,7 @@ use http::{Method, StatusCode};
 use crate::credhub::Refused;
 pub use crate::credhub::{ActorRule, BadTemplate, ClaimTemplate, CredHub, CredHubOptions, UaaOptions};
 use crate::peer::Peer;
-use crate::routing::endpoint;
+use crate::routing::{Face, FaceNeed, OnPath};
 use context::{Context, host};
 
 use body::Body;
@@ -43,60 +42,56 @@ use principal::Principal;
 /// The version of CredHub that is spoken.
 const VERSION: &str = "2.15.20";
 
-/// Every route. A slash at the end of a path changes nothing.
+/// Every operation. A slash at the end of a path changes nothing.
+pub(crate) fn face() -> Face<Context> {
+    use FaceNeed::{AtPath, Caller, Loopback, LoopbackManager, Nothing, OwnCredential};
+    let on = OnPath::new;
+    let changed = on().get(AtPath, data::get).put(AtPath, data::set).post(AtPath, data::generate);
+    let permissions = on().get(AtPath, permissions::list).post(AtPath, permissions::add);
+    let permission = on().get(AtPath, permissions::one).put(AtPath, permissions::replace);
+    let versions = on().get(AtPath, certificates::versions).post(AtPath, certificates::add);
+    let certificate = "/api/v1/certificates/{id}";
+    Face::new()
+        .route("/info", on().get(Nothing, info))
+        .route("/health", on().get(Nothing, health))
+        .route("/version", on().get(Caller, version))
+        .route("/management", on().get(Loopback, management).post(LoopbackManager, manage))
+        .route("/oauth/token", on().post(OwnCredential, login::token))
+        .route("/oauth/token/revoke/{id}", on().delete(Caller, login::revoke))
+        .route("/api/v1/key-usage", on().get(Caller, key_usage))
+        .route("/api/v1/data", changed.delete(AtPath, data::delete))
+        .route("/api/v1/data/{id}", on().get(AtPath, data::by_id))
+        .route("/api/v1/regenerate", on().post(AtPath, data::regenerate))
+        .route("/api/v1/bulk-regenerate", on().post(AtPath, data::bulk_regenerate))
+        .route("/api/v1/interpolate", on().post(AtPath, data::interpolate))
+        .route("/api/v1/lookup", on().post(AtPath, lookup::lookup))
+        .route("/api/v1/events", on().get(Caller, events::follow))
+        .route("/api/v1/deleted", on().get(AtPath, away::deleted))
+        .route("/api/v1/undelete", on().post(AtPath, away::undelete))
+        .route("/api/v1/versions", on().get(AtPath, away::versions).post(AtPath, away::change))
+        .route("/api/v1/certificates", on().get(AtPath, certificates::list))
+        .route(&format!("{certificate}/regenerate"), on().post(AtPath, certificates::regenerate))
+        .route(&format!("{certificate}/versions"), versions)
+        .route(&format!("{certificate}/versions/{{version}}"), on().delete(AtPath, certificates::remove))
+        .route(
+            &format!("{certificate}/update_transitional_version"),
+            on().put(AtPath, certificates::transition),
+        )
+        .route("/api/v1/permissions", permissions.delete(AtPath, permissions::remove))
+        .route("/api/v2/permissions", on().get(AtPath, permissions::find).post(AtPath, permissions::create))
+        .merge(rotation::routes())
+        .merge(wrap::routes())
+        .merge(access::routes())
+        .route(
+            "/api/v2/permissions/{id}",
+            permission.patch(AtPath, permissions::change).delete(AtPath, permissions::delete_one),
+        )
+}
+
+/// Dispatches the operations of [`face`].
 pub(crate) fn router(context: &Context) -> Router {
-    let routes: [(&str, MethodRouter<Context>); 24] = [
-        ("/info", get(endpoint(info))),
-        ("/health", get(endpoint(health))),
-        ("/version", get(endpoint(version))),
-        ("/management", get(endpoint(management)).post(endpoint(manage))),
-        ("/oauth/token", post(endpoint(login::token))),
-        ("/oauth/token/revoke/{id}", delete(endpoint(login::revoke))),
-        ("/api/v1/key-usage", get(endpoint(key_usage))),
-        (
-            "/api/v1/data",
-            get(endpoint(data::get))
-                .put(endpoint(data::set))
-                .post(endpoint(data::generate))
-                .delete(endpoint(data::delete)),
-        ),
-        ("/api/v1/data/{id}", get(endpoint(data::by_id))),
-        ("/api/v1/regenerate", post(endpoint(data::regenerate))),
-        ("/api/v1/bulk-regenerate", post(endpoint(data::bulk_regenerate))),
-        ("/api/v1/interpolate", post(endpoint(data::interpolate))),
-        ("/api/v1/lookup", post(endpoint(lookup::lookup))),
-        ("/api/v1/events", get(endpoint(events::follow))),
-        ("/api/v1/deleted", get(endpoint(away::deleted))),
-        ("/api/v1/undelete", post(endpoint(away::undelete))),
-        ("/api/v1/versions", get(endpoint(away::versions)).post(endpoint(away::change))),
-        ("/api/v1/certificates", get(endpoint(certificates::list))),
-        ("/api/v1/certificates/{id}/regenerate", post(endpoint(certificates::regenerate))),
-        (
-            "/api/v1/certificates/{id}/versions",
-            get(endpoint(certificates::versions)).post(endpoint(certificates::add)),
-        ),
-        ("/api/v1/certificates/{id}/versions/{version}", delete(endpoint(certificates::remove))),
-        ("/api/v1/certificates/{id}/update_transitional_version", put(endpoint(certificates::transition))),
-        (
-            "/api/v1/permissions",
-            get(endpoint(permissions::list))
-                .post(endpoint(permissions::add))
-                .delete(endpoint(permissions::remove)),
-        ),
-        ("/api/v2/permissions", get(endpoint(permissions::find)).post(endpoint(permissions::create))),
-    ];
-    let mut router = Router::new();
-    let own = [rotation::routes(), wrap::routes(), access::routes()].into_iter().flatten();
-    for (path, methods) in routes.into_iter().chain(own) {
-        router = router.route(path, methods.clone()).route(&format!("{path}/"), methods);
-    }
-    let one = get(endpoint(permissions::one))
-        .put(endpoint(permissions::replace))
-        .patch(endpoint(permissions::change))
-        .delete(endpoint(permissions::delete_one));
-    router
-        .route("/api/v2/permissions/{id}", one.clone())
-        .route("/api/v2/permissions/{id}/", one)
+    face()
+        .router_with_slashes()
         .fallback(nothing)
         .method_not_allowed_fallback(nothing)
         .with_state(context.clone())

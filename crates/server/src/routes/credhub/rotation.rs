@@ -7,7 +7,6 @@ use api::credhub::{
 use axum::Json;
 use axum::extract::Query;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
 use credentials::{Hook, PermissionPath, PlannedRotation, RotationPolicy, RotationPolicyRow, ShownHook};
 use http::StatusCode;
 use keys::Secret;
@@ -18,22 +17,19 @@ use super::context::Context;
 use super::paging::Pages;
 use super::principal::Principal;
 use crate::credhub::Refused;
-use crate::routing::endpoint;
+use crate::routing::{Face, FaceNeed, OnPath};
 
 /// The routes of this module.
-pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
-    vec![
-        (
-            "/api/v1/rotation-policies",
-            get(endpoint(policies)).put(endpoint(set_policy)).delete(endpoint(remove_policy)),
-        ),
-        ("/api/v1/rotations", get(endpoint(planned))),
-        ("/api/v1/rotations/now", post(endpoint(now))),
-        (
-            "/api/v1/rotation-hooks",
-            get(endpoint(hooks)).put(endpoint(set_hook)).delete(endpoint(remove_hook)),
-        ),
-    ]
+pub(super) fn routes() -> Face<Context> {
+    use FaceNeed::{AtPath, Manager};
+    let on = OnPath::new;
+    let policies = on().get(AtPath, policies).put(AtPath, set_policy).delete(AtPath, remove_policy);
+    let hooks = on().get(Manager, hooks).put(Manager, set_hook).delete(Manager, remove_hook);
+    Face::new()
+        .route("/api/v1/rotation-policies", policies)
+        .route("/api/v1/rotations", on().get(AtPath, planned))
+        .route("/api/v1/rotations/now", on().post(AtPath, now))
+        .route("/api/v1/rotation-hooks", hooks)
 }
 
 fn shown(policy: &RotationPolicyRow) -> RotationPolicyView {

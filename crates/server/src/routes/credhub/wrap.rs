@@ -3,7 +3,6 @@
 use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest, WrapView};
 use axum::Json;
 use axum::extract::FromRequestParts;
-use axum::routing::{MethodRouter, post};
 use credentials::{CredentialError, Name};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
@@ -14,14 +13,17 @@ use super::context::Context;
 use super::principal::{Principal, too_often};
 use crate::credhub::Refused;
 use crate::peer::address;
-use crate::routing::endpoint;
+use crate::routing::{Face, FaceNeed, OnPath};
 
 /// How long a token is good where nothing is said, s.
 const SECONDS: u32 = 300;
 
 /// The routes of this module.
-pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Context>)> {
-    vec![("/api/v1/wrap", post(endpoint(wrap))), ("/api/v1/unwrap", post(endpoint(unwrap)))]
+pub(super) fn routes() -> Face<Context> {
+    let on = OnPath::new;
+    Face::new()
+        .route("/api/v1/wrap", on().post(FaceNeed::AtPath, wrap))
+        .route("/api/v1/unwrap", on().post(FaceNeed::OwnCredential, unwrap))
 }
 
 /// `{"name": …, "ttl_seconds": …}`: a token that reads what is current there once.

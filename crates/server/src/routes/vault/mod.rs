@@ -17,12 +17,11 @@ use axum::Router;
 use axum::extract::{Request, State as With};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
 use http::{HeaderValue, Method, StatusCode};
 
 use super::credhub::context::Context;
 use crate::credhub::CredHub;
-use crate::routing::endpoint;
+use crate::routing::{Face, FaceNeed, OnPath};
 use answer::Refused;
 use mount::{LIST, MOUNT};
 
@@ -35,46 +34,50 @@ const NAMESPACE: &str = "x-vault-namespace";
 /// How clients name the root namespace.
 const ROOT: [&str; 2] = ["", "root"];
 
-/// Every route, below `/v1`.
-pub(super) fn router(context: &Context) -> Router {
-    let metadata = get(endpoint(metadata::get))
-        .post(endpoint(metadata::set))
-        .put(endpoint(metadata::set))
-        .patch(endpoint(metadata::patch))
-        .delete(endpoint(metadata::delete))
-        .fallback(endpoint(metadata::list_by_method));
-    let roots = get(endpoint(metadata::list_root)).fallback(endpoint(metadata::list_root_by_method));
-    let myself = get(endpoint(token::lookup)).post(endpoint(token::lookup)).put(endpoint(token::lookup));
-    Router::new()
+/// Every operation, below `/v1`.
+pub(super) fn face() -> Face<Context> {
+    use FaceNeed::{AtPath, Caller, Nothing, OwnCredential};
+    let on = OnPath::new;
+    let list = || Method::from_bytes(LIST.as_bytes()).unwrap_or(Method::TRACE);
+    // Clients write by POST and by PUT alike.
+    macro_rules! written {
+        ($operations:expr, $need:expr, $handler:expr) => {
+            $operations.post($need, $handler).put($need, $handler)
+        };
+    }
+    let data = written!(on().get(AtPath, data::get), AtPath, data::set);
+    let metadata = written!(on().get(AtPath, metadata::get), AtPath, metadata::set);
+    let metadata = metadata.patch(AtPath, metadata::patch).delete(AtPath, metadata::delete);
+    let roots = || on().get(AtPath, metadata::list_root).on(list(), AtPath, metadata::list_root_by_method);
+    Face::new()
         .route(
             "/secret/data/{*path}",
-            get(endpoint(data::get))
-                .post(endpoint(data::set))
-                .put(endpoint(data::set))
-                .patch(endpoint(data::patch))
-                .delete(endpoint(versions::delete_newest)),
+            data.patch(AtPath, data::patch).delete(AtPath, versions::delete_newest),
         )
-        .route("/secret/metadata/{*path}", metadata)
-        .route("/secret/metadata", roots.clone())
-        .route("/secret/metadata/", roots)
-        .route("/secret/delete/{*path}", post(endpoint(versions::delete)).put(endpoint(versions::delete)))
-        .route(
-            "/secret/undelete/{*path}",
-            post(endpoint(versions::undelete)).put(endpoint(versions::undelete)),
-        )
-        .route("/secret/destroy/{*path}", post(endpoint(versions::destroy)).put(endpoint(versions::destroy)))
-        .route("/secret/subkeys/{*path}", get(endpoint(data::subkeys)))
-        .route("/secret/config", get(endpoint(system::config)))
-        .route("/sys/internal/ui/mounts", get(endpoint(system::visible_mounts)))
-        .route("/sys/internal/ui/mounts/{*path}", get(endpoint(system::mount_of)))
-        .route("/sys/mounts", get(endpoint(system::mounts)))
-        .route("/sys/health", get(endpoint(system::health)))
-        .route("/sys/seal-status", get(endpoint(system::seal_status)))
-        .route("/sys/leader", get(endpoint(system::leader)))
-        .route("/auth/token/lookup-self", myself)
-        .route("/auth/token/renew-self", post(endpoint(token::renew)).put(endpoint(token::renew)))
-        .route("/auth/token/revoke-self", post(endpoint(token::revoke)).put(endpoint(token::revoke)))
-        .route("/auth/approle/login", post(endpoint(token::login)).put(endpoint(token::login)))
+        .route("/secret/metadata/{*path}", metadata.on(list(), AtPath, metadata::list_by_method))
+        .route("/secret/metadata", roots())
+        .route("/secret/metadata/", roots())
+        .route("/secret/delete/{*path}", written!(on(), AtPath, versions::delete))
+        .route("/secret/undelete/{*path}", written!(on(), AtPath, versions::undelete))
+        .route("/secret/destroy/{*path}", written!(on(), AtPath, versions::destroy))
+        .route("/secret/subkeys/{*path}", on().get(AtPath, data::subkeys))
+        .route("/secret/config", on().get(Caller, system::config))
+        .route("/sys/internal/ui/mounts", on().get(Caller, system::visible_mounts))
+        .route("/sys/internal/ui/mounts/{*path}", on().get(Caller, system::mount_of))
+        .route("/sys/mounts", on().get(Caller, system::mounts))
+        .route("/sys/health", on().get(Nothing, system::health))
+        .route("/sys/seal-status", on().get(Nothing, system::seal_status))
+        .route("/sys/leader", on().get(Nothing, system::leader))
+        .route("/auth/token/lookup-self", written!(on().get(Caller, token::lookup), Caller, token::lookup))
+        .route("/auth/token/renew-self", written!(on(), Caller, token::renew))
+        .route("/auth/token/revoke-self", written!(on(), Caller, token::revoke))
+        .route("/auth/approle/login", written!(on(), OwnCredential, token::login))
+}
+
+/// Dispatches the operations of [`face`].
+pub(super) fn router(context: &Context) -> Router {
+    face()
+        .router()
         .fallback(unknown)
         .method_not_allowed_fallback(unsupported)
         .with_state(context.clone())

@@ -1,0 +1,112 @@
+//! The operations of a face: those of a listener that is not the API's. One table registers each with what it needs, so that none
+//! exists without, and the authorisation matrix lists what is dispatched.
+
+use axum::Router;
+use axum::handler::Handler;
+use axum::routing::{MethodFilter, MethodRouter};
+use http::Method;
+
+use super::endpoint::{Endpoint, endpoint};
+use super::need::FaceNeed;
+
+/// An operation as registered.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FaceOperation {
+    /// Its method.
+    pub method: Method,
+    /// Its path as a template.
+    pub path: String,
+    /// Who may call it.
+    pub need: FaceNeed,
+}
+
+type Answering = std::pin::Pin<Box<dyn Future<Output = axum::response::Response> + Send>>;
+
+/// The operations of one path.
+pub(crate) struct OnPath<S>(Vec<(Method, FaceNeed, Endpoint<S>)>);
+
+impl<S: Clone + Send + Sync + 'static> OnPath<S> {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn on<H, T>(mut self, method: Method, need: FaceNeed, handler: H) -> Self
+    where
+        H: Handler<T, S, Future = Answering>,
+    {
+        self.0.push((method, need, endpoint(handler)));
+        self
+    }
+
+    fn methods(&self) -> MethodRouter<S> {
+        self.0.iter().fold(MethodRouter::new(), |router, (method, _, endpoint)| {
+            // Each is one of the nine methods that the framework knows.
+            match MethodFilter::try_from(method.clone()) {
+                Ok(filter) => router.on(filter, endpoint.clone()),
+                Err(_) => router.fallback(endpoint.clone()),
+            }
+        })
+    }
+}
+
+macro_rules! by_method {
+    ($($name:ident: $method:ident),*) => {
+        impl<S: Clone + Send + Sync + 'static> OnPath<S> {
+            $(pub(crate) fn $name<H, T>(self, need: FaceNeed, handler: H) -> Self
+            where
+                H: Handler<T, S, Future = Answering>,
+            {
+                self.on(Method::$method, need, handler)
+            })*
+        }
+    };
+}
+
+by_method!(get: GET, post: POST, put: PUT, patch: PATCH, delete: DELETE);
+
+/// The operations of a face, by path.
+pub(crate) struct Face<S>(Vec<(String, OnPath<S>)>);
+
+impl<S: Clone + Send + Sync + 'static> Face<S> {
+    /// A face without operations.
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn route(mut self, path: &str, operations: OnPath<S>) -> Self {
+        self.0.push((path.to_owned(), operations));
+        self
+    }
+
+    pub(crate) fn merge(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+
+    /// What is dispatched, with `prefix` before each path.
+    pub(crate) fn operations(&self, prefix: &str) -> Vec<FaceOperation> {
+        let all = self.0.iter().flat_map(|(path, operations)| {
+            operations.0.iter().map(move |(method, need, _)| FaceOperation {
+                method: method.clone(),
+                path: format!("{prefix}{path}"),
+                need: *need,
+            })
+        });
+        all.collect()
+    }
+
+    /// Dispatches each operation.
+    pub(crate) fn router(&self) -> Router<S> {
+        self.0
+            .iter()
+            .fold(Router::new(), |router, (path, operations)| router.route(path, operations.methods()))
+    }
+
+    /// Dispatches each operation, also below its path with a slash at the end.
+    pub(crate) fn router_with_slashes(&self) -> Router<S> {
+        self.0.iter().fold(Router::new(), |router, (path, operations)| {
+            router.route(path, operations.methods()).route(&format!("{path}/"), operations.methods())
+        })
+    }
+}

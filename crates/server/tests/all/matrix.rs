@@ -1,0 +1,84 @@
+//! The authorisation matrix: every operation of every listener, by role and scope, on a team's own objects and on another's. It comes
+//! from the tables that dispatch the operations, so an operation without a row fails. The result is
+//! `docs/internals/authorisation.md`; `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes it.
+
+mod api;
+mod credentials;
+mod protocols;
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// What a caller meets.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Verdict {
+    /// The operation was carried out, or refused for another reason than who asked.
+    In,
+    /// 401, or 403.
+    Refused,
+    /// As if there were no such object.
+    Hidden,
+}
+
+impl Verdict {
+    fn of(status: u16) -> Self {
+        match status {
+            401 | 403 => Self::Refused,
+            404 => Self::Hidden,
+            _ => Self::In,
+        }
+    }
+
+    fn is_in(self) -> bool {
+        self == Self::In
+    }
+}
+
+/// A table of Markdown.
+fn table(title: &str, columns: &[&str], rows: &[Vec<String>]) -> String {
+    let mut text =
+        format!("## {title}\n\n| {} |\n|{}\n", columns.join(" | "), " --- |".repeat(columns.len()));
+    for row in rows {
+        writeln!(text, "| {} |", row.join(" | ")).unwrap();
+    }
+    text.push('\n');
+    text
+}
+
+const HEAD: &str = "# Who may do what
+
+Every operation of the server's listeners, from the tables that dispatch them, and who was let in when the test `matrix` asked. Do not
+edit: `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes this file, and the test fails where it differs.
+
+- *holders*: every built-in role that holds the permission. *–*: nobody. A list names the roles that were let in.
+- *any*, *team*, *profile*: the scope of the caller's grant. *own*: an object of that team and of that profile; *other*: another team's,
+  of another profile. What may not be seen is answered like what does not exist (404).
+- Requests that devices make for enrolment (`/enrolments`) have no object here: there are none, so one is answered 404.
+- A role without the permission is refused (403) in every scope; a caller without a valid credential is refused (401) everywhere but at
+  the operations for *anybody*.
+
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_matrix_is_as_it_is_written_down() {
+    let text =
+        format!("{HEAD}{}{}{}", api::table().await, credentials::table().await, protocols::table().await);
+    let text = format!("{}\n", text.trim_end());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/authorisation.md");
+    if std::env::var_os("BULLA_WRITE_MATRIX").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    let differing: Vec<String> = {
+        let (before, after): (Vec<&str>, Vec<&str>) = (written.lines().collect(), text.lines().collect());
+        let gone = before.iter().filter(|line| !after.contains(line)).map(|line| format!("- {line}"));
+        let new = after.iter().filter(|line| !before.contains(line)).map(|line| format!("+ {line}"));
+        gone.chain(new).collect()
+    };
+    assert!(
+        written == text,
+        "docs/internals/authorisation.md is not what the server does. Look at each line, then write it \
+         (BULLA_WRITE_MATRIX=1):\n{}",
+        differing.join("\n")
+    );
+}

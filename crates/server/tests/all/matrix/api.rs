@@ -1,0 +1,401 @@
+//! The API: every route × role × scope × own and other objects.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use authority::keystore::KeyStore;
+use authority::names::{DnsRule, NameRules, SuffixRule};
+use authority::profile::Profile;
+use authority::tree::NewCa;
+use authority::{Authority, AuthorityOptions};
+use axum::Router;
+use axum::body::Body;
+use http::{Method, Request};
+use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
+use keys::Keyring;
+use lifecycle::{Lifecycle, LifecycleOptions};
+use outbound::resolve::Resolver;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::access::{self, BUILT_IN_ROLES, Permission};
+use server::limit::LimitOptions;
+use server::routing::{Need, RouteInfo};
+use server::{Components, State, router};
+use store::Clock;
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::Verdict;
+use crate::world;
+
+/// Scopes of a grant that the matrix has columns for.
+const SCOPES: [&str; 3] = ["any", "team:a", "profile:pa"];
+
+/// The objects of one team and one profile.
+#[derive(Clone, Debug, Default)]
+struct Objects {
+    team: &'static str,
+    profile: &'static str,
+    certificate: String,
+    approval: String,
+    issued: String,
+    document: Value,
+}
+
+/// An answer: its status and its text.
+type Answer = (u16, String);
+
+struct Server {
+    router: Router,
+    routes: Vec<RouteInfo>,
+    admin: String,
+    /// Of the team `a` with the profile `pa`, and of `b` with `pb`.
+    objects: [Objects; 2],
+    numbers: std::cell::Cell<u32>,
+    stop: CancellationToken,
+    _folder: tempfile::TempDir,
+}
+
+async fn ask(router: &Router, token: Option<&str>, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let body = match body {
+        Some(body) => {
+            request = request.header("content-type", "application/json");
+            Body::from(body.to_string())
+        }
+        None => Body::empty(),
+    };
+    let response = router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    // What has no end of its own is not waited for.
+    let read = axum::body::to_bytes(response.into_body(), 16 << 20);
+    let body = tokio::time::timeout(Duration::from_secs(1), read).await;
+    let text = body.ok().and_then(Result::ok).map(|body| String::from_utf8_lossy(&body).into_owned());
+    (status, text.unwrap_or_default())
+}
+
+fn under(suffix: &str) -> NameRules {
+    let rule = DnsRule::Suffix(SuffixRule {
+        suffix: suffix.to_owned(),
+        itself: true,
+        depth_max: 5,
+        wildcards: false,
+        wildcard_depth_min: 2,
+        wildcard_depth_max: 5,
+    });
+    NameRules { dns_allowed: vec![rule], ..NameRules::default() }
+}
+
+impl Server {
+    async fn start() -> Self {
+        let (folder, store) = world::store().await;
+        let clock = Clock::system();
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let authority =
+            Authority::open(store.clone(), keystore.clone(), clock.clone(), AuthorityOptions::default())
+                .unwrap();
+        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
+        let issuing = NewCa::intermediate("issuing", "CN=Issuing");
+        authority.create_intermediate("root", &issuing, "test").await.unwrap();
+        for (name, requires_approval) in [("pa", false), ("pb", false), ("ga", true), ("gb", true)] {
+            let profile = Profile { requires_approval, ..Profile::for_servers(name, under("example")) };
+            authority.put_profile(profile, None, "test").await.unwrap();
+        }
+        let issuers = Issuers::new(IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority: authority.clone(),
+            keystore: keystore.clone(),
+            resolver: Resolver::with_upstreams(Vec::new()),
+            host: HostPolicy::default(),
+            responders: Responders::new(store.clone(), clock.clone()),
+        });
+        let options = LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() };
+        let lifecycle = Lifecycle::open(
+            store.clone(),
+            authority.clone(),
+            issuers.clone(),
+            keystore.clone(),
+            clock.clone(),
+            options,
+        );
+        let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let components = Components {
+            issuance: Some(world::issuance(&authority, &store, &clock)),
+            certificates: Some(lifecycle.clone()),
+            issuers: Some(issuers),
+            ..Components::default()
+        };
+        let state = State::builder(store, clock).limits(LimitOptions::unlimited()).components(components);
+        let (router, routes) = router(&state.build());
+        let stop = CancellationToken::new();
+        let until = stop.clone();
+        tokio::spawn(async move { lifecycle.run(until).await });
+        let mut server = Self {
+            router,
+            routes,
+            admin,
+            objects: Default::default(),
+            numbers: std::cell::Cell::new(0),
+            stop,
+            _folder: folder,
+        };
+        server.objects = [server.made("a", "pa", "ga").await, server.made("b", "pb", "gb").await];
+        server
+    }
+
+    async fn by_admin(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let (status, text) = ask(&self.router, Some(&self.admin), method, path, body).await;
+        assert!((200..300).contains(&status), "{method} {path}: {status} {text}");
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    async fn made(&self, team: &'static str, profile: &'static str, gated: &str) -> Objects {
+        let path = "/api/v1/certificates";
+        let new = |name: String, profile: &str| json!({ "names": [name], "profile": profile, "team": team });
+        let made = self.by_admin("POST", path, Some(&new(format!("{team}.example"), profile))).await;
+        let id = made["id"].as_str().unwrap().to_owned();
+        self.by_admin("POST", path, Some(&new(format!("gated-{team}.example"), gated))).await;
+        let find = async |path: &str, found: &dyn Fn(&Value) -> bool| {
+            let began = std::time::Instant::now();
+            loop {
+                let listed = self.by_admin("GET", path, None).await;
+                let items = listed["items"].as_array().cloned().unwrap_or_else(|| vec![listed.clone()]);
+                if let Some(item) = items.into_iter().find(|item| found(item)) {
+                    return item;
+                }
+                assert!(began.elapsed() < testbed::PATIENCE, "{path}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        find(&format!("{path}/{id}"), &|item| item["status"] == "active").await;
+        let issued = find("/api/v1/issued?limit=500", &|item| item["profile"] == profile).await;
+        let name = format!("gated-{team}.example");
+        let approval = find("/api/v1/approvals?state=open", &|item| item.to_string().contains(&name)).await;
+        let document = self.by_admin("GET", &format!("/api/v1/profiles/{profile}"), None).await;
+        let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
+        Objects { team, profile, certificate: id, approval: text(&approval), issued: text(&issued), document }
+    }
+
+    async fn token(&self, role: &str, scope: &str) -> String {
+        let body = json!({ "name": format!("{role}-{scope}"), "grants": [{ "role": role, "scope": scope }] });
+        let made = self.by_admin("POST", "/api/v1/tokens", Some(&body)).await;
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// What the caller meets at a route. Objects are given to scoped routes alone: the others look at none.
+    async fn verdict(&self, route: &RouteInfo, token: Option<&str>, objects: Option<&Objects>) -> Verdict {
+        let Some(objects) = objects.filter(|_| route.scoped) else {
+            let (status, _) =
+                ask(&self.router, token, route.method.as_str(), &nowhere(&route.path), None).await;
+            // There is nothing, so 404 is for who was let in.
+            return if matches!(status, 401 | 403) { Verdict::Refused } else { Verdict::In };
+        };
+        self.numbers.set(self.numbers.get() + 1);
+        let asked = Asked::of(route, objects, self.numbers.get());
+        let (status, text) =
+            ask(&self.router, token, route.method.as_str(), &asked.path, asked.body.as_ref()).await;
+        asked.judge(status, &text)
+    }
+}
+
+/// A path whose parameters name nothing.
+fn nowhere(path: &str) -> String {
+    let path = path.replace("{id}", "00000000-0000-7000-8000-000000000000");
+    let parts = path.split('/').map(|part| if part.starts_with('{') { "-none-" } else { part });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// A request to a scoped route for the objects of one team.
+struct Asked {
+    path: String,
+    body: Option<Value>,
+    /// How the answer shows that the objects were reached, beside its status.
+    shows: Shows,
+}
+
+enum Shows {
+    Status,
+    /// A listing that has this in it.
+    Text(String),
+    /// A bulk action that matched something.
+    Matched,
+    /// A batch whose first item was not refused.
+    Item,
+}
+
+impl Asked {
+    /// A scoped route that is not here fails the test: add how it is asked for a team's object.
+    fn of(route: &RouteInfo, own: &Objects, number: u32) -> Self {
+        let new =
+            json!({ "names": [format!("n{number}.example")], "profile": own.profile, "team": own.team });
+        let select = json!({ "ids": [own.certificate] });
+        let path = route.path.as_str();
+        let known = match (route.method.as_str(), path) {
+            ("GET", "/api/v1/certificates") => (None, Shows::Text(own.certificate.clone())),
+            ("GET", "/api/v1/issued") => (None, Shows::Text(own.issued.clone())),
+            ("GET", "/api/v1/profiles") => (None, Shows::Text(format!("\"name\":\"{}\"", own.profile))),
+            ("GET", "/api/v1/approvals") => (None, Shows::Text(own.approval.clone())),
+            ("GET" | "DELETE", _) => (None, Shows::Status),
+            ("POST", "/api/v1/certificates") => (Some(new), Shows::Status),
+            ("POST", "/api/v1/certificates/batch") => (Some(json!({ "certificates": [new] })), Shows::Item),
+            ("POST", "/api/v1/certificates/renew" | "/api/v1/certificates/revoke") => {
+                (Some(json!({ "select": select })), Shows::Matched)
+            }
+            ("POST", "/api/v1/certificates/reassign") => {
+                (Some(json!({ "select": select, "tags_set": { "n": "1" } })), Shows::Matched)
+            }
+            ("PATCH", "/api/v1/certificates/{id}") => (Some(json!({ "tags": { "n": "1" } })), Shows::Status),
+            ("POST", "/api/v1/certificates/{id}/export") => (Some(json!({ "format": "pem" })), Shows::Status),
+            ("POST", "/api/v1/certificates/{id}/revoke") => {
+                (Some(json!({ "reason": "superseded" })), Shows::Status)
+            }
+            ("POST", "/api/v1/revocations") => {
+                (Some(json!({ "certificate": own.issued, "reason": "superseded" })), Shows::Status)
+            }
+            ("POST", "/api/v1/profiles/{name}/certificates") => {
+                (Some(json!({ "csr": "none" })), Shows::Status)
+            }
+            ("PUT", "/api/v1/profiles/{name}") => (Some(own.document.clone()), Shows::Status),
+            ("POST", path) if path.contains("/{id}/") => (Some(json!({})), Shows::Status),
+            (method, path) => panic!("the matrix has no row for {method} {path}: add how it is asked"),
+        };
+        let (body, shows) = known;
+        let mut path = own.placed(path);
+        if matches!(shows, Shows::Text(_)) {
+            path.push_str("?limit=500");
+        }
+        // Who sees the certificates of some profiles only names one of them.
+        if path.starts_with("/api/v1/issued?") {
+            path.push_str(&format!("&profile={}", own.profile));
+        }
+        Self { path, body, shows }
+    }
+
+    fn judge(&self, status: u16, text: &str) -> Verdict {
+        let answer = || serde_json::from_str::<Value>(text).unwrap_or_default();
+        let reached = match (&self.shows, status) {
+            (Shows::Text(wanted), 200) => text.contains(wanted),
+            (Shows::Matched, 200) => answer()["matched"].as_u64() > Some(0),
+            (Shows::Item, 200) => answer()["items"][0]["problem"]["status"] != 403,
+            _ => return Verdict::of(status),
+        };
+        if reached { Verdict::In } else { Verdict::Hidden }
+    }
+}
+
+impl Objects {
+    /// The path with this team's object in it.
+    fn placed(&self, path: &str) -> String {
+        let objects = [
+            ("/api/v1/certificates/{id}", &self.certificate),
+            ("/api/v1/approvals/{id}", &self.approval),
+            ("/api/v1/issued/{id}", &self.issued),
+        ];
+        for (prefix, id) in objects {
+            if let Some(rest) = path.strip_prefix(prefix) {
+                return format!("{}{rest}", prefix.replace("{id}", id));
+            }
+        }
+        let path = path.replace("/api/v1/profiles/{name}", &format!("/api/v1/profiles/{}", self.profile));
+        // Enrolments begin with a device's message.
+        let known = !path.contains('{') || path.starts_with("/api/v1/enrolments/{id}");
+        assert!(known, "the matrix has no object for {path}: make one for each team");
+        nowhere(&path)
+    }
+}
+
+fn needs(route: &RouteInfo) -> String {
+    match route.need {
+        Need::Nothing => "anybody".to_owned(),
+        Need::Caller => "a known caller".to_owned(),
+        Need::Permission(permission) => format!("`{permission}`"),
+    }
+}
+
+/// The roles that were let in, in few words.
+fn cell(route: &RouteInfo, by_role: &BTreeMap<&str, Verdict>) -> String {
+    let holds = |role: &str| match route.need {
+        Need::Nothing | Need::Caller => true,
+        Need::Permission(permission) => role_holds(role, permission),
+    };
+    let inside: Vec<&str> =
+        by_role.iter().filter(|(_, verdict)| verdict.is_in()).map(|(role, _)| *role).collect();
+    let holders: Vec<&str> = by_role.keys().copied().filter(|role| holds(role)).collect();
+    match (inside.is_empty(), inside == holders) {
+        (true, _) => "–".to_owned(),
+        (false, true) => "holders".to_owned(),
+        (false, false) => inside.join(", "),
+    }
+}
+
+fn role_holds(role: &str, permission: Permission) -> bool {
+    BUILT_IN_ROLES.iter().any(|known| known.name == role && known.permissions.has(permission))
+}
+
+/// The verdicts of every role with a grant in one scope, for one route and one team's objects.
+async fn row(
+    server: &Server,
+    tokens: &BTreeMap<(&str, &str), String>,
+    route: &RouteInfo,
+    scope: &str,
+    objects: &Objects,
+) -> String {
+    let mut by_role = BTreeMap::new();
+    for role in BUILT_IN_ROLES {
+        let token = tokens[&(role.name, scope)].as_str();
+        by_role.insert(role.name, server.verdict(route, Some(token), Some(objects)).await);
+    }
+    cell(route, &by_role)
+}
+
+/// The table, once what must hold for every route holds.
+pub(super) async fn table() -> String {
+    let server = Server::start().await;
+    let mut tokens = BTreeMap::new();
+    for role in BUILT_IN_ROLES {
+        for scope in SCOPES {
+            tokens.insert((role.name, scope), server.token(role.name, scope).await);
+        }
+    }
+    let mut routes = server.routes.clone();
+    routes.sort_by(|one, other| (&one.path, one.method.as_str()).cmp(&(&other.path, other.method.as_str())));
+    let (mut rows, mut faults) = (Vec::new(), Vec::new());
+    for route in &routes {
+        let what = format!("{} {}", route.method, route.path);
+        for token in [None, Some("bulla_nobody"), Some("nonsense")] {
+            let verdict = server.verdict(route, token, None).await;
+            if verdict.is_in() != (route.need == Need::Nothing) {
+                faults.push(format!("{what} by nobody: {verdict:?}"));
+            }
+        }
+        let [own, other] = &server.objects;
+        let mut cells = vec![format!("`{what}`"), needs(route)];
+        for scope in SCOPES {
+            cells.push(row(&server, &tokens, route, scope, own).await);
+            if scope != "any" {
+                cells.push(row(&server, &tokens, route, scope, other).await);
+            }
+        }
+        if cells[2] != "holders" && !has_no_object(route) {
+            faults.push(format!("{what} in scope any: {}, not all who hold the permission", cells[2]));
+        }
+        let narrow = matches!(route.need, Need::Permission(_)) && !route.scoped;
+        if narrow && cells[3..].iter().any(|cell| cell != "–") {
+            faults.push(format!("{what} lets in a narrower scope: {cells:?}"));
+        }
+        rows.push(cells);
+    }
+    server.stop.cancel();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let columns = ["operation", "needs", "any", "team, own", "team, other", "profile, own", "profile, other"];
+    super::table("The API", &columns, &rows)
+}
+
+/// Routes whose objects only a device can make: everybody is told that there is none.
+fn has_no_object(route: &RouteInfo) -> bool {
+    route.path.starts_with("/api/v1/enrolments/") || route.method == Method::HEAD
+}

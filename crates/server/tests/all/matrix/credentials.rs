@@ -1,0 +1,217 @@
+//! The credential store over both its faces: nobody, a known caller, one with permissions at a path, one that may do everything.
+
+use http::{HeaderValue, Method};
+use serde_json::{Value, json};
+use server::limit::LimitOptions;
+use server::routing::{FaceNeed, FaceOperation};
+
+use super::Verdict;
+use crate::world::{Plan, TestResponse, World, send};
+
+/// The path at which the caller of the columns "own" has permissions; `/other` is somebody else's.
+const PLACES: [&str; 2] = ["own", "other"];
+
+struct Server {
+    world: World,
+    /// The id of a version, by place.
+    versions: Vec<String>,
+}
+
+/// A request for a place, and what its answer shows once that was reached, beside its status.
+struct Sample {
+    path: String,
+    body: Value,
+    shows: Option<String>,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let world = World::start_with(Plan {
+            state: Box::new(|state| state.limits(LimitOptions::unlimited())),
+            credentials: true,
+            ..Plan::default()
+        })
+        .await;
+        let mut server = Self { world, versions: Vec::new() };
+        for place in PLACES {
+            let made = server.put(place).await;
+            server.versions.push(made.json()["id"].as_str().unwrap().to_owned());
+        }
+        server
+    }
+
+    async fn ask(&self, token: Option<&str>, method: &str, path: &str, body: &Value) -> TestResponse {
+        let address = self.world.running.as_ref().unwrap().credential_address.unwrap();
+        let client = self.world.builder().build().unwrap();
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        let kind = if method == Method::PATCH && path.starts_with("/v1/") {
+            HeaderValue::from_static("application/merge-patch+json")
+        } else {
+            HeaderValue::from_static("application/json")
+        };
+        let mut request = client.request(method, format!("https://{address}{path}"));
+        if let Some(token) = token {
+            let vault = path.starts_with("/v1/");
+            request = if vault { request.header("x-vault-token", token) } else { request.bearer_auth(token) };
+        }
+        if !body.is_null() {
+            request = request.header("content-type", kind).body(body.to_string());
+        }
+        send(request).await
+    }
+
+    async fn put(&self, place: &str) -> TestResponse {
+        let body =
+            json!({ "name": format!("/{place}/x"), "type": "value", "value": format!("secret-{place}") });
+        self.ask(Some(&self.world.admin), "PUT", "/api/v1/data", &body).await.expect(200)
+    }
+
+    /// A token of a role with these operations below `/own`.
+    async fn permitted(&self, name: &str, operations: &[&str]) -> String {
+        let token = self.world.token(name, "viewer", "any").await;
+        let body =
+            json!({ "path": "/own/*", "actor": format!("uaa-client:{name}"), "operations": operations });
+        self.ask(Some(&self.world.admin), "POST", "/api/v2/permissions", &body).await.expect(201);
+        token
+    }
+
+    /// How an operation is asked for a place; `None` for one that is judged by its status without a caller alone.
+    fn sample(&self, operation: &FaceOperation, place: usize) -> Option<Sample> {
+        let name = format!("/{}/x", PLACES[place]);
+        let secret = format!("secret-{}", PLACES[place]);
+        let all = json!({ "name": name, "type": "value", "value": secret });
+        let (path, body, shows) = match (operation.method.as_str(), operation.path.as_str()) {
+            ("GET", "/api/v1/data") => (format!("/api/v1/data?name={name}"), Value::Null, Some(secret)),
+            ("GET", "/api/v1/data/{id}") => {
+                (format!("/api/v1/data/{}", self.versions[place]), Value::Null, Some(secret))
+            }
+            ("PUT", "/api/v1/data") => ("/api/v1/data".to_owned(), all, None),
+            ("POST", "/api/v1/data") => {
+                let body = json!({ "name": format!("{name}-made"), "type": "password" });
+                ("/api/v1/data".to_owned(), body, None)
+            }
+            ("POST", "/api/v1/regenerate") => {
+                ("/api/v1/regenerate".to_owned(), json!({ "name": format!("{name}-made") }), None)
+            }
+            ("POST", "/api/v1/lookup") => {
+                ("/api/v1/lookup".to_owned(), json!({ "lookups": [[name]] }), Some(secret))
+            }
+            ("POST", "/api/v1/wrap") => ("/api/v1/wrap".to_owned(), json!({ "name": name }), None),
+            ("GET", "/api/v1/versions") => (format!("/api/v1/versions?name={name}"), Value::Null, None),
+            ("GET", "/api/v1/access") => (format!("/api/v1/access?name={name}"), Value::Null, None),
+            ("GET", "/v1/secret/data/{*path}") => {
+                (format!("/v1/secret/data{name}"), Value::Null, Some(secret))
+            }
+            ("POST" | "PUT", "/v1/secret/data/{*path}") => {
+                (format!("/v1/secret/data{name}"), json!({ "data": { "value": secret } }), None)
+            }
+            ("GET", "/v1/secret/metadata/{*path}" | "/v1/secret/subkeys/{*path}") => {
+                (operation.path.replace("/{*path}", &name), Value::Null, None)
+            }
+            ("LIST", "/v1/secret/metadata/{*path}") => {
+                (format!("/v1/secret/metadata/{}", PLACES[place]), Value::Null, Some("x".to_owned()))
+            }
+            ("GET", "/api/v1/permissions") => {
+                (format!("/api/v1/permissions?credential_name={name}"), Value::Null, None)
+            }
+            ("POST" | "PUT", "/v1/secret/metadata/{*path}") => {
+                (format!("/v1/secret/metadata{name}"), json!({ "custom_metadata": { "a": "1" } }), None)
+            }
+            // These are about no path.
+            ("GET", path)
+                if operation.need != FaceNeed::AtPath && !path.contains('{') && !streams(operation) =>
+            {
+                (path.to_owned(), Value::Null, None)
+            }
+            _ => return None,
+        };
+        Some(Sample { path, body, shows })
+    }
+
+    async fn verdict(&self, token: &str, operation: &FaceOperation, sample: &Sample) -> Verdict {
+        let answer = self.ask(Some(token), operation.method.as_str(), &sample.path, &sample.body).await;
+        let understood = !matches!(answer.status.as_u16(), 400 | 405 | 415 | 422);
+        assert!(
+            understood,
+            "{} {}: ask it so that it is understood: {answer:?}",
+            operation.method, sample.path
+        );
+        match (&sample.shows, answer.status.is_success()) {
+            (Some(shown), true) if !answer.text.contains(shown.as_str()) => Verdict::Hidden,
+            _ => Verdict::of(answer.status.as_u16()),
+        }
+    }
+}
+
+fn needs(need: FaceNeed) -> &'static str {
+    match need {
+        FaceNeed::Nothing => "anybody",
+        FaceNeed::OwnCredential => "the credential in the request",
+        FaceNeed::Caller => "a known caller",
+        FaceNeed::AtPath => "permission at the path",
+        FaceNeed::Loopback => "anybody on this machine",
+        FaceNeed::LoopbackManager => "`credential.manage`, on this machine",
+        FaceNeed::Manager => "`credential.manage`",
+    }
+}
+
+/// Operations that answer for ever.
+fn streams(operation: &FaceOperation) -> bool {
+    operation.path == "/api/v1/events"
+}
+
+pub(super) async fn table() -> String {
+    let server = Server::start().await;
+    let tokens = [
+        ("admin", server.world.admin.clone()),
+        ("operator", server.world.token("operator", "operator", "any").await),
+        ("reader", server.permitted("reader", &["read"]).await),
+        ("writer", server.permitted("writer", &["write"]).await),
+    ];
+    let mut faults = Vec::new();
+    let mut rows = Vec::new();
+    for operation in server::credential_operations() {
+        let what = format!("{} {}", operation.method, operation.path);
+        let path = operation.path.replace("{*path}", "none");
+        let path = path.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
+        let path = path.collect::<Vec<_>>().join("/");
+        if !streams(&operation) {
+            let answer = server.ask(None, operation.method.as_str(), &path, &Value::Null).await;
+            let open =
+                matches!(operation.need, FaceNeed::Nothing | FaceNeed::Loopback | FaceNeed::OwnCredential);
+            let refused = matches!(answer.status.as_u16(), 401 | 403);
+            // A login is refused with the same status as a caller that is not known.
+            if refused == open && operation.need != FaceNeed::OwnCredential {
+                faults.push(format!("{what} by nobody: {answer:?}"));
+            }
+        }
+        let mut cells = vec![format!("`{what}`"), needs(operation.need).to_owned()];
+        for (_, token) in &tokens {
+            for place in 0..PLACES.len() {
+                cells.push(match server.sample(&operation, place) {
+                    None => String::new(),
+                    Some(sample) => match server.verdict(token, &operation, &sample).await {
+                        Verdict::In => "yes".to_owned(),
+                        Verdict::Refused | Verdict::Hidden => "–".to_owned(),
+                    },
+                });
+            }
+        }
+        rows.push(cells);
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+    let columns = [
+        "operation",
+        "needs",
+        "admin, own",
+        "admin, other",
+        "operator, own",
+        "operator, other",
+        "read at own, own",
+        "read at own, other",
+        "write at own, own",
+        "write at own, other",
+    ];
+    let text = super::table("The credential store: CredHub's API, and Vault's below /v1", &columns, &rows);
+    format!("{text}An empty cell: the test asks this operation without a caller only.\n\n")
+}
