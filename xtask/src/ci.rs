@@ -17,6 +17,7 @@ const STEPS: &[Step] = &[
     ("tools", tools),
     ("lock", lock),
     ("tests", tests),
+    ("abuse", abuse),
     ("kernels", crate::kernels::run),
     ("features", features),
     ("fmt", fmt),
@@ -111,6 +112,13 @@ fn lock() -> Result<(), Failure> {
 fn tests() -> Result<(), Failure> {
     let crashes = std::env::var("BULLA_CRASHES").unwrap_or_else(|_| CRASH_POINTS.to_owned());
     run_command(cargo(&["xtask", "test"]).env("BULLA_CRASHES", crashes))
+}
+
+/// The fault and abuse battery on the binary that the step `tests` built, or on the one that `BULLA_BINARY` names. It prints a table.
+fn abuse() -> Result<(), Failure> {
+    const BATTERY: &str = "control::abuse::the_battery";
+    let mut battery = cargo(&["test", "-p", "bulla", "--test", "all", "--"]);
+    run_command(battery.args([BATTERY, "--exact", "--ignored", "--nocapture"]))
 }
 
 /// What features bring: keys in a security module, on SoftHSM; sources in clouds and clusters and keys in clouds, against the

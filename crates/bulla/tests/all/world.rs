@@ -121,9 +121,10 @@ impl Drop for World {
     }
 }
 
-/// The binary with a clean environment.
+/// The binary with a clean environment: that of this build, or the one that `BULLA_BINARY` names.
 pub(crate) fn bulla() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bulla"));
+    let built = || env!("CARGO_BIN_EXE_bulla").into();
+    let mut command = Command::new(std::env::var_os("BULLA_BINARY").unwrap_or_else(built));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }

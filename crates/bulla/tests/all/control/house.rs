@@ -187,6 +187,11 @@ impl House {
         }
     }
 
+    /// The number of the server's process.
+    pub(crate) fn process(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+
     /// As `kill -9` does.
     pub(crate) fn kill(&mut self) {
         let mut server = self.server.take().unwrap();

@@ -1,5 +1,7 @@
 //! A whole control plane: `bulla up`, and the clients its users have.
 
+#[cfg(target_os = "linux")]
+mod abuse;
 mod agent;
 mod audit_log;
 mod certbot;

@@ -119,6 +119,14 @@ impl Shim {
     }
 }
 
+/// Gives a house that is not up yet a clock that its test moves by days, from the time it is now.
+pub(crate) fn jump_clock(house: &mut super::House) -> impl Fn(i64) + use<> {
+    const DAY_US: i64 = 86_400 * 1_000_000;
+    let shim = Shim::new(&house.path(""));
+    house.put(shim.clone(), false);
+    move |days| shim.set(Field::ClockUs, days.wrapping_mul(DAY_US) as u64)
+}
+
 /// Where a process can be killed.
 trait Points {
     /// It dies at the point of this number from now on; 0: at none.

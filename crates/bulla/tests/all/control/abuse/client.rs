@@ -1,0 +1,129 @@
+//! TLS connections whose bytes the attacks write themselves.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+
+use crate::world::connect_from;
+
+/// An attacker does not ask whom it attacks.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+pub(super) struct Tls(pub(super) StreamOwned<ClientConnection, TcpStream>);
+
+impl Tls {
+    pub(super) fn connect(host: u8, port: u16, protocols: &[&[u8]]) -> io::Result<Self> {
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let mut config = config
+            .map_err(io::Error::other)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(Anybody))
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        let mut connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+        let mut stream = connect_from(host, port)?;
+        while connection.is_handshaking() {
+            connection.complete_io(&mut stream)?;
+        }
+        Ok(Self(StreamOwned::new(connection, stream)))
+    }
+
+    pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)?;
+        self.0.flush()
+    }
+
+    /// The status of one request that says `connection: close`.
+    pub(super) fn get(&mut self, path: &str) -> io::Result<u16> {
+        self.send(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").as_bytes())?;
+        self.status()
+    }
+
+    /// The status of a request with a body of JSON, on a connection that stays.
+    pub(super) fn json(&mut self, token: &str, method: &str, path: &str, body: &str) -> io::Result<u16> {
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        self.send(head.as_bytes())?;
+        // A refusal may come before the whole body was read.
+        let sent = self.send(body.as_bytes());
+        self.status().or_else(|error| sent.and(Err(error)))
+    }
+
+    /// The status of the next answer, whose body is read if its length is given.
+    pub(super) fn status(&mut self) -> io::Result<u16> {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") {
+            self.0.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head).to_lowercase();
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        let mut body = vec![0; length.and_then(|length| length.trim().parse().ok()).unwrap_or(0)];
+        self.0.read_exact(&mut body)?;
+        head.split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .ok_or_else(|| io::Error::other("no status"))
+    }
+
+    /// Whether the server ends the connection, whatever it says before.
+    pub(super) fn is_closed(&mut self) -> bool {
+        let mut buffer = [0; 4_096];
+        loop {
+            match self.0.read(&mut buffer) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => {
+                    return !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                }
+            }
+        }
+    }
+}

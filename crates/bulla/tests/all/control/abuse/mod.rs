@@ -1,0 +1,102 @@
+//! The fault and abuse battery on the built binary: `cargo xtask ci abuse [BINARY]`. Each attack is bounded in number and stays on loopback; what
+//! is judged is counted, not timed. It prints a table, and fails after the last attack where one went through.
+
+mod client;
+mod faults;
+mod floods;
+mod slow;
+
+use super::House;
+use client::Tls;
+
+/// What became of an attack.
+struct Outcome {
+    attack: &'static str,
+    /// What was done, and how often.
+    done: String,
+    /// What had to hold.
+    bound: String,
+    /// What was counted.
+    counted: String,
+    held: bool,
+}
+
+/// A server with limits that are soon reached, and what is asked of it.
+struct Place {
+    house: House,
+    token: String,
+    credentials: u16,
+}
+
+impl Place {
+    fn new() -> Self {
+        let mut house = House::prepared("", None);
+        for (name, value) in [
+            ("BULLA_SERVER_HEAD_TIMEOUT_S", "2"),
+            ("BULLA_SERVER_READ_TIMEOUT_S", "2"),
+            ("BULLA_SERVER_CONNECTIONS_MAX", "64"),
+            ("BULLA_SERVER_CONNECTIONS_PER_ADDRESS_MAX", "16"),
+            ("BULLA_SERVER_ANSWER_MEMORY_MB", "16"),
+        ] {
+            house.environment(name, value);
+        }
+        house.start();
+        let read = |name: &str| std::fs::read_to_string(house.path("data").join(name)).unwrap();
+        let url = read("credentials.url");
+        let credentials = url.trim().trim_end_matches('/').rsplit(':').next().unwrap().parse().unwrap();
+        Self { token: read("admin.token").trim().to_owned(), credentials, house }
+    }
+
+    /// Peak of the server's resident memory so far, and what it has now, in KiB.
+    fn memory_kib(&self) -> (u64, u64) {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.house.process())).unwrap();
+        let of = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        (of("VmHWM:"), of("VmRSS:"))
+    }
+
+    /// Of `asked` requests by another client to each listener, how many were answered as always.
+    fn answered(&self, asked: usize) -> usize {
+        let listeners = [(self.house.port, "/healthz", 200), (self.credentials, "/info", 200)];
+        let one = |(port, path, status): (u16, &str, u16)| {
+            Tls::connect(9, port, &[b"http/1.1"])
+                .and_then(|mut tls| tls.get(path))
+                .is_ok_and(|said| said == status)
+        };
+        (0..asked).filter(|_| listeners.into_iter().all(one)).count()
+    }
+}
+
+fn show(outcomes: &[Outcome]) {
+    println!("\n| attack | what was done | bound | counted | held |\n| --- | --- | --- | --- | --- |");
+    for Outcome { attack, done, bound, counted, held } in outcomes {
+        let held = if *held { "yes" } else { "NO" };
+        println!("| {attack} | {done} | {bound} | {counted} | {held} |");
+    }
+}
+
+#[test]
+#[ignore = "a step of its own: cargo xtask ci abuse"]
+fn the_battery() {
+    let place = Place::new();
+    let mut outcomes = vec![
+        slow::heads(&place),
+        slow::bodies(&place),
+        floods::crowd(&place),
+        floods::resets(&place),
+        floods::gzip(&place),
+        floods::deep_json(&place),
+        floods::nonces(&place),
+        slow::readers(&place),
+    ];
+    drop(place);
+    outcomes.push(faults::full_disk());
+    outcomes.push(faults::clock());
+    outcomes.push(faults::promotion());
+    show(&outcomes);
+    let through: Vec<&str> =
+        outcomes.iter().filter(|outcome| !outcome.held).map(|outcome| outcome.attack).collect();
+    assert!(through.is_empty(), "went through: {through:?}");
+}

@@ -1,0 +1,111 @@
+//! Clients that take their time: heads, bodies and answers that do not end.
+
+use std::io::Read;
+
+use super::client::Tls;
+use super::{Outcome, Place};
+
+/// Slow clients of each listener.
+const CLIENTS: usize = 10;
+/// Requests of others meanwhile, to each listener.
+const OTHERS: usize = 5;
+
+pub(super) fn heads(place: &Place) -> Outcome {
+    let ports = [place.house.port, place.credentials];
+    let mut held: Vec<Tls> = Vec::new();
+    for port in ports {
+        for _ in 0..CLIENTS {
+            let mut tls = Tls::connect(1, port, &[b"http/1.1"]).unwrap();
+            tls.send(b"GET /info HTTP/1.1\r\nhost: x\r\nx-slow: ").unwrap();
+            held.push(tls);
+        }
+    }
+    let answered = place.answered(OTHERS);
+    let closed = held.iter_mut().map(Tls::is_closed).filter(|closed| *closed).count();
+    Outcome {
+        attack: "slow header",
+        done: format!("{} half heads, API and credentials", held.len()),
+        bound: format!("all closed; {OTHERS} of {OTHERS} others answered"),
+        counted: format!("{closed} closed; {answered} answered"),
+        held: closed == 2 * CLIENTS && answered == OTHERS,
+    }
+}
+
+pub(super) fn bodies(place: &Place) -> Outcome {
+    let mut held: Vec<Tls> = Vec::new();
+    for _ in 0..CLIENTS {
+        let mut tls = Tls::connect(1, place.house.port, &[b"http/1.1"]).unwrap();
+        let head = format!(
+            "POST /api/v1/tokens HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: 1000\r\n\r\n{{\"name\": ",
+            place.token
+        );
+        tls.send(head.as_bytes()).unwrap();
+        held.push(tls);
+    }
+    let answered = place.answered(OTHERS);
+    let closed = held.iter_mut().map(Tls::is_closed).filter(|closed| *closed).count();
+    Outcome {
+        attack: "slow body",
+        done: format!("{} bodies of which 9 of 1,000 bytes come", held.len()),
+        bound: format!("all closed; {OTHERS} of {OTHERS} others answered"),
+        counted: format!("{closed} closed; {answered} answered"),
+        held: closed == CLIENTS && answered == OTHERS,
+    }
+}
+
+/// Values of a large lookup, and their size in bytes: 12 MB an answer.
+const VALUES: usize = 200;
+const VALUE_BYTES: usize = 60_000;
+/// Lookups that nobody reads.
+const LOOKUPS: usize = 10;
+/// What the server may need for all of them, in KiB: the budget of 16 MiB, and one answer that is made. Kept whole they are 120 MB.
+const MEMORY_KIB_MAX: u64 = 96 << 10;
+
+pub(super) fn readers(place: &Place) -> Outcome {
+    let mut writer = Tls::connect(9, place.credentials, &[b"http/1.1"]).unwrap();
+    let names: Vec<String> = (0..VALUES).map(|number| format!("/large/{number}")).collect();
+    for name in &names {
+        let body =
+            format!("{{\"name\":\"{name}\",\"type\":\"value\",\"value\":\"{}\"}}", "x".repeat(VALUE_BYTES));
+        let status = writer.json(&place.token, "PUT", "/api/v1/data", &body).unwrap();
+        assert_eq!(status, 200, "{name}");
+    }
+    drop(writer);
+    let before = place.memory_kib().1;
+    let lookups: Vec<[&String; 1]> = names.iter().map(|name| [name]).collect();
+    let body = serde_json::json!({ "lookups": lookups }).to_string();
+    let mut held = Vec::new();
+    let mut most = 0;
+    for number in 0..LOOKUPS {
+        let mut tls = Tls::connect(1 + number as u8 % 4, place.credentials, &[b"http/1.1"]).unwrap();
+        let head = format!(
+            "POST /api/v1/lookup HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {}\r\n\
+             content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            place.token,
+            body.len()
+        );
+        tls.send(head.as_bytes()).unwrap();
+        // The answer has begun, and no more of it is read.
+        let _ = tls.0.read(&mut [0; 256]).unwrap();
+        held.push(tls);
+        most = most.max(place.memory_kib().1);
+    }
+    let answered = place.answered(OTHERS);
+    most = most.max(place.memory_kib().1);
+    let grown = most.saturating_sub(before);
+    let mut ended = 0;
+    for tls in &mut held {
+        ended += usize::from(tls.is_closed());
+    }
+    Outcome {
+        attack: "slow reader",
+        done: format!("{LOOKUPS} unread lookups of {} MB", VALUES * VALUE_BYTES / 1_000_000),
+        bound: format!(
+            "{} MiB more memory; all ended; {OTHERS} of {OTHERS} others answered",
+            MEMORY_KIB_MAX >> 10
+        ),
+        counted: format!("{} MiB more; {ended} ended; {answered} answered", grown >> 10),
+        held: grown <= MEMORY_KIB_MAX && ended == LOOKUPS && answered == OTHERS,
+    }
+}
