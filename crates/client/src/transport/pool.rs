@@ -125,6 +125,8 @@ pub(crate) fn is_passing(status: StatusCode) -> bool {
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT
+            // The store's disk is full: it cannot record that it answers a value.
+            | StatusCode::INSUFFICIENT_STORAGE
     )
 }
 
@@ -235,6 +237,13 @@ fn unusable(what: &'static str) -> impl Fn(reqwest::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_whose_disk_is_full_is_away_and_one_that_fails_a_question_is_not() {
+        for (status, passing) in [(429, true), (500, false), (503, true), (507, true), (404, false)] {
+            assert_eq!(is_passing(StatusCode::from_u16(status).unwrap()), passing, "{status}");
+        }
+    }
 
     #[test]
     fn a_place_is_encrypted_or_on_this_machine() {
