@@ -1,10 +1,9 @@
 //! Access: identities, tokens, people, client certificates, roles and their scopes.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+pub use crate::scope::{BadScope, Object, Scope};
 
 /// An identity: a token, a person, a client certificate.
 #[derive(Clone, Debug, Serialize)]
@@ -63,8 +62,8 @@ pub struct Grant {
     /// The role's name.
     #[cfg_attr(feature = "schemas", schema(example = "operator"))]
     pub role: String,
-    /// How far it reaches: `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, or several of these with commas between: all of them
-    /// must hold.
+    /// How far it reaches: `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:*.a.example`, `target:NAME`, `path:/a/*`, or
+    /// several of these with commas between: all of them must hold.
     #[serde(default = "any")]
     #[cfg_attr(feature = "schemas", schema(value_type = String, example = "team:web", default = "any"))]
     pub scope: Scope,
@@ -225,187 +224,4 @@ pub struct MyGrant {
 pub struct LoggedOut {
     /// Where the browser ends the issuer's own session too, if the issuer offers it.
     pub end_session_url: Option<String>,
-}
-
-/// Longest name in a scope, in octets: as for the things named.
-const NAME_BYTES_MAX: usize = 253;
-
-/// Bounds of one scope.
-const BOUNDS_MAX: usize = 8;
-
-/// How far a grant reaches. Written `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, or `team:NAME,profile:NAME`: what lies in all of
-/// these.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub enum Scope {
-    /// Everything.
-    Any,
-    /// What is issued by this profile.
-    Profile(String),
-    /// What comes from this issuer.
-    Issuer(String),
-    /// What belongs to this team.
-    Team(String),
-    /// What lies in every one of these, sorted: at least two, each a profile, an issuer or a team.
-    Every(Vec<Self>),
-}
-
-impl Scope {
-    /// The scope of a profile.
-    #[must_use]
-    pub fn profile(name: impl Into<String>) -> Self {
-        Self::Profile(name.into())
-    }
-
-    /// The scope of an issuer.
-    #[must_use]
-    pub fn issuer(name: impl Into<String>) -> Self {
-        Self::Issuer(name.into())
-    }
-
-    /// The scope of a team.
-    #[must_use]
-    pub fn team(name: impl Into<String>) -> Self {
-        Self::Team(name.into())
-    }
-
-    /// The profiles, issuers and teams in which a thing must lie, all of them.
-    #[must_use]
-    pub fn bounds(&self) -> &[Self] {
-        match self {
-            Self::Any => &[],
-            Self::Every(bounds) => bounds,
-            bound => std::slice::from_ref(bound),
-        }
-    }
-
-    /// Whether all of `other` lies within.
-    #[must_use]
-    pub fn covers(&self, other: &Self) -> bool {
-        self.bounds().iter().all(|bound| other.bounds().contains(bound))
-    }
-
-    /// Whether a thing that lies in `scopes` lies within.
-    #[must_use]
-    pub fn reaches(&self, scopes: &[Self]) -> bool {
-        self.bounds().iter().all(|bound| scopes.contains(bound))
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Any => f.write_str("any"),
-            Self::Profile(name) => write!(f, "profile:{name}"),
-            Self::Issuer(name) => write!(f, "issuer:{name}"),
-            Self::Team(name) => write!(f, "team:{name}"),
-            Self::Every(bounds) => {
-                let texts: Vec<String> = bounds.iter().map(ToString::to_string).collect();
-                f.write_str(&texts.join(","))
-            }
-        }
-    }
-}
-
-/// Where a bound of a scope begins after a comma; a comma elsewhere is part of a name.
-fn split(text: &str) -> Vec<&str> {
-    let (mut parts, mut start) = (Vec::new(), 0);
-    for (at, _) in text.match_indices(',') {
-        let rest = &text[at + 1..];
-        if ["profile:", "issuer:", "team:"].iter().any(|kind| rest.starts_with(kind)) {
-            parts.push(&text[start..at]);
-            start = at + 1;
-        }
-    }
-    parts.push(&text[start..]);
-    parts
-}
-
-/// A text that is no scope.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "{0:?} is no scope: give `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, or several of them with commas between"
-)]
-pub struct BadScope(pub String);
-
-impl FromStr for Scope {
-    type Err = BadScope;
-
-    fn from_str(text: &str) -> Result<Self, BadScope> {
-        let bad = || BadScope(text.chars().take(NAME_BYTES_MAX).collect());
-        if text == "any" {
-            return Ok(Self::Any);
-        }
-        if let parts @ [_, _, ..] = &split(text)[..] {
-            let mut bounds = parts.iter().map(|part| part.parse()).collect::<Result<Vec<Self>, _>>()?;
-            if bounds.contains(&Self::Any) || bounds.len() > BOUNDS_MAX {
-                return Err(bad());
-            }
-            bounds.sort();
-            bounds.dedup();
-            // Of one bound twice there is one.
-            return Ok(if bounds.len() == 1 { bounds.remove(0) } else { Self::Every(bounds) });
-        }
-        let (kind, name) = text.split_once(':').ok_or_else(bad)?;
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            return Err(bad());
-        }
-        match kind {
-            "profile" => Ok(Self::profile(name)),
-            "issuer" => Ok(Self::issuer(name)),
-            "team" => Ok(Self::team(name)),
-            _ => Err(bad()),
-        }
-    }
-}
-
-impl Serialize for Scope {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Scope {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn scopes_are_read_as_they_are_written() {
-        for text in ["any", "profile:web", "issuer:letsencrypt", "team:a:b", "team:a,b", "profile:w,team:a,x"]
-        {
-            assert_eq!(text.parse::<Scope>().unwrap().to_string(), text);
-        }
-        assert_eq!("team:a,profile:w".parse::<Scope>().unwrap().to_string(), "profile:w,team:a");
-        assert_eq!("team:a,team:a".parse::<Scope>().unwrap(), Scope::team("a"));
-        for text in
-            ["", "all", "profile", "profile:", "path:/x", "team:a\nb", "any,team:a", "team:,profile:w"]
-        {
-            assert!(text.parse::<Scope>().is_err(), "{text:?}");
-        }
-        assert!(format!("x:{}", "a".repeat(300)).parse::<Scope>().is_err());
-    }
-
-    #[test]
-    fn a_scope_of_several_bounds_needs_all_of_them() {
-        let both: Scope = "team:a,profile:web".parse().unwrap();
-        let (team, profile) = (Scope::team("a"), Scope::profile("web"));
-        assert!(both.reaches(&[profile.clone(), Scope::issuer("x"), team.clone()]));
-        assert!(!both.reaches(&[profile.clone(), Scope::team("b")]));
-        assert!(!both.reaches(std::slice::from_ref(&team)) && !both.reaches(&[]));
-        assert!(Scope::Any.reaches(&[]) && !team.reaches(&[]));
-        assert!(team.covers(&both) && profile.covers(&both) && both.covers(&both));
-        assert!(!both.covers(&team) && !both.covers(&Scope::Any) && Scope::Any.covers(&both));
-    }
-
-    #[test]
-    fn any_covers_all_and_others_themselves() {
-        let web = Scope::profile("web");
-        assert!(Scope::Any.covers(&web) && web.covers(&web));
-        assert!(!web.covers(&Scope::Any) && !web.covers(&Scope::team("web")));
-    }
 }

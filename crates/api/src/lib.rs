@@ -36,6 +36,7 @@ pub mod policies;
 pub mod problem;
 pub mod profiles;
 pub mod revocations;
+mod scope;
 pub mod sealed_keys;
 pub mod sites;
 pub mod targets;

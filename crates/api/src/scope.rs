@@ -1,0 +1,510 @@
+//! Scopes: how far a grant reaches, and the objects that it is compared with.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest name in a scope, in octets: as for the things named.
+const NAME_BYTES_MAX: usize = 253;
+
+/// Longest credential path in a scope, in octets: as for the paths themselves.
+const PATH_BYTES_MAX: usize = 1_024;
+
+/// Bounds of one scope.
+const BOUNDS_MAX: usize = 8;
+
+/// What a bound begins with.
+const KINDS: [&str; 6] = ["profile:", "issuer:", "team:", "name:", "target:", "path:"];
+
+/// How far a grant reaches. Written `any`, or as bounds with commas between, all of which must hold: `profile:NAME`, `issuer:NAME`,
+/// `team:NAME`, `name:a.example` (that name), `name:*.a.example` (every name below), `target:NAME`, `target:web-*`, `path:/a/b`,
+/// `path:/a/*`.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum Scope {
+    /// Everything.
+    Any,
+    /// Objects of this profile.
+    Profile(String),
+    /// Objects of this issuer.
+    Issuer(String),
+    /// Objects of this team.
+    Team(String),
+    /// Objects all of whose names match: a name, or `*.` and a suffix. Lower case.
+    Name(String),
+    /// Objects all of whose targets match: a target's name, or its start and `*`.
+    Target(String),
+    /// Credentials at this path, or below it with `/*` at its end. Lower case.
+    Path(String),
+    /// Objects within every one of these, sorted: at least two, none of them [`Scope::Any`] or [`Scope::Every`].
+    Every(Vec<Self>),
+}
+
+/// An object that a permission is needed for: each member that it has, and that a bound of a scope can name.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Object {
+    /// Its profile.
+    pub profile: Option<String>,
+    /// Its issuer.
+    pub issuer: Option<String>,
+    /// The team that it belongs to.
+    pub team: Option<String>,
+    /// The names it speaks for; `None` for objects that have none by their nature.
+    pub names: Option<Vec<String>>,
+    /// The names of the targets it is deployed to; `None` for objects that have none by their nature.
+    pub targets: Option<Vec<String>>,
+    /// Its path in the credential store.
+    pub path: Option<String>,
+}
+
+impl Object {
+    /// A profile, or an object that has only a profile.
+    #[must_use]
+    pub fn profile(name: impl Into<String>) -> Self {
+        Self { profile: Some(name.into()), ..Self::default() }
+    }
+
+    /// A credential.
+    #[must_use]
+    pub fn path(path: impl Into<String>) -> Self {
+        Self { path: Some(path.into()), ..Self::default() }
+    }
+
+    /// The same with these names.
+    #[must_use]
+    pub fn with_names<T: ToString>(mut self, names: impl IntoIterator<Item = T>) -> Self {
+        self.names = Some(names.into_iter().map(|name| name.to_string()).collect());
+        self
+    }
+}
+
+/// Objects as lists of the profile, issuer and team they have.
+impl<const N: usize> From<&[Scope; N]> for Object {
+    fn from(scopes: &[Scope; N]) -> Self {
+        Self::from(&scopes[..])
+    }
+}
+
+impl From<&[Scope]> for Object {
+    fn from(scopes: &[Scope]) -> Self {
+        let mut object = Self::default();
+        for scope in scopes {
+            match scope {
+                Scope::Profile(name) => object.profile = Some(name.clone()),
+                Scope::Issuer(name) => object.issuer = Some(name.clone()),
+                Scope::Team(name) => object.team = Some(name.clone()),
+                Scope::Name(name) => object.names.get_or_insert_default().push(name.clone()),
+                Scope::Target(name) => object.targets.get_or_insert_default().push(name.clone()),
+                Scope::Path(path) => object.path = Some(path.clone()),
+                Scope::Any | Scope::Every(_) => {}
+            }
+        }
+        object
+    }
+}
+
+impl Scope {
+    /// The scope of a profile.
+    #[must_use]
+    pub fn profile(name: impl Into<String>) -> Self {
+        Self::Profile(name.into())
+    }
+
+    /// The scope of an issuer.
+    #[must_use]
+    pub fn issuer(name: impl Into<String>) -> Self {
+        Self::Issuer(name.into())
+    }
+
+    /// The scope of a team.
+    #[must_use]
+    pub fn team(name: impl Into<String>) -> Self {
+        Self::Team(name.into())
+    }
+
+    /// The bounds, all of which an object must be within. Empty for [`Scope::Any`].
+    #[must_use]
+    pub fn bounds(&self) -> &[Self] {
+        match self {
+            Self::Any => &[],
+            Self::Every(bounds) => bounds,
+            bound => std::slice::from_ref(bound),
+        }
+    }
+
+    /// Whether every object within `other` is within this scope: each bound here is implied by a bound of `other`.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.bounds().iter().all(|bound| other.bounds().iter().any(|narrower| bound.covers_bound(narrower)))
+    }
+
+    fn covers_bound(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Name(pattern), Self::Name(narrower)) => {
+                pattern == narrower || name_matches(pattern, narrower)
+            }
+            (Self::Target(pattern), Self::Target(narrower)) => {
+                pattern == narrower || starts_as(pattern, narrower)
+            }
+            (Self::Path(pattern), Self::Path(narrower)) => {
+                pattern == narrower || starts_as(pattern, narrower)
+            }
+            _ => self == other,
+        }
+    }
+
+    /// Whether the object is within every bound. An object that lacks what a bound speaks of is not.
+    #[must_use]
+    pub fn reaches(&self, object: &Object) -> bool {
+        self.bounds().iter().all(|bound| bound.holds(object))
+    }
+
+    fn holds(&self, object: &Object) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Profile(name) => object.profile.as_ref() == Some(name),
+            Self::Issuer(name) => object.issuer.as_ref() == Some(name),
+            Self::Team(name) => object.team.as_ref() == Some(name),
+            Self::Name(pattern) => object.names.as_ref().is_some_and(|names| {
+                !names.is_empty() && names.iter().all(|name| name_matches(pattern, host_of(name)))
+            }),
+            Self::Target(pattern) => object
+                .targets
+                .as_ref()
+                .is_some_and(|targets| targets.iter().all(|name| name == pattern || starts_as(pattern, name))),
+            Self::Path(pattern) => object.path.as_ref().is_some_and(|path| {
+                let path = path.to_lowercase();
+                path == *pattern || starts_as(pattern, &path)
+            }),
+            Self::Every(bounds) => bounds.iter().all(|bound| bound.holds(object)),
+        }
+    }
+}
+
+/// Whether `name` is the pattern, or below its suffix. A wildcard is below a suffix when its parent is the suffix or below it.
+fn name_matches(pattern: &str, name: &str) -> bool {
+    let (name, pattern) = (name.to_ascii_lowercase(), pattern.to_ascii_lowercase());
+    // The dot is part of what follows the star.
+    pattern.strip_prefix('*').map_or(pattern == name, |suffix| {
+        name.strip_suffix(suffix).is_some_and(|label| !label.is_empty())
+    })
+}
+
+/// Whether `pattern` is the start of `text` and a star.
+fn starts_as(pattern: &str, text: &str) -> bool {
+    pattern.strip_suffix('*').is_some_and(|start| text.starts_with(start) && text.len() > start.len())
+}
+
+/// The host in a URI or a mailbox; any other name as it is.
+fn host_of(name: &str) -> &str {
+    let Some((_, rest)) = name.split_once("://") else {
+        return name.rsplit_once('@').map_or(name, |(_, host)| host);
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    host.split_once(':').map_or(host, |(host, _)| host)
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Any => f.write_str("any"),
+            Self::Profile(name) => write!(f, "profile:{name}"),
+            Self::Issuer(name) => write!(f, "issuer:{name}"),
+            Self::Team(name) => write!(f, "team:{name}"),
+            Self::Name(pattern) => write!(f, "name:{pattern}"),
+            Self::Target(pattern) => write!(f, "target:{pattern}"),
+            Self::Path(pattern) => write!(f, "path:{pattern}"),
+            Self::Every(bounds) => {
+                let texts: Vec<String> = bounds.iter().map(ToString::to_string).collect();
+                f.write_str(&texts.join(","))
+            }
+        }
+    }
+}
+
+/// Where a bound of a scope begins after a comma; a comma elsewhere is part of a name.
+fn split(text: &str) -> Vec<&str> {
+    let (mut parts, mut start) = (Vec::new(), 0);
+    for (at, _) in text.match_indices(',') {
+        let rest = &text[at + 1..];
+        if KINDS.iter().any(|kind| rest.starts_with(kind)) {
+            parts.push(&text[start..at]);
+            start = at + 1;
+        }
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+/// A text that is no scope.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is no scope: give `any`, or one of `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:a.example`, `name:*.a.example`, \
+     `target:NAME`, `target:web-*`, `path:/a/b`, `path:/a/*`, or several of these with commas between"
+)]
+pub struct BadScope(pub String);
+
+impl FromStr for Scope {
+    type Err = BadScope;
+
+    fn from_str(text: &str) -> Result<Self, BadScope> {
+        let bad = || BadScope(text.chars().take(NAME_BYTES_MAX).collect());
+        if text == "any" {
+            return Ok(Self::Any);
+        }
+        if let parts @ [_, _, ..] = &split(text)[..] {
+            let mut bounds = parts.iter().map(|part| part.parse()).collect::<Result<Vec<Self>, _>>()?;
+            if bounds.contains(&Self::Any) || bounds.len() > BOUNDS_MAX {
+                return Err(bad());
+            }
+            bounds.sort();
+            bounds.dedup();
+            // Of one bound twice there is one.
+            return Ok(if bounds.len() == 1 { bounds.remove(0) } else { Self::Every(bounds) });
+        }
+        let (kind, name) = text.split_once(':').ok_or_else(bad)?;
+        let longest = if kind == "path" { PATH_BYTES_MAX } else { NAME_BYTES_MAX };
+        if name.is_empty() || name.len() > longest || name.chars().any(char::is_control) {
+            return Err(bad());
+        }
+        match kind {
+            "profile" => Ok(Self::profile(name)),
+            "issuer" => Ok(Self::issuer(name)),
+            "team" => Ok(Self::team(name)),
+            "name" if is_name_pattern(name) => Ok(Self::Name(name.to_ascii_lowercase())),
+            "target" if !name[..name.len() - 1].contains('*') && name != "*" => {
+                Ok(Self::Target(name.to_owned()))
+            }
+            "path" if is_path_pattern(name) => Ok(Self::Path(name.to_lowercase())),
+            _ => Err(bad()),
+        }
+    }
+}
+
+/// A DNS name or address, or `*.` and a DNS name.
+fn is_name_pattern(text: &str) -> bool {
+    let host = text.strip_prefix("*.").unwrap_or(text);
+    let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
+    host.chars().all(letters) && host.split('.').all(|label| !label.is_empty())
+}
+
+/// A path that begins with a slash, without empty segments, possibly with `/*` at its end.
+fn is_path_pattern(text: &str) -> bool {
+    let path = text.strip_suffix("/*").unwrap_or(text);
+    let segments = |path: &str| path.split('/').all(|segment| !segment.is_empty() && !segment.contains('*'));
+    (path.is_empty() && text == "/*") || path.strip_prefix('/').is_some_and(segments)
+}
+
+impl Serialize for Scope {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Scope {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        std::borrow::Cow::<'de, str>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scope(text: &str) -> Scope {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn scopes_are_read_as_they_are_written() {
+        for text in [
+            "any",
+            "profile:web",
+            "issuer:letsencrypt",
+            "team:a:b",
+            "team:a,b",
+            "profile:w,team:a,x",
+            "name:a.example",
+            "team:a,name:*.a.example,target:web-*,path:/a/*",
+            "name:10.0.0.1",
+            "path:/*",
+            "path:/a/b",
+        ] {
+            assert_eq!(scope(text).to_string(), text);
+        }
+        assert_eq!(scope("team:a,profile:w").to_string(), "profile:w,team:a");
+        assert_eq!(scope("name:*.A.Example,path:/Team/*").to_string(), "name:*.a.example,path:/team/*");
+        assert_eq!(scope("team:a,team:a"), Scope::team("a"));
+        for text in [
+            "",
+            "all",
+            "profile",
+            "profile:",
+            "team:a\nb",
+            "any,team:a",
+            "team:,profile:w",
+            "name:*",
+            "name:*.",
+            "name:a*.example",
+            "name:*.*.example",
+            "name:.a.example",
+            "name:a b",
+            "target:*",
+            "target:a*b",
+            "target:**",
+            "path:a",
+            "path:/",
+            "path:/a/",
+            "path:/a*",
+            "path:/a//b",
+            "path:/a/*/b",
+            "path:*",
+        ] {
+            assert!(text.parse::<Scope>().is_err(), "{text:?}");
+        }
+        assert!(format!("x:{}", "a".repeat(300)).parse::<Scope>().is_err());
+    }
+
+    #[test]
+    fn names_targets_and_paths_bound_what_they_name() {
+        let named = |names: &[&str]| Object::profile("web").with_names(names);
+        let table: &[(&str, Object, bool)] = &[
+            ("name:*.a.example", named(&["x.a.example", "*.a.example", "*.y.A.example"]), true),
+            ("name:*.a.example", named(&["a.example"]), false),
+            ("name:a.example", named(&["a.example"]), true),
+            ("name:*.a.example", named(&["x.a.example", "x.b.example"]), false),
+            ("name:*.a.example", named(&["xa.example"]), false),
+            ("name:*.a.example", named(&["*.example"]), false),
+            ("name:x.a.example", named(&["*.a.example"]), false),
+            ("name:*.a.example", named(&[]), false),
+            ("name:*.a.example", Object::profile("web"), false),
+            ("name:*.a.example", named(&["ops@x.a.example", "spiffe://x.a.example/ns"]), true),
+            ("name:*.a.example", named(&["spiffe://evil/x.a.example"]), false),
+            ("name:*.a.example", named(&["https://x.a.example@evil/"]), false),
+            ("profile:web,name:*.a.example", named(&["x.a.example"]), true),
+            ("profile:other,name:*.a.example", named(&["x.a.example"]), false),
+            ("path:/team-a/*", Object::path("/Team-A/x/y"), true),
+            ("path:/team-a/*", Object::path("/team-a"), false),
+            ("path:/team-a/*", Object::path("/team-ab/x"), false),
+            ("path:/team-a/x", Object::path("/team-a/x"), true),
+            ("path:/team-a/*", named(&["x.a.example"]), false),
+        ];
+        for (text, object, reached) in table {
+            assert_eq!(scope(text).reaches(object), *reached, "{text} {object:?}");
+        }
+        let deployed = |targets: &[&str]| Object {
+            targets: Some(targets.iter().map(|name| (*name).to_owned()).collect()),
+            ..Object::profile("web")
+        };
+        for (text, targets, reached) in [
+            ("target:web-*", &["web-1", "web-2"][..], true),
+            ("target:web-*", &["web-1", "db-1"], false),
+            ("target:web-*", &["web-"], false),
+            ("target:web-1", &["web-1"], true),
+            ("target:web-1", &["web-11"], false),
+            ("target:web-1", &[], true),
+        ] {
+            assert_eq!(scope(text).reaches(&deployed(targets)), reached, "{text} {targets:?}");
+        }
+        assert!(!scope("target:web-*").reaches(&Object::profile("web")));
+    }
+
+    #[test]
+    fn a_scope_of_several_bounds_needs_all_of_them() {
+        let both = scope("team:a,profile:web");
+        let (team, profile) = (Scope::team("a"), Scope::profile("web"));
+        let reached = |scope: &Scope, facts: &[Scope]| scope.reaches(&Object::from(facts));
+        assert!(reached(&both, &[profile.clone(), Scope::issuer("x"), team.clone()]));
+        assert!(!reached(&both, &[profile.clone(), Scope::team("b")]));
+        assert!(!reached(&both, std::slice::from_ref(&team)) && !reached(&both, &[]));
+        assert!(reached(&Scope::Any, &[]) && !reached(&team, &[]));
+        assert!(team.covers(&both) && profile.covers(&both) && both.covers(&both));
+        assert!(!both.covers(&team) && !both.covers(&Scope::Any) && Scope::Any.covers(&both));
+    }
+
+    #[test]
+    fn any_covers_all_and_others_themselves() {
+        let web = Scope::profile("web");
+        assert!(Scope::Any.covers(&web) && web.covers(&web));
+        assert!(!web.covers(&Scope::Any) && !web.covers(&Scope::team("web")));
+        assert!(scope("name:*.example").covers(&scope("name:*.a.example,team:a")));
+        assert!(!scope("name:*.a.example").covers(&scope("name:*.example")));
+        assert!(!scope("name:*.a.example").covers(&scope("name:a.example")));
+        assert!(scope("path:/a/*").covers(&scope("path:/a/b/*")));
+        assert!(!scope("path:/a/b/*").covers(&scope("path:/a/*")));
+        assert!(scope("target:web-*").covers(&scope("target:web-a*")));
+    }
+
+    fn bound() -> impl Strategy<Value = String> {
+        let label = "[a-c]{1,2}";
+        let word = "[a-c:, -]{0,3}[a-c]";
+        prop_oneof![
+            word.prop_map(|name| format!("profile:{name}")),
+            word.prop_map(|name| format!("team:{name}")),
+            word.prop_map(|name| format!("issuer:{name}")),
+            (any::<bool>(), proptest::collection::vec(label, 1..4)).prop_map(|(star, labels)| {
+                format!("name:{}{}", if star { "*." } else { "" }, labels.join("."))
+            }),
+            (label, any::<bool>())
+                .prop_map(|(name, star)| format!("target:{name}{}", if star { "*" } else { "" })),
+            (proptest::collection::vec(label, 1..3), any::<bool>()).prop_map(|(segments, star)| {
+                format!("path:/{}{}", segments.join("/"), if star { "/*" } else { "" })
+            }),
+        ]
+    }
+
+    fn any_scope() -> impl Strategy<Value = Scope> {
+        let every = proptest::collection::vec(bound(), 1..4).prop_map(|bounds| bounds.join(","));
+        every.prop_filter_map("bounds with odd commas", |text| text.parse().ok())
+    }
+
+    fn any_object() -> impl Strategy<Value = Object> {
+        let label = || "[a-c]{1,2}";
+        let name = (any::<bool>(), proptest::collection::vec(label(), 1..5))
+            .prop_map(|(star, labels)| format!("{}{}", if star { "*." } else { "" }, labels.join(".")));
+        let list = |of: BoxedStrategy<String>| proptest::option::of(proptest::collection::vec(of, 0..3));
+        (
+            proptest::option::of(label()),
+            proptest::option::of(label()),
+            proptest::option::of(label()),
+            list(name.boxed()),
+            list(label().boxed()),
+            proptest::option::of(proptest::collection::vec(label(), 1..4).prop_map(|path| format!("/{}", path.join("/")))),
+        )
+            .prop_map(|(profile, issuer, team, names, targets, path)| Object {
+                profile,
+                issuer,
+                team,
+                names,
+                targets,
+                path,
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn a_scope_survives_being_written(scope in any_scope()) {
+            prop_assert_eq!(scope.to_string().parse::<Scope>().unwrap(), scope);
+        }
+
+        /// Nobody gets more by an intersection, and what is covered reaches no further.
+        #[test]
+        fn narrower_scopes_reach_less(wide in any_scope(), narrow in any_scope(), object in any_object()) {
+            if wide.covers(&narrow) && narrow.reaches(&object) {
+                prop_assert!(wide.reaches(&object), "{wide} covers {narrow}");
+            }
+            if let Ok(both) = format!("{wide},{narrow}").parse::<Scope>() {
+                prop_assert!(wide.covers(&both) && narrow.covers(&both), "{wide} {narrow}: {both}");
+                prop_assert_eq!(both.reaches(&object), wide.reaches(&object) && narrow.reaches(&object));
+            }
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "(any|[a-z]{1,8}:|,|\\*|/|\\.|[a-c]){0,12}") {
+            let _ = text.parse::<Scope>();
+        }
+    }
+}
