@@ -20,6 +20,9 @@ pub struct ExternalKeyView {
     pub profiles: Vec<String>,
     /// Names its accounts may ask for; empty: any.
     pub names: Vec<String>,
+    /// The team that its accounts act for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub team: Option<String>,
     /// When it was made, RFC 3339.
     pub created_at: String,
     /// By whom.
@@ -61,6 +64,10 @@ pub struct NewExternalKeyBody {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["a.example"])))]
     pub names: Vec<String>,
+    /// The team that its accounts act for: they are given what the team owns and what is shared, and nothing of other teams.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(nullable = false))]
+    pub team: Option<String>,
     /// When it stops binding new accounts.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(format = DateTime, nullable = false))]

@@ -15,6 +15,37 @@ pub struct ContactBody {
     pub address: String,
 }
 
+/// What a team owns. Each object belongs to one team alone.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct OwnsBody {
+    /// DNS suffixes (`a.example`: that name and all below it) and addresses.
+    #[cfg_attr(feature = "schemas", schema(example = json!(["a.example"])))]
+    pub names: Vec<String>,
+    /// Profiles, by name.
+    pub profiles: Vec<String>,
+    /// Issuers, by name.
+    pub issuers: Vec<String>,
+    /// Deployment targets, by name.
+    pub targets: Vec<String>,
+    /// Credential paths: `/a` is that credential and all below it.
+    pub paths: Vec<String>,
+}
+
+/// How much a team may ask for; without a number there is no limit of the team's own.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(default, deny_unknown_fields)]
+pub struct QuotaBody {
+    /// Requests a second to the API and the credential store, of all its callers together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests_per_second: Option<u32>,
+    /// Certificates a day (UTC), over every protocol and issuer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificates_per_day: Option<u32>,
+}
+
 /// What an owner or team is.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
@@ -28,6 +59,10 @@ pub struct PersonBody {
     /// How to reach them.
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub contacts: Vec<ContactBody>,
+    /// What a team owns; owners own nothing.
+    pub owns: OwnsBody,
+    /// How much a team may ask for.
+    pub quota: QuotaBody,
 }
 
 /// An owner or team to make.
@@ -48,6 +83,12 @@ pub struct NewPerson {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub contacts: Vec<ContactBody>,
+    /// What a team owns; owners own nothing.
+    #[serde(default)]
+    pub owns: OwnsBody,
+    /// How much a team may ask for.
+    #[serde(default)]
+    pub quota: QuotaBody,
 }
 
 /// An owner or team.
@@ -63,6 +104,10 @@ pub struct PersonView {
     pub team: Option<String>,
     /// How to reach them.
     pub contacts: Vec<ContactBody>,
+    /// What a team owns.
+    pub owns: OwnsBody,
+    /// How much a team may ask for.
+    pub quota: QuotaBody,
     /// Moves with every change.
     pub revision: i64,
     /// When it was made, RFC 3339.

@@ -85,6 +85,18 @@ impl<const N: usize> From<&[Scope; N]> for Object {
     }
 }
 
+impl From<&Vec<Scope>> for Object {
+    fn from(scopes: &Vec<Scope>) -> Self {
+        Self::from(&scopes[..])
+    }
+}
+
+impl From<&Self> for Object {
+    fn from(object: &Self) -> Self {
+        object.clone()
+    }
+}
+
 impl From<&[Scope]> for Object {
     fn from(scopes: &[Scope]) -> Self {
         let mut object = Self::default();
@@ -168,10 +180,9 @@ impl Scope {
             Self::Name(pattern) => object.names.as_ref().is_some_and(|names| {
                 !names.is_empty() && names.iter().all(|name| name_matches(pattern, host_of(name)))
             }),
-            Self::Target(pattern) => object
-                .targets
-                .as_ref()
-                .is_some_and(|targets| targets.iter().all(|name| name == pattern || starts_as(pattern, name))),
+            Self::Target(pattern) => object.targets.as_ref().is_some_and(|targets| {
+                targets.iter().all(|name| name == pattern || starts_as(pattern, name))
+            }),
             Self::Path(pattern) => object.path.as_ref().is_some_and(|path| {
                 let path = path.to_lowercase();
                 path == *pattern || starts_as(pattern, &path)
@@ -185,9 +196,9 @@ impl Scope {
 fn name_matches(pattern: &str, name: &str) -> bool {
     let (name, pattern) = (name.to_ascii_lowercase(), pattern.to_ascii_lowercase());
     // The dot is part of what follows the star.
-    pattern.strip_prefix('*').map_or(pattern == name, |suffix| {
-        name.strip_suffix(suffix).is_some_and(|label| !label.is_empty())
-    })
+    pattern
+        .strip_prefix('*')
+        .map_or(pattern == name, |suffix| name.strip_suffix(suffix).is_some_and(|label| !label.is_empty()))
 }
 
 /// Whether `pattern` is the start of `text` and a star.
@@ -472,7 +483,9 @@ mod tests {
             proptest::option::of(label()),
             list(name.boxed()),
             list(label().boxed()),
-            proptest::option::of(proptest::collection::vec(label(), 1..4).prop_map(|path| format!("/{}", path.join("/")))),
+            proptest::option::of(
+                proptest::collection::vec(label(), 1..4).prop_map(|path| format!("/{}", path.join("/"))),
+            ),
         )
             .prop_map(|(profile, issuer, team, names, targets, path)| Object {
                 profile,

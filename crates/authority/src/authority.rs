@@ -14,6 +14,7 @@ use crate::issue::Issuing;
 use crate::keystore::KeyStore;
 use crate::ocsp::Responders;
 use crate::profile::Profiles;
+use crate::teams::TeamDirectory;
 use crate::tree::Cas;
 
 /// The certification authority of a cluster. Cheap to clone; the clones share caches and the issuing queue.
@@ -44,6 +45,9 @@ pub struct AuthorityOptions {
     pub ocsp_cache_octets: u64,
     /// How long this node may act on a cached profile or CA after another node has changed it.
     pub cache_lifetime: Duration,
+    /// Suffixes that count as those of whole registries, as `corp`: no certificate is issued for one itself, nor for a wildcard right
+    /// below it. Lower case.
+    pub private_suffixes: Vec<String>,
 }
 
 impl Default for AuthorityOptions {
@@ -59,6 +63,7 @@ impl Default for AuthorityOptions {
             // A response of P-256 has some 600 octets: a hundred thousand of them.
             ocsp_cache_octets: 64 << 20,
             cache_lifetime: Duration::from_secs(5),
+            private_suffixes: Vec::new(),
         }
     }
 }
@@ -91,6 +96,7 @@ struct AuthorityState {
     crls: PublishedCrls,
     responders: Responders,
     client_statuses: Arc<Statuses>,
+    teams: TeamDirectory,
     counters: Counters,
 }
 
@@ -132,6 +138,7 @@ impl Authority {
             crls: PublishedCrls::default(),
             responders: Responders::new(options.ocsp_cache_octets),
             client_statuses: Arc::default(),
+            teams: TeamDirectory::new(store.clone()),
             counters: Counters::default(),
             node: Uuid::new_v4(),
             credential_keys: LocalCaKeys::new(keystore.clone()),
@@ -203,6 +210,12 @@ impl Authority {
     /// Which client certificates are revoked.
     pub(crate) fn client_statuses(&self) -> &Arc<Statuses> {
         &self.inner.client_statuses
+    }
+
+    /// Which team owns what.
+    #[must_use]
+    pub fn teams(&self) -> &TeamDirectory {
+        &self.inner.teams
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -24,6 +24,7 @@ pub mod revoke;
 pub mod scep;
 pub mod signer_checks;
 pub mod tables;
+pub mod teams;
 pub mod tree;
 
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.

@@ -112,7 +112,7 @@ impl Credentials {
             by: by.to_owned(),
             expires_at_us,
         };
-        let asker = CredentialAsker { actor: by.to_owned(), everything: false };
+        let asker = CredentialAsker::actor(by);
         let seconds = expires_at_us.saturating_sub(at_us) / 1_000_000;
         let details = json!({ "version": version, "wrap": id, "seconds": seconds });
         let event = self.event(&asker, "credential.wrap", name, details);

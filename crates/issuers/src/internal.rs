@@ -84,6 +84,7 @@ fn error_of(error: &IssueError) -> IssuerError {
     let reason = error.to_string();
     match error {
         IssueError::Store(_) => IssuerError::Storage { reason },
+        IssueError::Quota(over) => IssuerError::RateLimited { retry_after: Some(over.retry_after), reason },
         error if error.is_refusal() => IssuerError::Refused { reason },
         _ => IssuerError::unavailable(reason),
     }

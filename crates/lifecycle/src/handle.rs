@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use authority::keystore::KeyStore;
+use authority::teams::TeamDirectory;
 use parking_lot::Mutex;
 use store::{Batcher, Clock, Store};
 use tokio::sync::Notify;
@@ -58,6 +59,8 @@ pub(crate) struct ProcessState {
     pub(crate) clock: Clock,
     pub(crate) issuers: Arc<dyn IssuerSource>,
     pub(crate) own: Arc<dyn OwnAuthority>,
+    /// Which team owns what.
+    pub(crate) teams: TeamDirectory,
     pub(crate) options: LifecycleOptions,
     /// This process, as the holder of leases.
     pub(crate) node: Uuid,

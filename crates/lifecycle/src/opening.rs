@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use authority::Authority;
 use authority::keystore::KeyStore;
+use authority::teams::TeamDirectory;
 use issuers::Issuers;
 use parking_lot::Mutex;
 use store::{Clock, Store};
@@ -48,6 +49,7 @@ impl Lifecycle {
             creating: batcher(store.clone(), clock.clone()),
             finishing: finisher(inner.clone()),
             policies: PolicyCache::new(options.cache_lifetime),
+            teams: own.teams().unwrap_or_else(|| TeamDirectory::new(store.clone())),
             store,
             keystore,
             clock,

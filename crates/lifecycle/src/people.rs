@@ -1,5 +1,6 @@
 //! Owners and teams: who answers for certificates, and how to reach them.
 
+use authority::teams::{BadOwns, Owns, Quota};
 use serde::{Deserialize, Serialize};
 
 use crate::managed::BadRequest;
@@ -21,6 +22,12 @@ pub struct Person {
     pub team: Option<String>,
     /// How to reach them.
     pub contacts: Vec<Contact>,
+    /// What a team owns.
+    #[serde(skip_serializing_if = "Owns::is_empty")]
+    pub owns: Owns,
+    /// How much a team may ask for.
+    #[serde(skip_serializing_if = "Quota::is_none")]
+    pub quota: Quota,
 }
 
 /// A way to reach somebody.
@@ -54,6 +61,12 @@ pub enum BadPerson {
     /// Teams are flat.
     #[error("a team belongs to no team")]
     TeamOfTeam,
+    /// Owners answer for certificates; teams own objects.
+    #[error("only a team owns objects and has a quota")]
+    OwnsAsOwner,
+    /// Objects that cannot be owned.
+    #[error(transparent)]
+    Owns(#[from] BadOwns),
 }
 
 impl Person {
@@ -72,6 +85,11 @@ impl Person {
             }
             crate::managed::check_label("the team", team)?;
         }
+        if kind == PeopleKind::Owner && !(self.owns.is_empty() && self.quota.is_none()) {
+            return Err(BadPerson::OwnsAsOwner);
+        }
+        self.owns.check()?;
+        self.quota.check()?;
         if self.contacts.len() > CONTACTS_MAX {
             return Err(BadPerson::TooManyContacts);
         }
@@ -110,6 +128,10 @@ mod tests {
             Err(BadPerson::Email("ann".to_owned()))
         );
         assert_eq!(with("slack", " ").check(PeopleKind::Owner, "ann"), Err(BadPerson::Contact));
+        let owns = Owns { names: vec!["a.example".to_owned()], ..Owns::default() };
+        let owning = Person { owns, ..Person::default() };
+        assert!(owning.check(PeopleKind::Team, "web").is_ok());
+        assert_eq!(owning.check(PeopleKind::Owner, "ann"), Err(BadPerson::OwnsAsOwner));
         let team = Person { team: Some("x".to_owned()), ..Person::default() };
         assert_eq!(team.check(PeopleKind::Team, "web"), Err(BadPerson::TeamOfTeam));
         assert!(team.check(PeopleKind::Owner, "").is_err());

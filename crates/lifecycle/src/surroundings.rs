@@ -5,6 +5,7 @@ use std::sync::Arc;
 use authority::Authority;
 use authority::profile::ProfileError;
 use authority::revoke::{RevokeError, Selection};
+use authority::teams::TeamDirectory;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use issuers::{Issuer, IssuerError, Issuers, Limits};
@@ -61,6 +62,11 @@ pub trait OwnAuthority: Send + Sync {
     /// # Errors
     /// [`DataError`] when it cannot be read.
     fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>>;
+
+    /// What it knows of teams; `None` when it knows nothing of them, and the database alone does.
+    fn teams(&self) -> Option<TeamDirectory> {
+        None
+    }
 
     /// Revokes certificates of ours by their fingerprints, all in one. Those that are revoked already
     /// stay as they are. Answers how many are known to be ours.
@@ -120,6 +126,10 @@ impl LocalAuthority {
 }
 
 impl OwnAuthority for LocalAuthority {
+    fn teams(&self) -> Option<TeamDirectory> {
+        Some(self.authority.teams().clone())
+    }
+
     fn profile<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<ProfileFacts>, DataError>> {
         async move {
             match self.authority.profile(name).await {

@@ -61,7 +61,7 @@ fn main() {
 }
 
 fn admin() -> Asker {
-    Asker { actor: ACTOR.to_owned(), everything: true }
+    Asker::manager(ACTOR)
 }
 
 fn name_of(number: usize) -> String {

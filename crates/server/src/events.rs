@@ -116,6 +116,11 @@ impl CredentialChange {
         if asker.everything {
             return Ok(true);
         }
+        if asker.is_bound() {
+            return credentials::tables::Credentials::of(store)
+                .may(asker, &self.name_key, Operation::Read)
+                .await;
+        }
         match self.readers.may(&asker.actor, &self.name_key) {
             Some(may) => Ok(may),
             None => {

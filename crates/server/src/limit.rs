@@ -1,8 +1,10 @@
 //! Rate limits: how often one address, and one caller, may ask.
 
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use governor::clock::{Clock, DefaultClock};
 use governor::middleware::{StateInformationMiddleware, StateSnapshot};
@@ -10,6 +12,7 @@ use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use inbound::{Share, Shares};
+use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::access::{Caller, CallerKind};
@@ -208,6 +211,8 @@ pub(crate) struct Limits {
     credential_addresses: Option<Limiter<IpAddr>>,
     tokens: Named,
     roles: Named,
+    /// By team; each has its own rate.
+    teams: RwLock<HashMap<String, (u32, Arc<Limiter<u8>>)>>,
 }
 
 impl Limits {
@@ -226,7 +231,34 @@ impl Limits {
             credential_addresses: by_address(options.credential_address),
             tokens: Named::new(&options.tokens),
             roles: Named::new(&options.roles),
+            teams: RwLock::default(),
         }
+    }
+
+    /// A request of this caller counts for each team that it acts for and that has a rate.
+    pub(crate) fn teams(&self, caller: &Caller) -> Result<(), Problem> {
+        let ownership = caller.ownership();
+        if !ownership.limits_requests() {
+            return Ok(());
+        }
+        for team in caller.teams() {
+            if let Some(per_second) = ownership.quota(team).requests_per_second {
+                self.team(team, per_second).take(0).map_err(Problem::too_many)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The limiter of a team; a new one when its rate has changed.
+    fn team(&self, team: &str, per_second: u32) -> Arc<Limiter<u8>> {
+        if let Some((rate, limiter)) = self.teams.read().get(team)
+            && *rate == per_second
+        {
+            return Arc::clone(limiter);
+        }
+        let limiter = Arc::new(Limiter::new(Rate::new(per_second, per_second), 0));
+        self.teams.write().insert(team.to_owned(), (per_second, Arc::clone(&limiter)));
+        limiter
     }
 
     /// A request from this address.
@@ -297,7 +329,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use authority::teams::{Ownership, Quota};
+
     use super::*;
+    use crate::access::{Granted, Permissions};
 
     fn limits(rate: Rate) -> Limits {
         Limits::new(&LimitOptions { caller: Some(rate), ..LimitOptions::unlimited() })
@@ -352,6 +387,29 @@ mod tests {
         assert!(limits.credential_caller(None, "mtls-app:1").is_ok());
         assert!(limits.credential_caller(None, "mtls-app:1").is_err());
         assert!(limits.credential_caller(None, "mtls-app:2").is_ok());
+    }
+
+    #[test]
+    fn the_callers_of_a_team_share_its_rate() {
+        let quota = |team: &str, rate| {
+            (team.to_owned(), Quota { requests_per_second: Some(rate), ..Quota::default() })
+        };
+        let ownership = Arc::new(Ownership::new([], [quota("a", 3), quota("b", 50)]));
+        let of = |id, scope: &str| {
+            let scope = scope.parse().unwrap();
+            let granted = vec![Granted { permissions: Permissions::all(), scope }];
+            let caller = Caller::new("token:x".to_owned(), CallerKind::Token, Uuid::from_u128(id), granted);
+            caller.among(Arc::clone(&ownership))
+        };
+        let limits = Limits::new(&LimitOptions::unlimited());
+        let (one, two) = (of(1, "team:a"), of(2, "team:a,profile:web"));
+        let passed = (0..100).filter(|n| limits.teams(if n % 2 == 0 { &one } else { &two }).is_ok()).count();
+        assert!((3..6).contains(&passed), "{passed}");
+        let refused = limits.teams(&one).unwrap_err();
+        assert_eq!(refused.status(), 429);
+        for other in [of(3, "team:b"), of(4, "any"), of(5, "profile:web")] {
+            assert!((0..40).all(|_| limits.teams(&other).is_ok()), "{other:?}");
+        }
     }
 
     #[test]

@@ -90,6 +90,8 @@ migrations! {
     30 "principals" "0030_principals.sql",
     31 "audit_heads" "0031_audit_heads.sql",
     32 "audit_segments" "0032_audit_segments.sql",
+    33 "teams" "0033_teams.sql",
+    34 "external_key_teams" "0034_external_key_teams.sql",
     39 "ca_default" "0039_ca_default.sql",
 }
 

@@ -42,6 +42,8 @@ pub struct NewExternalKey {
     /// Names its accounts may ask for; none: any. `a.example` is that name and all below it, wildcards included;
     /// `10.0.0.0/8` are addresses.
     pub names: Vec<String>,
+    /// The team that its accounts act for: they are given what the team owns and what is shared, and nothing of other teams.
+    pub team: Option<String>,
     /// When it stops binding new accounts, µs.
     pub expires_at_us: Option<i64>,
 }
@@ -112,6 +114,7 @@ impl Acme {
         let sealed = inner.authority.keystore().keyring().seal(&context(&id), &*secret);
         let details = json!({
             "kid": kid, "label": new.label, "reusable": new.reusable, "profiles": new.profiles, "names": new.names,
+            "team": new.team,
         });
         let row = NewAcmeExternalKey {
             id,
@@ -121,6 +124,7 @@ impl Acme {
             reusable: new.reusable,
             profiles: new.profiles,
             names: new.names,
+            team: new.team,
             created_at_us: now_us,
             created_by: actor.to_owned(),
             expires_at_us: new.expires_at_us,
@@ -290,6 +294,11 @@ fn check(new: &NewExternalKey) -> Result<(), ExternalKeyError> {
     }
     if let Some(profile) = new.profiles.iter().find(|profile| profile.is_empty() || profile.contains('\n')) {
         return bad("profiles", format!("{profile:?} is no profile's name"));
+    }
+    if let Some(team) = &new.team
+        && (team.is_empty() || team.len() > TEXT_MAX || team.contains(char::is_control))
+    {
+        return bad("team", format!("give 1 to {TEXT_MAX} octets, no control characters"));
     }
     for name in &new.names {
         let host = x509::HostName::parse(name).is_ok_and(|host| host.as_str() == name);

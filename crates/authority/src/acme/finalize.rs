@@ -188,6 +188,9 @@ impl Server {
             Ok(profile) => profile.requested_extensions.clone(),
             Err(_) => Vec::new(),
         };
+        // An account that cannot be read now: the order waits, as for the database.
+        let account = self.accounts.get(&self.store, order.account).await.map_err(|_| None)?;
+        let standing = self.standing(&order.profile, account.row.team.as_deref());
         let seconds = |us: i64| us.div_euclid(1_000_000);
         // An end without a beginning: counted from the order, so that a second try asks for the same.
         let begin =
@@ -199,6 +202,7 @@ impl Server {
             lifetime_seconds: order.not_after_us.zip(begin).map(|(end, begin)| seconds(end) - begin + 1),
             must_staple: csr.must_staple,
             extensions: csr.extensions.iter().filter(|one| wanted.contains(&one.oid)).cloned().collect(),
+            standing,
             ..IssueRequest::new(
                 &order.profile,
                 csr.public_key.spki.to_vec(),
@@ -248,7 +252,8 @@ fn bad_csr(reason: &str) -> Problem {
 /// What a client is told of a refusal; what is the operator's to mend is in the log.
 fn refusal(error: &IssueError) -> Problem {
     let kind = match error {
-        IssueError::Names(_) => Kind::RejectedIdentifier,
+        IssueError::Names(_) | IssueError::Team(_) => Kind::RejectedIdentifier,
+        IssueError::Quota(_) => Kind::RateLimited,
         IssueError::Key(_)
         | IssueError::KeyBlocked(_)
         | IssueError::Subject(_)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use api::access::Object;
 use aws_lc_rs::rand;
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
@@ -21,12 +22,14 @@ use super::requested_identifier::RequestedIdentifier;
 use super::state::OrderState;
 use super::writes::Ordered;
 use super::{Server, binding, respond};
+use crate::issue::is_whole_suffix;
 use crate::profile::Profile;
 use crate::tables;
 use crate::tables::acme::{
     AcmeAuthorization, AcmeAuthorizationStatus, AcmeOrder, AcmeOrderStatus, AcmeProof,
     insert_acme_authorizations, note_acme_preauthorization,
 };
+use crate::teams::{QuotaError, Standing};
 
 /// Octets of a token: 128 bits is what RFC 8555 section 8.1 wants.
 const TOKEN: usize = 16;
@@ -66,6 +69,7 @@ impl Server {
         let wanted: NewOrder = signed.json()?;
         let terms = self.terms(profile, wanted.profile.as_deref(), signed).await?;
         let names = self.names(&wanted.identifiers, &terms, signed)?;
+        self.check_teams(&names, &terms, signed.account.row.team.as_deref()).await?;
         let now_us = self.now_us();
         let (not_before_us, not_after_us) = dates(&wanted, &terms, now_us)?;
         if let Some(replaces) = &wanted.replaces {
@@ -127,6 +131,7 @@ impl Server {
                 "wildcards are authorized by orders only (RFC 8555 section 7.4.1)",
             ));
         }
+        self.check_teams(&names, &terms, signed.account.row.team.as_deref()).await?;
         self.check_limits(&names, true, signed).await?;
         let now_us = self.now_us();
         let until_us = after(now_us, terms.directory.order_seconds.max(terms.directory.reuse_seconds));
@@ -214,10 +219,55 @@ impl Server {
         if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
     }
 
+    /// For which team an account's orders under a profile are: that of its external key, else, where every name is proven, whoever
+    /// owns the names.
+    pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
+        if let Some(team) = team {
+            return Standing::Team(team.to_owned());
+        }
+        let trusted = self.options.directory(profile).is_none_or(|directory| directory.trust_authenticated);
+        if trusted { Standing::Nobody } else { Standing::Proven }
+    }
+
+    /// Whether names and profile belong together, and are not for another team; and that the team has certificates left today.
+    async fn check_teams(
+        &self,
+        names: &[Identifier],
+        terms: &Terms,
+        team: Option<&str>,
+    ) -> Result<(), Problem> {
+        let teams = self.authority.teams();
+        let names = names.iter().map(|name| name.general_name());
+        let object = Object::profile(&terms.profile.name).with_names(names);
+        let ownership = teams.ownership().await.map_err(|error| {
+            tracing::error!(%error, "the teams cannot be read");
+            Problem::internal()
+        })?;
+        let team = ownership
+            .check_issue(&object, &self.standing(&terms.profile.name, team))
+            .map_err(|crossing| Problem::new(Kind::RejectedIdentifier, crossing.to_string()))?;
+        let Some(team) = team else { return Ok(()) };
+        match teams.left(team, self.now_us()).await {
+            Ok(()) => Ok(()),
+            Err(QuotaError::Over(over)) => {
+                Err(limited("certificates of this team today", over.retry_after.as_secs().max(1)))
+            }
+            Err(QuotaError::Store(error)) => {
+                tracing::error!(%error, "the quota of a team cannot be read");
+                Err(Problem::internal())
+            }
+        }
+    }
+
     fn refusal(&self, name: &Identifier, terms: &Terms, signed: &OfAccount) -> Option<Problem> {
         let rejected = |reason: String| Some(Problem::new(Kind::RejectedIdentifier, reason));
         if let Some(reason) = terms.profile.names.refusal(&name.general_name()) {
             return rejected(format!("{name}: {reason}"));
+        }
+        if let Identifier::Dns(text) = name
+            && is_whole_suffix(text, &self.authority.options().private_suffixes)
+        {
+            return rejected(format!("{name}: this is a private suffix, the domain of many owners"));
         }
         if let Err(problem) = binding::allows(&signed.account.row.allowed_names, name) {
             return Some(problem);

@@ -21,6 +21,7 @@ use statuses::Standing;
 pub(crate) use statuses::Statuses;
 
 use crate::issue::IssuedRef;
+use crate::profile::ProfileError;
 use crate::revoke::{CertificateStatus, status_of};
 use crate::{Authority, Peer};
 
@@ -133,6 +134,25 @@ impl ClientCertificates {
             self.check(certificate, Depth::Above).await?;
         }
         Ok(Some(VerifiedClient { chain, profile }))
+    }
+
+    /// Whether names in certificates of this profile of our own authority can stand for an identity: not where any host name may be
+    /// asked for by whoever may ask for a certificate, and not when the profile is gone.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn names_identify(&self, profile: &str) -> Result<bool, ClientCertificateError> {
+        let Some(authority) = &self.authority else { return Ok(true) };
+        match authority.profile(profile).await {
+            Ok(profile) => Ok(!profile.names.allow_any_host()),
+            Err(ProfileError::Store(error)) => Err(ClientCertificateError::Store(error)),
+            Err(ProfileError::Unknown(_)) => Ok(false),
+            Err(error) => {
+                tracing::warn!(profile, %error, "names in certificates of a profile identify nobody");
+                Ok(false)
+            }
+        }
     }
 
     /// The profile of one of our own. Our own certificates are in the database; those of other CAs may be in their CRLs.

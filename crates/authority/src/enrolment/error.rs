@@ -4,6 +4,7 @@ use store::StoreError;
 
 use crate::issue::IssueError;
 use crate::profile::ProfileError;
+use crate::teams::OverQuota;
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -14,6 +15,9 @@ pub(crate) enum EnrolmentError {
     /// Who was to agree did not.
     #[error("the request was rejected{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
     Rejected(String),
+    /// The team has had its certificates of this day.
+    #[error(transparent)]
+    Limited(#[from] OverQuota),
     /// The same request may succeed later.
     #[error("{0}")]
     Unavailable(String),
@@ -27,7 +31,9 @@ impl From<StoreError> for EnrolmentError {
 
 impl From<IssueError> for EnrolmentError {
     fn from(error: IssueError) -> Self {
-        if error.is_refusal() {
+        if let IssueError::Quota(over) = error {
+            Self::Limited(over)
+        } else if error.is_refusal() {
             Self::Refused(error.to_string())
         } else {
             Self::Unavailable(error.to_string())

@@ -16,7 +16,7 @@ use x509::{Certificate, GeneralName, UnixTime};
 pub(crate) use consent::plan_of;
 pub use consent::{DecideError, Decision};
 pub(crate) use error::EnrolmentError;
-pub use password::{EnrolmentPassword, FixedPasswords, PasswordError};
+pub use password::{EnrolmentPassword, EnrolmentUser, FixedPasswords, PasswordError};
 pub(crate) use request::{Enrolment, RequestedCertificate, key};
 
 use crate::Authority;
@@ -24,6 +24,7 @@ use crate::issue::{ConsentRef, IssueRequest, Issued, IssuedRecord, IssuedRef, So
 use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::tables::EnrolmentState;
+use crate::teams::Standing;
 use consent::Waiting;
 
 /// Octets of a request's body: a request for 2,000 names has 50,000, in base64 a third more.
@@ -83,6 +84,8 @@ async fn consented(
         source,
         profile: Arc::clone(profile),
         requester: Principal::of_actor(&waiting.requester),
+        // Checked when consent was asked for; a person has agreed to this plan. What its profile may not issue stays refused.
+        standing: Standing::Everything,
         key: key(&[b"consent", waiting.id.as_bytes()]),
         asked: RequestedCertificate { request: waiting.request, spki },
     };
@@ -146,6 +149,7 @@ fn issue_request(enrolment: &Enrolment) -> IssueRequest {
     issue.idempotency_key = enrolment.asked.spki.is_none().then(|| enrolment.key.clone());
     issue.subject = (!request.subject.is_empty()).then(|| request.subject.clone());
     issue.must_staple = request.must_staple;
+    issue.standing = enrolment.standing.clone();
     // The profile decides about the rest of what tools write into requests (usages, constraints, key ids).
     let passes = |oid: &str| enrolment.profile.requested_extensions.iter().any(|passing| passing == oid);
     issue.extensions =
@@ -174,6 +178,13 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCer
         return Err(refused("the certificate to renew does not hold now: enrol anew"));
     }
     Ok(CurrentCertificate { certificate, record })
+}
+
+impl HeldCertificate {
+    /// Whoever holds it renews it for the team that it was issued for.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing::Held { issued_at_us: self.record.issued_at_us }
+    }
 }
 
 /// Taken off hold is not revoked.

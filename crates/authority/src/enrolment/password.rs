@@ -6,10 +6,21 @@ use futures_util::future::BoxFuture;
 use serde::Deserialize;
 use x509::csr::CertificateRequest;
 
+use crate::teams::Standing;
+
 /// That passwords cannot be checked now.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("passwords cannot be checked now: {0}")]
 pub struct PasswordError(pub String);
+
+/// Somebody who enrols by a password.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct EnrolmentUser {
+    /// As the audit names them: `est:alice`, `scep:tablets`.
+    pub actor: String,
+    /// For which team.
+    pub standing: Standing,
+}
 
 /// Knows the passwords of those who enrol. Implementations compare in constant time and hold back those who guess.
 pub trait EnrolmentPassword: Send + Sync {
@@ -20,7 +31,7 @@ pub trait EnrolmentPassword: Send + Sync {
         profile: &'a str,
         user: &'a str,
         password: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>>;
+    ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>>;
 
     /// Whose challenge password this is (RFC 8894 section 7.3, for SCEP), as the audit shall name them (`scep:tablets`);
     /// `None` as above. One that may be used once is used up by `request`: the same request, sent again because its
@@ -30,7 +41,7 @@ pub trait EnrolmentPassword: Send + Sync {
         profile: &'a str,
         password: &'a str,
         request: &'a CertificateRequest,
-    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>>;
+    ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>>;
 }
 
 /// A list of passwords, each for one profile; good for a few and for tests. In a configuration each has the keys
@@ -97,14 +108,20 @@ impl fmt::Debug for FixedPasswords {
     }
 }
 
+/// Passwords of a list are no team's.
+fn nobody(actor: String) -> EnrolmentUser {
+    EnrolmentUser { actor, standing: Standing::Nobody }
+}
+
 impl EnrolmentPassword for FixedPasswords {
     fn user<'a>(
         &'a self,
         profile: &'a str,
         user: &'a str,
         password: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>> {
-        let found = self.find(profile, Some(user), password).map(|entry| format!("est:{}", entry.user));
+    ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>> {
+        let found =
+            self.find(profile, Some(user), password).map(|entry| nobody(format!("est:{}", entry.user)));
         Box::pin(std::future::ready(Ok(found)))
     }
 
@@ -113,8 +130,8 @@ impl EnrolmentPassword for FixedPasswords {
         profile: &'a str,
         password: &'a str,
         _: &'a CertificateRequest,
-    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>> {
-        let found = self.find(profile, None, password).map(|entry| format!("scep:{}", entry.user));
+    ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>> {
+        let found = self.find(profile, None, password).map(|entry| nobody(format!("scep:{}", entry.user)));
         Box::pin(std::future::ready(Ok(found)))
     }
 }

@@ -9,6 +9,7 @@ use x509::csr::CertificateRequest;
 use crate::issue::Source;
 use crate::principal::Principal;
 use crate::profile::Profile;
+use crate::teams::Standing;
 
 /// A certificate asked for by someone who may ask.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct Enrolment {
     pub(crate) profile: Arc<Profile>,
     /// For whom.
     pub(crate) requester: Principal,
+    /// For which team.
+    pub(crate) standing: Standing,
     /// What makes a repeat of this the same enrolment: see [`key`].
     pub(crate) key: String,
     pub(crate) asked: RequestedCertificate,

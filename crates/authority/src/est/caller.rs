@@ -10,38 +10,52 @@ use x509::csr::CertificateRequest;
 use x509::{Certificate, GeneralName};
 use zeroize::Zeroizing;
 
-use super::{Est, Refusal, refuse};
-use crate::enrolment;
+use super::{ClientCa, Est, Refusal, refuse};
+use crate::enrolment::{self, EnrolmentUser};
 use crate::principal::Principal;
 use crate::profile::Profile;
+use crate::teams::Standing;
 use crate::{ClientCertificateError, Peer, VerifiedClient};
 
 /// Someone who may ask for a certificate.
 #[derive(Debug)]
 pub(super) enum Caller {
     /// By password: any names the profile allows.
-    User(String),
+    User(EnrolmentUser),
     /// By a certificate whose holder registers others: any names the profile allows.
     Registrar(Box<Certificate>),
     /// By a certificate: the names in it.
     Holder(Box<Certificate>),
+    /// By a certificate of another CA: the names in it.
+    Foreigner(Box<Certificate>),
 }
 
 impl Caller {
     /// Who they are.
     pub(super) fn principal(&self) -> Principal {
         match self {
-            Self::User(name) => Principal::of_actor(name),
-            Self::Registrar(certificate) | Self::Holder(certificate) => {
+            Self::User(user) => Principal::of_actor(&user.actor),
+            Self::Registrar(certificate) | Self::Holder(certificate) | Self::Foreigner(certificate) => {
                 let actor = format!("certificate:{}", certificate.fingerprint);
                 Principal::of_actor(&actor).with_certificate(certificate)
             }
         }
     }
 
+    /// For which team they ask. Other CAs know nothing of teams.
+    pub(super) fn standing(&self) -> Standing {
+        match self {
+            Self::User(user) => user.standing.clone(),
+            Self::Registrar(_) | Self::Foreigner(_) => Standing::Nobody,
+            Self::Holder(certificate) => {
+                Standing::Held { issued_at_us: certificate.not_before.0.saturating_mul(1_000_000) }
+            }
+        }
+    }
+
     /// Whether they may ask for the names of `request`.
     pub(super) fn check_names(&self, request: &CertificateRequest) -> Result<(), Refusal> {
-        let Self::Holder(certificate) = self else { return Ok(()) };
+        let (Self::Holder(certificate) | Self::Foreigner(certificate)) = self else { return Ok(()) };
         let own = enrolment::names(certificate);
         if !subject_is_own(request, certificate, &own) {
             return refuse(
@@ -105,8 +119,28 @@ impl Est {
                 ),
             );
         }
-        let certificate = Box::new(certificate.clone());
-        Ok(if registrar { Caller::Registrar(certificate) } else { Caller::Holder(certificate) })
+        let held = Box::new(certificate.clone());
+        if registrar {
+            return Ok(Caller::Registrar(held));
+        }
+        if client.profile().is_some() {
+            return Ok(Caller::Holder(held));
+        }
+        let takes = |ca: &ClientCa| {
+            ca.profiles.contains(&profile.name) && client.is_below(std::slice::from_ref(&ca.certificate))
+        };
+        if self.inner.options.client_cas.iter().any(takes) {
+            return Ok(Caller::Foreigner(held));
+        }
+        tracing::warn!(
+            issuer = certificate.issuer.text,
+            profile = profile.name,
+            "EST by a certificate of another CA is refused: est.client_cas does not give its CA this profile"
+        );
+        refuse(
+            StatusCode::FORBIDDEN,
+            format!("certificates of this CA are no way into the profile {:?}", profile.name),
+        )
     }
 
     async fn user(&self, profile: &Profile, authorization: &[u8]) -> Result<Caller, Refusal> {

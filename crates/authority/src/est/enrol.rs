@@ -14,6 +14,7 @@ use crate::enrolment::{self, Enrolled, Enrolment, EnrolmentError, RequestedCerti
 use crate::issue::{Issued, Source};
 use crate::principal::Principal;
 use crate::profile::Profile;
+use crate::teams::Standing;
 
 /// Attributes by which a client wants its new key encrypted (RFC 7030 section 4.4.1).
 const KEY_ENCRYPTION: [&str; 2] = ["1.2.840.113549.1.9.16.2.37", "1.2.840.113549.1.9.16.2.54"];
@@ -30,15 +31,16 @@ impl Est {
         let request = read(http)?;
         self.check_channel(&request, peer)?;
         caller.check_names(&request)?;
-        let requester = caller.principal();
+        let (requester, standing) = (caller.principal(), caller.standing());
         let key = enrolment::key(&[
             b"enroll",
             profile.name.as_bytes(),
             requester.actor().as_bytes(),
             request.tbs(),
         ]);
-        let issued =
-            self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
+        let issued = self
+            .issue(profile, (requester, standing), key, RequestedCertificate { request, spki: None })
+            .await?;
         Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
     }
 
@@ -61,12 +63,14 @@ impl Est {
         if let Some(reason) = enrolment::renewal_refusal(&held, &request, profile) {
             return refuse(StatusCode::FORBIDDEN, reason);
         }
+        let standing = held.standing();
         let before = held.certificate.fingerprint;
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
         let requester =
             Principal::of_actor(&format!("certificate:{before}")).with_certificate(&held.certificate);
-        let issued =
-            self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
+        let issued = self
+            .issue(profile, (requester, standing), key, RequestedCertificate { request, spki: None })
+            .await?;
         Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
     }
 
@@ -90,7 +94,7 @@ impl Est {
         let Some(kind) = key_type(profile, &request) else {
             return refuse(StatusCode::BAD_REQUEST, "the profile names no kind of key that could be made");
         };
-        let requester = caller.principal();
+        let (requester, standing) = (caller.principal(), caller.standing());
         let key = enrolment::key(&[
             b"generate",
             profile.name.as_bytes(),
@@ -102,19 +106,19 @@ impl Est {
             Err(error) => return refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
         };
         let asked = RequestedCertificate { request, spki: Some(made.spki().to_vec()) };
-        let issued = self.issue(profile, requester, key, asked).await?;
+        let issued = self.issue(profile, (requester, standing), key, asked).await?;
         Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
     }
 
     async fn issue(
         &self,
         profile: &Arc<Profile>,
-        requester: Principal,
+        (requester, standing): (Principal, Standing),
         key: String,
         asked: RequestedCertificate,
     ) -> Result<Issued, Refusal> {
         let enrolment =
-            Enrolment { source: Source::Est, profile: Arc::clone(profile), requester, key, asked };
+            Enrolment { source: Source::Est, profile: Arc::clone(profile), requester, standing, key, asked };
         match enrolment::enrol(&self.inner.authority, enrolment).await? {
             Enrolled::Issued(issued) => Ok(*issued),
             Enrolled::Waiting => Err(Refusal::Waiting),

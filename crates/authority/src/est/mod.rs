@@ -13,11 +13,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, header};
 use serde::Deserialize;
-use x509::SpkiHash;
+use x509::{Certificate, SpkiHash};
 
 use crate::enrolment::{self, BODY_MAX, EnrolmentError, EnrolmentPassword};
 use crate::operation::{AccessRule, Operation};
 use crate::profile::{Profile, ProfileError};
+use crate::teams::OverQuota;
 use crate::{Authority, Peer};
 use body::CERTS_ONLY;
 
@@ -35,11 +36,24 @@ pub struct EstOptions {
     /// Keys of client certificates whose holders may ask for any names the profile allows: registration authorities.
     /// Holders of other certificates may ask for the names in theirs.
     pub registrars: Vec<SpkiHash>,
+    /// Which profiles the holders of other CAs' certificates may ask for, within the names of their certificates. Certificates of a
+    /// CA that is not here are no way into any profile.
+    #[serde(skip)]
+    pub client_cas: Vec<ClientCa>,
     /// Whether a request must carry the TLS connection's exporter value (RFC 9266), in base64, as its challenge password
     /// (RFC 7030 section 3.5). Needs TLS 1.3 and clients that do so.
     pub require_channel_binding: bool,
     /// After how long to ask again while consent is waited for, seconds.
     pub retry_after_seconds: u32,
+}
+
+/// Another CA whose certificates are a way into profiles.
+#[derive(Clone, Debug)]
+pub struct ClientCa {
+    /// Its certificate: a root or an intermediate.
+    pub certificate: Certificate,
+    /// The profiles, by name.
+    pub profiles: Vec<String>,
 }
 
 impl Default for EstOptions {
@@ -48,6 +62,7 @@ impl Default for EstOptions {
             profiles: Vec::new(),
             default_profile: None,
             registrars: Vec::new(),
+            client_cas: Vec::new(),
             require_channel_binding: false,
             retry_after_seconds: 300,
         }
@@ -84,14 +99,20 @@ enum Refusal {
     Method(&'static str),
     /// Ask again later: consent is waited for.
     Waiting,
+    /// The team has had its certificates of this day.
+    Limited(OverQuota),
 }
 
 impl From<EnrolmentError> for Refusal {
     fn from(error: EnrolmentError) -> Self {
+        if let EnrolmentError::Limited(over) = error {
+            return Self::Limited(over);
+        }
         let status = match &error {
             EnrolmentError::Refused(_) => StatusCode::BAD_REQUEST,
             EnrolmentError::Rejected(_) => StatusCode::FORBIDDEN,
             EnrolmentError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+            EnrolmentError::Limited(_) => StatusCode::TOO_MANY_REQUESTS,
         };
         Self::Status(status, error.to_string())
     }
@@ -189,6 +210,10 @@ impl Est {
                 (*status, enrolment::unavailable("EST", text))
             }
             Refusal::Status(status, text) => (*status, text.as_str()),
+            Refusal::Limited(_) => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "the team has had its certificates of today: ask again tomorrow",
+            ),
             Refusal::Method(_) => (StatusCode::METHOD_NOT_ALLOWED, "another method is wanted"),
             Refusal::Waiting => {
                 (StatusCode::ACCEPTED, "someone has to agree first: send the same request again later")
@@ -199,6 +224,9 @@ impl Est {
         match refusal {
             Refusal::Method(allowed) => {
                 headers.insert(header::ALLOW, http::HeaderValue::from_static(allowed));
+            }
+            Refusal::Limited(over) => {
+                headers.insert(header::RETRY_AFTER, over.retry_after.as_secs().max(1).into());
             }
             Refusal::Waiting => {
                 headers.insert(header::RETRY_AFTER, self.inner.options.retry_after_seconds.max(1).into());

@@ -9,6 +9,7 @@ use x509::SpkiHash;
 use crate::names::NameRefusal;
 use crate::profile::ProfileError;
 use crate::profile::baseline::Violation;
+use crate::teams::{Crossing, OverQuota, QuotaError};
 use crate::tree::CaError;
 
 /// Why a certificate was not issued. Nothing was signed unless it says so, and nothing was stored.
@@ -47,6 +48,12 @@ pub enum IssueError {
     /// Operator: correct the profile; it would make certificates that clients do not take.
     #[error("the certificate would be faulty: {}", .0.join("; "))]
     Lint(Vec<String>),
+    /// Caller: ask for what is one's own team's.
+    #[error(transparent)]
+    Team(#[from] Crossing),
+    /// Caller: ask again on another day.
+    #[error(transparent)]
+    Quota(#[from] OverQuota),
     /// Caller: use another key for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
@@ -70,6 +77,15 @@ impl From<StoreError> for IssueError {
     }
 }
 
+impl From<QuotaError> for IssueError {
+    fn from(error: QuotaError) -> Self {
+        match error {
+            QuotaError::Over(over) => Self::Quota(over),
+            QuotaError::Store(error) => Self::Store(error),
+        }
+    }
+}
+
 impl IssueError {
     /// Whether the request itself is refused, so that only another one can succeed.
     #[must_use]
@@ -77,7 +93,7 @@ impl IssueError {
         match self {
             Self::Profile(error) => matches!(error, ProfileError::Unknown(_)),
             Self::Ca(error) => !matches!(error, CaError::Store(_)),
-            Self::Sign(_) | Self::Abandoned | Self::Store(_) => false,
+            Self::Sign(_) | Self::Abandoned | Self::Store(_) | Self::Quota(_) => false,
             Self::NotIssuing(_)
             | Self::Key(_)
             | Self::KeyBlocked(_)
@@ -87,6 +103,7 @@ impl IssueError {
             | Self::Extension(_)
             | Self::Baseline(_)
             | Self::Lint(_)
+            | Self::Team(_)
             | Self::KeyReused
             | Self::KeyTooLong(_) => true,
         }

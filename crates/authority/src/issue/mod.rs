@@ -7,11 +7,13 @@
 mod error;
 mod plan;
 mod request;
+mod suffixes;
 mod writing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::access::Object;
 use keys::{SignError, Signer};
 use uuid::Uuid;
 use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
@@ -19,6 +21,7 @@ use x509::{Certificate, Fingerprint, SerialNumber, UnixTime, build};
 pub use crate::tables::Source;
 pub use error::IssueError;
 pub use request::{ConsentRef, IDEMPOTENCY_KEY_MAX, IssueRequest, Issued};
+pub(crate) use suffixes::is_whole as is_whole_suffix;
 pub(crate) use writing::Issuing;
 pub use writing::record;
 
@@ -28,6 +31,7 @@ use crate::figures::Counters;
 use crate::profile::Profile;
 use crate::tables;
 use crate::tables::{Insertion, IssuedRow, NewIssued, Once, UsedKey};
+use crate::teams::Standing;
 use crate::tree::{Ca, Urls, inventory_row, random_serial};
 use plan::Plan;
 
@@ -54,6 +58,8 @@ struct Granted {
     ca: Arc<Ca>,
     plan: Plan,
     planned_at: UnixTime,
+    /// The team that it counts for.
+    team: Option<String>,
 }
 
 impl Authority {
@@ -96,7 +102,11 @@ impl Authority {
             return self.repeat(used, once).await;
         }
         let rehearsed = self.rehearse(&granted)?;
-        let Granted { profile, ca, planned_at, .. } = granted;
+        let Granted { profile, ca, planned_at, team, .. } = granted;
+        // Managed certificates are counted where they are ordered, whichever issuer they come from.
+        if let Some(team) = team.filter(|_| request.source != Source::Lifecycle) {
+            self.teams().count(&team, self.clock().now_us()).await?;
+        }
         let shard = rehearsed.shard;
         let purpose = Purpose::Certificate { request: &request, planned_at };
         let certificate = rehearsed.sign(&self.signing(CaKey::Of(&ca), purpose)).await?;
@@ -187,7 +197,24 @@ impl Authority {
         };
         let now = UnixTime(self.clock().now_seconds());
         let plan = Plan::make(request, &profile, &ca, &self.issuing().limits(&ca), now)?;
-        Ok(Granted { profile, ca, plan, planned_at: now })
+        suffixes::check(&plan.names, &self.options().private_suffixes)?;
+        let team = self.check_teams(&plan, &profile, &request.standing).await?;
+        Ok(Granted { profile, ca, plan, planned_at: now, team })
+    }
+
+    /// Whether what the certificate names belongs together, its common names included; the team that it counts for.
+    async fn check_teams(
+        &self,
+        plan: &Plan,
+        profile: &Profile,
+        standing: &Standing,
+    ) -> Result<Option<String>, IssueError> {
+        let names = plan.names.iter().map(ToString::to_string);
+        // Old clients take a common name for a host. One that names people or devices is nobody's.
+        let common = plan.subject.common_names.iter().filter(|name| name.contains('.')).cloned();
+        let object = Object::profile(&profile.name).with_names(names.chain(common));
+        let ownership = self.teams().ownership().await.map_err(IssueError::Store)?;
+        Ok(ownership.check_issue(&object, standing)?.map(str::to_owned))
     }
 
     /// Whether the key is blocked, and what the idempotency key was used for.

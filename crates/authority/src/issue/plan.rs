@@ -77,6 +77,13 @@ impl Plan {
                     .to_owned(),
             ));
         }
+        if names_application(&subject) && profile.names.allow_any_host() {
+            return Err(IssueError::Subject(
+                "the subject has the OU of an application (app:…), which a profile for any host name does not issue: \
+                 narrow its names.dns_allowed"
+                    .to_owned(),
+            ));
+        }
         if let Some((name, reason)) =
             limits.iter().find_map(|limits| constraints::broken(limits, &subject, &names))
         {

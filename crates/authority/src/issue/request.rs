@@ -8,6 +8,7 @@ use x509::build::Extension;
 use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
 
 use crate::tables::{Once, Source};
+use crate::teams::Standing;
 
 /// Longest idempotency key, octets.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
@@ -42,6 +43,8 @@ pub struct IssueRequest {
     pub extensions: Vec<Extension>,
     /// The approval, where one was given.
     pub consent: Option<ConsentRef>,
+    /// For whom, as far as teams are concerned. The server itself reaches everything, callers nothing of a team unless it is said.
+    pub standing: Standing,
 }
 
 /// The approval that a certificate is issued under. A signer process reads it from the database itself.
@@ -77,6 +80,10 @@ impl IssueRequest {
             requester: requester.to_owned(),
             extensions: Vec::new(),
             consent: None,
+            standing: match source {
+                Source::System | Source::Lifecycle | Source::Credential => Standing::Everything,
+                Source::Api | Source::Acme | Source::Est | Source::Scep => Standing::Nobody,
+            },
         }
     }
 

@@ -58,6 +58,11 @@ fn depth_any() -> u8 {
 }
 
 impl DnsRule {
+    /// Whether it is for names below the root.
+    pub(super) fn is_for_any_host(&self) -> bool {
+        matches!(self, Self::Suffix(rule) if rule.suffix.is_empty() || rule.suffix == ".")
+    }
+
     /// Whether `name` (lower case, maybe a wildcard) is one of those meant.
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {

@@ -133,6 +133,12 @@ impl NameRules {
         Ok(())
     }
 
+    /// Whether any DNS name may be asked for: whoever may ask chooses it, so such a name identifies nobody.
+    #[must_use]
+    pub fn allow_any_host(&self) -> bool {
+        self.dns_allowed.iter().any(DnsRule::is_for_any_host)
+    }
+
     /// Every name that is not allowed; empty when all are.
     #[must_use]
     pub fn refusals(&self, names: &[GeneralName]) -> Vec<NameRefusal> {
@@ -270,6 +276,20 @@ mod tests {
         assert_eq!(rules.refusals(&[]).len(), 1);
         let three = ["a", "b", "c"].map(|name| GeneralName::Dns(name.to_owned()));
         assert_eq!(rules.refusals(&three).len(), 1);
+    }
+
+    #[test]
+    fn a_profile_for_any_host_is_told_from_others() {
+        for (rule, any) in [
+            (serde_json::json!("."), true),
+            (serde_json::json!({"suffix": "", "depth_max": 3}), true),
+            (serde_json::json!({"suffix": ".", "depth_max": 0, "wildcards": true}), true),
+            (serde_json::json!(".example"), false),
+            (serde_json::json!("a.example"), false),
+        ] {
+            let rules = rules(serde_json::json!({"dns_allowed": ["b.example", rule]}));
+            assert_eq!(rules.allow_any_host(), any, "{rule}");
+        }
     }
 
     #[test]

@@ -15,10 +15,13 @@ use super::message::{self, FailInfo, Failure, Incoming, MessageType, Outgoing, R
 use super::recipient::Recipient;
 use super::{Refusal, Scep, cipher, refuse};
 use crate::crl::CrlPart;
-use crate::enrolment::{self, CurrentCertificate, Enrolled, Enrolment, EnrolmentError, RequestedCertificate};
+use crate::enrolment::{
+    self, CurrentCertificate, Enrolled, Enrolment, EnrolmentError, EnrolmentUser, RequestedCertificate,
+};
 use crate::issue::{IssuedRef, Source};
 use crate::principal::Principal;
 use crate::profile::Profile;
+use crate::teams::OverQuota;
 use crate::tree::Ca;
 
 /// How long the SCEP key may take; it is in this process, and the machine may be busy.
@@ -35,6 +38,8 @@ enum Outcome {
 enum Trouble {
     Failure(Failure),
     Unavailable(String),
+    /// The team has had its certificates of this day.
+    Limited(OverQuota),
 }
 
 impl From<Failure> for Trouble {
@@ -47,6 +52,7 @@ impl From<EnrolmentError> for Trouble {
     fn from(error: EnrolmentError) -> Self {
         match error {
             EnrolmentError::Unavailable(reason) => Self::Unavailable(reason),
+            EnrolmentError::Limited(over) => Self::Limited(over),
             refused => Self::Failure(Failure::new(FailInfo::Request, refused.to_string())),
         }
     }
@@ -100,6 +106,7 @@ impl Scep {
             },
             Err(Trouble::Failure(failure)) => Reply::Failure(failure),
             Err(Trouble::Unavailable(reason)) => return refuse(StatusCode::SERVICE_UNAVAILABLE, reason),
+            Err(Trouble::Limited(over)) => return refuse(StatusCode::TOO_MANY_REQUESTS, over.to_string()),
         };
         self.reply(&incoming, reply, &recipient).await
     }
@@ -154,12 +161,14 @@ impl Scep {
         let signer = &opened.incoming.signer;
         // Some clients renew by PKCSReq under the certificate they hold, without a password.
         let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
-        let requester = if by_password {
-            Principal::of_actor(&self.challenged(profile, opened, &request).await?)
+        let (requester, standing) = if by_password {
+            let user = self.challenged(profile, opened, &request).await?;
+            (Principal::of_actor(&user.actor), user.standing)
         } else {
             let held = self.renewed(profile, opened, &request).await?;
             let actor = format!("certificate:{}", held.certificate.fingerprint);
-            Principal::of_actor(&actor).with_certificate(&held.certificate)
+            let standing = held.standing();
+            (Principal::of_actor(&actor).with_certificate(&held.certificate), standing)
         };
         let who = self.who(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
@@ -171,7 +180,7 @@ impl Scep {
         let key = enrolment::key(&parts);
         let profile = Arc::clone(profile);
         let asked = RequestedCertificate { request, spki: None };
-        let enrolment = Enrolment { source: Source::Scep, profile, requester, key, asked };
+        let enrolment = Enrolment { source: Source::Scep, profile, requester, standing, key, asked };
         Ok(outcome(enrolment::enrol(&self.inner.authority, enrolment).await?))
     }
 
@@ -181,7 +190,7 @@ impl Scep {
         profile: &Profile,
         opened: &Opened,
         request: &CertificateRequest,
-    ) -> Result<String, Trouble> {
+    ) -> Result<EnrolmentUser, Trouble> {
         if !same_key(&opened.incoming.signer, request) {
             return fail(FailInfo::Request, "the message is to be signed with the key to certify");
         }
@@ -190,7 +199,7 @@ impl Scep {
         };
         let given = request.challenge_password.as_deref().unwrap_or_default();
         match passwords.challenge(&profile.name, given, request).await {
-            Ok(Some(requester)) => Ok(requester),
+            Ok(Some(user)) => Ok(user),
             Ok(None) => fail(FailInfo::Request, "the challenge password is missing or wrong"),
             Err(error) => Err(Trouble::Unavailable(error.to_string())),
         }

@@ -9,6 +9,7 @@ mod issued;
 mod principals;
 mod profiles;
 mod revocations;
+mod teams;
 
 use db::Sends;
 
@@ -33,6 +34,7 @@ pub use revocations::{
     Revocations, RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids,
     revoked_by,
 };
+pub use teams::{OwnedRow, Teams, count_certificate, put_team};
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
@@ -52,4 +54,5 @@ pub const STATEMENTS: &[Sends] = &[
     },
     Sends::of(revocations::crls::ALL, revocations::crls::BULKS),
     Sends::of(enrolments::ALL, &[]),
+    Sends::of(teams::ALL, teams::BULKS),
 ];

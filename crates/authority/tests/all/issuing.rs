@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use authority::issue::{IssueError, IssueRequest, IssuedRef, Source};
 use authority::profile::ProfileError;
 use authority::tables::IssuedFilter;
+use authority::teams::Standing;
 use futures_util::future::join_all;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
@@ -28,6 +29,8 @@ both! {
     certificates_that_wait_together_share_their_statements
     every_kind_of_key_is_certified_by_every_kind_of_authority
     profiles_are_kept_with_revisions
+    what_a_team_owns_is_issued_to_it_alone
+    private_suffixes_are_issued_to_nobody
 }
 
 async fn count(office: &Office) -> usize {
@@ -444,4 +447,53 @@ fn an_error_tells_every_name() {
     let error = IssueError::Names(vec![refusal(name("a.b"), "no"), refusal(None, "all")]);
     assert_eq!(error.to_string(), "names not allowed: a.b: no; all");
     let _: Arc<str> = error.to_string().into();
+}
+
+/// Whoever asks, and over whatever protocol, comes past this.
+async fn what_a_team_owns_is_issued_to_it_alone(office: Office) {
+    let owns = authority::teams::Owns { names: vec!["a.example".to_owned()], ..Default::default() };
+    office
+        .store
+        .write("test", move |tx| {
+            let owns = owns.clone();
+            Box::pin(async move {
+                authority::tables::put_team(tx, "a", &owns, authority::teams::Quota::default(), 1).await
+            })
+        })
+        .await
+        .unwrap();
+    office.authority.teams().forget();
+    let team = |team: &str| Standing::Team(team.to_owned());
+    for (source, standing, issued) in [
+        (Source::Api, Standing::Nobody, false),
+        (Source::Est, Standing::Nobody, false),
+        (Source::Scep, team("b"), false),
+        (Source::Acme, Standing::Nobody, false),
+        (Source::Api, team("a"), true),
+        (Source::Acme, Standing::Proven, true),
+        (Source::System, Standing::Everything, true),
+    ] {
+        let request = IssueRequest { source, standing: standing.clone(), ..request("web", &["x.a.example"]) };
+        let outcome = office.authority.issue(request).await;
+        assert_eq!(outcome.is_ok(), issued, "{source} {standing:?}: {outcome:?}");
+        assert!(issued || matches!(outcome, Err(IssueError::Team(_))), "{source} {standing:?}");
+    }
+    // Nothing is said: nothing of a team's.
+    let plain = IssueRequest::new("web", new_spki(), Vec::new(), Source::Est, "est:x");
+    assert_eq!(plain.standing, Standing::Nobody);
+}
+
+async fn private_suffixes_are_issued_to_nobody(office: Office) {
+    let mut with = options();
+    with.private_suffixes = vec!["k8s.example".to_owned()];
+    let authority = office.node_with(with);
+    let names = json!({"dns_allowed": [{"suffix": "example", "wildcards": true}]});
+    office.profile(json!({"name": "wild", "names": names})).await;
+    for (name, issued) in
+        [("a.k8s.example", true), ("*.a.k8s.example", true), ("k8s.example", false), ("*.k8s.example", false)]
+    {
+        let outcome = authority.issue(request("wild", &[name])).await;
+        assert_eq!(outcome.is_ok(), issued, "{name}: {outcome:?}");
+        assert!(issued || matches!(outcome, Err(IssueError::Names(_))), "{name}");
+    }
 }

@@ -92,8 +92,13 @@ impl Office {
 
     /// Another node of the cluster.
     pub(crate) fn another_node(&self) -> Authority {
+        self.node_with(self.options.clone())
+    }
+
+    /// Another node of the cluster, with options of its own.
+    pub(crate) fn node_with(&self, options: AuthorityOptions) -> Authority {
         let (store, keystore) = (self.store.clone(), self.keystore.clone());
-        Authority::open(store, keystore, self.clock.clone(), self.options.clone()).unwrap()
+        Authority::open(store, keystore, self.clock.clone(), options).unwrap()
     }
 
     pub(crate) async fn profile(&self, profile: serde_json::Value) -> Profile {

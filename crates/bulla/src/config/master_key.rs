@@ -21,6 +21,7 @@ pub(crate) struct AuthoritySettings {
     pub(crate) crl_hours: u32,
     pub(crate) crl_shards: u32,
     pub(crate) ocsp_hours: u32,
+    pub(crate) private_suffixes: Vec<String>,
 }
 
 impl Default for AuthoritySettings {
@@ -33,6 +34,7 @@ impl Default for AuthoritySettings {
             crl_hours: 48,
             crl_shards: 0,
             ocsp_hours: 12,
+            private_suffixes: Vec::new(),
         }
     }
 }

@@ -228,6 +228,7 @@ pub(crate) struct EstSettings {
     pub(crate) default_profile: String,
     pub(crate) require_channel_binding: bool,
     pub(crate) registrars: Vec<x509::SpkiHash>,
+    pub(crate) client_cas: Vec<String>,
 }
 
 /// `[scep]`
@@ -414,6 +415,7 @@ impl Default for EstSettings {
             default_profile: FIRST_PROFILE.into(),
             require_channel_binding: false,
             registrars: Vec::new(),
+            client_cas: Vec::new(),
         }
     }
 }

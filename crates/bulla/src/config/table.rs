@@ -245,6 +245,11 @@ pub(super) const KEYS: &[Key] = &[
     ("authority.crl_shards", Kind::Number, "CRLs the certificates of one CA are spread over; 0: one"),
     ("authority.ocsp_hours", Kind::Number, "how long an OCSP response is valid"),
     (
+        "authority.private_suffixes",
+        Kind::List,
+        "names such as corp that count as public suffixes: never certified whole",
+    ),
+    (
         "files.readable_folders",
         Kind::List,
         "folders in which issuers made over the API may name files, such as tokens of service accounts; empty: none",
@@ -303,6 +308,11 @@ pub(super) const KEYS: &[Key] = &[
     ("est.default_profile", Kind::Text, "the one of them for paths without a label"),
     ("est.require_channel_binding", Kind::Boolean, "EST requests carry the TLS connection's exporter value"),
     ("est.registrars", Kind::List, "SHA-256 of public keys (SPKI) whose holders enrol others"),
+    (
+        "est.client_cas",
+        Kind::List,
+        "profiles for other CAs' certificates: FILE=PROFILE[,PROFILE]; none: no profile",
+    ),
     ("scep.profiles", Kind::List, "profiles offered over SCEP"),
     ("scep.default_profile", Kind::Text, "the one of them for paths without a name"),
     ("scep.allow_sha1", Kind::Boolean, "SCEP messages hashed with SHA-1 are taken, for old devices"),

@@ -1,5 +1,6 @@
 //! The components of a control plane, opened over one database and wired together.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use alerts::{AlertOptions, Alerts, Channels};
 use audit::{AuditLog, AuditParts};
 use authority::acme::{Acme, AcmeOptions};
 use authority::enrolment::EnrolmentPassword;
-use authority::est::{Est, EstOptions};
+use authority::est::{ClientCa, Est, EstOptions};
 use authority::keystore::KeyStore;
 use authority::publish::Publications;
 use authority::scep::{Scep, ScepOptions};
@@ -35,7 +36,7 @@ use sites::{Sites, SitesParts};
 use store::{Clock, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use x509::Certificate;
+use x509::{Certificate, HostName};
 
 use super::addresses::Addresses;
 use super::certificate::ServerCertificate;
@@ -47,7 +48,7 @@ use super::master_keys;
 use super::metrics::Figures;
 use super::transparency;
 use super::watch::Watch;
-use crate::config::{AuthoritySettings, CredentialSettings, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, ServerSettings, Settings};
 use crate::database;
 use crate::files;
 use crate::scan_command::ScanKit;
@@ -94,13 +95,19 @@ impl ControlPlane {
         first_start::prepare(&authority, first.map_err(|error| database::problem(&error))?).await?;
         let root_pem = first_start::root_pem(&authority).await?;
         let acme = acme(&settings.acme, addresses, &authority, store, clock)?;
-        let access = AccessControl::new(store.clone(), clock.clone(), SessionOptions::default());
+        let access = AccessControl::with_teams(
+            store.clone(),
+            clock.clone(),
+            SessionOptions::default(),
+            authority.teams().clone(),
+        );
         let passwords: Arc<dyn EnrolmentPassword> = Arc::new(TokenPasswords::new(access));
         let est = EstOptions {
             profiles: settings.est.profiles.clone(),
             default_profile: Some(settings.est.default_profile.clone()),
             require_channel_binding: settings.est.require_channel_binding,
             registrars: settings.est.registrars.clone(),
+            client_cas: client_cas(&settings.est)?,
             ..EstOptions::default()
         };
         let scep = ScepOptions {
@@ -317,6 +324,42 @@ impl ControlPlane {
     }
 }
 
+/// The profiles that holders of other CAs' certificates may ask for over EST.
+fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
+    const KEY: &str = "est.client_cas";
+    let mut cas = Vec::new();
+    for text in &settings.client_cas {
+        let wrong = |what: &str| {
+            Problem::usage(format_args!("{KEY}: {text:?} {what}")).hint(
+                "write the file of a CA (PEM) and profiles, as in \"/etc/bulla/maker.pem=tablets,printers\"",
+            )
+        };
+        let (path, profiles) = text.split_once('=').ok_or_else(|| wrong("names no profile"))?;
+        let profiles: Vec<String> = profiles.split(',').map(|name| name.trim().to_owned()).collect();
+        if let Some(name) = profiles.iter().find(|name| !settings.profiles.contains(name)) {
+            return Err(wrong(&format!("names the profile {name:?}, which est.profiles does not offer")));
+        }
+        for der in files::certificates(KEY, Path::new(path))? {
+            let ca = Certificate::parse(&der).ok().filter(Certificate::is_ca);
+            let certificate = ca.ok_or_else(|| wrong("has a certificate that is no CA's"))?;
+            cas.push(ClientCa { certificate, profiles: profiles.clone() });
+        }
+    }
+    Ok(cas)
+}
+
+/// Suffixes that count as those of whole registries.
+fn private_suffixes(texts: &[String]) -> Outcome<Vec<String>> {
+    let read = |text: &String| {
+        let name = HostName::parse(text).map_err(|error| {
+            Problem::usage(format_args!("authority.private_suffixes: {text:?}: {error}"))
+                .hint("write names without a star or a dot before them, as in [\"corp\", \"k8s.internal\"]")
+        })?;
+        Ok(name.as_str().to_owned())
+    };
+    texts.iter().map(read).collect()
+}
+
 /// The CAs whose certificates name applications.
 fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
     const KEY: &str = "credentials.app_ca_files";
@@ -402,6 +445,7 @@ pub(super) fn authority_options(settings: &AuthoritySettings, addresses: &Addres
         crl_lifetime: hours(settings.crl_hours),
         crl_shards: settings.crl_shards,
         ocsp_lifetime: hours(settings.ocsp_hours),
+        private_suffixes: private_suffixes(&settings.private_suffixes)?,
         ..AuthorityOptions::default()
     }
 }

@@ -37,7 +37,7 @@ pub enum TokenCommand {
     Create {
         /// Its name
         name: String,
-        /// What it may do: ROLE or ROLE=SCOPE (any, profile:NAME, issuer:NAME, team:NAME); may be repeated
+        /// What it may do: ROLE or ROLE=SCOPE (any, or bounds with commas between: profile:, issuer:, team:, name:, target:, path:); may be repeated
         #[arg(long = "role", value_name = "ROLE[=SCOPE]", required = true)]
         roles: Vec<String>,
         /// How long it holds: 90d

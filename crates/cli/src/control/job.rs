@@ -129,7 +129,17 @@ pub struct TeamDocument;
 
 impl Document for TeamDocument {
     const PATH: &'static str = "/api/v1/teams";
-    const COLUMNS: Columns = PEOPLE;
+    const COLUMNS: Columns = columns!(
+        PersonView:
+        ("Name", name),
+        ("Description", description),
+        ("Owns names", owns, "/names"),
+        ("Profiles", owns, "/profiles"),
+        ("Targets", owns, "/targets"),
+        ("Paths", owns, "/paths"),
+        ("Certificates a day", quota, "/certificates_per_day"),
+        ("Contacts", contacts),
+    );
     const REPLACE: Method = Method::PUT;
 }
 

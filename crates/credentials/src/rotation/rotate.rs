@@ -48,7 +48,7 @@ enum RotationOutcome {
 }
 
 fn rotator() -> CredentialAsker {
-    CredentialAsker { actor: ROTATOR.to_owned(), everything: true }
+    CredentialAsker::manager(ROTATOR)
 }
 
 impl Credentials {

@@ -134,7 +134,7 @@ pub async fn restore_credential(
     if !super::permissions::may_do(tx, asker, name_key, CredentialOperation::Write).await? {
         return Ok(None);
     }
-    let [everything, actor] = asker.values();
+    let [everything, actor] = asker.values_at(name_key);
     let parameters = vec![everything, actor, name_key.into(), since_us.into()];
     let Some(mut row) = tx.row(DELETED_NAMED, parameters).await? else {
         return Ok(None);
@@ -301,10 +301,11 @@ impl Credentials<'_> {
         since_us: i64,
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_listed();
         let parameters = vec![everything, actor, since_us.into(), super::list::count(most)];
         let rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
-        rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0)).collect()
+        let rows = rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0));
+        super::listed(asker, rows, |deleted| &deleted.name)
     }
 
     /// Destroys some hundred versions of credentials that were deleted by a time, and those that have no version left.

@@ -94,7 +94,10 @@ impl Credentials<'_> {
         now_us: i64,
     ) -> Result<Vec<(usize, CredentialRow)>, StoreError> {
         let bounded = asked.len() > NAMES_UNBOUNDED;
-        let asked = asked.iter().map(|(asker, name)| json!([name, i64::from(asker.everything), asker.actor]));
+        let asked = asked.iter().map(|(asker, name)| {
+            let (everything, actor) = asker.at(name);
+            json!([name, i64::from(everything), actor])
+        });
         let asked = serde_json::Value::from_iter(asked).to_string();
         let mut parameters = vec![asked.into(), now_us.into()];
         let statement = if bounded {
@@ -118,7 +121,7 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<i64, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_at(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS_OCTETS, parameters).await?;
         rows.into_iter().next().map_or(Ok(0), |mut row| row.int())

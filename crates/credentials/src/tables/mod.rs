@@ -17,6 +17,8 @@ mod version;
 mod wraps;
 mod write;
 
+use std::collections::BTreeSet;
+
 use uuid::Uuid;
 
 use asker::may;
@@ -29,7 +31,7 @@ use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
 pub use access::{AccessChangeRow, AccessDifference, AccessRow, AccessWay};
-pub use asker::{CredentialAsker, CredentialOperation};
+pub use asker::{Bounds, CredentialAsker, CredentialOperation, NameBounds};
 pub use away::{
     DeletedCredential, EndedVersions, OldVersions, VersionsChange, change_credential_versions,
     destroy_ended_versions, restore_credential,
@@ -60,6 +62,9 @@ pub(crate) use access::SENDS as ACCESS_SENDS;
 pub(crate) use hooks::SENDS as HOOK_SENDS;
 pub(crate) use rotation::SENDS as ROTATION_SENDS;
 pub(crate) use wraps::SENDS as WRAP_SENDS;
+
+/// Names looked at for the children of a path, for an asker who is bound to some names.
+const CHILDREN_LOOKED_MAX: usize = 10_000;
 
 /// The values, sealed.
 pub const SEALED_CREDENTIALS: SealedColumn =
@@ -368,7 +373,7 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<Vec<CredentialRow>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_at(name);
         let parameters = vec![name.into(), everything, actor, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, VERSIONS, parameters).await?;
         rows.into_iter().map(row_of).collect()
@@ -384,7 +389,7 @@ impl Credentials<'_> {
         name: &str,
         most: usize,
     ) -> Result<ListedVersions, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_at(name);
         let rows = self.0.rows(Cost::Walk, LISTED, vec![name.into(), everything, actor, count(most)]).await?;
         let mut listed = ListedVersions::default();
         for mut row in rows {
@@ -406,7 +411,7 @@ impl Credentials<'_> {
         name: &str,
         number: Option<u64>,
     ) -> Result<Option<NumberedVersion>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_at(name);
         let wanted = number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX));
         let parameters = vec![name.into(), everything, actor, wanted.into()];
         let Some(mut row) = self.0.row(NUMBERED, parameters).await? else { return Ok(None) };
@@ -434,9 +439,10 @@ impl Credentials<'_> {
         version: Uuid,
         now_us: i64,
     ) -> Result<Option<CredentialRow>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_listed();
         let parameters = vec![version.into(), everything, actor, now_us.into()];
-        self.0.row(VERSION, parameters).await?.map(row_of).transpose()
+        let found = self.0.row(VERSION, parameters).await?.map(row_of).transpose()?;
+        Ok(found.filter(|row| asker.lists(&row.name)))
     }
 
     /// The name of a credential, by the credential's identity.
@@ -457,7 +463,7 @@ impl Credentials<'_> {
         name: &str,
         now_us: i64,
     ) -> Result<Option<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_at(name);
         let parameters = vec![name.into(), everything, actor, now_us.into()];
         self.0.row(FOUND, parameters).await?.map(found_of).transpose()
     }
@@ -475,12 +481,12 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_listed();
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters =
             vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, UNDER, parameters).await?;
-        rows.into_iter().map(found_of).collect()
+        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
     }
 
     /// As [`Self::under`], of names (lower case) like `pattern`: `%` stands for any run, `_` for any
@@ -496,11 +502,11 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_listed();
         let ends = ends_by_us.unwrap_or(0).into();
         let parameters = vec![pattern.into(), everything, actor, ends, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, LIKE, parameters).await?;
-        rows.into_iter().map(found_of).collect()
+        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
     }
 
     /// The children of a path (lower case, with its slash at the end) below which the asker may read something, as first
@@ -515,8 +521,17 @@ impl Credentials<'_> {
         most: usize,
         now_us: i64,
     ) -> Result<Vec<String>, StoreError> {
-        let [everything, actor] = asker.values();
         let before = format!("{}0", path.strip_suffix('/').unwrap_or(path));
+        if asker.is_bound() {
+            let found = self.under(asker, (path, &before), None, CHILDREN_LOOKED_MAX, now_us).await?;
+            let child = |found: FoundCredential| {
+                let rest = found.name.get(path.len()..).unwrap_or_default();
+                rest.split_inclusive('/').next().unwrap_or_default().to_owned()
+            };
+            let children: BTreeSet<String> = found.into_iter().map(child).collect();
+            return Ok(children.into_iter().take(most).collect());
+        }
+        let [everything, actor] = asker.values_listed();
         let parameters =
             vec![path.into(), before.as_str().into(), everything, actor, now_us.into(), count(most)];
         let rows = self.0.rows(Cost::Walk, CHILDREN.of(self.0), parameters).await?;
@@ -543,7 +558,7 @@ impl Credentials<'_> {
     ) -> Result<Page<CredentialVersionRow>, StoreError> {
         let start = key_or(after, "credential-certificates", &[Value::Int(0)])?;
         let (limit, _) = limit_of(limit);
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_listed();
         let range = vec![start[0].clone(), (limit as i64).into()];
         let last = self.0.row(LAST_CERTIFICATE, range.clone()).await?;
         let last = last.map(|mut row| row.maybe_int()).transpose()?.flatten();
@@ -551,7 +566,7 @@ impl Credentials<'_> {
         parameters.extend(range);
         parameters.push(now_us.into());
         let rows = self.0.rows(Cost::Walk, CERTIFICATES, parameters).await?;
-        let rows = rows.into_iter().map(version_row_of).collect::<Result<Vec<_>, _>>()?;
+        let rows = listed(asker, rows.into_iter().map(version_row_of), |version| &version.name)?;
         let next = last.map(|last| Cursor::new("credential-certificates", &[Value::Int(last)]));
         Ok(Page { rows, next })
     }
@@ -566,10 +581,24 @@ impl Credentials<'_> {
         asker: &CredentialAsker,
         names: &[String],
     ) -> Result<Vec<(String, bool)>, StoreError> {
-        let [everything, actor] = asker.values();
+        let [everything, actor] = asker.values_listed();
         let rows = self.0.rows(Cost::Walk, SIGNED.of(self.0), vec![list(names), everything, actor]).await?;
-        rows.into_iter().map(|mut row| Ok((row.text()?, row.flag()?))).collect()
+        let read = |mut row: Row| {
+            let (name, may_write) = (row.text()?, row.flag()?);
+            let within = asker.lists(&name);
+            Ok((name, may_write && within))
+        };
+        rows.into_iter().map(read).collect()
     }
+}
+
+/// The rows of a listing that are within the asker's bounds.
+fn listed<T>(
+    asker: &CredentialAsker,
+    rows: impl Iterator<Item = Result<T, StoreError>>,
+    name: impl Fn(&T) -> &String,
+) -> Result<Vec<T>, StoreError> {
+    rows.filter(|row| row.as_ref().map_or(true, |row| asker.lists(name(row)))).collect()
 }
 
 fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {

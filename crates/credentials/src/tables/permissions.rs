@@ -142,7 +142,7 @@ pub async fn delete_permission(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError
 }
 
 fn asked(asker: &CredentialAsker, path_key: &str, operation: CredentialOperation) -> Vec<Value> {
-    let [everything, actor] = asker.values();
+    let [everything, actor] = asker.values_at(path_key);
     vec![path_key.into(), everything, actor, (operation as i32).into()]
 }
 
@@ -152,7 +152,7 @@ pub(super) async fn may_do(
     path_key: &str,
     operation: CredentialOperation,
 ) -> Result<bool, StoreError> {
-    if asker.everything {
+    if asker.at(path_key).0 {
         return Ok(true);
     }
     let row = tx.row(MAY, asked(asker, path_key, operation)).await?;
@@ -170,7 +170,7 @@ impl Credentials<'_> {
         path_key: &str,
         operation: CredentialOperation,
     ) -> Result<bool, StoreError> {
-        if asker.everything {
+        if asker.at(path_key).0 {
             return Ok(true);
         }
         let row = self.0.row(MAY, asked(asker, path_key, operation)).await?;

@@ -452,7 +452,7 @@ pub async fn rotations_now(
     now_us: i64,
 ) -> Result<u64, StoreError> {
     let (from, before) = rotation_range(path_key);
-    let [everything, actor] = asker.values();
+    let [everything, actor] = asker.values_at(path_key);
     let parameters =
         vec![now_us.into(), from.into(), before.into(), everything, actor, ROTATIONS_NOW_MAX.into()];
     tx.execute(NOW, parameters).await
@@ -518,13 +518,15 @@ impl Credentials<'_> {
         const LISTING: &str = "credential-rotation-policies";
         let mut parameters = key_or(after, LISTING, &[Value::Text(String::new())])?;
         let (limit, ask) = limit_of(limit);
-        parameters.extend(asker.values());
+        parameters.extend(asker.values_listed());
         let rows = self.0.rows(Cost::Walk, POLICIES, with_limit(parameters, ask)).await?;
-        page(rows, limit, LISTING, |row| {
+        let mut page = page(rows, limit, LISTING, |row| {
             let policy = policy_of(row)?;
             let key = vec![Value::Text(policy.path_key.clone())];
             Ok((policy, key))
-        })
+        })?;
+        page.rows.retain(|policy| asker.lists(&policy.path));
+        Ok(page)
     }
 
     /// What is planned below a path (lower case) that the asker may read, the next first.
@@ -543,9 +545,9 @@ impl Credentials<'_> {
         let (limit, ask) = limit_of(limit);
         let (from, before) = rotation_range(path_key);
         parameters.extend([from.into(), before.into()]);
-        parameters.extend(asker.values());
+        parameters.extend(asker.values_listed());
         let rows = self.0.rows(Cost::Walk, LIST, with_limit(parameters, ask)).await?;
-        page(rows, limit, LISTING, |mut row| {
+        let mut page = page(rows, limit, LISTING, |mut row| {
             let planned = PlannedRotation {
                 name: row.text()?,
                 kind: row.named("credentials.kind")?,
@@ -558,7 +560,9 @@ impl Credentials<'_> {
             };
             let key = vec![Value::Int(planned.due_at_us), Value::Text(row.text()?)];
             Ok((planned, key))
-        })
+        })?;
+        page.rows.retain(|planned| asker.lists(&planned.name));
+        Ok(page)
     }
 
     /// What is due, the longest due first.

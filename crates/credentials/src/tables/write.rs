@@ -275,8 +275,8 @@ fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
         Column::Text(all.iter().map(|new| new.name_key.clone()).collect()),
         Column::Text(all.iter().map(|new| new.kind.name().to_owned()).collect()),
         Column::Int(all.iter().map(|new| new.at_us).collect()),
-        Column::Int(all.iter().map(|new| new.asker.everything.into()).collect()),
-        Column::Text(all.iter().map(|new| new.asker.actor.clone()).collect()),
+        Column::Int(all.iter().map(|new| new.asker.at(&new.name_key).0.into()).collect()),
+        Column::Text(all.iter().map(|new| new.asker.at(&new.name_key).1.to_owned()).collect()),
     ]
 }
 
@@ -284,8 +284,8 @@ fn keys_of<'a>(keys: impl Iterator<Item = (&'a String, &'a CredentialAsker, i64)
     vec![
         Column::Int((0_i64..).take(keys.clone().count()).collect()),
         Column::Text(keys.clone().map(|(name, ..)| name.clone()).collect()),
-        Column::Int(keys.clone().map(|(_, asker, _)| asker.everything.into()).collect()),
-        Column::Text(keys.clone().map(|(_, asker, _)| asker.actor.clone()).collect()),
+        Column::Int(keys.clone().map(|(name, asker, _)| asker.at(name).0.into()).collect()),
+        Column::Text(keys.clone().map(|(name, asker, _)| asker.at(name).1.to_owned()).collect()),
         Column::Int(keys.map(|(.., now_us)| now_us).collect()),
     ]
 }

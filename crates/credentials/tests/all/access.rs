@@ -123,7 +123,7 @@ pub(crate) async fn two_names_and_two_times_are_compared(place: Place) {
     place.advance(60);
     place.credentials.revoke_permission(&admin(), gone).await.unwrap();
     let both = Operations::parse(&["read", "write"]).unwrap();
-    let boss = credentials::Asker { actor: "uaa-user:boss".to_owned(), everything: true };
+    let boss = credentials::Asker::manager("uaa-user:boss");
     let changed = place.credentials.change_permission(&boss, kept, None, both).await.unwrap();
     place
         .credentials

@@ -28,12 +28,12 @@ pub(crate) struct Place {
 
 /// May everything.
 pub(crate) fn admin() -> Asker {
-    Asker { actor: "uaa-client:admin".to_owned(), everything: true }
+    Asker::manager("uaa-client:admin")
 }
 
 /// May what permissions say.
 pub(crate) fn client(name: &str) -> Asker {
-    Asker { actor: format!("uaa-client:{name}"), everything: false }
+    Asker::actor(&format!("uaa-client:{name}"))
 }
 
 pub(crate) fn name(text: &str) -> Name {

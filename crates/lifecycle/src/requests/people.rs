@@ -1,5 +1,7 @@
 //! Owners and teams, kept.
 
+use authority::tables::{OwnedRow, put_team};
+use authority::teams::{OwnedKind, Owns, Quota};
 use futures_util::FutureExt;
 use serde_json::json;
 use store::{Cursor, Page};
@@ -11,7 +13,9 @@ use crate::ledger::{Ledger, on};
 use crate::managed::json as json_text;
 use crate::people::{BadPerson, Person};
 use crate::tables;
-use crate::tables::people::{PeopleKind, delete_person, insert_person, person_user, update_person};
+use crate::tables::people::{
+    PeopleKind, delete_person, insert_person, person_user, team_revision, update_person,
+};
 use crate::tables::policies::NamedDocument;
 
 /// An owner or team, as kept.
@@ -57,6 +61,16 @@ pub enum PersonChangeError {
     /// The name is taken.
     #[error(transparent)]
     Taken(#[from] NameTaken),
+    /// Another team owns an object that this one is to own.
+    #[error("the {kind} {object:?} belongs to the team {team:?}")]
+    Owned {
+        /// What it is.
+        kind: OwnedKind,
+        /// Its name.
+        object: String,
+        /// Its owner.
+        team: String,
+    },
     /// It was changed since it was read.
     #[error(transparent)]
     Stale(#[from] Stale),
@@ -66,6 +80,20 @@ pub enum PersonChangeError {
 }
 
 from_data!(PersonChangeError);
+
+/// What became of an owner or team that was put.
+enum Put {
+    Done,
+    /// The revision is another, or the name is taken.
+    NotDone,
+    /// Another team owns this.
+    Owned(OwnedRow),
+}
+
+/// Whether the team is of the revision that a change expects. Its objects change in the same transaction.
+async fn unchanged(tx: &mut store::Tx, name: &str, expected: Option<i64>) -> Result<bool, store::StoreError> {
+    Ok(team_revision(tx, name).await? == expected)
+}
 
 /// What became of a change of something that has a revision.
 pub(super) enum Deletion {
@@ -130,23 +158,44 @@ impl Lifecycle {
             (PeopleKind::Team, false) => "team.create",
             (PeopleKind::Team, true) => "team.update",
         };
-        ledger.note_on(format!("{word}/{name}"), action, json!({}));
+        let details = if person.owns.is_empty() && person.quota.is_none() {
+            json!({})
+        } else {
+            json!({ "owns": person.owns, "quota": person.quota })
+        };
+        ledger.note_on(format!("{word}/{name}"), action, details);
         let key = name.to_owned();
+        let (owns, quota) = (person.owns.clone(), person.quota);
         let work = on(move |tx| {
             async move {
+                let revision_checked = kind == PeopleKind::Team && unchanged(tx, &key, revision).await?;
+                if revision_checked && let Some(taken) = put_team(tx, &key, &owns, quota, now_us).await? {
+                    return Ok(Put::Owned(taken));
+                }
                 let done = match revision {
                     None => insert_person(tx, kind, &key, &body, now_us).await?,
                     Some(revision) => update_person(tx, kind, &key, &body, now_us, revision).await?,
                 };
-                if done {
-                    ledger.write(tx).await?;
+                if !done && revision_checked {
+                    // Its objects are written already: take them back with the transaction.
+                    return Err(store::StoreError::Stale("the team was changed at the same time".to_owned()));
                 }
-                Ok(done)
+                if !done {
+                    return Ok(Put::NotDone);
+                }
+                ledger.write(tx).await?;
+                Ok(Put::Done)
             }
             .boxed()
         });
-        if self.inner.store.write("person_put", work).await? {
-            return Ok(self.person(kind, name).await?);
+        let put = self.inner.store.write("person_put", work).await?;
+        self.inner.teams.forget();
+        match put {
+            Put::Done => return Ok(self.person(kind, name).await?),
+            Put::Owned(OwnedRow { kind, object, team, .. }) => {
+                return Err(PersonChangeError::Owned { kind, object, team });
+            }
+            Put::NotDone => {}
         }
         match revision {
             None => Err(NameTaken { what: article, name: name.to_owned() }.into()),
@@ -160,8 +209,8 @@ impl Lifecycle {
     /// [`RemoveError::InUse`], [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn delete_person(&self, kind: PeopleKind, name: &str, actor: &str) -> Result<(), RemoveError> {
-        let word = kind.name();
-        let mut ledger = Ledger::new(self.now_us(), actor);
+        let (word, now_us) = (kind.name(), self.now_us());
+        let mut ledger = Ledger::new(now_us, actor);
         let action = if kind == PeopleKind::Owner { "owner.delete" } else { "team.delete" };
         ledger.note_on(format!("{word}/{name}"), action, json!({}));
         let key = name.to_owned();
@@ -173,12 +222,17 @@ impl Lifecycle {
                 if !delete_person(tx, kind, &key).await? {
                     return Ok(Deletion::Missing);
                 }
+                if kind == PeopleKind::Team {
+                    put_team(tx, &key, &Owns::default(), Quota::default(), now_us).await?;
+                }
                 ledger.write(tx).await?;
                 Ok(Deletion::Done)
             }
             .boxed()
         });
-        match self.inner.store.write("person_delete", work).await? {
+        let deleted = self.inner.store.write("person_delete", work).await?;
+        self.inner.teams.forget();
+        match deleted {
             Deletion::Used(by) => Err(RemoveError::InUse { what: word, name: name.to_owned(), by }),
             Deletion::Missing => Err(DataError::not_found(word, name).into()),
             Deletion::Done => Ok(()),

@@ -132,6 +132,10 @@ impl Lifecycle {
         if prepared.judged.approval.is_some() && job.approval != Consent::Given {
             return Ok(prepared);
         }
+        if let Err(reason) = self.check_teams(&certificate).await? {
+            prepared.error = Some(reason);
+            return Ok(prepared);
+        }
         // A request made before the names changed asks for the wrong thing.
         if prepared.csr.as_deref().is_some_and(|csr| !asks_for(csr, &certificate.names)) {
             prepared.csr = None;

@@ -9,6 +9,7 @@ mod house;
 mod revoke;
 mod runner;
 mod suggest;
+mod teams;
 
 use std::time::Duration;
 

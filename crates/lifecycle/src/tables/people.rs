@@ -31,6 +31,8 @@ const PERSON_UPDATE: &str = "-- person_update
 UPDATE people SET body = ?3, revision = revision + 1, updated_at = ?4 WHERE kind = ?1 AND name = ?2 AND revision = ?5";
 const PERSON_DELETE: &str = "-- person_delete
 DELETE FROM people WHERE kind = ?1 AND name = ?2";
+const TEAM_REVISION: &str = "-- team_revision
+SELECT revision FROM people WHERE kind = 'team' AND name = ?1";
 const OWNER_USED: &str = "-- owner_used
 SELECT uuid FROM managed_certificates WHERE owner = ?1 LIMIT 1";
 const TEAM_USED: &str = "-- team_used
@@ -53,6 +55,7 @@ pub(crate) const ALL: &[&str] = &[
     PERSON_INSERT,
     PERSON_UPDATE,
     PERSON_DELETE,
+    TEAM_REVISION,
     OWNER_USED,
     TEAM_USED,
     DISMISS,
@@ -100,6 +103,15 @@ pub async fn update_person(
 #[crate::boxed]
 pub async fn delete_person(tx: &mut Tx, kind: PeopleKind, name: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(PERSON_DELETE, vec![kind.name().into(), name.into()]).await? == 1)
+}
+
+/// The revision of a team; `None` when there is none.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn team_revision(tx: &mut Tx, name: &str) -> Result<Option<i64>, StoreError> {
+    tx.row(TEAM_REVISION, vec![name.into()]).await?.map(|mut row| row.int()).transpose()
 }
 
 /// A certificate of this owner or team.

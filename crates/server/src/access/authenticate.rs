@@ -109,12 +109,24 @@ impl Authentication {
         let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
-        let names =
-            certificate.subject_alt_names.iter().filter_map(authority::principal::mark_of).take(NAMES_MAX);
-        keys.extend(names.map(|name| named_key(&name, client.profile())));
-        let hash = secret::hash(&["leaf", &fingerprint]);
+        let named = self.names_identify(client.profile()).await?;
+        if named {
+            let names = certificate.subject_alt_names.iter().filter_map(authority::principal::mark_of);
+            keys.extend(names.take(NAMES_MAX).map(|name| named_key(&name, client.profile())));
+        }
+        // Remembered apart: what names gave ends at once when they do.
+        let hash = secret::hash(&[if named { "leaf" } else { "leaf without names" }, &fingerprint]);
         let caller = self.access.certificate(hash, keys, client.clone()).await?;
         Ok(caller.showing(client))
+    }
+
+    /// Whether names in certificates of a profile stand for identities; with other CAs the operator has chosen to believe them.
+    async fn names_identify(&self, profile: Option<&str>) -> Result<bool, Problem> {
+        match profile {
+            // The agents' and nodes' own profiles, whose names the server chooses.
+            None | Some(AGENT_PROFILE | NODE_PROFILE) => Ok(true),
+            Some(profile) => Ok(self.clients.names_identify(profile).await?),
+        }
     }
 }
 

@@ -1,17 +1,19 @@
 //! Who asks.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use authority::VerifiedClient;
 use authority::principal::Principal;
+use authority::teams::{OwnedKind, Ownership, Standing};
 use axum::extract::FromRequestParts;
 use coded::named;
 use http::request::Parts;
 use uuid::Uuid;
 
-use crate::access::{Permission, Permissions, Scope};
+use crate::access::{Object, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
 named! {
@@ -59,6 +61,8 @@ struct CallerParts {
     client: Option<VerifiedClient>,
     /// The names of the roles of these.
     roles: Vec<String>,
+    /// Which team owned what when the caller was authenticated.
+    ownership: Arc<Ownership>,
     /// Whether this request's handler has asked how far the caller reaches.
     asked: AtomicBool,
 }
@@ -77,8 +81,8 @@ impl Caller {
         id: Uuid,
         granted: Vec<Granted>,
     ) -> Self {
-        let (roles, asked) = (Vec::new(), AtomicBool::new(false));
-        Self(Arc::new(CallerParts { principal, kind, id, granted, client: None, roles, asked }))
+        let (roles, ownership, asked) = (Vec::new(), Arc::default(), AtomicBool::new(false));
+        Self(Arc::new(CallerParts { principal, kind, id, granted, client: None, roles, ownership, asked }))
     }
 
     /// Who the caller is, whichever way they logged in.
@@ -101,6 +105,7 @@ impl Caller {
             granted: self.0.granted.clone(),
             client: Some(client),
             roles: self.0.roles.clone(),
+            ownership: Arc::clone(&self.0.ownership),
             asked: AtomicBool::new(self.was_asked()),
         }))
     }
@@ -113,6 +118,36 @@ impl Caller {
             parts.roles = roles;
         }
         caller
+    }
+
+    /// A caller that has not asked for anything yet, with which team owns what.
+    #[must_use]
+    pub fn among(self, ownership: Arc<Ownership>) -> Self {
+        let mut caller = self;
+        if let Some(parts) = Arc::get_mut(&mut caller.0) {
+            parts.ownership = ownership;
+        }
+        caller
+    }
+
+    /// The teams that its grants act for, each once; none for a caller with a grant that reaches everything.
+    pub(crate) fn teams(&self) -> BTreeSet<&str> {
+        if self.0.granted.iter().any(|granted| granted.scope == Scope::Any) {
+            return BTreeSet::new();
+        }
+        self.0.granted.iter().flat_map(|granted| self.0.ownership.teams_of(&granted.scope)).collect()
+    }
+
+    /// Whether it depends on an object's targets what the caller may do with it.
+    pub(crate) fn minds_targets(&self) -> bool {
+        let bounds = || self.0.granted.iter().flat_map(|granted| granted.scope.bounds());
+        bounds().any(|bound| matches!(bound, Scope::Target(_)))
+            || self.0.ownership.owns_any(OwnedKind::Target)
+    }
+
+    /// Which team owned what when the caller was authenticated.
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.0.ownership
     }
 
     /// Returns whether one of its grants has the role of this name. Permissions say what it may do; this is for limits.
@@ -172,24 +207,50 @@ impl Caller {
             .any(|granted| granted.scope == Scope::Any && granted.permissions.has(permission))
     }
 
-    /// Asks for a permission on a thing that lies in `scopes` (its profile, its issuer, its team): all that the scope of one grant
-    /// names must be among them.
+    /// Asks for a permission on an object: within all bounds of one grant, and of the grant's team where a team owns what the object
+    /// names. See [`Ownership::admits`], which decides.
     ///
     /// # Errors
     /// 403 when no grant reaches it.
-    pub fn may(&self, permission: Permission, scopes: &[Scope]) -> Result<(), Problem> {
-        self.ask(permission, |scope| scope.reaches(scopes))
+    pub fn may(&self, permission: Permission, object: impl Into<Object>) -> Result<(), Problem> {
+        let object = object.into();
+        self.ask(permission, |scope| self.0.ownership.admits(scope, &object))
     }
 
     /// As [`Caller::may`], by a grant that names this team or reaches everything: for what is the team's alone.
     ///
     /// # Errors
     /// 403 when there is none.
-    pub fn may_for_team(&self, permission: Permission, team: &str, scopes: &[Scope]) -> Result<(), Problem> {
-        let team = Scope::team(team);
+    pub fn may_for_team(
+        &self,
+        permission: Permission,
+        team: &str,
+        object: impl Into<Object>,
+    ) -> Result<(), Problem> {
+        let (team, object) = (Scope::team(team), object.into());
         self.ask(permission, |scope| {
-            scope.reaches(scopes) && (*scope == Scope::Any || scope.bounds().contains(&team))
+            let names = *scope == Scope::Any || scope.bounds().contains(&team);
+            names && self.0.ownership.admits(scope, &object)
         })
+    }
+
+    /// As [`Caller::may`]; for which team, by the first grant that reaches the object.
+    ///
+    /// # Errors
+    /// 403 when no grant reaches it.
+    pub fn acts(&self, permission: Permission, object: impl Into<Object>) -> Result<Standing, Problem> {
+        let object = object.into();
+        self.may(permission, &object)?;
+        if self.holds_everywhere(permission) {
+            return Ok(Standing::Everything);
+        }
+        let ownership = &self.0.ownership;
+        let reaching =
+            self.0.granted.iter().find(|granted| {
+                granted.permissions.has(permission) && ownership.admits(&granted.scope, &object)
+            });
+        let team = reaching.and_then(|granted| ownership.teams_of(&granted.scope).into_iter().next());
+        Ok(team.map_or(Standing::Nobody, |team| Standing::Team(team.to_owned())))
     }
 
     fn ask(&self, permission: Permission, reaches: impl Fn(&Scope) -> bool) -> Result<(), Problem> {

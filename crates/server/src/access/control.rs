@@ -9,6 +9,7 @@ use std::time::Duration;
 use api::access::Grant;
 use authority::VerifiedClient;
 use authority::principal::Principal;
+use authority::teams::TeamDirectory;
 use flight::{Cache, Failed, Fresh};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
@@ -37,6 +38,9 @@ const NOTED_MAX: usize = 16_384;
 
 /// Between two writes of what was noted.
 const WRITE_EVERY: Duration = Duration::from_secs(60);
+
+/// Seconds after which to try again where nobody could tell which team owns what.
+const TEAMS_RETRY_SECONDS: u64 = 1;
 
 /// How long sessions live.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +83,7 @@ struct AccessParts {
     sessions: SessionOptions,
     credentials: Credentials,
     roles: Cache<u64, Arc<RoleTable>, Problem>,
+    teams: TeamDirectory,
     /// Part of every key of the caches: raised, it makes them forget all.
     generation: AtomicU64,
     used: Mutex<HashMap<Uuid, i64>>,
@@ -91,12 +96,20 @@ impl AccessControl {
     /// Over this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock, sessions: SessionOptions) -> Self {
+        let teams = TeamDirectory::new(store.clone());
+        Self::with_teams(store, clock, sessions, teams)
+    }
+
+    /// The same, knowing by this which team owns what.
+    #[must_use]
+    pub fn with_teams(store: Store, clock: Clock, sessions: SessionOptions, teams: TeamDirectory) -> Self {
         Self(Arc::new(AccessParts {
             store,
             clock,
             sessions,
             credentials: Cache::with_entries(REMEMBERED_MAX),
             roles: Cache::with_entries(2),
+            teams,
             generation: AtomicU64::new(0),
             used: Mutex::default(),
             seen: Mutex::default(),
@@ -201,7 +214,11 @@ impl AccessControl {
         };
         let roles = known.grants.iter().map(|grant| grant.role.clone()).collect();
         let caller = Caller::of_principal(known.principal.clone(), known.kind, known.id, granted);
-        Ok(caller.with_roles(roles))
+        let ownership = self.0.teams.ownership().await.map_err(|error| {
+            tracing::warn!(%error, "the teams cannot be read");
+            Problem::unavailable("the database is busy or does not answer", TEAMS_RETRY_SECONDS)
+        })?;
+        Ok(caller.with_roles(roles).among(ownership))
     }
 
     /// What roles of one's own hold.

@@ -1,11 +1,11 @@
 //! Passwords for EST and SCEP: API tokens that may ask for certificates by the profile.
 
-use authority::enrolment::{EnrolmentPassword, PasswordError};
+use authority::enrolment::{EnrolmentPassword, EnrolmentUser, PasswordError};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use x509::csr::CertificateRequest;
 
-use super::{AccessControl, Permission, Scope, TOKEN_PREFIX, token_hash};
+use super::{AccessControl, Object, Permission, TOKEN_PREFIX, token_hash};
 
 /// Takes an API token as the password: whatever the user name over EST, as the challenge password over SCEP. The token
 /// needs `certificate.request` within the profile's scope, so `bulla token create printers --role issuer=profile:printers`
@@ -21,14 +21,15 @@ impl TokenPasswords {
         Self(access)
     }
 
-    async fn holder(&self, profile: &str, token: &str) -> Result<Option<String>, PasswordError> {
+    async fn holder(&self, profile: &str, token: &str) -> Result<Option<EnrolmentUser>, PasswordError> {
         if !token.starts_with(TOKEN_PREFIX) {
             return Ok(None);
         }
         match self.0.token(token_hash(token)).await {
             Ok(caller) => {
-                let may = caller.may(Permission::CertificateRequest, &[Scope::profile(profile)]).is_ok();
-                Ok(may.then(|| caller.actor().to_owned()))
+                let standing = caller.acts(Permission::CertificateRequest, Object::profile(profile)).ok();
+                let actor = caller.actor().to_owned();
+                Ok(standing.map(|standing| EnrolmentUser { actor, standing }))
             }
             Err(problem) if problem.status().is_server_error() => {
                 Err(PasswordError("the database of tokens does not answer".to_owned()))
@@ -44,7 +45,7 @@ impl EnrolmentPassword for TokenPasswords {
         profile: &'a str,
         _: &'a str,
         password: &'a str,
-    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>> {
+    ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>> {
         self.holder(profile, password).boxed()
     }
 
@@ -53,7 +54,7 @@ impl EnrolmentPassword for TokenPasswords {
         profile: &'a str,
         password: &'a str,
         _: &'a CertificateRequest,
-    ) -> BoxFuture<'a, Result<Option<String>, PasswordError>> {
+    ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>> {
         self.holder(profile, password).boxed()
     }
 }

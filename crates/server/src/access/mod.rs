@@ -9,10 +9,11 @@ mod enrolment;
 mod grant;
 pub(crate) mod issuer;
 pub mod oidc;
+mod path_bounds;
 mod permission;
 mod secret;
 
-pub use api::access::{BadScope, Grant, Scope};
+pub use api::access::{BadScope, Grant, Object, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
 pub use bootstrap::{BootstrapError, bootstrap, bootstrap_into, nobody_can_enter};
 pub use caller::{Caller, CallerKind, Granted, Reach};

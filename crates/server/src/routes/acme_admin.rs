@@ -45,6 +45,7 @@ fn external_key_view(key: AcmeExternalKey) -> ExternalKeyView {
         reusable: key.reusable,
         profiles: key.profiles,
         names: key.names,
+        team: key.team,
         created_at: time::shown(key.created_at_us),
         created_by: key.created_by,
         expires_at: time::maybe_shown(key.expires_at_us),
@@ -142,6 +143,7 @@ async fn create_key(
         reusable: body.reusable,
         profiles: body.profiles,
         names: body.names,
+        team: body.team,
         expires_at_us: body.expires_at.as_deref().map(time::parsed).transpose()?,
     };
     let made = acme.create_external_key(new, caller.actor()).await?;

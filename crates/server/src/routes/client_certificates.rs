@@ -1,6 +1,8 @@
 //! Client certificates that stand for somebody: mutual TLS instead of a token.
 
 use api::access::{IdentityPatch, IdentityView, NewClientCertificate};
+use authority::Authority;
+use authority::profile::ProfileError;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -42,6 +44,7 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
 #[utoipa::path(post, path = "/api/v1/client-certificates", operation_id = "createClientCertificate",
     request_body = NewClientCertificate, responses((status = 201, body = IdentityView)))]
 async fn create(
+    With(authority): With<Option<Authority>>,
     With(access): With<AccessControl>,
     caller: Caller,
     Json(new): Json<NewClientCertificate>,
@@ -63,6 +66,7 @@ async fn create(
             return Err(Problem::unprocessable("a fingerprint names one certificate: leave out the profile"));
         }
         Some(profile) => {
+            check_names(authority.as_ref(), profile).await?;
             (profiled_certificate_hash(profile, &matcher), format!("{matcher} (profile {profile})"))
         }
     };
@@ -72,6 +76,21 @@ async fn create(
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     let answer = Revision(made.revision, identity_view(made)?);
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+}
+
+/// Refuses a profile whose certificates may have any host name: whoever may ask for one could become anybody. One that is made or
+/// widened later is refused when a certificate of it is shown.
+async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(), Problem> {
+    let Some(authority) = authority else { return Ok(()) };
+    match authority.profile(profile).await {
+        Ok(found) if found.names.allow_any_host() => {
+            let detail = format_args!("names in certificates of the profile {profile} identify nobody");
+            Err(Problem::unprocessable(detail)
+                .hint("narrow its names.dns_allowed, which take any host name; or map the fingerprint"))
+        }
+        Ok(_) | Err(ProfileError::Unknown(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Shows a client certificate that is let in.

@@ -1,7 +1,8 @@
 //! Owners and teams: who answers for certificates.
 
 use api::path::segment;
-use api::people::{ContactBody, NewPerson, PersonBody, PersonView};
+use api::people::{ContactBody, NewPerson, OwnsBody, PersonBody, PersonView, QuotaBody};
+use authority::teams::{Owns, Quota};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
@@ -32,7 +33,8 @@ pub(crate) fn routes() -> Api {
 }
 
 fn named_person(body: NewPerson) -> (String, PersonBody) {
-    (body.name, PersonBody { description: body.description, team: body.team, contacts: body.contacts })
+    let NewPerson { name, description, team, contacts, owns, quota } = body;
+    (name, PersonBody { description, team, contacts, owns, quota })
 }
 
 fn person(body: PersonBody) -> Person {
@@ -41,7 +43,22 @@ fn person(body: PersonBody) -> Person {
         description: body.description,
         team: body.team,
         contacts: body.contacts.into_iter().map(contact).collect(),
+        owns: owns(body.owns),
+        quota: Quota {
+            requests_per_second: body.quota.requests_per_second,
+            certificates_per_day: body.quota.certificates_per_day,
+        },
     }
+}
+
+fn owns(body: OwnsBody) -> Owns {
+    let OwnsBody { names, profiles, issuers, targets, paths } = body;
+    Owns { names, profiles, issuers, targets, paths }
+}
+
+fn owns_view(owns: Owns) -> OwnsBody {
+    let Owns { names, profiles, issuers, targets, paths } = owns;
+    OwnsBody { names, profiles, issuers, targets, paths }
 }
 
 fn person_view(record: PersonRecord) -> PersonView {
@@ -51,6 +68,11 @@ fn person_view(record: PersonRecord) -> PersonView {
         description: record.person.description,
         team: record.person.team,
         contacts: record.person.contacts.into_iter().map(contact).collect(),
+        owns: owns_view(record.person.owns),
+        quota: QuotaBody {
+            requests_per_second: record.person.quota.requests_per_second,
+            certificates_per_day: record.person.quota.certificates_per_day,
+        },
         revision: record.revision,
         created_at: time::shown(record.created_at_us),
         updated_at: time::shown(record.updated_at_us),

@@ -100,6 +100,7 @@ impl Guard {
             }
         };
         let left = limits.caller(&caller)?;
+        limits.teams(&caller)?;
         // A stream goes on for hours; its connection is what is limited.
         let under_way = if self.access.streams { None } else { Some(limits.begin(&caller)?) };
         if let Some(permission) = permission {

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use authority::ClientCertificates;
+use authority::teams::TeamDirectory;
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use parking_lot::Mutex;
@@ -88,7 +89,11 @@ impl StateBuilder {
     /// Done.
     #[must_use]
     pub fn build(self) -> State {
-        let access = AccessControl::new(self.store.clone(), self.clock.clone(), self.sessions);
+        let teams = match &self.components.issuance {
+            Some(issuance) => issuance.authority.teams().clone(),
+            None => TeamDirectory::new(self.store.clone()),
+        };
+        let access = AccessControl::with_teams(self.store.clone(), self.clock.clone(), self.sessions, teams);
         let clients = match &self.components.issuance {
             Some(issuance) => issuance.authority.client_certificates(),
             None => ClientCertificates::without_authority(self.clock.clone()),

@@ -1,6 +1,6 @@
 //! One person is one principal: nobody approves what they asked for by another way to log in.
 
-use authority::est::{Est, EstOptions};
+use authority::est::{ClientCa, Est, EstOptions};
 use http::Method;
 use reqwest::RequestBuilder;
 use serde_json::{Value, json};
@@ -8,22 +8,27 @@ use server::access::SessionOptions;
 use server::{Components, Issuance};
 use store::Clock;
 use testbed::Database;
+use x509::Certificate;
 
 use crate::enrolments::{authority_in, request};
 use crate::logging_in::Scene;
-use crate::world::{Plan, TestResponse, World, issuance, send};
+use crate::world::{self, Plan, TestResponse, World, issuance, send};
 
 /// A server with EST for the profile `vip`, which requires approval.
 async fn plan() -> Plan {
     let database = Database::sqlite();
     let store = database.open().await;
     let authority = authority_in(&store).await;
-    let options = EstOptions { profiles: vec!["vip".to_owned()], ..EstOptions::default() };
+    let (ca, profiles) = (world::Authority::new("test root"), vec!["vip".to_owned()]);
+    let certificate = Certificate::parse(&ca.root).unwrap();
+    let client_cas = vec![ClientCa { certificate, profiles: profiles.clone() }];
+    let options = EstOptions { profiles, client_cas, ..EstOptions::default() };
     let est = Est::new(authority.clone(), None, options);
     let issuance = Issuance { est, ..issuance(&authority, &store, &Clock::system()) };
     Plan {
         components: Components { issuance: Some(issuance), ..Components::default() },
         database,
+        ca,
         ..Plan::default()
     }
 }

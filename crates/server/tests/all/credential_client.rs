@@ -38,7 +38,7 @@ struct CredentialServer {
 }
 
 fn admin() -> Asker {
-    Asker { actor: "uaa-client:bootstrap".to_owned(), everything: true }
+    Asker::manager("uaa-client:bootstrap")
 }
 
 fn at(text: &str) -> Name {

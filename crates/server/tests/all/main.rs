@@ -21,6 +21,7 @@ mod matrix;
 mod mutual_tls;
 mod ownership;
 mod route_by_role;
+mod teams;
 mod tokens;
 mod transparency;
 mod unreadable_access;

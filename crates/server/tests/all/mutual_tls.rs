@@ -290,3 +290,51 @@ async fn a_revoked_client_certificate_opens_no_door() {
     let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!((status, refused["detail"].as_str()), (401, Some("the client certificate is revoked")));
 }
+
+/// Whoever may ask for a certificate of a profile for any host name could become anybody who is known by a name.
+#[tokio::test]
+async fn names_that_anybody_may_ask_for_identify_nobody() {
+    let (_folder, store) = store().await;
+    let clock = Clock::system();
+    let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap();
+    let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+    let authority =
+        Authority::open(store.clone(), keystore, clock.clone(), AuthorityOptions::default()).unwrap();
+    let issuance = issuance(&authority, &store, &clock);
+    let components = Components { issuance: Some(issuance), ..Components::default() };
+    let state = State::builder(store, clock).components(components).build();
+    let router = router(&state).0;
+    let send = async |method: Method, path: &str, body: Value| {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("authorization", format!("Bearer {}", admin.expose_secret()))
+            .header("if-match", "*")
+            .header("content-type", "application/json");
+        ask(&router, request.body(Body::from(body.to_string())).unwrap()).await
+    };
+    let post = async |path: &str, body: Value| send(Method::POST, path, body).await;
+    post("/api/v1/authorities", json!({ "name": "root", "subject": "CN=Root" })).await;
+    post("/api/v1/authorities", json!({ "name": "ca", "subject": "CN=CA", "parent": "root" })).await;
+    let profile = |name: &str, suffix: &str| json!({ "name": name, "names": { "dns_allowed": [suffix] } });
+    assert_eq!(post("/api/v1/profiles", profile("any", ".")).await.0, 201);
+    assert_eq!(post("/api/v1/profiles", profile("narrow", ".example")).await.0, 201);
+    let identity = |profile: &str| {
+        json!({ "name": format!("boss {profile}"), "match": "dns:boss.example", "profile": profile,
+                "grants": [{ "role": "admin", "scope": "any" }] })
+    };
+    let (status, refused) = post("/api/v1/client-certificates", identity("any")).await;
+    assert_eq!(status, 422, "{refused}");
+    assert_eq!(post("/api/v1/client-certificates", identity("narrow")).await.0, 201);
+    let csr = json!({ "csr": request_for("boss.example") });
+    let (status, issued) = post("/api/v1/profiles/narrow/certificates", csr).await;
+    assert_eq!(status, 201, "{issued}");
+    let leaf = x509::pem::certificates(issued["chain"].as_str().unwrap().as_bytes()).next().unwrap().1;
+    let me = "/api/v1/auth/me";
+    assert_eq!(ask(&router, by_certificate(Method::GET, me, &leaf)).await.0, 200);
+    // Widened later, it ends the same way.
+    let (status, put) = send(Method::PUT, "/api/v1/profiles/narrow", profile("narrow", ".")).await;
+    assert_eq!(status, 200, "{put}");
+    let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
+    assert_eq!(status, 401, "{refused}");
+}

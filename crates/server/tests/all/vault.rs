@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use authority::tables::put_team;
+use authority::teams::{Owns, Quota};
+use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Value, json};
 use store::Clock;
@@ -93,6 +96,7 @@ testbed::on_both! { super::CredentialServer:
     a_login_gives_a_token_that_is_looked_up_and_ended
     paths_are_listed_and_notes_are_kept
     credhubs_side_tells_of_versions_and_takes_back_what_was_deleted
+    tokens_are_bound_to_their_paths_on_both_sides
 }
 
 async fn an_address_or_a_browser_is_no_credential(place: CredentialServer) {
@@ -524,4 +528,83 @@ async fn credhubs_side_tells_of_versions_and_takes_back_what_was_deleted(place: 
     place.ask("POST", "/api/v1/undelete", name).await.expect(200);
     let back = place.get("/api/v1/data?name=/c/x&current=true").await.expect(200).json();
     assert_eq!(back["data"][0]["value"], "in its place", "the last deleted");
+}
+
+/// By a bound `path:` of a grant, and by what teams own: permissions of the store itself widen neither.
+async fn tokens_are_bound_to_their_paths_on_both_sides(place: CredentialServer) {
+    for team in ["a", "b"] {
+        let owns = Owns { paths: vec![format!("/{team}")], ..Owns::default() };
+        let put = place.world.state.store().write("test", move |tx| {
+            let owns = owns.clone();
+            async move { put_team(tx, team, &owns, Quota::default(), 1).await }.boxed()
+        });
+        assert_eq!(put.await.unwrap(), None);
+    }
+    for path in ["a/x", "b/x", "c/x"] {
+        place.write(path, json!({ "k": "v" })).await;
+    }
+    let token = async |role: &str, scope: &str, name: &str| {
+        let body = json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
+        let made = place.world.post("/api/v1/tokens", body).await.expect(201);
+        made.json()["token"].as_str().unwrap().to_owned()
+    };
+    let by_path = token("admin", "team:a,path:/a/*", "by-path").await;
+    let by_team = token("admin", "team:a", "by-team").await;
+    let permitted = token("viewer", "team:a", "permitted").await;
+    let narrow = token("viewer", "path:/c/*", "narrow").await;
+    for name in ["permitted", "narrow"] {
+        place.grant(&format!("uaa-client:{name}"), "/*", &["read", "write", "delete", "read_acl"]).await;
+    }
+    for (token, reached) in [
+        (&by_path, [true, false, false]),
+        (&by_team, [true, false, false]),
+        (&permitted, [true, false, true]),
+        (&narrow, [false, false, true]),
+    ] {
+        let seen: Vec<&str> = ["a", "b", "c"]
+            .into_iter()
+            .zip(reached)
+            .filter_map(|(team, reached)| reached.then_some(team))
+            .collect();
+        for (team, reached) in ["a", "b", "c"].into_iter().zip(reached) {
+            let data = format!("/v1/secret/data/{team}/x");
+            let get = place.by(token, "GET", &data, Value::Null).await;
+            assert_eq!(get.status, if reached { 200 } else { 403 }, "{team}: {get:?}");
+            let set = place.by(token, "POST", &data, json!({ "data": { "k": "w" } })).await;
+            assert_eq!(set.status, if reached { 200 } else { 403 }, "{team}: {set:?}");
+            let new = format!("/v1/secret/data/{team}/new-{}", &token[6..14]);
+            let made = place.by(token, "POST", &new, json!({ "data": { "k": "w" } })).await;
+            assert_eq!(made.status, if reached { 200 } else { 403 }, "{team}: {made:?}");
+            let name = format!("/api/v1/data?name=/{team}/x");
+            let get = place.by(token, "GET", &name, Value::Null).await;
+            assert_eq!(get.status, if reached { 200 } else { 404 }, "{team}: {get:?}");
+            let of_admin = place.ask("GET", &name, Value::Null).await.expect(200).json();
+            let id = format!("/api/v1/data/{}", of_admin["data"][0]["id"].as_str().unwrap());
+            let get = place.by(token, "GET", &id, Value::Null).await;
+            assert_eq!(get.status, if reached { 200 } else { 404 }, "{team}: {get:?}");
+            if !reached {
+                let gone = place.by(token, "DELETE", &name, Value::Null).await;
+                assert_eq!(gone.status, 404, "{team}: {gone:?}");
+                let body =
+                    json!({ "actor": "uaa-client:x", "path": format!("/{team}/*"), "operations": ["read"] });
+                let given = place.by(token, "POST", "/api/v2/permissions", body).await;
+                assert!(given.status.is_client_error(), "{team}: {given:?}");
+            }
+        }
+        let found = place.by(token, "GET", "/api/v1/data?path=/", Value::Null).await.expect(200).json();
+        let mut teams: Vec<&str> = found["credentials"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|found| found["name"].as_str().unwrap().get(1..2).unwrap())
+            .collect();
+        teams.sort_unstable();
+        teams.dedup();
+        assert_eq!(teams, seen, "{found}");
+        let listed = place.by(token, "LIST", "/v1/secret/metadata/", Value::Null).await.expect(200).json();
+        let wanted: Vec<String> = seen.iter().map(|team| format!("{team}/")).collect();
+        assert_eq!(listed["data"]["keys"], json!(wanted), "{listed}");
+    }
+    // What reaches everything in the store alone is not for those who are bound.
+    place.by(&by_team, "POST", "/management", json!({ "read_only_mode": true })).await.expect(403);
 }

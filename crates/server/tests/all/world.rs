@@ -125,6 +125,8 @@ pub(crate) struct Plan {
     /// What the server serves beside what every server has.
     pub(crate) components: Components,
     pub(crate) database: Database,
+    /// The CA of the listener's certificate, and of client certificates.
+    pub(crate) ca: Authority,
     /// Whether there is a credential store, on a listener of its own.
     pub(crate) credentials: bool,
 }
@@ -137,6 +139,7 @@ impl Default for Plan {
             state: Box::new(|state| state),
             components: Components::default(),
             database: Database::sqlite(),
+            ca: Authority::new("test root"),
             credentials: false,
         }
     }
@@ -219,7 +222,7 @@ impl World {
 
     pub(crate) async fn start_with(plan: Plan) -> Self {
         let store = plan.database.open().await;
-        let ca = Authority::new("test root");
+        let ca = plan.ca;
         let leaf = ca.leaf(&["127.0.0.1", "bulla.test"]);
         let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
         let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);

@@ -56,6 +56,8 @@ pub struct AcmeAccount {
     pub allowed_profiles: Vec<String>,
     /// Names the external key allows, by suffix; none: any.
     pub allowed_names: Vec<String>,
+    /// The team that the external key binds it to.
+    pub team: Option<String>,
 }
 
 /// An account to be made.
@@ -95,7 +97,7 @@ pub enum NewAcmeAccountOutcome {
 macro_rules! columns {
     () => {
         "SELECT a.id, a.thumbprint, a.jwk, a.status, a.contacts, a.terms_agreed, a.external_key, a.profile, a.address, \
-         a.created_at, a.updated_at, a.preauthorized_until, e.profiles, e.names, e.disabled_at, e.id \
+         a.created_at, a.updated_at, a.preauthorized_until, e.profiles, e.names, e.disabled_at, e.id, e.team \
          FROM acme_accounts a LEFT JOIN acme_external_keys e ON e.id = a.external_key"
     };
 }
@@ -313,6 +315,7 @@ fn account(mut row: Row) -> Result<AcmeAccount, StoreError> {
         external_key_active: true,
         allowed_profiles: Vec::new(),
         allowed_names: Vec::new(),
+        team: None,
     };
     if account.external_key.is_none() {
         return Ok(account);
@@ -320,6 +323,8 @@ fn account(mut row: Row) -> Result<AcmeAccount, StoreError> {
     account.allowed_profiles = from_lines(&row.maybe_text()?.unwrap_or_default());
     account.allowed_names = from_lines(&row.maybe_text()?.unwrap_or_default());
     // A key that was deleted allows nothing; one that has run out only binds no new accounts.
-    account.external_key_active = row.maybe_int()?.is_none() && row.maybe_uuid()?.is_some();
+    let (disabled_at_us, key) = (row.maybe_int()?, row.maybe_uuid()?);
+    account.external_key_active = disabled_at_us.is_none() && key.is_some();
+    account.team = row.maybe_text()?;
     Ok(account)
 }

@@ -25,6 +25,8 @@ pub struct AcmeExternalKey {
     pub profiles: Vec<String>,
     /// Names its accounts may ask for, by suffix; none: any.
     pub names: Vec<String>,
+    /// The team that its accounts act for.
+    pub team: Option<String>,
     /// When it was made, µs.
     pub created_at_us: i64,
     /// Who made it.
@@ -66,6 +68,8 @@ pub struct NewAcmeExternalKey {
     pub profiles: Vec<String>,
     /// Names its accounts may ask for, by suffix; none: any.
     pub names: Vec<String>,
+    /// The team that its accounts act for.
+    pub team: Option<String>,
     /// Now, µs.
     pub created_at_us: i64,
     /// Who makes it.
@@ -77,7 +81,7 @@ pub struct NewAcmeExternalKey {
 macro_rules! columns {
     () => {
         "SELECT id, kid, secret, label, reusable, profiles, names, created_at, created_by, expires_at, disabled_at, \
-         used_at, uses FROM acme_external_keys"
+         used_at, uses, team FROM acme_external_keys"
     };
 }
 
@@ -93,8 +97,8 @@ pub(super) const KEYS: &str =
     concat!("-- acme_external_keys\n", columns!(), " WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 
 pub(super) const INSERT: &str = "-- acme_external_key_insert
-INSERT INTO acme_external_keys (id, kid, secret, label, reusable, profiles, names, created_at, created_by, expires_at, uses)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0) ON CONFLICT (kid) DO NOTHING";
+INSERT INTO acme_external_keys (id, kid, secret, label, reusable, profiles, names, created_at, created_by, expires_at, team, uses)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 0) ON CONFLICT (kid) DO NOTHING";
 
 pub(super) const DISABLE: &str = "-- acme_external_key_disable
 UPDATE acme_external_keys SET disabled_at = COALESCE(disabled_at, ?2) WHERE id = ?1";
@@ -128,6 +132,7 @@ pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> 
         new.created_at_us.into(),
         new.created_by.as_str().into(),
         new.expires_at_us.into(),
+        new.team.clone().into(),
     ];
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
@@ -188,7 +193,7 @@ impl Acme<'_> {
 }
 
 fn external_key(mut row: Row) -> Result<AcmeExternalKey, StoreError> {
-    Ok(AcmeExternalKey {
+    let mut key = AcmeExternalKey {
         id: row.uuid()?,
         kid: row.text()?,
         secret: row.blob()?,
@@ -196,11 +201,14 @@ fn external_key(mut row: Row) -> Result<AcmeExternalKey, StoreError> {
         reusable: row.flag()?,
         profiles: from_lines(&row.text()?),
         names: from_lines(&row.text()?),
+        team: None,
         created_at_us: row.int()?,
         created_by: row.text()?,
         expires_at_us: row.maybe_int()?,
         disabled_at_us: row.maybe_int()?,
         used_at_us: row.maybe_int()?,
         uses: row.int()?,
-    })
+    };
+    key.team = row.maybe_text()?;
+    Ok(key)
 }

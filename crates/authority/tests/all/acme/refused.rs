@@ -263,6 +263,17 @@ pub(crate) async fn accounts_without_their_external_key(place: Place) {
         options.directories.insert("web".to_owned(), bound);
     })
     .await;
+    // Before anybody asks, as nodes believe what they have read for seconds.
+    for (team, name) in [("a", "a.test"), ("b", "b.test")] {
+        let owns = authority::teams::Owns { names: vec![name.to_owned()], ..Default::default() };
+        let put = place.place.store.write("test", move |tx| {
+            let owns = owns.clone();
+            Box::pin(async move {
+                authority::tables::put_team(tx, team, &owns, authority::teams::Quota::default(), 1).await
+            })
+        });
+        put.await.unwrap();
+    }
     let acme = &place.acme;
     let (open, bound) = (url("new-account"), url("web/new-account"));
     let meta = Client::new(acme).get(&url("web/directory")).await.ok().json()["meta"].clone();
@@ -316,6 +327,22 @@ pub(crate) async fn accounts_without_their_external_key(place: Place) {
     let stranger = Client::registered(acme).await;
     let answer = stranger.post(&url("web/new-order"), order("a.test")).await;
     assert_eq!(answer.problem(), "externalAccountRequired");
+
+    // Names of teams: whoever proves one may have it, but an account that a key binds to a team has its team's alone.
+    let of_team = make(NewExternalKey { team: Some("a".to_owned()), ..NewExternalKey::default() }).await;
+    let mut member = Client::new(acme);
+    let binding = member.binding(&bound, &of_team.kid, &of_team.secret);
+    member.register(&bound, json!({"externalAccountBinding": binding})).await.ok();
+    member.post(&url("web/new-order"), order("x.a.test")).await.ok();
+    for outside in ["x.b.test", "x.c.test"] {
+        let answer = member.post(&url("web/new-order"), order(outside)).await;
+        assert_eq!(answer.problem(), "rejectedIdentifier", "{outside}");
+    }
+    let free = make(NewExternalKey::default()).await;
+    let mut proves = Client::new(acme);
+    let binding = proves.binding(&bound, &free.kid, &free.secret);
+    proves.register(&bound, json!({"externalAccountBinding": binding})).await.ok();
+    proves.post(&url("web/new-order"), order("x.b.test")).await.ok();
 
     // Reusable, expired, withdrawn.
     let shared = make(NewExternalKey { reusable: true, ..NewExternalKey::default() }).await;

@@ -5,6 +5,7 @@ mod codes;
 mod enrolments;
 mod issued;
 mod statements;
+mod teams;
 
 testbed::on_both! {
     testbed::tables::World:
@@ -19,5 +20,7 @@ testbed::on_both! {
     enrolments::open_enrolments_are_bounded_and_listed_oldest_first
     enrolments::a_protocol_that_is_not_known_is_an_error
     enrolments::one_of_two_nodes_makes_the_recipient
+    teams::an_object_belongs_to_one_team
+    teams::a_team_has_its_certificates_of_a_day
     statements::every_statement_is_accepted_and_walks_no_large_table
 }

@@ -16,7 +16,7 @@ use x509::csr::CertificateRequest;
 use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime};
 
 use super::problems::refused;
-use crate::access::{Caller, Permission, Reach, Scope};
+use crate::access::{Caller, Object, Permission, Reach};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
@@ -94,19 +94,17 @@ async fn issue(
     headers: HeaderMap,
     Json(body): Json<NewIssued>,
 ) -> Result<Response, Problem> {
-    caller.may(Permission::CertificateRequest, &[Scope::profile(name.clone())])?;
+    let ca = body.ca.clone();
+    let mut request = asked(&name, body, &caller)?;
     if authority.profile(&name).await?.requires_approval {
         let detail = format_args!("certificates of the profile {name} need a second person's consent");
         let problem =
             Problem::new(StatusCode::CONFLICT, "approval-required", "Somebody else must agree first");
         return Err(problem.detail(detail).hint("ask for a managed certificate: it waits for the consent"));
     }
-    let ca = match &body.ca {
-        Some(ca) => Some(authority.ca(ca).await?.id),
-        None => None,
-    };
-    let mut request = asked(&name, body, &caller)?;
-    request.ca = ca;
+    if let Some(ca) = ca {
+        request.ca = Some(authority.ca(&ca).await?.id);
+    }
     // The server's own memory of repeats is lost with the answer when the process ends between commit and reply.
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok());
     request.idempotency_key = key.map(|key| format!("{}:{}", caller.id(), key));
@@ -128,9 +126,13 @@ fn asked(profile: &str, body: NewIssued, caller: &Caller) -> Result<IssueRequest
         Some(text) => DistinguishedName::from_text(text).map_err(|error| bad("subject", &error))?,
         None => csr.subject.clone(),
     };
-    let not_before = body.not_before.as_deref().map(time::parsed).transpose()?;
+    let common = subject.common_names.iter().filter(|name| name.contains('.')).cloned();
     let names = names.map_err(|error| bad("names", &error))?;
+    let object = Object::profile(profile).with_names(names.iter().map(ToString::to_string).chain(common));
+    let standing = caller.acts(Permission::CertificateRequest, &object)?;
+    let not_before = body.not_before.as_deref().map(time::parsed).transpose()?;
     Ok(IssueRequest {
+        standing,
         subject: Some(subject),
         not_before: not_before.map(|us| UnixTime(us.div_euclid(1_000_000))),
         lifetime_seconds: body.lifetime_seconds,
@@ -155,7 +157,7 @@ async fn list(
     match (caller.reach(Permission::CertificateRead), &params.profile) {
         (Reach::Everything, _) => {}
         (Reach::Only(_), Some(profile)) => {
-            caller.may(Permission::CertificateRead, &[Scope::profile(profile.clone())])?;
+            caller.may(Permission::CertificateRead, Object::profile(profile.clone()))?;
         }
         (Reach::Only(_), None) => {
             return Err(Problem::forbidden("you may see the certificates of some profiles only")
@@ -192,8 +194,15 @@ async fn get_one(
     Path(id): Path<String>,
 ) -> Result<Json<IssuedView>, Problem> {
     let record = find(&authority, &id).await?;
-    caller.may(Permission::CertificateRead, &[Scope::profile(record.profile.clone())])?;
+    caller.may(Permission::CertificateRead, object_of(&record))?;
     Ok(Json(issued_view(record, clock.now_us())))
+}
+
+/// A certificate as grants are compared with it: its profile and names.
+pub(super) fn object_of(record: &IssuedRecord) -> Object {
+    let object = Object::profile(record.profile.clone());
+    let Ok(certificate) = Certificate::parse(&record.der) else { return object };
+    object.with_names(&certificate.subject_alt_names)
 }
 
 /// A certificate by id or fingerprint.

@@ -119,6 +119,9 @@ pub(super) fn refused(error: IssueError) -> Problem {
             unprocessable("baseline-requirements", &error).with("violations", list)
         }
         IssueError::KeyBlocked(_) => unprocessable("key-blocked", &error),
+        IssueError::Team(crossing) => Problem::forbidden(crossing)
+            .hint("what belongs to a team is for the team's own callers: see docs/teams.md"),
+        IssueError::Quota(ref over) => Problem::too_many(over.retry_after.as_secs().max(1)).detail(&error),
         IssueError::Key(_) => unprocessable("key-not-allowed", &error),
         IssueError::Subject(_) => unprocessable("subject-not-allowed", &error),
         IssueError::Dates(_) => unprocessable("dates-not-allowed", &error),

@@ -7,7 +7,7 @@ use authority::revoke::{RevocationDates, RevocationFilter, Revoked, Selection};
 use x509::crl::Reason;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
-use crate::access::{Caller, Permission, Scope};
+use crate::access::{Caller, Object, Permission};
 use crate::extract::{Json, Path};
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
@@ -54,12 +54,13 @@ fn seconds(text: Option<&str>) -> Result<Option<UnixTime>, Problem> {
 
 /// The selection, once the caller may revoke all that it can find.
 async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -> Result<Selection, Problem> {
-    let everywhere = || caller.may(Permission::CertificateRevoke, &[]);
-    let within = |profile: &str| caller.may(Permission::CertificateRevoke, &[Scope::profile(profile)]);
+    let everywhere = || caller.may(Permission::CertificateRevoke, Object::default());
+    // A filter by profile finds certificates of any names.
+    let within = |profile: &str| caller.may(Permission::CertificateRevoke, Object::profile(profile));
     match (body.certificate, body.serial, body.certificates, body.key, body.filter) {
         (Some(id), None, None, None, None) => {
             let record = super::issued::find(authority, &id).await?;
-            within(&record.profile)?;
+            caller.may(Permission::CertificateRevoke, super::issued::object_of(&record))?;
             Ok(Selection::Id(record.id))
         }
         (None, Some(named), None, None, None) => {
@@ -67,7 +68,8 @@ async fn selected(authority: &Authority, caller: &Caller, body: NewRevocation) -
             let serial: SerialNumber = named.serial.parse().map_err(Problem::unprocessable)?;
             let which = IssuedRef::Serial(ca, serial.clone());
             let record = authority.issued(&which).await?;
-            within(record.as_ref().map_or("", |record| &record.profile))?;
+            let object = record.as_ref().map_or_else(Object::default, super::issued::object_of);
+            caller.may(Permission::CertificateRevoke, object)?;
             Ok(Selection::Serial { ca, serial })
         }
         (None, None, Some(ids), None, None) => everywhere().map(|()| Selection::Ids(ids)),

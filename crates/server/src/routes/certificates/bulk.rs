@@ -73,7 +73,7 @@ async fn create_batch(
         let (lifecycle, caller, agents) = (lifecycle.clone(), caller.clone(), agents.clone());
         async move {
             let new = new_certificate(body)?;
-            may_create(agents.as_ref(), &caller, &new).await?;
+            may_create((lifecycle.store(), agents.as_ref()), &caller, &new).await?;
             Ok::<_, Problem>(lifecycle.create(new, caller.actor()).await?)
         }
     };

@@ -40,7 +40,7 @@ use body::{certificate_change, new_certificate};
 pub(crate) use body::{key_location, options_of, target_ref};
 use filter::managed_filter;
 use revocation::revoke_request;
-use scope::{References, check_references, may_create, scopes, scopes_of, within};
+use scope::{Facts, References, check_references, may_create, may_see, names_of, within};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
 pub(crate) fn routes() -> Api {
@@ -80,11 +80,11 @@ async fn permitted(
             .map(drop)
             .map_or_else(Problem::from, |()| Problem::internal("a certificate is lost")));
     };
-    let scopes = scopes_of(certificate);
-    if caller.may(Permission::CertificateRead, &scopes).is_err() {
+    let object = Facts::of(certificate).whole(lifecycle.store(), caller).await?;
+    if caller.may(Permission::CertificateRead, &object).is_err() {
         return Err(DataError::NotFound { what: "certificate", id: id.to_string() }.into());
     }
-    caller.may(permission, &scopes)?;
+    caller.may(permission, &object)?;
     found.map_err(Problem::from)
 }
 
@@ -126,7 +126,8 @@ async fn list(
         Order::Name => ManagedOrder::Name,
         Order::Created => ManagedOrder::Created,
     };
-    let page = lifecycle.page(&filter, order, paging.after.as_ref(), paging.limit).await?;
+    let mut page = lifecycle.page(&filter, order, paging.after.as_ref(), paging.limit).await?;
+    page.rows.retain(|certificate| may_see(&caller, Permission::CertificateRead, certificate));
     Ok(Json(listing(page, certificate_view)))
 }
 
@@ -142,7 +143,7 @@ async fn create(
     Json(body): Json<NewCertificateBody>,
 ) -> Result<Response, Problem> {
     let new = new_certificate(body)?;
-    may_create(agents.as_ref(), &caller, &new).await?;
+    may_create((lifecycle.store(), agents.as_ref()), &caller, &new).await?;
     let created = lifecycle.create(new, caller.actor()).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/certificates/{}", created.certificate));
     let place = place.map_err(Problem::internal)?;
@@ -186,8 +187,15 @@ async fn update(
     let profile = change.profile.as_deref().unwrap_or(&before.profile);
     let issuer = change.issuer.as_deref().unwrap_or(&before.issuer);
     let team = change.team.as_ref().unwrap_or(&before.team);
-    let scopes = scopes(profile, issuer, team.as_deref());
-    caller.may(Permission::CertificateManage, &scopes)?;
+    let after = Facts {
+        profile,
+        issuer,
+        team: team.as_deref(),
+        names: change.names.as_deref().map_or_else(|| Facts::of(&before).names, names_of),
+        targets: change.targets.as_ref().unwrap_or(&before.targets),
+    };
+    let after = after.whole(lifecycle.store(), &caller).await?;
+    caller.may(Permission::CertificateManage, &after)?;
     let team = team.as_deref();
     let moved = team != before.team.as_deref();
     let targets = change.targets.as_ref().unwrap_or(&before.targets).iter();
@@ -198,8 +206,7 @@ async fn update(
         targets: targets.filter(|target| moved || !before.targets.contains(target)).collect(),
         key: Some(key).filter(|key| moved || **key != before.key_location),
     };
-    let to = (&scopes[..], team);
-    check_references(agents.as_ref(), &caller, Permission::CertificateManage, references, to).await?;
+    check_references(agents.as_ref(), &caller, Permission::CertificateManage, references, &after).await?;
     let revision = Some(before.revision);
     Ok(tagged(lifecycle.update(id, revision, &change, caller.actor()).await?))
 }

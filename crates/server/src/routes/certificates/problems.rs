@@ -150,7 +150,7 @@ impl From<PersonChangeError> for Problem {
     fn from(error: PersonChangeError) -> Self {
         match error {
             error @ (PersonChangeError::Bad(_) | PersonChangeError::Missing(_)) => Self::unprocessable(error),
-            error @ PersonChangeError::Taken(_) => Self::conflict(error),
+            error @ (PersonChangeError::Taken(_) | PersonChangeError::Owned { .. }) => Self::conflict(error),
             PersonChangeError::Stale(stale) => changed(&stale),
             PersonChangeError::Data(error) => error.into(),
         }

@@ -3,54 +3,107 @@
 use agent::Agents;
 use lifecycle::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef};
 use lifecycle::tables::managed::ManagedScope;
+use store::Store;
+use x509::GeneralName;
 
-use crate::access::{Caller, Permission, Reach, Scope};
+use crate::access::{Caller, Object, Permission, Reach, Scope};
 use crate::problem::Problem;
 
-/// The scopes a certificate lies in.
-pub(super) fn scopes(profile: &str, issuer: &str, team: Option<&str>) -> Vec<Scope> {
-    let mut scopes = vec![Scope::profile(profile), Scope::issuer(issuer)];
-    scopes.extend(team.map(Scope::team));
-    scopes
+/// What a certificate is, or is to be, as far as grants are compared with it.
+pub(super) struct Facts<'a> {
+    pub(super) profile: &'a str,
+    pub(super) issuer: &'a str,
+    pub(super) team: Option<&'a str>,
+    pub(super) names: Vec<String>,
+    pub(super) targets: &'a [TargetRef],
 }
 
-pub(super) fn scopes_of(certificate: &ManagedCertificate) -> Vec<Scope> {
-    scopes(&certificate.profile, &certificate.issuer, certificate.team.as_deref())
-}
+impl<'a> Facts<'a> {
+    pub(super) fn of(certificate: &'a ManagedCertificate) -> Self {
+        Self {
+            profile: &certificate.profile,
+            issuer: &certificate.issuer,
+            team: certificate.team.as_deref(),
+            names: certificate.names.iter().map(ToString::to_string).collect(),
+            targets: &certificate.targets,
+        }
+    }
 
-/// What a caller may see of everything; `None` for all of it.
-pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
-    match caller.reach(permission) {
-        Reach::Everything => None,
-        Reach::Only(scopes) => Some(scopes.into_iter().filter_map(managed_scope).collect()),
+    /// Without its targets: no bound on targets reaches it.
+    fn object(&self) -> Object {
+        Object {
+            issuer: Some(self.issuer.to_owned()),
+            team: self.team.map(str::to_owned),
+            ..Object::profile(self.profile).with_names(&self.names)
+        }
+    }
+
+    /// With the names of its targets, which are looked up where something depends on them.
+    pub(super) async fn whole(self, store: &Store, caller: &Caller) -> Result<Object, Problem> {
+        let mut object = self.object();
+        let mut names = Vec::new();
+        if caller.minds_targets() {
+            for target in self.targets {
+                let TargetRef::Deploy { target, .. } = target else { continue };
+                let found = agent::tables::Agents::of(store).target(*target).await?;
+                // One that is gone has no name; its id is nobody's.
+                names.push(found.map_or_else(|| target.to_string(), |row| row.settings.name));
+            }
+        }
+        object.targets = Some(names);
+        Ok(object)
     }
 }
 
+/// Where a caller may see certificates; `None` for everywhere. Bounds on names are left to [`may_see`].
+pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<ManagedScope>> {
+    match caller.reach(permission) {
+        Reach::Everything => None,
+        Reach::Only(scopes) => scopes.into_iter().map(managed_scope).collect(),
+    }
+}
+
+/// Whether a row of a listing is for this caller. Targets are not looked up, so that grants bounded by targets list nothing.
+pub(super) fn may_see(caller: &Caller, permission: Permission, certificate: &ManagedCertificate) -> bool {
+    caller.may(permission, Facts::of(certificate).object()).is_ok()
+}
+
+/// `None` for a scope without a bound that the database knows.
 fn managed_scope(scope: Scope) -> Option<ManagedScope> {
     match scope {
-        Scope::Any => None,
+        Scope::Any | Scope::Name(_) | Scope::Target(_) | Scope::Path(_) => None,
         Scope::Profile(name) => Some(ManagedScope::Profile(name)),
         Scope::Issuer(name) => Some(ManagedScope::Issuer(name)),
         Scope::Team(name) => Some(ManagedScope::Team(name)),
         Scope::Every(bounds) => {
-            Some(ManagedScope::Every(bounds.into_iter().filter_map(managed_scope).collect()))
+            let known: Vec<_> = bounds.into_iter().filter_map(managed_scope).collect();
+            (!known.is_empty()).then_some(ManagedScope::Every(known))
         }
     }
 }
 
+/// Names as certificates have them, as far as they are names.
+pub(super) fn names_of(texts: &[String]) -> Vec<String> {
+    let name =
+        |text: &String| GeneralName::parse(text).map_or_else(|_| text.clone(), |name| name.to_string());
+    texts.iter().map(name).collect()
+}
+
 /// Whether the caller may have this certificate, and refer to what it refers to.
 pub(super) async fn may_create(
-    agents: Option<&Agents>,
+    (store, agents): (&Store, Option<&Agents>),
     caller: &Caller,
     new: &NewCertificate,
 ) -> Result<(), Problem> {
     const NEEDED: Permission = Permission::CertificateRequest;
     let issuer = new.issuer.as_deref().unwrap_or(INTERNAL_ISSUER);
     let team = new.team.as_deref();
-    let scopes = scopes(&new.profile, issuer, team);
-    caller.may(NEEDED, &scopes)?;
+    let facts =
+        Facts { profile: &new.profile, issuer, team, names: names_of(&new.names), targets: &new.targets };
+    let object = facts.whole(store, caller).await?;
+    caller.may(NEEDED, &object)?;
     let references = References { team, targets: new.targets.iter().collect(), key: Some(&new.key_location) };
-    check_references(agents, caller, NEEDED, references, (&scopes, team)).await
+    check_references(agents, caller, NEEDED, references, &object).await
 }
 
 /// What a new or changed certificate refers to beside its own profile and issuer, as far as it is not the same as before.
@@ -67,14 +120,15 @@ pub(super) async fn check_references(
     caller: &Caller,
     permission: Permission,
     references: References<'_>,
-    (scopes, team): (&[Scope], Option<&str>),
+    object: &Object,
 ) -> Result<(), Problem> {
     if caller.holds_everywhere(permission) {
         return Ok(());
     }
     if let Some(team) = references.team {
-        caller.may_for_team(permission, team, scopes)?;
+        caller.may_for_team(permission, team, object)?;
     }
+    let team = object.team.as_deref();
     let mut hosts = Vec::new();
     for reference in references.targets {
         if let TargetRef::Deploy { target, agent } = reference {
@@ -82,6 +136,16 @@ pub(super) async fn check_references(
             let found = agents.target(*target).await.map_err(|_| elsewhere("target"))?;
             if found.row.settings.agent != *agent {
                 return Err(elsewhere("target"));
+            }
+            // A target that a team owns is the team's, whosever host it is on.
+            let targets = Some(vec![found.row.settings.name]);
+            let owned = Object { targets, ..Object::default() };
+            let owners = caller.ownership().owners(&owned);
+            if !owners.is_empty() {
+                if !owners.into_iter().eq(team) {
+                    return Err(elsewhere("target"));
+                }
+                continue;
             }
             hosts.push((*agent, "target"));
         }
@@ -93,7 +157,7 @@ pub(super) async fn check_references(
         let agents = agents.ok_or_else(|| elsewhere(what))?;
         let host = agents.agent(agent).await.map_err(|_| elsewhere(what))?;
         let owner = agent::labels_of(&host.labels).remove("team").ok_or_else(|| elsewhere(what))?;
-        if team != Some(owner.as_str()) || caller.may_for_team(permission, &owner, scopes).is_err() {
+        if team != Some(owner.as_str()) || caller.may_for_team(permission, &owner, object).is_err() {
             return Err(elsewhere(what));
         }
     }

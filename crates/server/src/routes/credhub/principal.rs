@@ -76,7 +76,7 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
         // Not of our own issuer: then of the other.
         (Err(TokenError::Invalid), Some(uaa)) => {
             let actor = uaa.actor(token, context.server().clock().now_seconds()).await?;
-            return paced(context, None, Asker { actor, everything: false });
+            return paced(context, None, Asker::actor(&actor));
         }
         (Err(error), _) => return Err(bad_token(error)),
     };
@@ -86,7 +86,10 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
 
 /// Within the actor's rate.
 fn paced(context: &Context, caller: Option<&Caller>, asker: Asker) -> Result<Asker, Refused> {
-    let within = context.server().limits().credential_caller(caller, &asker.actor);
+    let limits = context.server().limits();
+    let within = limits
+        .credential_caller(caller, &asker.actor)
+        .and_then(|()| caller.map_or(Ok(()), |caller| limits.teams(caller)));
     within
         .map_err(|problem| Refused::new(problem.status(), "Too many requests were made by this client."))?;
     Ok(asker)
@@ -107,7 +110,7 @@ async fn by_certificate(context: &Context, client: VerifiedClient) -> Result<Ask
         }
         let id =
             uuid::Uuid::parse_str(id).map_err(|_| Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY))?;
-        return paced(context, None, Asker { actor: format!("mtls-app:{id}"), everything: false });
+        return paced(context, None, Asker::actor(&format!("mtls-app:{id}")));
     }
     let caller = context.server().authentication().by_certificate(client).await;
     let caller = caller.map_err(|problem| bad_identity(&problem))?;
@@ -124,7 +127,10 @@ fn bad_identity(problem: &Problem) -> Refused {
 
 /// What a caller may do here.
 pub(super) fn asker_of(caller: &Caller, actor: String) -> Asker {
-    Asker { actor, everything: caller.holds_everywhere(Permission::CredentialManage) }
+    if caller.holds_everywhere(Permission::CredentialManage) {
+        return Asker::manager(&actor);
+    }
+    Asker::actor(&actor).within(caller.bounds())
 }
 
 /// A caller as permissions name it: an API token is a client, a person a user.

@@ -1,0 +1,53 @@
+//! Private suffixes: names that count as those of whole registries.
+
+use x509::GeneralName;
+
+use super::IssueError;
+use crate::names::NameRefusal;
+
+/// Refuses the suffixes themselves and wildcards right below them, as for public suffixes.
+pub(super) fn check(names: &[GeneralName], suffixes: &[String]) -> Result<(), IssueError> {
+    let whole = |name: &&GeneralName| match name {
+        GeneralName::Dns(text) => is_whole(text, suffixes),
+        _ => false,
+    };
+    let refused = |name: &GeneralName| NameRefusal {
+        name: Some(name.clone()),
+        reason: "this is a private suffix, the domain of many owners (authority.private_suffixes)".to_owned(),
+    };
+    let refusals: Vec<NameRefusal> = names.iter().filter(whole).map(refused).collect();
+    if refusals.is_empty() { Ok(()) } else { Err(IssueError::Names(refusals)) }
+}
+
+/// Whether a name is one of the suffixes, or a wildcard right below one.
+pub(crate) fn is_whole(name: &str, suffixes: &[String]) -> bool {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    suffixes.iter().any(|suffix| suffix.eq_ignore_ascii_case(host))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_private_suffix_is_not_certified_whole() {
+        let suffixes = ["corp".to_owned(), "k8s.corp".to_owned()];
+        for (name, whole) in [
+            ("corp", true),
+            ("Corp", true),
+            ("*.corp", true),
+            ("k8s.corp", true),
+            ("*.k8s.corp", true),
+            ("a.corp", false),
+            ("*.a.corp", false),
+            ("a.k8s.corp", false),
+            ("xcorp", false),
+            ("corp.example", false),
+        ] {
+            assert_eq!(is_whole(name, &suffixes), whole, "{name}");
+            let outcome = check(&[GeneralName::Dns(name.to_owned())], &suffixes);
+            assert_eq!(outcome.is_err(), whole, "{name}");
+            assert!(check(&[GeneralName::Dns(name.to_owned())], &[]).is_ok());
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Who owns what, kept in memory for seconds; and the certificates that count against quotas.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use flight::{Cache, Failed, Fresh};
+use futures_util::FutureExt;
+use store::{Store, StoreError};
+
+use super::ownership::Ownership;
+use crate::tables;
+use crate::tables::count_certificate;
+
+/// How long a node may act on what teams owned before another node changed it.
+const BELIEVED: Duration = Duration::from_secs(5);
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Knows which team owns what. Cheap to clone; the clones share a cache.
+#[derive(Clone)]
+pub struct TeamDirectory(Arc<DirectoryParts>);
+
+struct DirectoryParts {
+    store: Store,
+    cache: Cache<u64, Arc<Ownership>, Arc<StoreError>>,
+    /// Raised, it makes the cache forget.
+    generation: AtomicU64,
+}
+
+/// A team has had its certificates of this day.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the team {team} has had its {most} certificates of today (UTC)")]
+pub struct OverQuota {
+    /// Which team.
+    pub team: String,
+    /// How many a day.
+    pub most: u32,
+    /// When the next day begins.
+    pub retry_after: Duration,
+}
+
+/// Why a certificate does not count.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum QuotaError {
+    /// There are enough.
+    #[error(transparent)]
+    Over(#[from] OverQuota),
+    /// Those of the database.
+    #[error(transparent)]
+    Store(#[from] Arc<StoreError>),
+}
+
+impl TeamDirectory {
+    /// Over this database.
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        Self(Arc::new(DirectoryParts { store, cache: Cache::with_entries(2), generation: AtomicU64::new(0) }))
+    }
+
+    /// Who owns what.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn ownership(&self) -> Result<Arc<Ownership>, Arc<StoreError>> {
+        let generation = self.0.generation.load(Ordering::SeqCst);
+        if let Some(cached) = self.0.cache.get(&generation) {
+            return cached.outcome.clone();
+        }
+        let store = self.0.store.clone();
+        let read = move || async move {
+            let failed = |error| Failed { error: Arc::new(error), lifetime: Duration::ZERO };
+            let owned = tables::Teams::of(&store).owned().await.map_err(failed)?;
+            let quotas = tables::Teams::of(&store).quotas().await.map_err(failed)?;
+            let owned = owned.into_iter().map(|row| (row.kind, row.object, row.team, row.moved_at_us));
+            Ok(Fresh { value: Arc::new(Ownership::new(owned, quotas)), lifetime: BELIEVED })
+        };
+        self.0.cache.fetch(&generation, read).await
+    }
+
+    /// Forgets what is in memory: after a change, so that it holds at once here.
+    pub fn forget(&self) {
+        self.0.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Counts a certificate against the quota of the team, if that has one.
+    ///
+    /// # Errors
+    /// [`QuotaError`]
+    #[crate::boxed]
+    pub async fn count(&self, team: &str, now_us: i64) -> Result<(), QuotaError> {
+        let Some(most) = self.ownership().await?.quota(team).certificates_per_day else { return Ok(()) };
+        let (day, name) = (now_us.div_euclid(DAY_US), team.to_owned());
+        let counted = self.0.store.write("team_day_count", move |tx| {
+            let name = name.clone();
+            async move { count_certificate(tx, &name, day, most).await }.boxed()
+        });
+        if counted.await.map_err(Arc::new)? {
+            return Ok(());
+        }
+        Err(over(team, most, now_us).into())
+    }
+}
+
+impl TeamDirectory {
+    /// Whether a certificate of the team would still count today. Another may come first.
+    ///
+    /// # Errors
+    /// [`QuotaError`]
+    #[crate::boxed]
+    pub async fn left(&self, team: &str, now_us: i64) -> Result<(), QuotaError> {
+        let Some(most) = self.ownership().await?.quota(team).certificates_per_day else { return Ok(()) };
+        let had = tables::Teams::of(&self.0.store).certificates(team, now_us.div_euclid(DAY_US)).await;
+        if had.map_err(Arc::new)? < i64::from(most) {
+            return Ok(());
+        }
+        Err(over(team, most, now_us).into())
+    }
+}
+
+fn over(team: &str, most: u32, now_us: i64) -> OverQuota {
+    let left_us = DAY_US - now_us.rem_euclid(DAY_US);
+    OverQuota { team: team.to_owned(), most, retry_after: Duration::from_micros(left_us.unsigned_abs()) }
+}
+
+impl std::fmt::Debug for TeamDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TeamDirectory").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,14 @@
+//! Teams as owners of names, profiles, issuers, targets and credential paths.
+//!
+//! [`Ownership`] is the one place that decides whether the objects of a request belong together: [`Ownership::admits`] for a grant of
+//! a caller, [`Ownership::check_issue`] for every certificate before it is issued, whatever the protocol.
+
+mod directory;
+mod ownership;
+pub(crate) mod owns;
+mod standing;
+
+pub use directory::{OverQuota, QuotaError, TeamDirectory};
+pub use ownership::{Crossing, Ownership};
+pub use owns::{BadOwns, OBJECTS_MAX, OwnedKind, Owns, Quota};
+pub use standing::Standing;

@@ -1,0 +1,425 @@
+//! Which team owns what, and which objects may be named together. Functions of values.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use api::access::{Object, Scope};
+
+use super::owns::{OwnedKind, Quota};
+use super::standing::Standing;
+
+/// Every object that belongs to a team, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Ownership {
+    objects: HashMap<(OwnedKind, String), Owner>,
+    /// Suffixes by their parents, for wildcards that cover them.
+    below: HashMap<String, Vec<String>>,
+    /// Teams that own something, and whether names are among it.
+    teams: HashMap<Arc<str>, OwnsNames>,
+    quotas: HashMap<String, Quota>,
+}
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct Owner {
+    team: Arc<str>,
+    moved_at_us: Option<i64>,
+}
+
+/// Whether a team owns names. One that does is issued these alone.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum OwnsNames {
+    #[default]
+    No,
+    Yes,
+}
+
+/// Why objects may not be named together. It says nothing of other teams.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Crossing {
+    /// A name of another team, or of a team where the caller has none.
+    #[error("{0}: this name does not belong to the team of the request")]
+    Name(String),
+    /// A name outside those of the team.
+    #[error("{0}: this name is outside the names of the team {1}")]
+    Outside(String, String),
+    /// The profile, the issuer or a target is another team's.
+    #[error("the profile, the issuer and the targets do not all belong to the team of the request")]
+    Objects,
+    /// An object came to another team after the certificate to renew was issued.
+    #[error("an object of this certificate has moved to another team since it was issued: enrol again")]
+    Moved,
+}
+
+impl Ownership {
+    /// Of these objects and quotas.
+    #[must_use]
+    pub fn new(
+        owned: impl IntoIterator<Item = (OwnedKind, String, String, Option<i64>)>,
+        quotas: impl IntoIterator<Item = (String, Quota)>,
+    ) -> Self {
+        let mut new = Self { quotas: quotas.into_iter().collect(), ..Self::default() };
+        for (kind, object, team, moved_at_us) in owned {
+            let team: Arc<str> = team.into();
+            let names = new.teams.entry(Arc::clone(&team)).or_default();
+            if kind == OwnedKind::Name {
+                *names = OwnsNames::Yes;
+                if let Some((_, parent)) = object.split_once('.') {
+                    new.below.entry(parent.to_owned()).or_default().push(object.clone());
+                }
+            }
+            new.objects.insert((kind, object), Owner { team, moved_at_us });
+        }
+        new
+    }
+
+    /// The quota of a team.
+    #[must_use]
+    pub fn quota(&self, team: &str) -> Quota {
+        self.quotas.get(team).copied().unwrap_or_default()
+    }
+
+    /// Whether some team has a quota of requests.
+    #[must_use]
+    pub fn limits_requests(&self) -> bool {
+        self.quotas.values().any(|quota| quota.requests_per_second.is_some())
+    }
+
+    /// Whether some team owns something of this kind.
+    #[must_use]
+    pub fn owns_any(&self, kind: OwnedKind) -> bool {
+        self.objects.keys().any(|(owned, _)| *owned == kind)
+    }
+
+    /// The teams of an object: the one it is labelled with if that owns anything, and the owners of its profile, its issuer, each of
+    /// its names and targets, and its path.
+    #[must_use]
+    pub fn owners(&self, object: &Object) -> BTreeSet<&str> {
+        let mut owners: BTreeSet<&str> = self.holders(object).map(|owner| &*owner.team).collect();
+        let labelled = object.team.as_deref().and_then(|team| self.teams.get_key_value(team));
+        owners.extend(labelled.map(|(team, _)| &**team));
+        for name in object.names.iter().flatten() {
+            owners.extend(self.owners_of_name(name).into_iter().map(|owner| &*owner.team));
+        }
+        if let Some(above) = object.path.as_deref().and_then(|path| path.strip_suffix('*')) {
+            let above = above.to_lowercase();
+            let below = self
+                .objects
+                .iter()
+                .filter(|((kind, path), _)| *kind == OwnedKind::Path && path.starts_with(&above));
+            owners.extend(below.map(|(_, owner)| &*owner.team));
+        }
+        owners
+    }
+
+    /// Whether a grant of this scope admits to an object: the object is within its bounds, all that the object names belongs to one
+    /// team at most, and the grant is that team's. A scope of no bounds admits to everything.
+    #[must_use]
+    pub fn admits(&self, scope: &Scope, object: &Object) -> bool {
+        if *scope == Scope::Any {
+            return true;
+        }
+        if self.objects.is_empty() {
+            return scope.reaches(object);
+        }
+        let owners = self.owners(object);
+        if owners.len() > 1 {
+            return false;
+        }
+        let Some(owner) = owners.first() else { return scope.reaches(object) };
+        let within = match object.team {
+            Some(_) => scope.reaches(object),
+            // What a team owns is within the team's scope without a label.
+            None => scope.reaches(&Object { team: Some((*owner).to_owned()), ..object.clone() }),
+        };
+        within && self.teams_of(scope).iter().eq([owner])
+    }
+
+    /// The teams that a grant acts for: those it names, else the owners of what it names.
+    #[must_use]
+    pub fn teams_of<'a>(&'a self, scope: &'a Scope) -> BTreeSet<&'a str> {
+        let named: BTreeSet<&str> = scope.bounds().iter().filter_map(team_named).collect();
+        if !named.is_empty() {
+            return named;
+        }
+        scope.bounds().iter().flat_map(|bound| self.owners_of_bound(bound)).collect()
+    }
+
+    fn owners_of_bound(&self, bound: &Scope) -> Vec<&str> {
+        let owner =
+            |kind, object: &str| self.owner(kind, object).map(|owner| &*owner.team).into_iter().collect();
+        match bound {
+            Scope::Profile(name) => owner(OwnedKind::Profile, name),
+            Scope::Issuer(name) => owner(OwnedKind::Issuer, name),
+            Scope::Target(name) => owner(OwnedKind::Target, name),
+            Scope::Name(pattern) => owner(OwnedKind::Name, pattern.strip_prefix("*.").unwrap_or(pattern)),
+            Scope::Path(pattern) => owner(OwnedKind::Path, pattern.strip_suffix("/*").unwrap_or(pattern)),
+            Scope::Any | Scope::Team(_) | Scope::Every(_) => Vec::new(),
+        }
+    }
+
+    /// Whether a certificate may be issued; the team that it counts for.
+    ///
+    /// What a certificate names belongs to one team: that of its profile, its issuer, its targets and its label. A team that owns names
+    /// has certificates for these alone. A name of a team is not for others, unless they have proven that they control it, or held it
+    /// before it came to the team.
+    ///
+    /// # Errors
+    /// [`Crossing`]
+    pub fn check_issue(&self, object: &Object, standing: &Standing) -> Result<Option<&str>, Crossing> {
+        let mut teams: BTreeSet<&str> = self.holders(object).map(|owner| &*owner.team).collect();
+        let label = object.team.as_deref().and_then(|team| self.teams.get_key_value(team));
+        teams.extend(label.map(|(team, _)| &**team));
+        let of_caller = match standing {
+            Standing::Team(team) => self.teams.get_key_value(team.as_str()).map(|(team, _)| &**team),
+            _ => None,
+        };
+        // Who is let into a team's profile without a team of its own, by a password or by ACME, is let in for that team.
+        let foreign = of_caller.is_none() && matches!(standing, Standing::Team(_));
+        if foreign && !teams.is_empty() {
+            return Err(Crossing::Objects);
+        }
+        teams.extend(of_caller);
+        if teams.len() > 1 {
+            return Err(Crossing::Objects);
+        }
+        if let Standing::Held { issued_at_us } = standing
+            && self.holders(object).any(|owner| owner.moved_after(*issued_at_us))
+        {
+            return Err(Crossing::Moved);
+        }
+        let acting = teams.first().copied();
+        let mut charged = acting;
+        for name in object.names.iter().flatten() {
+            let owners = self.owners_of_name(name);
+            charged = charged.or_else(|| owners.first().map(|owner| &*owner.team));
+            self.check_name(name, &owners, acting, standing)?;
+        }
+        Ok(charged)
+    }
+
+    fn check_name(
+        &self,
+        name: &str,
+        owners: &[&Owner],
+        acting: Option<&str>,
+        standing: &Standing,
+    ) -> Result<(), Crossing> {
+        let refused = || Err(Crossing::Name(name.to_owned()));
+        if let Some(team) = acting {
+            let limited = self.teams.get(team).copied() == Some(OwnsNames::Yes);
+            return match owners {
+                [] if limited => Err(Crossing::Outside(name.to_owned(), team.to_owned())),
+                _ if owners.iter().all(|owner| *owner.team == *team) => Ok(()),
+                _ => refused(),
+            };
+        }
+        match standing {
+            _ if owners.is_empty() => Ok(()),
+            Standing::Everything | Standing::Proven => Ok(()),
+            Standing::Held { issued_at_us }
+                if owners.iter().any(|owner| owner.moved_after(*issued_at_us)) =>
+            {
+                Err(Crossing::Moved)
+            }
+            Standing::Held { .. } => Ok(()),
+            Standing::Nobody | Standing::Team(_) => refused(),
+        }
+    }
+
+    /// The owners of an object's profile, issuer, targets and path.
+    fn holders(&self, object: &Object) -> impl Iterator<Item = &Owner> {
+        let one = |kind, name: Option<&String>| name.and_then(|name| self.owner(kind, name));
+        let path = object.path.as_ref().map(|path| path.to_lowercase());
+        let targets = object.targets.iter().flatten().filter_map(|name| self.owner(OwnedKind::Target, name));
+        let found = [
+            one(OwnedKind::Profile, object.profile.as_ref()),
+            one(OwnedKind::Issuer, object.issuer.as_ref()),
+            one(OwnedKind::Path, path.as_ref()),
+        ];
+        found.into_iter().flatten().chain(targets)
+    }
+
+    /// The owner of a name is that of its longest suffix, and of a path that of its longest start.
+    fn owner(&self, kind: OwnedKind, object: &str) -> Option<&Owner> {
+        let (mut key, mut rest) = ((kind, object.to_owned()), object);
+        loop {
+            if let Some(owner) = self.objects.get(&key) {
+                return Some(owner);
+            }
+            rest = match kind {
+                OwnedKind::Name => rest.split_once('.')?.1,
+                OwnedKind::Path => rest.rsplit_once('/')?.0,
+                OwnedKind::Profile | OwnedKind::Issuer | OwnedKind::Target => return None,
+            };
+            rest.clone_into(&mut key.1);
+        }
+    }
+
+    /// The owners of a name: of its host, and for a wildcard of every suffix that it covers as well.
+    fn owners_of_name(&self, name: &str) -> Vec<&Owner> {
+        let name = name.to_ascii_lowercase();
+        let host = host_of(&name).trim_end_matches('.');
+        let Some(parent) = host.strip_prefix("*.") else {
+            return self.owner(OwnedKind::Name, host).into_iter().collect();
+        };
+        let covered = self.below.get(parent).into_iter().flatten();
+        let covered = covered.filter_map(|suffix| self.objects.get(&(OwnedKind::Name, suffix.clone())));
+        self.owner(OwnedKind::Name, parent).into_iter().chain(covered).collect()
+    }
+}
+
+impl Owner {
+    fn moved_after(&self, at_us: i64) -> bool {
+        self.moved_at_us.is_some_and(|moved| moved > at_us)
+    }
+}
+
+fn team_named(bound: &Scope) -> Option<&str> {
+    match bound {
+        Scope::Team(team) => Some(team),
+        _ => None,
+    }
+}
+
+/// The host in a URI or a mailbox; any other name as it is.
+fn host_of(name: &str) -> &str {
+    let Some((_, rest)) = name.split_once("://") else {
+        return name.rsplit_once('@').map_or(name, |(_, host)| host);
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    host.split_once(':').map_or(host, |(host, _)| host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn two_teams() -> Ownership {
+        let own = |kind, object: &str, team: &str| (kind, object.to_owned(), team.to_owned(), None);
+        Ownership::new(
+            [
+                own(OwnedKind::Name, "a.example", "a"),
+                own(OwnedKind::Name, "b.example", "b"),
+                own(OwnedKind::Name, "b.a.example", "b"),
+                own(OwnedKind::Profile, "web-a", "a"),
+                own(OwnedKind::Profile, "web-b", "b"),
+                own(OwnedKind::Issuer, "le-b", "b"),
+                own(OwnedKind::Target, "host-a", "a"),
+                own(OwnedKind::Target, "host-b", "b"),
+                own(OwnedKind::Path, "/a", "a"),
+                own(OwnedKind::Path, "/b", "b"),
+                (OwnedKind::Profile, "moved".to_owned(), "b".to_owned(), Some(100)),
+                own(OwnedKind::Profile, "c", "c"),
+            ],
+            [],
+        )
+    }
+
+    fn certificate(profile: &str, team: Option<&str>, names: &[&str], targets: &[&str]) -> Object {
+        Object {
+            team: team.map(str::to_owned),
+            targets: Some(targets.iter().map(|name| (*name).to_owned()).collect()),
+            issuer: Some("internal".to_owned()),
+            ..Object::profile(profile).with_names(names)
+        }
+    }
+
+    #[test]
+    fn a_grant_admits_to_the_objects_of_its_team() {
+        let all = two_teams();
+        let admits = |scope: &str, object: &Object| all.admits(&scope.parse().unwrap(), object);
+        let plain = certificate("shared", Some("a"), &["x.a.example"], &["host-a"]);
+        for scope in ["any", "team:a", "team:a,profile:shared", "team:a,name:*.a.example,target:host-*"] {
+            assert!(admits(scope, &plain), "{scope}");
+        }
+        // The shared profile is nobody's, so a grant that names it alone is no team's.
+        for scope in
+            ["team:b", "profile:shared", "issuer:internal", "name:*.example", "team:b,profile:shared"]
+        {
+            assert!(!admits(scope, &plain), "{scope}");
+        }
+        for scope in ["profile:web-a", "team:a", "name:*.a.example"] {
+            assert!(admits(scope, &certificate("web-a", None, &["x.a.example"], &[])), "{scope}");
+        }
+        for (object, why) in [
+            (certificate("web-b", Some("a"), &["x.a.example"], &[]), "the profile"),
+            (certificate("shared", Some("a"), &["x.b.example"], &[]), "the name"),
+            (certificate("shared", Some("a"), &["x.a.example", "y.b.example"], &[]), "one name"),
+            (certificate("shared", Some("a"), &["x.b.a.example"], &[]), "a suffix within"),
+            (certificate("shared", Some("a"), &["*.a.example"], &[]), "a wildcard over it"),
+            (certificate("shared", Some("a"), &["*.example"], &[]), "a wildcard over both"),
+            (certificate("shared", Some("a"), &["ops@b.example"], &[]), "a mailbox"),
+            (certificate("shared", Some("a"), &["spiffe://b.example/x"], &[]), "a URI"),
+            (certificate("shared", Some("a"), &["x.a.example"], &["host-a", "host-b"]), "a target"),
+        ] {
+            assert!(!admits("team:a", &object), "{why}");
+            assert!(admits("any", &object), "{why}");
+        }
+        assert!(admits("team:a", &Object::path("/A/x")) && admits("path:/a/*", &Object::path("/a/x")));
+        assert!(!admits("team:b", &Object::path("/a/x")) && !admits("path:/*", &Object::path("/a/x")));
+        assert!(admits("team:a", &Object::path("/a/*")) && !admits("team:a", &Object::path("/*")));
+        assert!(admits("team:a", &Object::profile("web-a")) && !admits("team:a", &Object::profile("web-b")));
+        assert!(
+            !admits("team:a", &Object::profile("shared")),
+            "shared profiles are listed to all by another rule"
+        );
+    }
+
+    #[test]
+    fn without_teams_the_bounds_alone_decide() {
+        let none = Ownership::default();
+        let object = certificate("web", Some("x"), &["a.example"], &[]);
+        for (scope, admitted) in [("profile:web", true), ("team:x", true), ("team:y", false), ("any", true)] {
+            assert_eq!(none.admits(&scope.parse().unwrap(), &object), admitted, "{scope}");
+        }
+        assert_eq!(none.check_issue(&object, &Standing::Nobody), Ok(None));
+    }
+
+    #[test]
+    fn certificates_are_for_one_team() {
+        let all = two_teams();
+        let team = |team: &str| Standing::Team(team.to_owned());
+        let check = |profile: &str, label: Option<&str>, names: &[&str], standing: &Standing| {
+            all.check_issue(&certificate(profile, label, names, &[]), standing)
+        };
+        let (a, b) = (["x.a.example"], ["x.b.example"]);
+        assert_eq!(check("web-a", None, &a, &team("a")), Ok(Some("a")));
+        assert_eq!(check("shared", None, &a, &team("a")), Ok(Some("a")));
+        assert_eq!(check("shared", None, &["x.c.example"], &Standing::Nobody), Ok(None));
+        assert_eq!(check("shared", None, &["x.c.example"], &team("unknown")), Ok(None));
+        // A team that owns no names has what its profiles allow.
+        assert_eq!(check("c", None, &["x.c.example"], &team("c")), Ok(Some("c")));
+        for standing in [Standing::Everything, Standing::Proven, Standing::Held { issued_at_us: 1 }] {
+            assert_eq!(check("shared", None, &b, &standing), Ok(Some("b")), "{standing:?}");
+            assert_eq!(check("web-a", None, &a, &standing), Ok(Some("a")), "{standing:?}");
+            // What its profile is for, nobody widens.
+            assert!(check("web-a", None, &b, &standing).is_err(), "{standing:?}");
+            assert!(check("web-a", None, &["x.c.example"], &standing).is_err(), "{standing:?}");
+        }
+        for standing in [team("a"), Standing::Nobody, team("unknown")] {
+            assert!(check("shared", None, &b, &standing).is_err(), "{standing:?}");
+            let entered = if standing == Standing::Nobody { Ok(Some("b")) } else { Err(Crossing::Objects) };
+            assert_eq!(check("web-b", None, &b, &standing), entered, "{standing:?}");
+            assert!(check("web-b", None, &a, &standing).is_err(), "{standing:?}");
+            assert!(check("shared", None, &["*.example"], &standing).is_err(), "{standing:?}");
+        }
+        assert!(check("shared", Some("a"), &b, &Standing::Everything).is_err());
+        assert!(check("web-b", Some("a"), &b, &Standing::Everything).is_err());
+        assert_eq!(
+            check("shared", None, &["x.c.example"], &team("a")),
+            Err(Crossing::Outside("x.c.example".to_owned(), "a".to_owned()))
+        );
+        let to_b = certificate("shared", Some("a"), &a, &["host-b"]);
+        assert_eq!(all.check_issue(&to_b, &Standing::Everything), Err(Crossing::Objects));
+    }
+
+    #[test]
+    fn what_moved_to_another_team_is_not_renewed() {
+        let all = two_teams();
+        let object = certificate("moved", None, &["x.b.example"], &[]);
+        let held = |issued_at_us| all.check_issue(&object, &Standing::Held { issued_at_us });
+        assert_eq!(held(99), Err(Crossing::Moved));
+        assert_eq!(held(100), Ok(Some("b")));
+    }
+}

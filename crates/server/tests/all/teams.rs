@@ -1,0 +1,465 @@
+//! Two teams on one server: each way from one into what the other owns is tried.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::tables::{TargetSettings, insert_target};
+use agent::{Agents, AgentsParts};
+use authority::est::{ClientCa, Est, EstOptions};
+use authority::keystore::KeyStore;
+use authority::profile::Profile;
+use authority::tree::NewCa;
+use authority::{Authority, AuthorityOptions};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use enrollment::CertifyByAuthority;
+use futures_util::FutureExt;
+use http::Method;
+use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
+use keys::{KeyType, Keyring, PrivateKey, Signer};
+use lifecycle::{Lifecycle, LifecycleOptions};
+use outbound::resolve::Resolver;
+use secrecy::ExposeSecret;
+use serde_json::{Value, json};
+use server::access::{AccessControl, SessionOptions, TokenPasswords, uri_identity_key};
+use server::listen::server_certificate;
+use server::{Components, Issuance, Running, Server, ServerOptions, State, access};
+use store::{Clock, Store};
+use testbed::Database;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+use x509::{Certificate, DistinguishedName};
+
+use crate::world::{self, TestResponse, issuance, send};
+
+const CERTIFICATES: &str = "/api/v1/certificates";
+
+struct House {
+    store: Store,
+    running: Running,
+    admin: String,
+    /// The CA of the listener and of client certificates that the server's own authority did not issue.
+    ca: world::Authority,
+    client: reqwest::Client,
+    stop: CancellationToken,
+    _tasks: JoinSet<()>,
+    // Last: the database goes after those who use it.
+    _database: Database,
+}
+
+impl House {
+    async fn new(database: Database) -> Self {
+        let (store, clock) = (database.open().await, Clock::system());
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options = AuthorityOptions::default();
+        let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap();
+        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
+        let issuing = NewCa::intermediate("issuing", "CN=Issuing");
+        authority.create_intermediate("root", &issuing, "test").await.unwrap();
+        for name in ["shared", "web-a", "web-b", "closed"] {
+            let names = json!({ "dns_allowed": [{ "suffix": "example", "wildcards": true }] });
+            let mut profile = Profile::for_servers(name, serde_json::from_value(names).unwrap());
+            profile.subject.common_name = authority::profile::CommonName::Any;
+            authority.put_profile(profile, None, "test").await.unwrap();
+        }
+        let lifecycle = Lifecycle::open(
+            store.clone(),
+            authority.clone(),
+            Issuers::new(IssuerContext {
+                store: store.clone(),
+                clock: clock.clone(),
+                authority: authority.clone(),
+                keystore: keystore.clone(),
+                resolver: Resolver::with_upstreams(Vec::new()),
+                host: HostPolicy::default(),
+                responders: Responders::new(store.clone(), clock.clone()),
+            }),
+            keystore.clone(),
+            clock.clone(),
+            LifecycleOptions { tick: Duration::from_millis(100), ..LifecycleOptions::default() },
+        );
+        let ca = world::Authority::new("another root");
+        let agents = Agents::new(AgentsParts {
+            store: store.clone(),
+            keystore,
+            clock: clock.clone(),
+            work: Arc::new(lifecycle.clone()),
+            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            identity: Arc::new(uri_identity_key),
+            ca_pem: x509::pem::encode("CERTIFICATE", &ca.root),
+        });
+        let session = SessionOptions::default();
+        let teams = authority.teams().clone();
+        let control = AccessControl::with_teams(store.clone(), clock.clone(), session, teams);
+        let est = EstOptions {
+            profiles: ["shared", "web-a", "web-b", "closed"].map(str::to_owned).into(),
+            client_cas: vec![ClientCa {
+                certificate: Certificate::parse(&ca.root).unwrap(),
+                profiles: vec!["shared".to_owned()],
+            }],
+            ..EstOptions::default()
+        };
+        let passwords = Arc::new(TokenPasswords::new(control));
+        let issuance = issuance(&authority, &store, &clock);
+        let components = Components {
+            issuance: Some(Issuance { est: Est::new(authority.clone(), Some(passwords), est), ..issuance }),
+            certificates: Some(lifecycle.clone()),
+            agents: Some(agents),
+            ..Components::default()
+        };
+        let leaf = ca.leaf(&["127.0.0.1"]);
+        let certificate = server_certificate(&[leaf.der], &leaf.key).unwrap();
+        let mut options = ServerOptions::new("127.0.0.1:0".parse().unwrap(), certificate);
+        options.client_roots = vec![ca.root.clone()];
+        let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let state = State::builder(store.clone(), clock).components(components).build();
+        let running = Server::start(options, state).await.unwrap();
+        let client = client(&ca).build().unwrap();
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let until = stop.clone();
+        tasks.spawn(async move { lifecycle.run(until).await });
+        Self { store, running, admin, ca, client, stop, _tasks: tasks, _database: database }
+    }
+
+    fn ask(&self, token: &str, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.client.request(method, format!("https://{}{path}", self.running.address)).bearer_auth(token)
+    }
+
+    async fn post(&self, token: &str, path: &str, body: &Value) -> TestResponse {
+        send(self.ask(token, Method::POST, path).json(body)).await
+    }
+
+    async fn get(&self, token: &str, path: &str) -> TestResponse {
+        send(self.ask(token, Method::GET, path)).await
+    }
+
+    async fn token(&self, role: &str, scope: &str) -> String {
+        let body = json!({ "name": format!("{role} {scope}"), "grants": [{ "role": role, "scope": scope }] });
+        let made = self.post(&self.admin, "/api/v1/tokens", &body).await.expect(201);
+        made.json()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes a team, or changes the one there is.
+    async fn team(&self, name: &str, owns: Value, quota: Value) -> TestResponse {
+        let place = format!("/api/v1/teams/{name}");
+        if self.get(&self.admin, &place).await.status == 404 {
+            let body = json!({ "name": name, "owns": owns, "quota": quota });
+            return self.post(&self.admin, "/api/v1/teams", &body).await;
+        }
+        let body = json!({ "owns": owns, "quota": quota });
+        send(self.ask(&self.admin, Method::PUT, &place).json(&body)).await
+    }
+
+    async fn two_teams(&self) {
+        let of = |team: &str| {
+            json!({
+                "names": [format!("{team}.example")], "profiles": [format!("web-{team}")],
+                "targets": [format!("host-{team}")], "paths": [format!("/{team}")],
+            })
+        };
+        for team in ["a", "b"] {
+            self.team(team, of(team), json!({})).await.expect(201);
+        }
+    }
+
+    /// A target on a host without a label.
+    async fn target(&self, name: &str) -> Value {
+        let (id, agent) = (Uuid::now_v7(), Uuid::now_v7());
+        let settings = TargetSettings {
+            name: name.to_owned(),
+            agent,
+            kind: "files".to_owned(),
+            config: json!({
+                "type": "files", "fullchain": { "path": "/etc/x.pem" }, "key": { "path": "/etc/x.key" },
+            })
+            .to_string(),
+            secrets: None,
+        };
+        let put = self.store.write("test", move |tx| {
+            let settings = settings.clone();
+            async move { insert_target(tx, id, &settings, 1).await }.boxed()
+        });
+        assert!(put.await.unwrap());
+        json!({ "kind": "deploy", "target": id, "agent": agent })
+    }
+
+    async fn until(&self, id: &str, member: &str, is: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..1_200 {
+            let shown = self.get(&self.admin, &format!("{CERTIFICATES}/{id}")).await.expect(200).json();
+            if is(&shown[member]) {
+                return shown;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{}", self.get(&self.admin, &format!("{CERTIFICATES}/{id}")).await.text);
+    }
+
+    async fn error_of_the_newest_run(&self, id: &str) -> String {
+        for _ in 0..1_200 {
+            let jobs = self.get(&self.admin, &format!("{CERTIFICATES}/{id}/jobs")).await.expect(200).json();
+            if let Some(error) = jobs["items"][0]["last_error"].as_str() {
+                return error.to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{}", self.get(&self.admin, &format!("{CERTIFICATES}/{id}/jobs")).await.text);
+    }
+
+    async fn est(&self, profile: &str, token: &str, name: &str) -> TestResponse {
+        let url = format!("https://{}/.well-known/est/{profile}/simpleenroll", self.running.address);
+        let post = self.client.post(url).basic_auth("any", Some(token));
+        send(post.header("content-type", "application/pkcs10").body(base64_request(name, name))).await
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        let audit = self.store.audit_verify().await.unwrap();
+        assert!(audit.faults.is_empty(), "{:?}", audit.faults);
+    }
+}
+
+fn client(ca: &world::Authority) -> reqwest::ClientBuilder {
+    reqwest::Client::builder().tls_certs_only([reqwest::Certificate::from_der(&ca.root).unwrap()])
+}
+
+/// A request in DER for a common name and a DNS name.
+fn request(common: &str, name: &str) -> Vec<u8> {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let subject = DistinguishedName::from_text(&format!("CN={common}")).unwrap();
+    let names = [x509::build::Extension::subject_alt_names(&[x509::GeneralName::Dns(name.to_owned())])];
+    let tbs = x509::csr::tbs(&subject.der, key.spki(), &names, None);
+    x509::build::signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
+}
+
+fn base64_request(common: &str, name: &str) -> String {
+    STANDARD.encode(request(common, name))
+}
+
+fn csr(common: &str, name: &str) -> Value {
+    json!({ "csr": x509::pem::encode("CERTIFICATE REQUEST", &request(common, name)) })
+}
+
+async fn databases() -> [Database; 2] {
+    [Database::sqlite(), Database::postgres().await]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn managed_certificates_stay_within_their_team() {
+    for database in databases().await {
+        let house = House::new(database).await;
+        house.two_teams().await;
+        let (to_a, to_b) = (house.target("host-a").await, house.target("host-b").await);
+        let (a, b) = (house.token("operator", "team:a").await, house.token("operator", "team:b").await);
+        let new = |names: &[&str], profile: &str, team: Option<&str>, targets: Value| json!({ "names": names, "profile": profile, "team": team, "targets": targets });
+        let own = new(&["x.a.example"], "shared", Some("a"), json!([]));
+        for (body, why) in [
+            (new(&["x.b.example"], "shared", Some("a"), json!([])), "a name"),
+            (new(&["x.a.example", "X.B.example"], "shared", Some("a"), json!([])), "one of the names"),
+            (new(&["*.example"], "shared", Some("a"), json!([])), "a wildcard over it"),
+            (new(&["x.a.example"], "web-b", Some("a"), json!([])), "a profile"),
+            (new(&["x.a.example"], "shared", Some("a"), json!([to_b])), "a target"),
+            (new(&["x.a.example"], "shared", Some("a"), json!([to_a, to_b])), "one of the targets"),
+            (new(&["x.b.example"], "shared", Some("b"), json!([])), "a team"),
+            (new(&["x.b.example"], "shared", None, json!([])), "a name without a team"),
+        ] {
+            let refused = house.post(&a, CERTIFICATES, &body).await;
+            assert_eq!(refused.status, 403, "{why}: {refused:?}");
+            let many = json!({ "certificates": [body] });
+            let refused = house.post(&a, &format!("{CERTIFICATES}/batch"), &many).await.expect(200).json();
+            assert_eq!(refused["items"][0]["problem"]["status"], 403, "{why}: {refused}");
+        }
+        let made = house.post(&a, CERTIFICATES, &own).await.expect(201).json();
+        let id = made["id"].as_str().unwrap().to_owned();
+        let place = format!("{CERTIFICATES}/{id}");
+        let before = house.until(&id, "status", |status| status == "active").await;
+        for change in [
+            json!({ "names": ["x.b.example"] }),
+            json!({ "profile": "web-b" }),
+            json!({ "team": "b" }),
+            json!({ "targets": [to_b] }),
+        ] {
+            let refused = send(house.ask(&a, Method::PATCH, &place).json(&change)).await;
+            assert_eq!(refused.status, 403, "{change}: {refused:?}");
+        }
+        send(house.ask(&a, Method::PATCH, &place).json(&json!({ "targets": [to_a] }))).await.expect(200);
+        send(house.ask(&a, Method::PATCH, &place).json(&json!({ "targets": [] }))).await.expect(200);
+
+        // The other team sees nothing of it, and does nothing with it.
+        for (method, path) in [
+            (Method::GET, place.clone()),
+            (Method::PATCH, place.clone()),
+            (Method::DELETE, place.clone()),
+            (Method::POST, format!("{place}/renew")),
+            (Method::POST, format!("{place}/deploy")),
+            (Method::POST, format!("{place}/revoke")),
+            (Method::POST, format!("{place}/export")),
+            (Method::GET, format!("{place}/chain")),
+        ] {
+            let body = match path.rsplit('/').next() {
+                Some("revoke") => json!({ "reason": "superseded" }),
+                Some("export") => json!({ "format": "pem" }),
+                _ => json!({}),
+            };
+            let refused = send(house.ask(&b, method.clone(), &path).json(&body)).await;
+            assert_eq!(refused.status, 404, "{method} {path}: {refused:?}");
+        }
+        let listed = |answer: TestResponse| answer.json()["items"].as_array().unwrap().len();
+        assert_eq!(listed(house.get(&a, CERTIFICATES).await.expect(200)), 1);
+        assert_eq!(listed(house.get(&b, CERTIFICATES).await.expect(200)), 0);
+
+        // Narrower grants of the same team.
+        for (scope, seen) in [("team:a,name:*.a.example", true), ("team:a,name:*.other.a.example", false)] {
+            let token = house.token("operator", scope).await;
+            let status = if seen { 200 } else { 404 };
+            assert_eq!(house.get(&token, &place).await.status, status, "{scope}");
+            assert_eq!(
+                listed(house.get(&token, CERTIFICATES).await.expect(200)),
+                usize::from(seen),
+                "{scope}"
+            );
+        }
+        let narrow = house.token("operator", "team:a,target:web-*").await;
+        let body = new(&["y.a.example"], "shared", Some("a"), json!([to_a]));
+        house.post(&narrow, CERTIFICATES, &body).await.expect(403);
+
+        // Its names move to the other team: nobody renews it any more, the scheduler neither.
+        house.team("a", json!({ "profiles": ["web-a"] }), json!({})).await.expect(200);
+        let both = json!({ "names": ["a.example", "b.example"], "profiles": ["web-b"] });
+        house.team("b", both, json!({})).await.expect(200);
+        let refused = house.post(&a, &format!("{place}/renew"), &json!({})).await;
+        assert_eq!(refused.status, 404, "{refused:?}");
+        house.post(&house.admin, &format!("{place}/renew"), &json!({})).await.expect(202);
+        let error = house.error_of_the_newest_run(&id).await;
+        assert!(error.contains("x.a.example: this name does not belong"), "{error}");
+        let after = house.get(&house.admin, &place).await.expect(200).json();
+        assert_eq!(after["current"]["fingerprint"], before["current"]["fingerprint"], "nothing was issued");
+        house.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn protocols_stay_within_their_team() {
+    for database in databases().await {
+        let house = House::new(database).await;
+        house.two_teams().await;
+        let issue = async |token: &str, profile: &str, body: &Value| {
+            house.post(token, &format!("/api/v1/profiles/{profile}/certificates"), body).await
+        };
+        let a = house.token("operator", "team:a").await;
+        let of_profile = house.token("issuer", "profile:web-a").await;
+        let of_shared = house.token("issuer", "profile:shared").await;
+        let of_name = house.token("issuer", "profile:shared,name:*.a.example").await;
+        for (token, profile, body, status) in [
+            (&a, "web-a", csr("x.a.example", "x.a.example"), 201),
+            (&a, "web-b", csr("x.a.example", "x.a.example"), 403),
+            (&a, "web-a", csr("x.b.example", "x.a.example"), 403),
+            (&a, "web-a", csr("x.a.example", "x.b.example"), 403),
+            (&of_profile, "web-a", csr("x.a.example", "x.a.example"), 201),
+            (&of_profile, "web-a", csr("x.b.example", "x.b.example"), 403),
+            (&of_profile, "web-a", csr("x.c.example", "x.c.example"), 403),
+            (&of_shared, "shared", csr("x.c.example", "x.c.example"), 201),
+            (&of_shared, "shared", csr("x.a.example", "x.a.example"), 403),
+            (&of_shared, "shared", csr("x.a.example", "x.c.example"), 403),
+            (&of_name, "shared", csr("x.a.example", "x.a.example"), 201),
+            (&of_name, "shared", csr("x.c.example", "x.c.example"), 403),
+            (&house.admin, "shared", csr("x.b.example", "x.b.example"), 201),
+            (&house.admin, "web-a", csr("x.b.example", "x.b.example"), 403),
+        ] {
+            let answer = issue(token, profile, &body).await;
+            assert_eq!(answer.status, status, "{profile} {body}: {answer:?}");
+        }
+        // What was issued is the team's: to see and to revoke.
+        let mine = issue(&of_profile, "web-a", &csr("y.a.example", "y.a.example")).await.json();
+        let id = mine["id"].as_str().unwrap();
+        let b = house.token("operator", "team:b").await;
+        let revocation = json!({ "certificate": id, "reason": "superseded" });
+        assert_eq!(house.get(&b, &format!("/api/v1/issued/{id}")).await.status, 403);
+        assert_eq!(house.post(&b, "/api/v1/revocations", &revocation).await.status, 403);
+        assert_eq!(house.get(&a, &format!("/api/v1/issued/{id}")).await.status, 200);
+        house.post(&a, "/api/v1/revocations", &revocation).await.expect(200);
+
+        // EST by token: the profile must be within the token's scope, and the names its team's.
+        for (profile, token, name, status) in [
+            ("web-a", &a, "x.a.example", 200),
+            ("web-a", &of_profile, "x.a.example", 200),
+            ("web-b", &a, "x.a.example", 401),
+            ("web-b", &of_profile, "x.b.example", 401),
+            ("web-a", &of_profile, "x.b.example", 400),
+            ("shared", &of_shared, "x.c.example", 200),
+            ("shared", &of_shared, "x.b.example", 400),
+            ("web-a", &of_shared, "x.a.example", 401),
+        ] {
+            let answer = house.est(profile, token, name).await;
+            assert_eq!(answer.status, status, "{profile} {name}: {answer:?}");
+        }
+        house.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_of_other_cas_enrol_by_their_own_profiles() {
+    let house = House::new(Database::sqlite()).await;
+    house.two_teams().await;
+    let names = ["device.c.example", "device.b.example"];
+    let device = client(&house.ca).identity(house.ca.leaf(&names).identity()).build().unwrap();
+    for (profile, name, status) in [
+        ("shared", "device.c.example", 200),
+        // Offered, and not to this CA.
+        ("closed", "device.c.example", 403),
+        // Another CA's word counts for nothing where a team owns the name.
+        ("shared", "device.b.example", 400),
+        ("shared", "other.c.example", 403),
+    ] {
+        let url = format!("https://{}/.well-known/est/{profile}/simpleenroll", house.running.address);
+        let post = device.post(url).header("content-type", "application/pkcs10");
+        let answer = send(post.body(base64_request(name, name))).await;
+        assert_eq!(answer.status, status, "{profile} {name}: {answer:?}");
+    }
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn teams_have_objects_of_their_own_and_quotas() {
+    for database in databases().await {
+        let house = House::new(database).await;
+        house.two_teams().await;
+        let taken = house.team("c", json!({ "profiles": ["web-a"] }), json!({})).await.expect(409);
+        assert!(taken.text.contains("belongs to the team"), "{taken:?}");
+        assert_eq!(house.get(&house.admin, "/api/v1/teams/c").await.status, 404, "nothing is stored");
+        for (owns, quota) in [
+            (json!({ "names": ["*.c.example"] }), json!({})),
+            (json!({ "paths": ["c"] }), json!({})),
+            (json!({}), json!({ "certificates_per_day": 0 })),
+        ] {
+            house.team("c", owns, quota).await.expect(422);
+        }
+        let shown = house.get(&house.admin, "/api/v1/teams/a").await.expect(200).json();
+        assert_eq!(shown["owns"]["names"], json!(["a.example"]));
+        let owner = json!({ "name": "ann", "owns": { "names": ["c.example"] } });
+        house.post(&house.admin, "/api/v1/owners", &owner).await.expect(422);
+
+        let token = house.token("operator", "team:b").await;
+        let owns = json!({ "profiles": ["web-b"] });
+        house.team("b", owns.clone(), json!({ "certificates_per_day": 2 })).await.expect(200);
+        let path = "/api/v1/profiles/web-b/certificates";
+        for name in ["1.b.example", "2.b.example"] {
+            house.post(&token, path, &csr(name, name)).await.expect(201);
+        }
+        let over = house.post(&token, path, &csr("3.b.example", "3.b.example")).await.expect(429);
+        let seconds: u64 = over.header("retry-after").parse().unwrap();
+        assert!((1..=86_400).contains(&seconds) && over.text.contains("of today"), "{over:?}");
+        let over = house.est("web-b", &token, "4.b.example").await.expect(429);
+        assert!(over.header("retry-after").parse::<u64>().unwrap() >= 1);
+
+        house.team("b", owns, json!({ "requests_per_second": 1 })).await.expect(200);
+        let mut refused = None;
+        for _ in 0..200 {
+            let answer = house.get(&token, "/api/v1/auth/me").await;
+            refused = if answer.status == 429 { Some(answer) } else { refused };
+        }
+        assert_eq!(refused.expect("one a second").header("retry-after"), "1");
+        house.get(&house.admin, "/api/v1/auth/me").await.expect(200);
+        house.end().await;
+    }
+}
