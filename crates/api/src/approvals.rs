@@ -47,6 +47,15 @@ pub struct ApprovalView {
     /// The actors that cannot approve: who asked for the run, and who changed its plan.
     #[serde(default)]
     pub barred: Vec<String>,
+    /// How many people approved this plan.
+    #[serde(default)]
+    pub approvals_given: u32,
+    /// How many people must approve it.
+    #[serde(default)]
+    pub approvals_needed: u32,
+    /// Who approved it, the first one first; only where one approval is shown.
+    #[serde(default)]
+    pub approvers: Vec<String>,
 }
 
 /// A field of a plan.

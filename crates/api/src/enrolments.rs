@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::approvals::PlanFieldView;
+
 /// The state of an enrolment.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
@@ -43,6 +45,16 @@ pub struct EnrolmentView {
     pub decided_at: Option<String>,
     /// The note of the decision.
     pub note: Option<String>,
+    /// What is issued if the enrolment is approved, field by field. An approval is given for exactly this.
+    pub plan: Vec<PlanFieldView>,
+    /// SHA-256 of the plan's canonical encoding, hexadecimal.
+    pub plan_sha256: Option<String>,
+    /// How many people approved this plan.
+    pub approvals_given: u32,
+    /// How many people must approve it.
+    pub approvals_needed: u32,
+    /// Who approved it, the first one first; only where one enrolment is shown.
+    pub approvers: Vec<String>,
 }
 
 /// What is said with a decision.
@@ -55,4 +67,7 @@ pub struct DecisionBody {
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
     pub note: String,
+    /// The `plan_sha256` that was shown, hexadecimal. The server refuses an approval with 409 if the plan has another one.
+    #[serde(default)]
+    pub plan_sha256: Option<String>,
 }

@@ -57,6 +57,10 @@ pub struct ProfileDocument {
     /// Whether a second person must agree.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub requires_approval: bool,
+    /// How many people must approve, where approval is required: 1 to 16. The person who asks and the person who changed the plan
+    /// last never count.
+    #[cfg_attr(feature = "schemas", schema(required = false, minimum = 1, maximum = 16))]
+    pub approvals: u32,
     /// The part of its life after which a certificate is renewed, between 0 and 1.
     #[cfg_attr(feature = "schemas", schema(required = false, example = 0.67))]
     pub renew_at: f64,

@@ -123,20 +123,12 @@ impl IssuancePlan {
         ]
     }
 
-    /// The canonical encoding: [`PLAN_ENCODING`], then each field of [`IssuancePlan::fields`] as its name, the number of
-    /// its values and the values. Texts have their length in front, lengths and numbers are 8 bytes, big-endian.
+    /// The canonical encoding: [`PLAN_ENCODING`], then each field of [`IssuancePlan::fields`] as its name, the number of its values
+    /// and the values. Texts have their length in front, lengths and numbers are 8 bytes, big-endian.
     #[must_use]
     pub fn encoded(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1_024);
-        text(&mut out, PLAN_ENCODING);
-        for PlanField { name, values } in self.fields() {
-            text(&mut out, name);
-            number(&mut out, values.len());
-            for value in values {
-                text(&mut out, &value);
-            }
-        }
-        out
+        let fields = self.fields();
+        encoded(PLAN_ENCODING, fields.iter().map(|field| (field.name, field.values.as_slice())))
     }
 
     /// SHA-256 of the encoding: what an approval is given for.
@@ -173,6 +165,21 @@ impl PlannedKey {
     }
 }
 
+/// The canonical encoding of fields: `encoding`, then each field as its name, the number of its values and the values. Texts have
+/// their length in front, lengths and numbers are 8 bytes, big-endian.
+pub(crate) fn encoded<'a>(encoding: &str, fields: impl Iterator<Item = (&'a str, &'a [String])>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1_024);
+    text(&mut out, encoding);
+    for (name, values) in fields {
+        text(&mut out, name);
+        number(&mut out, values.len());
+        for value in values {
+            text(&mut out, value);
+        }
+    }
+    out
+}
+
 fn number(out: &mut Vec<u8>, of: usize) {
     out.extend((of as u64).to_be_bytes());
 }
@@ -182,7 +189,8 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-fn sha256(bytes: &[u8]) -> [u8; 32] {
+/// SHA-256.
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(bytes);
     let mut out = [0; 32];

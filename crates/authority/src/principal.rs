@@ -25,6 +25,17 @@ impl Principal {
         Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }
     }
 
+    /// The holder of a password over EST or SCEP. `est:alice` and `scep:alice` are the user `alice`.
+    #[must_use]
+    pub fn of_password(actor: &str) -> Self {
+        let user = actor.strip_prefix("est:").or_else(|| actor.strip_prefix("scep:"));
+        let principal = Self::of_actor(actor);
+        match user {
+            Some(user) => principal.with(format!("user:{user}")),
+            None => principal,
+        }
+    }
+
     /// With another mark of the same person.
     #[must_use]
     pub fn with(mut self, mark: impl Into<String>) -> Self {
@@ -92,6 +103,9 @@ mod tests {
         let bob = Principal::of_actor("user:bob").with("email:bob@example.org");
         assert!(ann.is_same_person(&token) && token.is_same_person(&ann));
         assert!(ann.is_same_person(&certificate) && ann.is_same_person(&ann));
+        let est = Principal::of_password("est:ann");
+        assert!(est.is_same_person(&ann) && est.is_same_person(&Principal::of_password("scep:ann")));
+        assert!(!est.is_same_person(&bob) && !Principal::of_password("token:bob").is_same_person(&bob));
         assert!(!ann.is_same_person(&bob) && !bob.is_same_person(&token));
     }
 }

@@ -13,6 +13,7 @@ use crate::certificate::{
     CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,
     CertificateRevoked, CertificateRun, CertificateUnserved, ManagedCertificate, RevokedByAuthority,
 };
+use crate::change::{ApprovalGiven, ChangeDecided, ChangeWaiting};
 use crate::credential::{CredentialChange, CredentialName, CredentialRotationFailed};
 use crate::ct::{
     CtIssuance, CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogConsistent, CtLogInconsistent,
@@ -122,6 +123,12 @@ events! {
     EnrolmentWaiting(EnrolmentWaiting) = "enrolment.waiting",
     /// An EST or SCEP request was approved or rejected.
     EnrolmentDecided(EnrolmentDecided) = "enrolment.decided",
+    /// Somebody approved a plan that more people must approve.
+    ApprovalGiven(ApprovalGiven) = "approval.given",
+    /// A change waits for approval, or for more approvals.
+    ChangeWaiting(ChangeWaiting) = "change.waiting",
+    /// A change was applied or rejected, or is void.
+    ChangeDecided(ChangeDecided) = "change.decided",
     /// An ACME account was created.
     AcmeAccountCreated(AcmeAccountCreated) = "acme_account.created",
     /// An ACME account changed its contacts.

@@ -12,6 +12,7 @@ mod acme;
 mod agent;
 mod audit;
 mod certificate;
+mod change;
 mod credential;
 mod ct;
 mod drift;
@@ -37,6 +38,7 @@ pub use certificate::{
     IssuedByAuthority, IssuedVersion, ManagedCertificate, RevocationOrigin, RevokedByAuthority,
     RevokedVersion, Run,
 };
+pub use change::{ApprovalGiven, ChangeDecided, ChangeWaiting};
 pub use credential::{CredentialChange, CredentialName, CredentialRotationFailed};
 pub use ct::{
     CtForgotten, CtIssuance, CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogAlarm,

@@ -1,6 +1,7 @@
 //! The second person: consent to a run, asked for and given.
 
 use authority::plan::{IssuancePlan, PlanDifference};
+use authority::quorum::Progress;
 pub use store::states::ApprovalState;
 use uuid::Uuid;
 
@@ -50,6 +51,10 @@ pub struct Approval {
     pub changes: Vec<PlanDifference>,
     /// The actors that cannot approve: who asked for the run, and who changed the plan.
     pub barred: Vec<String>,
+    /// How many people approved the plan, and how many must.
+    pub progress: Progress,
+    /// Who approved the plan, the first one first; only where one approval is read.
+    pub approvers: Vec<String>,
 }
 
 impl Approval {
@@ -74,6 +79,8 @@ impl Approval {
             previous: row.previous,
             changes: Vec::new(),
             barred: row.barred.clone(),
+            progress: Progress { given: view.given, needed: row.needed },
+            approvers: Vec::new(),
         }
     }
 }
@@ -97,5 +104,6 @@ pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRo
         plan_sha256: None,
         previous: None,
         barred: Vec::new(),
+        needed: 1,
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use authority::plan::{DocumentVersion, IssuancePlan, PlannedKey};
+use authority::profile::Profile;
 use serde_json::json;
 use store::{StoreError, Tx};
 use uuid::Uuid;
@@ -30,12 +31,19 @@ const VOIDED: &str = "the plan changed after approval was asked for: the next ru
 #[derive(Default)]
 pub(crate) struct PlanFacts {
     profiles: HashMap<String, DocumentVersion>,
+    /// How many people must approve, by profile.
+    approvals: HashMap<String, u32>,
     issuers: HashMap<String, DocumentVersion>,
     targets: HashMap<Uuid, DocumentVersion>,
 }
 
 fn versions<K: Eq + std::hash::Hash>(found: Vec<PlanDocument<K>>) -> HashMap<K, DocumentVersion> {
     found.into_iter().map(|one| (one.key, DocumentVersion::of(one.revision, &one.body))).collect()
+}
+
+/// How many people a profile wants to approve.
+fn approvals(profile: &PlanDocument<String>) -> Option<(String, u32)> {
+    Profile::from_json(&profile.body).ok().map(|read| (profile.key.clone(), read.approvals))
 }
 
 impl PlanFacts {
@@ -64,8 +72,10 @@ impl PlanFacts {
         issuers.dedup();
         targets.sort_unstable();
         targets.dedup();
+        let profiles = plan_profiles(tx, profiles).await?;
         Ok(Self {
-            profiles: versions(plan_profiles(tx, profiles).await?),
+            approvals: profiles.iter().filter_map(approvals).collect(),
+            profiles: versions(profiles),
             issuers: versions(plan_issuers(tx, issuers).await?),
             targets: versions(plan_targets(tx, targets).await?),
         })
@@ -172,6 +182,7 @@ impl AskFacts {
         barred.sort_unstable();
         barred.dedup();
         let mut approval = approval_of(job, reason, now_us);
+        approval.needed = self.plans.approvals.get(&row.profile).copied().unwrap_or(1);
         approval.plan_sha256 = Some(plan.sha256());
         approval.plan = Some(json_text(&plan));
         approval.previous = self.newest.get(&row.id).map(|one| one.uuid);

@@ -92,6 +92,8 @@ migrations! {
     32 "audit_segments" "0032_audit_segments.sql",
     33 "teams" "0033_teams.sql",
     34 "external_key_teams" "0034_external_key_teams.sql",
+    35 "approval_votes" "0035_approval_votes.sql",
+    36 "pending_changes" "0036_pending_changes.sql",
     39 "ca_default" "0039_ca_default.sql",
 }
 

@@ -1,6 +1,6 @@
 //! Enrolments under profiles that want a second person's consent.
 
-use events::{EnrolmentDecided, EnrolmentWaiting, Event};
+use events::{ApprovalGiven, EnrolmentDecided, EnrolmentWaiting, Event};
 use serde_json::json;
 use store::{AuditEvent, Cursor, Page, StoreError, Tx, audit, emit};
 use uuid::Uuid;
@@ -8,12 +8,14 @@ use x509::csr::CertificateRequest;
 
 use super::error::EnrolmentError;
 use super::request::{Enrolment, hash, without_password};
-use crate::Authority;
 use crate::issue::Source;
 use crate::plan::{self, DocumentVersion, IssuancePlan, PlannedKey};
 use crate::principal::Principal;
-use crate::tables;
-use crate::tables::{EnrolmentDecision, EnrolmentRow, EnrolmentState, NewEnrolment};
+use crate::profile::Profile;
+use crate::tables::{
+    self, EnrolmentDecision, EnrolmentPlan, EnrolmentRow, EnrolmentState, NewEnrolment, VoteRow,
+};
+use crate::{Authority, quorum};
 
 /// Enrolments that may wait at one time; more is a flood.
 const OPEN_MAX: u32 = 10_000;
@@ -45,6 +47,19 @@ pub enum DecideError {
     /// Caller: look at it again.
     #[error("the profile changed after the enrolment was asked for: look at it again, then decide")]
     PlanChanged,
+    /// Caller: look at it again.
+    #[error(
+        "the enrolment has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
+    )]
+    OtherPlan,
+    /// Caller: have somebody else decide.
+    #[error("you approved this enrolment already: {needed} different people must approve it, {given} did")]
+    Repeated {
+        /// How many did.
+        given: u32,
+        /// How many must.
+        needed: u32,
+    },
     /// Caller: shorten it.
     #[error("the note is over {NOTE_MAX} characters")]
     NoteTooLong,
@@ -89,7 +104,20 @@ impl Authority {
         tables::Enrolments::of(self.store()).get(id, self.clock().now_us()).await
     }
 
-    /// Decides an enrolment that waits; the certificate is issued when its client asks again.
+    /// Who approved the plan that an enrolment waits for, the first one first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn enrolment_approvers(&self, row: &EnrolmentRow) -> Result<Vec<String>, StoreError> {
+        match row.plan_sha256 {
+            Some(plan) => tables::Votes::of(self.store()).approvers(row.id, plan).await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Decides an enrolment that waits; the certificate is issued when its client asks again. Where the profile wants several people,
+    /// an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown, if that is known.
     ///
     /// # Errors
     /// [`DecideError`]
@@ -98,6 +126,7 @@ impl Authority {
         &self,
         id: Uuid,
         decision: Decision,
+        shown: Option<[u8; 32]>,
         note: &str,
         by: &Principal,
     ) -> Result<EnrolmentRow, DecideError> {
@@ -127,8 +156,16 @@ impl Authority {
                 if is_same_person(tx, &requester, &principal).await? {
                     return Ok(Err(DecideError::OwnRequest(requester)));
                 }
-                if approved && !plan.is_asked_for(tx, now_us).await? {
-                    return Ok(Err(DecideError::PlanChanged));
+                if approved {
+                    let Some(asked) = plan.asked_for(tx, now_us).await? else {
+                        return Ok(Err(DecideError::PlanChanged));
+                    };
+                    if shown.is_some_and(|shown| shown != asked.sha256) {
+                        return Ok(Err(DecideError::OtherPlan));
+                    }
+                    if let Some(error) = approve(tx, &asked, &decision, &event, &principal).await? {
+                        return Ok(error);
+                    }
                 }
                 if !tables::decide_enrolment(tx, decision).await? {
                     return Ok(Err(DecideError::Unknown(id)));
@@ -141,6 +178,37 @@ impl Authority {
         decided.await??;
         tables::Enrolments::of(self.store()).get(id, now_us).await?.ok_or(DecideError::Unknown(id))
     }
+}
+
+/// Adds an approval. `None` when it is the last one that was missing; else what the caller is told.
+async fn approve(
+    tx: &mut Tx,
+    plan: &EnrolmentPlan,
+    decision: &EnrolmentDecision,
+    event: &AuditEvent,
+    by: &Principal,
+) -> Result<Option<Result<(), DecideError>>, StoreError> {
+    let needed = plan.needed;
+    let vote = VoteRow {
+        subject: decision.id,
+        actor: by.actor().to_owned(),
+        plan_sha256: plan.sha256,
+        voted_at_us: decision.at_us,
+        note: Some(decision.note.clone()),
+    };
+    let before = tables::approvers_of(tx, decision.id, plan.sha256).await?.len();
+    let Some(progress) = quorum::vote(tx, vote, by, needed).await? else {
+        let given = u32::try_from(before).unwrap_or(u32::MAX);
+        return Ok(Some(Err(DecideError::Repeated { given, needed })));
+    };
+    if progress.is_enough() {
+        return Ok(None);
+    }
+    let (given, approver) = (progress.given, by.actor().to_owned());
+    let told = Event::ApprovalGiven(ApprovalGiven { approver, given, needed });
+    emit(tx, vec![store::new_event(decision.at_us, event.resource.clone(), &told)]).await?;
+    audit(tx, vec![event.clone()]).await?;
+    Ok(Some(Ok(())))
 }
 
 /// What waits or was decided; `None` when it was asked for just now.
@@ -189,9 +257,7 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
 
 /// Whether who decides is the person who asks, by every mark that is known of both.
 async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<bool, StoreError> {
-    let asked = tables::marks_of(tx, vec![requester.to_owned()]).await?;
-    let decides = tables::marks_of(tx, by.marks().map(str::to_owned).collect()).await?;
-    Ok(!asked.is_disjoint(&decides))
+    quorum::is_one_of(tx, vec![requester.to_owned()], by).await
 }
 
 /// The plan of an enrolment, but for its profile, which is read in the transaction.
@@ -208,19 +274,25 @@ impl ConsentPlan {
         Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
     }
 
-    async fn sha256(&self, tx: &mut Tx) -> Result<[u8; 32], StoreError> {
+    /// The plan by the profile as it is now.
+    async fn now(&self, tx: &mut Tx) -> Result<EnrolmentPlan, StoreError> {
         let profile = tables::profile_row(tx, &self.plan.profile).await?;
+        let needed = profile.as_ref().and_then(|row| Profile::from_json(&row.body).ok());
+        let needed = needed.map_or(1, |profile| profile.approvals);
         let version = profile.map(|row| DocumentVersion::of(row.revision, &row.body));
-        Ok(IssuancePlan { profile_version: version, ..self.plan.clone() }.sha256())
+        let plan = IssuancePlan { profile_version: version, ..self.plan.clone() };
+        let text = serde_json::to_string(&plan).unwrap_or_default();
+        Ok(EnrolmentPlan { text, sha256: plan.sha256(), needed })
     }
 
-    /// Whether consent was asked for this plan. If not, what was decided is void, and consent is asked for anew.
-    async fn is_asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<bool, StoreError> {
-        let now = self.sha256(tx).await?;
+    /// The plan, if approval was asked for it. If not, what was decided is void, and approval is asked for the plan as it is now.
+    async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
+        let plan = self.now(tx).await?;
+        let now = plan.sha256;
         if tables::enrolment_plan(tx, self.id).await? == Some(now) {
-            return Ok(true);
+            return Ok(Some(plan));
         }
-        if tables::reopen_enrolment(tx, self.id, now, now_us, now_us.saturating_add(OPEN_FOR_US)).await? {
+        if tables::reopen_enrolment(tx, self.id, plan, now_us, now_us.saturating_add(OPEN_FOR_US)).await? {
             let event = AuditEvent {
                 at_us: now_us,
                 actor: "system:enrolments".to_owned(),
@@ -234,7 +306,7 @@ impl ConsentPlan {
             audit(tx, vec![event]).await?;
             emit(tx, vec![told]).await?;
         }
-        Ok(false)
+        Ok(None)
     }
 }
 
@@ -272,9 +344,9 @@ pub(super) async fn is_for_this_plan(
 ) -> Result<bool, EnrolmentError> {
     let plan = ConsentPlan::of(waiting.id, &waiting.requester, &waiting.profile, &waiting.stored);
     let now_us = authority.clock().now_us();
-    let held = authority
-        .store()
-        .write("enrolment_plan", move |tx| Box::pin(async move { plan.is_asked_for(tx, now_us).await }));
+    let held = authority.store().write("enrolment_plan", move |tx| {
+        Box::pin(async move { plan.asked_for(tx, now_us).await.map(|plan| plan.is_some()) })
+    });
     Ok(held.await?)
 }
 
@@ -284,7 +356,7 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     tables::Enrolments::of(authority.store()).trim(now_us).await?;
     let mut new = NewEnrolment {
         id: Uuid::now_v7(),
-        plan_sha256: [0; 32],
+        plan: EnrolmentPlan::default(),
         key_sha256: key_of(enrolment.source, &enrolment.key),
         protocol: enrolment.source,
         profile: enrolment.profile.name.clone(),
@@ -309,7 +381,7 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     let stored = authority.store().write("enrolment_insert", move |tx| {
         Box::pin(async move {
             tables::note_principal(tx, &principal).await?;
-            new.plan_sha256 = plan.sha256(tx).await?;
+            new.plan = plan.now(tx).await?;
             if !tables::insert_enrolment(tx, new, OPEN_MAX).await? {
                 return Ok(false);
             }

@@ -34,7 +34,7 @@ impl Caller {
     /// Who they are.
     pub(super) fn principal(&self) -> Principal {
         match self {
-            Self::User(user) => Principal::of_actor(&user.actor),
+            Self::User(user) => Principal::of_password(&user.actor),
             Self::Registrar(certificate) | Self::Holder(certificate) | Self::Foreigner(certificate) => {
                 let actor = format!("certificate:{}", certificate.fingerprint);
                 Principal::of_actor(&actor).with_certificate(certificate)

@@ -63,6 +63,14 @@ impl DnsRule {
         matches!(self, Self::Suffix(rule) if rule.suffix.is_empty() || rule.suffix == ".")
     }
 
+    /// The name at or below which all that is meant lies; empty for the root.
+    pub(super) fn base(&self) -> &str {
+        match self {
+            Self::Exact(exact) => exact.strip_prefix("*.").unwrap_or(exact),
+            Self::Suffix(rule) => rule.suffix.trim_start_matches('.'),
+        }
+    }
+
     /// Whether `name` (lower case, maybe a wildcard) is one of those meant.
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {

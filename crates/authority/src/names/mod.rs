@@ -99,7 +99,30 @@ impl std::fmt::Display for NameRefusal {
     }
 }
 
+/// Whether one DNS name is the other, or lies below it. The root is above all.
+fn dns_related(one: &str, other: &str) -> bool {
+    let below = |name: &str, parent: &str| {
+        parent.is_empty()
+            || name == parent
+            || name.strip_suffix(parent).is_some_and(|rest| rest.ends_with('.'))
+    };
+    below(one, other) || below(other, one)
+}
+
 impl NameRules {
+    /// Whether both may allow one name. Errs on the side of yes: refused names and depths are not looked at.
+    #[must_use]
+    pub fn may_share_a_name(&self, other: &Self) -> bool {
+        let pairs = |one: &DnsRule, other: &DnsRule| dns_related(one.base(), other.base());
+        let dns = self.dns_allowed.iter().any(|one| other.dns_allowed.iter().any(|two| pairs(one, two)));
+        let nets = |one: &IpNet, two: &IpNet| one.contains(&two.network()) || two.contains(&one.network());
+        let ip = self.ip_allowed.iter().any(|one| other.ip_allowed.iter().any(|two| nets(one, two)));
+        let uri = !self.uri_allowed.is_empty() && !other.uri_allowed.is_empty();
+        let email = !self.email_allowed.is_empty() && !other.email_allowed.is_empty();
+        let none = !self.required && !other.required;
+        dns || ip || uri || email || none
+    }
+
     /// Whether the rules themselves make sense.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::Duration;
 use events::{Event, ProfileChanged};
 use flight::{Failed, Fresh};
 use serde_json::json;
-use store::{AuditEvent, Cursor, Page, StoreError, audit, emit, new_event};
+use store::{AuditEvent, Cursor, Page, Store, StoreError, audit, emit, new_event};
 
 use super::Profile;
 use super::error::ProfileError;
@@ -154,6 +154,20 @@ impl Authority {
         self.profiles_cache().0.invalidate(&name.to_owned());
         if gone { Ok(()) } else { Err(ProfileError::Stale(name.to_owned())) }
     }
+}
+
+/// A profile as stored: its name, and itself unless this version cannot read it.
+pub type StoredProfile = (String, Option<Profile>);
+
+/// The profiles that require approval. One that this version cannot read counts as one that requires it.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn guarded_profiles(store: &Store) -> Result<Vec<StoredProfile>, StoreError> {
+    let rows = tables::Profiles::of(store).all().await?;
+    let read = rows.into_iter().map(|row| (row.name, Profile::from_json(&row.body).ok()));
+    Ok(read.filter(|(_, read)| read.as_ref().is_none_or(|read| read.requires_approval)).collect())
 }
 
 async fn tell(

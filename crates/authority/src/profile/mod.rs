@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use x509::{DAY, DistinguishedName, PublicKey};
 
 use crate::names::NameRules;
+use crate::quorum::APPROVALS_MAX;
 
 pub(crate) use cache::Profiles;
 pub use error::ProfileError;
-pub use manage::ProfileRecord;
+pub use manage::{ProfileRecord, StoredProfile, guarded_profiles};
 pub use usage::{KeyPurpose, KeyUsageName};
 
 /// Longest name of a profile, octets.
@@ -80,6 +81,10 @@ pub struct Profile {
     /// Whether a second person must agree. Carried here; whoever takes requests from people enforces it.
     #[serde(default)]
     pub requires_approval: bool,
+    /// How many people must approve, where approval is required: 1 to 16. The person who asks and the person who changed the plan
+    /// last never count.
+    #[serde(default = "approvals_default")]
+    pub approvals: u32,
     /// The part of its life after which a certificate is renewed, between 0 and 1.
     #[serde(default = "renew_at_default")]
     pub renew_at: f64,
@@ -184,6 +189,10 @@ fn backdate_default() -> i64 {
     60
 }
 
+fn approvals_default() -> u32 {
+    1
+}
+
 fn renew_at_default() -> f64 {
     2.0 / 3.0
 }
@@ -230,6 +239,7 @@ impl Profile {
             requested_extensions: Vec::new(),
             preset: None,
             requires_approval: false,
+            approvals: approvals_default(),
             renew_at: renew_at_default(),
         }
     }
@@ -268,6 +278,12 @@ impl Profile {
         if let Some(purpose) = self.extended_key_usage.iter().find(|purpose| purpose.is_for_authorities()) {
             return Err(format!(
                 "extended_key_usage: {purpose} would let whoever holds the certificate answer for the authority"
+            ));
+        }
+        if !(1..=APPROVALS_MAX).contains(&self.approvals) || self.approvals > 1 && !self.requires_approval {
+            return Err(format!(
+                "approvals is {}: give 1 to {APPROVALS_MAX}, and more than 1 only with requires_approval = true",
+                self.approvals
             ));
         }
         if !(self.renew_at > 0.0 && self.renew_at < 1.0) {
@@ -351,6 +367,17 @@ impl Profile {
         Some(format!("this profile does not take keys of the kind {found}: use {}", allowed.join(", ")))
     }
 
+    /// Whether this profile, as it is compared with `before`, newly issues names without approval that `guarded` issues with approval
+    /// only. A profile without a CA counts as one of every CA.
+    #[must_use]
+    pub fn evades(&self, before: Option<&Self>, guarded: &Self) -> bool {
+        let one_ca = self.ca.is_none() || guarded.ca.is_none() || self.ca == guarded.ca;
+        let was = before.is_some_and(|before| {
+            !before.requires_approval && before.ca == self.ca && before.names == self.names
+        });
+        !self.requires_approval && one_ca && !was && self.names.may_share_a_name(&guarded.names)
+    }
+
     /// Whether certificates of this profile are for TLS servers.
     #[must_use]
     pub fn is_for_servers(&self) -> bool {
@@ -372,6 +399,33 @@ mod tests {
         assert!(profile.is_for_servers() && !profile.requires_approval);
         let again = Profile::from_json(&serde_json::to_string(&profile).unwrap()).unwrap();
         assert_eq!(again, profile);
+    }
+
+    #[test]
+    fn a_profile_without_approval_for_the_same_names_evades() {
+        let profile = |names: serde_json::Value, more: serde_json::Value| {
+            let mut whole = json!({ "name": "web", "names": names });
+            whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            Profile::from_json(&whole.to_string()).unwrap()
+        };
+        let dns = |rule: &str| json!({ "dns_allowed": [rule] });
+        let guarded = profile(dns(".vip.example"), json!({ "requires_approval": true }));
+        for rule in [".", ".example", ".a.vip.example", "www.vip.example", "*.vip.example", "vip.example"] {
+            assert!(profile(dns(rule), json!({})).evades(None, &guarded), "{rule}");
+        }
+        for names in [dns(".notvip.example"), dns("a.example"), json!({ "ip_allowed": ["10.0.0.0/8"] })] {
+            assert!(!profile(names.clone(), json!({})).evades(None, &guarded), "{names}");
+        }
+        let same = profile(dns(".vip.example"), json!({}));
+        assert!(!profile(dns("."), json!({ "requires_approval": true })).evades(None, &guarded));
+        assert!(!profile(dns(".vip.example"), json!({ "renew_at": 0.5 })).evades(Some(&same), &guarded));
+        assert!(same.evades(Some(&guarded), &guarded));
+        let other = profile(dns(".vip.example"), json!({ "ca": "two" }));
+        assert!(
+            other.evades(None, &guarded),
+            "the guarded profile is of the default CA, which may be this one"
+        );
+        assert!(!other.evades(None, &Profile { ca: Some("one".to_owned()), ..guarded }));
     }
 
     #[test]
@@ -398,6 +452,9 @@ mod tests {
             (json!({"extended_key_usage": ["OCSPSigning"]}), "answer for the authority"),
             (json!({"key_usage": ["keyCertSign"]}), "keyCertSign"),
             (json!({"renew_at": 1.0}), "renew_at"),
+            (json!({"requires_approval": true, "approvals": 0}), "approvals is 0"),
+            (json!({"requires_approval": true, "approvals": 17}), "approvals is 17"),
+            (json!({"approvals": 2}), "only with requires_approval"),
             (json!({"preset": "br"}), "baseline-tls"),
             (json!({"color": 1}), "unknown field `color`"),
         ];

@@ -163,7 +163,7 @@ impl Scep {
         let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
         let (requester, standing) = if by_password {
             let user = self.challenged(profile, opened, &request).await?;
-            (Principal::of_actor(&user.actor), user.standing)
+            (Principal::of_password(&user.actor), user.standing)
         } else {
             let held = self.renewed(profile, opened, &request).await?;
             let actor = format!("certificate:{}", held.certificate.fingerprint);

@@ -44,8 +44,19 @@ pub struct NewEnrolment {
     pub requested_at_us: i64,
     /// When it is forgotten, decided or not, µs.
     pub expires_at_us: i64,
-    /// SHA-256 of the plan that consent is asked for.
-    pub plan_sha256: [u8; 32],
+    /// The plan that approval is asked for.
+    pub plan: EnrolmentPlan,
+}
+
+/// The plan that approval is asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EnrolmentPlan {
+    /// The plan, JSON.
+    pub text: String,
+    /// SHA-256 of its canonical encoding.
+    pub sha256: [u8; 32],
+    /// How many people must approve it.
+    pub needed: u32,
 }
 
 /// An enrolment as stored.
@@ -77,6 +88,14 @@ pub struct EnrolmentRow {
     pub decided_at_us: Option<i64>,
     /// What they said.
     pub note: Option<String>,
+    /// The plan that approval is asked for, JSON; `None` for enrolments from before plans were stored.
+    pub plan: Option<String>,
+    /// SHA-256 of the plan's canonical encoding.
+    pub plan_sha256: Option<[u8; 32]>,
+    /// How many people must approve the plan.
+    pub needed: u32,
+    /// How many did.
+    pub given: u32,
 }
 
 /// The key of an authority that messages to it are encrypted to (RFC 8894 section 2.2).
@@ -98,7 +117,8 @@ macro_rules! select {
             "-- ",
             $name,
             "\nSELECT id, key_sha256, protocol, profile, requester, request, summary, state, requested_at, expires_at, \
-             decided_by, decided_at, note, seq FROM enrolments ",
+             decided_by, decided_at, note, plan, plan_sha256, needed, (SELECT count(*) FROM approval_votes v \
+             WHERE v.subject = e.id AND v.plan_sha256 = e.plan_sha256), seq FROM enrolments e ",
             $rest
         )
     };
@@ -114,22 +134,22 @@ SELECT plan_sha256 FROM enrolments WHERE id = ?1";
 
 const REOPEN: &str = db::with_codes!([EnrolmentState::{Open, Rejected}] "-- enrolment_reopen
 UPDATE enrolments SET state = {EnrolmentState::Open}, plan_sha256 = ?2, requested_at = ?3, expires_at = ?4, decided_by = NULL,
-    decided_at = NULL, note = NULL
+    decided_at = NULL, note = NULL, plan = ?5, needed = ?6
 WHERE id = ?1 AND state <> {EnrolmentState::Rejected}");
 
 /// One that lapsed makes room for itself. Nothing is stored while ?10 others wait.
 const INSERT: &str = db::with_codes!([EnrolmentState::{Open}] "-- enrolment_insert
 INSERT INTO enrolments (id, key_sha256, protocol, profile, requester, request, summary, state, requested_at, expires_at,
-  plan_sha256)
+  plan_sha256, plan, needed)
 SELECT ?1, ?2, CAST(?3 AS TEXT), CAST(?4 AS TEXT), CAST(?5 AS TEXT), ?6, CAST(?7 AS TEXT), {EnrolmentState::Open},
-       CAST(?8 AS BIGINT), CAST(?9 AS BIGINT), ?11
+       CAST(?8 AS BIGINT), CAST(?9 AS BIGINT), ?11, CAST(?12 AS TEXT), CAST(?13 AS BIGINT)
 WHERE (SELECT count(*) FROM (SELECT 1 FROM enrolments WHERE state = {EnrolmentState::Open} AND expires_at > ?8
                              LIMIT ?10) AS open)
       < CAST(?10 AS BIGINT)
 ON CONFLICT (key_sha256) DO UPDATE
 SET id = excluded.id, request = excluded.request, summary = excluded.summary, state = {EnrolmentState::Open},
     requested_at = excluded.requested_at, expires_at = excluded.expires_at, decided_by = NULL, decided_at = NULL,
-    note = NULL, plan_sha256 = excluded.plan_sha256
+    note = NULL, plan_sha256 = excluded.plan_sha256, plan = excluded.plan, needed = excluded.needed
 WHERE enrolments.expires_at <= excluded.requested_at");
 
 const DECIDE: &str = db::with_codes!([EnrolmentState::{Open}] "-- enrolment_decide
@@ -170,7 +190,9 @@ pub async fn insert_enrolment(tx: &mut Tx, new: NewEnrolment, open_max: u32) -> 
         new.requested_at_us.into(),
         new.expires_at_us.into(),
         i64::from(open_max).into(),
-        new.plan_sha256.into(),
+        new.plan.sha256.into(),
+        new.plan.text.into(),
+        i64::from(new.plan.needed).into(),
     ];
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
@@ -195,11 +217,18 @@ pub async fn enrolment_plan(tx: &mut Tx, id: Uuid) -> Result<Option<[u8; 32]>, S
 pub async fn reopen_enrolment(
     tx: &mut Tx,
     id: Uuid,
-    plan_sha256: [u8; 32],
+    plan: EnrolmentPlan,
     now_us: i64,
     expires_at_us: i64,
 ) -> Result<bool, StoreError> {
-    let parameters = vec![id.into(), plan_sha256.into(), now_us.into(), expires_at_us.into()];
+    let parameters = vec![
+        id.into(),
+        plan.sha256.into(),
+        now_us.into(),
+        expires_at_us.into(),
+        plan.text.into(),
+        i64::from(plan.needed).into(),
+    ];
     Ok(tx.execute(REOPEN, parameters).await? == 1)
 }
 
@@ -359,5 +388,9 @@ fn fields_of(row: &mut Row) -> Result<EnrolmentRow, StoreError> {
         decided_by: row.maybe_text()?,
         decided_at_us: row.maybe_int()?,
         note: row.maybe_text()?,
+        plan: row.maybe_text()?,
+        plan_sha256: row.maybe_hash()?,
+        needed: u32::try_from(row.int()?).unwrap_or(u32::MAX),
+        given: u32::try_from(row.int()?).unwrap_or(u32::MAX),
     })
 }

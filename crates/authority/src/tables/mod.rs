@@ -4,12 +4,14 @@
 
 pub mod acme;
 mod cas;
+mod changes;
 mod enrolments;
 mod issued;
 mod principals;
 mod profiles;
 mod revocations;
 mod teams;
+mod votes;
 
 use db::Sends;
 
@@ -19,8 +21,12 @@ pub use cas::{
     delete_pending_ca, finish_retiring_ca, insert_ca, insert_ca_certificates, install_ca, make_default_ca,
     renew_ca,
 };
+pub use changes::{
+    ChangeDecision, ChangeRow, ChangeState, Changes, NewChange, SEALED_CHANGES, change_row, decide_change,
+    insert_change,
+};
 pub use enrolments::{
-    EnrolmentDecision, EnrolmentRow, EnrolmentState, Enrolments, NewEnrolment, RecipientRow,
+    EnrolmentDecision, EnrolmentPlan, EnrolmentRow, EnrolmentState, Enrolments, NewEnrolment, RecipientRow,
     decide_enrolment, enrolment_plan, insert_enrolment, put_recipient, reopen_enrolment,
 };
 pub use issued::{
@@ -35,6 +41,7 @@ pub use revocations::{
     revoked_by,
 };
 pub use teams::{OwnedRow, Teams, count_certificate, put_team};
+pub use votes::{VoteRow, Votes, approvers_of, put_vote};
 
 /// Every statement of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
@@ -55,4 +62,6 @@ pub const STATEMENTS: &[Sends] = &[
     Sends::of(revocations::crls::ALL, revocations::crls::BULKS),
     Sends::of(enrolments::ALL, &[]),
     Sends::of(teams::ALL, teams::BULKS),
+    Sends::of(votes::ALL, votes::BULKS),
+    Sends::of(changes::ALL, changes::BULKS),
 ];

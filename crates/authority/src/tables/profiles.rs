@@ -41,7 +41,10 @@ RETURNING name, body, revision, created_at, updated_at";
 const DELETE: &str = "-- profile_delete
 DELETE FROM profiles WHERE name = ?1 AND (CAST(?2 AS BIGINT) < 0 OR revision = ?2)";
 
-pub(crate) const ALL: &[&str] = &[GET, LIST, PUT, DELETE];
+const EVERY: &str = "-- profiles_every
+SELECT name, body, revision, created_at, updated_at FROM profiles ORDER BY name";
+
+pub(crate) const ALL: &[&str] = &[GET, LIST, PUT, DELETE, EVERY];
 
 /// Stores a profile. `expected` is the revision it replaces: `None` for any or none, `Some(0)` for none. `None` is
 /// answered when another one is in force.
@@ -85,6 +88,14 @@ impl Profiles<'_> {
     /// Those of the database.
     pub async fn get(self, name: &str) -> Result<Option<ProfileRow>, StoreError> {
         self.0.row(GET, vec![name.into()]).await?.map(row_of).transpose()
+    }
+
+    /// Every profile, in the order of their names: they are made by hand.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn all(self) -> Result<Vec<ProfileRow>, StoreError> {
+        self.0.rows(Cost::Walk, EVERY, vec![]).await?.into_iter().map(row_of).collect()
     }
 
     /// A page of profiles in the order of their names.

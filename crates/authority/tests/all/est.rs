@@ -7,9 +7,10 @@ use std::sync::Arc;
 use authority::enrolment::{DecideError, Decision, FixedPasswords};
 use authority::est::{Est, EstOptions};
 use authority::issue::{IssueRequest, IssuedRef, Source};
+use authority::plan::IssuancePlan;
 use authority::principal::Principal;
 use authority::profile::{Profile, Stapling};
-use authority::tables::EnrolmentState;
+use authority::tables::{EnrolmentRow, EnrolmentState};
 use authority::tree::NewCa;
 use keys::{KeyType, PrivateKey, Signer};
 use serde_json::json;
@@ -322,22 +323,22 @@ pub(crate) async fn consent_is_waited_for(place: Place) {
 
     assert!(
         authority
-            .decide_enrolment(waiting[0].id, Decision::Approve, "", &Principal::of_actor("est:alice"))
+            .decide_enrolment(waiting[0].id, Decision::Approve, None, "", &Principal::of_actor("est:alice"))
             .await
             .is_err()
     );
     let decided = authority
-        .decide_enrolment(waiting[0].id, Decision::Approve, "known", &Principal::of_actor("user:bob"))
+        .decide_enrolment(waiting[0].id, Decision::Approve, None, "known", &Principal::of_actor("user:bob"))
         .await
         .unwrap();
     assert_eq!((decided.state, decided.decided_by.as_deref()), (EnrolmentState::Approved, Some("user:bob")));
     authority
-        .decide_enrolment(waiting[1].id, Decision::Reject, "unknown", &Principal::of_actor("user:bob"))
+        .decide_enrolment(waiting[1].id, Decision::Reject, None, "unknown", &Principal::of_actor("user:bob"))
         .await
         .unwrap();
     assert!(
         authority
-            .decide_enrolment(waiting[1].id, Decision::Approve, "", &Principal::of_actor("user:bob"))
+            .decide_enrolment(waiting[1].id, Decision::Approve, None, "", &Principal::of_actor("user:bob"))
             .await
             .is_err()
     );
@@ -365,7 +366,7 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Pl
     // A certificate asks only for the profile that issued it.
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 202, "{}", world.out());
     let bob = Principal::of_actor("user:bob");
-    authority.decide_enrolment(waiting().await.id, Decision::Approve, "", &bob).await.unwrap();
+    authority.decide_enrolment(waiting().await.id, Decision::Approve, None, "", &bob).await.unwrap();
     assert_eq!(world.enroll("vip/simpleenroll", "own", ALICE).await, 200, "{}", world.out());
     let own = world.certificate("own");
     let held = "--cert own.chain --key own.key";
@@ -375,10 +376,10 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Pl
     let laptop = Principal::of_actor("certificate:laptop");
     let by_name = laptop.clone().with("dns:own.a.example");
     for person in [laptop.clone().with_certificate(&own), by_name] {
-        let own = authority.decide_enrolment(waiting.id, Decision::Approve, "", &person).await;
+        let own = authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &person).await;
         assert!(matches!(own, Err(DecideError::OwnRequest(_))), "{person:?}: {own:?}");
     }
-    authority.decide_enrolment(waiting.id, Decision::Approve, "", &laptop).await.unwrap();
+    authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &laptop).await.unwrap();
     assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 200, "{}", world.out());
 }
 
@@ -396,16 +397,55 @@ pub(crate) async fn consent_falls_with_the_profile(place: Place) {
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "{}", world.out());
     let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
     change(30).await;
-    let changed = authority.decide_enrolment(waiting.id, Decision::Approve, "", &bob).await;
+    let changed = authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &bob).await;
     assert!(matches!(changed, Err(DecideError::PlanChanged)), "{changed:?}");
-    authority.decide_enrolment(waiting.id, Decision::Approve, "", &bob).await.unwrap();
+    authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &bob).await.unwrap();
     change(40).await;
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "{}", world.out());
     let again = authority.enrolment(waiting.id).await.unwrap().unwrap();
     assert_eq!((again.state, again.decided_by), (EnrolmentState::Open, None));
-    authority.decide_enrolment(waiting.id, Decision::Approve, "", &bob).await.unwrap();
+    authority.decide_enrolment(waiting.id, Decision::Approve, None, "", &bob).await.unwrap();
     assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 200, "{}", world.out());
     assert!(world.place.actions().await.iter().any(|action| action == "enrolment.void"));
+}
+
+pub(crate) async fn as_many_people_as_the_profile_says_have_to_consent(place: Place) {
+    let world = World::new(place, |_| ()).await;
+    world.trust().await;
+    let authority = &world.place.authority;
+    let profile = Profile { approvals: 2, ..(*authority.profile("vip").await.unwrap()).clone() };
+    authority.put_profile(profile, None, "user:eve").await.unwrap();
+    world.request("vip", "rsa:2048", "/CN=vip.a.example", "DNS:vip.a.example");
+    assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "{}", world.out());
+    let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows.remove(0);
+    assert_eq!((waiting.given, waiting.needed), (0, 2));
+    let plan: IssuancePlan = serde_json::from_str(waiting.plan.as_deref().unwrap()).unwrap();
+    assert_eq!(
+        (plan.names, waiting.plan_sha256),
+        (vec!["vip.a.example".to_owned()], Some(plan_hash(&waiting)))
+    );
+    let approve = async |shown, person: &str| {
+        authority
+            .decide_enrolment(waiting.id, Decision::Approve, shown, "", &Principal::of_password(person))
+            .await
+    };
+    let other = approve(Some([0; 32]), "user:bob").await;
+    assert!(matches!(other, Err(DecideError::OtherPlan)), "{other:?}");
+    let own = approve(waiting.plan_sha256, "scep:alice").await;
+    assert!(matches!(own, Err(DecideError::OwnRequest(_))), "{own:?}");
+    let half = approve(waiting.plan_sha256, "user:bob").await.unwrap();
+    assert_eq!((half.state, half.given), (EnrolmentState::Open, 1));
+    assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 202, "one of two");
+    let again = approve(None, "est:bob").await;
+    assert!(matches!(again, Err(DecideError::Repeated { given: 1, needed: 2 })), "{again:?}");
+    let whole = approve(None, "user:carl").await.unwrap();
+    assert_eq!(whole.state, EnrolmentState::Approved);
+    assert_eq!(authority.enrolment_approvers(&whole).await.unwrap(), ["user:bob", "user:carl"]);
+    assert_eq!(world.enroll("vip/simpleenroll", "vip", ALICE).await, 200, "{}", world.out());
+}
+
+fn plan_hash(row: &EnrolmentRow) -> [u8; 32] {
+    serde_json::from_str::<IssuancePlan>(row.plan.as_deref().unwrap()).unwrap().sha256()
 }
 
 pub(crate) async fn a_request_is_bound_to_its_connection(place: Place) {

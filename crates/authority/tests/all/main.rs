@@ -26,6 +26,7 @@ testbed::on_both! { crate::place::Place:
     est::consent_is_waited_for
     est::who_enrols_by_certificate_is_that_person_elsewhere
     est::consent_falls_with_the_profile
+    est::as_many_people_as_the_profile_says_have_to_consent
     est::a_request_is_bound_to_its_connection
     scep::certmonger_enrols
     scep::a_request_is_granted_once

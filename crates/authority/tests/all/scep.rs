@@ -460,7 +460,7 @@ pub(crate) async fn consent_is_polled_for(place: Place) {
     let stored = csr::CertificateRequest::parse(&waiting[0].request).unwrap();
     assert_eq!(stored.challenge_password, None, "the password is not stored");
     authority
-        .decide_enrolment(waiting[0].id, Decision::Approve, "", &Principal::of_actor("user:bob"))
+        .decide_enrolment(waiting[0].id, Decision::Approve, None, "", &Principal::of_actor("user:bob"))
         .await
         .unwrap();
     let stranger = Device::new().message("20", "t1", &world.encrypt(&poll(), AES));
@@ -475,7 +475,13 @@ pub(crate) async fn consent_is_polled_for(place: Place) {
     assert_eq!(world.send("vip", rejected.clone()).await.status, "3");
     let waiting = authority.enrolments(EnrolmentState::Open, None, 10).await.unwrap().rows;
     authority
-        .decide_enrolment(waiting[0].id, Decision::Reject, "not yours", &Principal::of_actor("user:bob"))
+        .decide_enrolment(
+            waiting[0].id,
+            Decision::Reject,
+            None,
+            "not yours",
+            &Principal::of_actor("user:bob"),
+        )
         .await
         .unwrap();
     let reply = world.send("vip", rejected).await;

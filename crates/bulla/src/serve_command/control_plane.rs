@@ -87,6 +87,7 @@ impl ControlPlane {
             .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))?;
         let keystore = master_keys::keystore(settings, store, clock, &resolver, true).await?;
         keystore.also_sealed(&agent::tables::SEALED_TARGETS);
+        keystore.also_sealed(&authority::tables::SEALED_CHANGES);
         // What proxies keep here is sealed under the same master key.
         keystore.also_sealed(&proxy::tables::SEALED_LEAVES);
         keystore.also_sealed(&proxy::tables::SEALED_LEAF_KEYS);

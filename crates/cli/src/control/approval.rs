@@ -21,7 +21,7 @@ use crate::terminal::{Colour, clean};
 const PATH: &str = "/api/v1/approvals";
 
 /// Characters of a plan's SHA-256 in a listing.
-const SHORT_HASH: usize = 12;
+pub(super) const SHORT_HASH: usize = 12;
 
 /// The value of a plan's field that has none.
 const NOT_SET: &str = "not set";
@@ -44,7 +44,7 @@ pub enum ApprovalCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Approve a plan: the run begins. At a terminal it shows the plan and asks
+    /// Approve a plan: the run begins, once as many people approved it as the profile wants. At a terminal it shows the plan and asks
     ///
     /// Example: bulla approval approve ID --plan SHA256 --note "ticket 123"
     Approve {
@@ -99,6 +99,8 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
         ("Asked by", requested_by),
         ("Ends", expires_at),
         ("State", state),
+        ("Approvals", approvals_given),
+        ("Of", approvals_needed),
         ("Plan", plan_sha256),
         ("Id", id),
     );
@@ -121,6 +123,8 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
         ("Targets", plan, "/targets"),
         ("Lifetime s", plan, "/lifetime_seconds"),
         ("Cannot approve", barred),
+        ("Approvals", approvals_given),
+        ("Approvals needed", approvals_needed),
     );
     let query = ApprovalQuery { state: Some(state.to_owned()) };
     match listing.show.output {
@@ -206,7 +210,7 @@ fn plan_rows(plan: &[PlanFieldView], changes: &[PlanChangeView]) -> Vec<PlanRow>
 }
 
 /// The values of a field in a cell. A certificate's names are chosen by strangers.
-fn values(values: &[String]) -> String {
+pub(super) fn values(values: &[String]) -> String {
     if values.is_empty() { NOT_SET.to_owned() } else { clean(&values.join(", ")).into_owned() }
 }
 

@@ -343,6 +343,27 @@ fn golden() -> Vec<(Event, &'static str, &'static str)> {
             r#"{"approved":true}"#,
         ),
         (
+            Event::ApprovalGiven(ApprovalGiven { approver: "user:ann".to_owned(), given: 1, needed: 2 }),
+            "approval.given",
+            r#"{"approver":"user:ann","given":1,"needed":2}"#,
+        ),
+        (
+            Event::ChangeWaiting(ChangeWaiting {
+                action: "profile.put".to_owned(),
+                object: "profile/vip".to_owned(),
+                requester: "user:ann".to_owned(),
+                given: 0,
+                needed: 2,
+            }),
+            "change.waiting",
+            r#"{"action":"profile.put","given":0,"needed":2,"object":"profile/vip","requester":"user:ann"}"#,
+        ),
+        (
+            Event::ChangeDecided(ChangeDecided { state: "applied".to_owned() }),
+            "change.decided",
+            r#"{"state":"applied"}"#,
+        ),
+        (
             Event::AcmeAccountCreated(AcmeAccountCreated {
                 address: "192.0.2.1".to_owned(),
                 profile: "default".to_owned(),

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 
 use authority::principal::Principal;
-use authority::tables::marks_of;
+use authority::quorum;
+use authority::tables::{VoteRow, Votes, approvers_of, marks_of};
+use events::{ApprovalGiven, Event};
 use futures_util::FutureExt;
-use store::{Cursor, Page, StoreError, Tx};
+use serde_json::json;
+use store::{AuditEvent, Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
 use crate::approval::{Approval, ApprovalState};
@@ -20,7 +23,7 @@ use crate::state::State;
 use crate::tables;
 use crate::tables::approvals::{
     ApprovalRow, ApprovalView, Decision, approvals_by_uuids, decide_approvals, expired_approvals,
-    open_approvals,
+    open_approvals, profiles_of_issuer, profiles_of_target,
 };
 use crate::tables::jobs::{
     JobRow, cancel_deployments_of, jobs_by_ids, overdue_deployment_jobs, overdue_waiting_jobs,
@@ -51,6 +54,14 @@ pub enum ApprovalError {
         "the plan changed after this approval was asked for, so it is void: another approval shows the plan as it is now"
     )]
     PlanChanged,
+    /// The one who decides approved the plan before.
+    #[error("you approved this plan already: {needed} different people must approve it, {given} did")]
+    Repeated {
+        /// How many did.
+        given: u32,
+        /// How many must.
+        needed: u32,
+    },
     /// The plan is not the one that was shown to the one who decides.
     #[error(
         "the approval is for another plan than the one with this SHA-256: read the plan again, then approve its SHA-256"
@@ -103,6 +114,9 @@ impl Lifecycle {
             let before = table.get(previous).await?.and_then(|view| Approval::from_view(&view).plan);
             approval.changes = before.map(|before| plan.differences(&before)).unwrap_or_default();
         }
+        if let Some(plan) = approval.plan_sha256 {
+            approval.approvers = Votes::of(&self.inner.store).approvers(id, plan).await?;
+        }
         Ok(approval)
     }
 
@@ -121,7 +135,7 @@ impl Lifecycle {
         Ok(Page { rows: page.rows.iter().map(Approval::from_view).collect(), next: page.next })
     }
 
-    /// Approves the plan: the run begins. `shown` is the SHA-256 of the plan that was shown, if that is known.
+    /// Approves the plan: the run begins, once as many people have as the profile wants. `shown` is the SHA-256 of the plan that was shown, if that is known.
     ///
     /// # Errors
     /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::OtherPlan`] when `shown` is not the plan's,
@@ -146,6 +160,35 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn reject(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
         self.decide(id, Verdict::Reject, note, by).await
+    }
+
+    /// Those of these profiles that have certificates of an issuer.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn profiles_of_issuer(
+        &self,
+        profiles: Vec<String>,
+        issuer: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        let issuer = issuer.to_owned();
+        let find = on(move |tx| async move { profiles_of_issuer(tx, profiles, &issuer).await }.boxed());
+        self.inner.store.write("profiles_of_issuer", find).await
+    }
+
+    /// Those of these profiles that have certificates for a target.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn profiles_of_target(
+        &self,
+        profiles: Vec<String>,
+        target: Uuid,
+    ) -> Result<Vec<String>, StoreError> {
+        let find = on(move |tx| async move { profiles_of_target(tx, profiles, target).await }.boxed());
+        self.inner.store.write("profiles_of_target", find).await
     }
 
     async fn decide(
@@ -175,7 +218,7 @@ impl Lifecycle {
             at_us: now_us,
             note: note.map(str::to_owned),
         };
-        let (plan, by) = (self.planner().await?, by.clone());
+        let (plan, by, certificate) = (self.planner().await?, by.clone(), view.certificate);
         attempt(&self.inner.store, "approval_decide", move || {
             let (decision, plan, by) = (decision.clone(), plan.clone(), by.clone());
             on(move |tx| {
@@ -194,6 +237,9 @@ impl Lifecycle {
                     }
                     if !verdict.is_for(&open) {
                         return Ok(Err(ApprovalError::OtherPlan));
+                    }
+                    if approve && let Some(answer) = vote(tx, &open, &decision, certificate, &by).await? {
+                        return Ok(answer);
                     }
                     settle(tx, &open, &decision, approve, &plan).await?;
                     Ok(Ok(()))
@@ -302,6 +348,54 @@ async fn end_overdue(tx: &mut Tx, plan: &Planner, now_us: i64) -> Result<u64, St
     ledger.write(tx).await?;
     cancel_deployments_of(tx, undeployed, now_us).await?;
     Ok(count)
+}
+
+/// Adds the person's approval to each. `None` when it was the last one missing; else what the person is told.
+async fn vote(
+    tx: &mut Tx,
+    open: &[ApprovalRow],
+    decision: &Decision,
+    certificate: Uuid,
+    by: &Principal,
+) -> Result<Option<Result<(), ApprovalError>>, StoreError> {
+    for one in open {
+        let Some(plan_sha256) = one.plan_sha256 else { continue };
+        let needed = one.needed;
+        let vote = VoteRow {
+            subject: one.uuid,
+            actor: by.actor().to_owned(),
+            plan_sha256,
+            voted_at_us: decision.at_us,
+            note: decision.note.clone(),
+        };
+        let before = approvers_of(tx, one.uuid, plan_sha256).await?.len();
+        let Some(progress) = quorum::vote(tx, vote, by, needed).await? else {
+            let given = u32::try_from(before).unwrap_or(u32::MAX);
+            return Ok(Some(Err(ApprovalError::Repeated { given, needed })));
+        };
+        if progress.is_enough() {
+            continue;
+        }
+        let (given, approver) = (progress.given, by.actor().to_owned());
+        let event = AuditEvent {
+            at_us: decision.at_us,
+            actor: approver.clone(),
+            action: "certificate.approval_given",
+            resource: format!("certificate/{certificate}"),
+            details: json!({
+                "approval": one.uuid,
+                "plan_sha256": x509::Fingerprint::from_bytes(plan_sha256),
+                "note": decision.note,
+                "given": given,
+                "needed": needed,
+            }),
+        };
+        let told = Event::ApprovalGiven(ApprovalGiven { approver, given, needed });
+        store::emit(tx, vec![store::new_event(decision.at_us, event.resource.clone(), &told)]).await?;
+        store::audit(tx, vec![event]).await?;
+        return Ok(Some(Ok(())));
+    }
+    Ok(None)
 }
 
 /// Whether the person asked for one of the runs, or changed its plan, whichever way they were logged in then.

@@ -45,6 +45,8 @@ pub struct ApprovalRow {
     pub previous: Option<Uuid>,
     /// The actors that cannot decide.
     pub barred: Vec<String>,
+    /// How many people must approve the plan.
+    pub needed: u32,
 }
 
 /// A consent asked for, and its certificate.
@@ -60,6 +62,8 @@ pub struct ApprovalView {
     pub profile: String,
     /// When the run was made, µs.
     pub job_created_at_us: i64,
+    /// People who approved the plan.
+    pub given: u32,
 }
 
 /// A decision over an open consent.
@@ -80,19 +84,28 @@ pub struct Decision {
 macro_rules! approval_columns {
     () => {
         "a.id, a.uuid, a.job_id, a.certificate_id, a.state, a.reason, a.requested_by, a.requested_at, a.expires_at, \
-         a.decided_by, a.decided_at, a.note, a.plan, a.plan_sha256, a.previous, a.barred"
+         a.decided_by, a.decided_at, a.note, a.plan, a.plan_sha256, a.previous, a.barred, a.needed"
+    };
+}
+macro_rules! given {
+    () => {
+        "(SELECT count(*) FROM approval_votes v WHERE v.subject = a.uuid AND v.plan_sha256 = a.plan_sha256)"
     };
 }
 const APPROVAL: &str = concat!(
     "-- approval\nSELECT ",
     approval_columns!(),
-    ", m.uuid, m.name, m.profile, j.created_at FROM approvals a JOIN managed_certificates m ON m.id = a.certificate_id \
+    ", m.uuid, m.name, m.profile, j.created_at, ",
+    given!(),
+    " FROM approvals a JOIN managed_certificates m ON m.id = a.certificate_id \
      JOIN jobs j ON j.id = a.job_id WHERE a.uuid = ?1"
 );
 const APPROVALS: &str = concat!(
     "-- approvals\nSELECT ",
     approval_columns!(),
-    ", m.uuid, m.name, m.profile, j.created_at FROM (SELECT * FROM approvals WHERE state = ?1 AND id < ?2 \
+    ", m.uuid, m.name, m.profile, j.created_at, ",
+    given!(),
+    " FROM (SELECT * FROM approvals WHERE state = ?1 AND id < ?2 \
      ORDER BY id DESC LIMIT ?3) a JOIN managed_certificates m ON m.id = a.certificate_id \
      JOIN jobs j ON j.id = a.job_id ORDER BY a.id DESC"
 );
@@ -117,12 +130,12 @@ const APPROVALS_BY_UUID: Bulk = db::bulk! { (uuid uuid)
 };
 const APPROVALS_INSERT: Bulk = db::bulk! {
     (uuid uuid, job bigint, certificate bigint, reason text, requested_by text, requested_at bigint,
-     expires_at bigint, plan text, plan_sha256 bytea, previous uuid, barred text)
+     expires_at bigint, plan text, plan_sha256 bytea, previous uuid, barred text, needed bigint)
     with_states!("-- approvals_insert
 INSERT INTO approvals (uuid, job_id, certificate_id, state, reason, requested_by, requested_at, expires_at, plan,
-  plan_sha256, previous, barred)
+  plan_sha256, previous, barred, needed)
 VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by, :requested_at, :expires_at, :plan,
-  :plan_sha256, :previous, :barred)
+  :plan_sha256, :previous, :barred, :needed)
 ON CONFLICT DO NOTHING")
 };
 /// Decides what is open; ?1 is its row.
@@ -184,6 +197,18 @@ const PLAN_TARGETS: Bulk = db::bulk! { (target uuid)
     "-- plan_targets
 SELECT uuid, revision, config FROM deploy_targets WHERE uuid = :target"
 };
+/// The profiles of these that have certificates of an issuer.
+const PROFILES_OF_ISSUER: Bulk = db::bulk! { (profile text, issuer text)
+    "-- profiles_of_issuer
+SELECT p.name FROM profiles p
+WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.issuer = :issuer)"
+};
+/// The profiles of these that have certificates for a target.
+const PROFILES_OF_TARGET: Bulk = db::bulk! { (profile text, pattern text)
+    "-- profiles_of_target
+SELECT p.name FROM profiles p
+WHERE p.name = :profile AND EXISTS (SELECT 1 FROM managed_certificates m WHERE m.profile = :profile AND m.targets LIKE :pattern)"
+};
 
 pub(crate) const ALL: &[&str] =
     &[APPROVAL, APPROVALS, APPROVALS_EXPIRED, APPROVALS_OPEN_AFTER, APPROVAL_GIVEN];
@@ -201,6 +226,8 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &PLAN_PROFILES,
     &PLAN_ISSUERS,
     &PLAN_TARGETS,
+    &PROFILES_OF_ISSUER,
+    &PROFILES_OF_TARGET,
 ];
 
 /// Asks for consent to runs; a run for which it is asked already is left out.
@@ -221,6 +248,7 @@ pub async fn insert_approvals(tx: &mut Tx, new: &[ApprovalRow]) -> Result<(), St
         Column::MaybeBlob(new.iter().map(|one| one.plan_sha256.map(|hash| hash.to_vec())).collect()),
         Column::MaybeUuid(new.iter().map(|one| one.previous).collect()),
         Column::Text(new.iter().map(|one| crate::managed::json(&one.barred)).collect()),
+        Column::Int(new.iter().map(|one| i64::from(one.needed)).collect()),
     ];
     tx.bulk(&APPROVALS_INSERT, columns).await.map(drop)
 }
@@ -385,6 +413,36 @@ pub async fn plan_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<PlanDoc
     rows.into_iter().map(|mut row| document(row.uuid()?, &mut row)).collect()
 }
 
+/// Those of these profiles that have certificates of an issuer.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn profiles_of_issuer(
+    tx: &mut Tx,
+    profiles: Vec<String>,
+    issuer: &str,
+) -> Result<Vec<String>, StoreError> {
+    let issuers = vec![issuer.to_owned(); profiles.len()];
+    let rows = tx.bulk(&PROFILES_OF_ISSUER, vec![Column::Text(profiles), Column::Text(issuers)]).await?;
+    rows.into_iter().map(|mut row| row.text()).collect()
+}
+
+/// Those of these profiles that have certificates for a target.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn profiles_of_target(
+    tx: &mut Tx,
+    profiles: Vec<String>,
+    target: Uuid,
+) -> Result<Vec<String>, StoreError> {
+    let patterns = vec![format!("%{target}%"); profiles.len()];
+    let rows = tx.bulk(&PROFILES_OF_TARGET, vec![Column::Text(profiles), Column::Text(patterns)]).await?;
+    rows.into_iter().map(|mut row| row.text()).collect()
+}
+
 fn document<K>(key: K, row: &mut Row) -> Result<PlanDocument<K>, StoreError> {
     Ok(PlanDocument { key, revision: row.int()?, body: row.text()? })
 }
@@ -448,6 +506,7 @@ fn approval_row(row: &mut Row) -> Result<ApprovalRow, StoreError> {
         previous: row.maybe_uuid()?,
         barred: serde_json::from_str(&row.text()?)
             .map_err(|error| StoreError::Corrupt(format!("approvals.barred: {error}")))?,
+        needed: u32::try_from(row.int()?).unwrap_or(u32::MAX),
     })
 }
 
@@ -458,5 +517,6 @@ fn approval_view(mut row: Row) -> Result<ApprovalView, StoreError> {
         name: row.text()?,
         profile: row.text()?,
         job_created_at_us: row.int()?,
+        given: u32::try_from(row.int()?).unwrap_or(u32::MAX),
     })
 }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use store::{Clock, Identity, IdentityKind, Role, Session, Store};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
+use x509::Fingerprint;
 
 use crate::access::grant::{self, RoleTable, UnreadableAccess};
 use crate::access::{Caller, CallerKind, Granted, Permissions};
@@ -370,6 +371,11 @@ impl fmt::Debug for AccessControl {
 pub(crate) fn principal_of(identity: &Identity) -> Principal {
     let actor = format!("{}:{}", identity.kind, identity.name);
     let principal = Principal::of_actor(&actor).with(format!("identity:{}", identity.id));
+    // A person is known by issuer and subject, also when the account here is removed and made again.
+    let principal = match identity.kind {
+        IdentityKind::User => principal.with(format!("oidc:{}", Fingerprint::from_bytes(identity.key_hash))),
+        IdentityKind::Token | IdentityKind::Certificate => principal,
+    };
     match identity.kind {
         IdentityKind::Token if identity.created_by.starts_with("user:") => {
             principal.with(identity.created_by.as_str())

@@ -24,7 +24,7 @@ pub(crate) fn routes() -> Api {
         .route(decide(), routes!(reject))
 }
 
-fn plan_field_view(field: PlanField) -> PlanFieldView {
+pub(crate) fn plan_field_view(field: PlanField) -> PlanFieldView {
     PlanFieldView { name: field.name.to_owned(), values: field.values }
 }
 
@@ -52,6 +52,9 @@ fn approval_view(approval: Approval) -> ApprovalView {
         previous: approval.previous,
         changes: approval.changes.into_iter().map(plan_change_view).collect(),
         barred: approval.barred,
+        approvals_given: approval.progress.given,
+        approvals_needed: approval.progress.needed,
+        approvers: approval.approvers,
     }
 }
 
@@ -94,7 +97,7 @@ async fn get_one(
     Ok(Json(approval_view(approval)))
 }
 
-/// Gives consent to the plan as shown: the run begins. Who asked for the run or changed its plan cannot.
+/// Gives consent to the plan as shown: the run begins, once as many people approved it as the profile wants. Who asked for the run or changed its plan cannot.
 /// With `plan_sha256` the approval is given only if it is the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/approve", operation_id = "approve", params(("id" = Uuid, Path)),
     request_body = ApproveBody, responses((status = 200, body = ApprovalView)))]

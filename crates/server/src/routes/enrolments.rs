@@ -3,15 +3,18 @@
 use api::enrolments::{DecisionBody, EnrolmentStatus, EnrolmentView};
 use authority::Authority;
 use authority::enrolment::{DecideError, Decision};
+use authority::plan::IssuancePlan;
 use authority::tables::{EnrolmentRow, EnrolmentState};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use uuid::Uuid;
+use x509::Fingerprint;
 
 use crate::access::{Caller, Permission, Reach, Scope};
 use crate::extract::{Json, Path, Query};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
+use crate::routes::approvals::plan_field_view;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time;
@@ -41,6 +44,7 @@ fn enrolment_status(state: EnrolmentState) -> EnrolmentStatus {
 }
 
 fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
+    let plan: Option<IssuancePlan> = row.plan.as_deref().and_then(|text| serde_json::from_str(text).ok());
     EnrolmentView {
         id: row.id,
         protocol: row.protocol.to_string(),
@@ -53,6 +57,11 @@ fn enrolment_view(row: EnrolmentRow) -> EnrolmentView {
         decided_by: row.decided_by,
         decided_at: time::maybe_shown(row.decided_at_us),
         note: row.note,
+        plan: plan.iter().flat_map(IssuancePlan::fields).map(plan_field_view).collect(),
+        plan_sha256: row.plan_sha256.map(|hash| Fingerprint::from_bytes(hash).to_string()),
+        approvals_given: row.given,
+        approvals_needed: row.needed,
+        approvers: Vec::new(),
     }
 }
 
@@ -70,7 +79,9 @@ impl From<DecideError> for Problem {
         match error {
             DecideError::Unknown(id) => Self::not_found(format_args!("enrolment {id} that waits")),
             DecideError::OwnRequest(_) => Self::forbidden(error),
-            DecideError::PlanChanged => Self::conflict(error),
+            DecideError::PlanChanged | DecideError::OtherPlan | DecideError::Repeated { .. } => {
+                Self::conflict(error)
+            }
             DecideError::NoteTooLong => Self::unprocessable(error),
             DecideError::Store(error) => error.into(),
         }
@@ -104,10 +115,11 @@ async fn get_one(
     Path(id): Path<Uuid>,
 ) -> Result<Json<EnrolmentView>, Problem> {
     let row = found(&authority, &caller, Permission::ApprovalRead, id).await?;
-    Ok(Json(enrolment_view(row)))
+    shown(&authority, row).await
 }
 
-/// Approves an enrolment: its client gets the certificate when it asks again, once.
+/// Approves an enrolment: its client gets the certificate when it asks again, once, after as many people approved it as the
+/// profile wants. With `plan_sha256` the approval is given only if it is the hash of the plan.
 #[utoipa::path(post, path = "/api/v1/enrolments/{id}/approve", operation_id = "approveEnrolment",
     params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = EnrolmentView)))]
 async fn approve(
@@ -139,8 +151,17 @@ async fn decide(
     body: &DecisionBody,
 ) -> Result<Json<EnrolmentView>, Problem> {
     found(authority, caller, Permission::ApprovalDecide, id).await?;
-    let row = authority.decide_enrolment(id, decision, &body.note, caller.principal()).await?;
-    Ok(Json(enrolment_view(row)))
+    let plan = body.plan_sha256.as_deref().map(str::parse::<Fingerprint>).transpose();
+    let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
+    let plan = plan.map(|hash| *hash.as_bytes());
+    let row = authority.decide_enrolment(id, decision, plan, &body.note, caller.principal()).await?;
+    shown(authority, row).await
+}
+
+/// One enrolment, with the people who approved its plan.
+async fn shown(authority: &Authority, row: EnrolmentRow) -> Result<Json<EnrolmentView>, Problem> {
+    let approvers = authority.enrolment_approvers(&row).await?;
+    Ok(Json(EnrolmentView { approvers, ..enrolment_view(row) }))
 }
 
 /// The enrolment, if the caller may do this to those of its profile.

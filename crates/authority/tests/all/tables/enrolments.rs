@@ -1,7 +1,7 @@
 //! Enrolments that wait, and the keys SCEP clients encrypt to.
 
 use authority::tables::{
-    EnrolmentDecision, EnrolmentState, NewEnrolment, RecipientRow, Source, decide_enrolment,
+    EnrolmentDecision, EnrolmentPlan, EnrolmentState, NewEnrolment, RecipientRow, Source, decide_enrolment,
     insert_enrolment, put_recipient,
 };
 use futures_util::FutureExt;
@@ -21,7 +21,7 @@ fn enrolment(number: u8, at_us: i64) -> NewEnrolment {
         summary: format!("CN={number}"),
         requested_at_us: at_us,
         expires_at_us: at_us + 1_000,
-        plan_sha256: [number; 32],
+        plan: EnrolmentPlan { text: "{}".to_owned(), sha256: [number; 32], needed: 1 },
     }
 }
 

@@ -1,6 +1,7 @@
 //! The tables: every case runs on SQLite and on PostgreSQL.
 
 mod acme;
+mod changes;
 mod codes;
 mod enrolments;
 mod issued;
@@ -22,5 +23,7 @@ testbed::on_both! {
     enrolments::one_of_two_nodes_makes_the_recipient
     teams::an_object_belongs_to_one_team
     teams::a_team_has_its_certificates_of_a_day
+    changes::a_change_waits_for_its_approvals_and_is_handed_out_as_it_was
+    changes::open_changes_are_listed_newest_first
     statements::every_statement_is_accepted_and_walks_no_large_table
 }

@@ -327,3 +327,47 @@ pub(super) async fn one_person_is_one_principal(world: World) {
     world.life.approve(approval.id, None, None, &person("token:bob").with("user:bob")).await.unwrap();
     world.check().await;
 }
+
+pub(super) async fn as_many_people_as_the_profile_says_have_to_approve(world: World) {
+    let body = |days: u32| {
+        let names = r#""names":{"dns_allowed":[".example.org"]}"#;
+        let validity = format!(r#""validity":{{"default_seconds":{}}}"#, days * 86_400);
+        let text =
+            format!(r#"{{"name":"careful",{names},{validity},"requires_approval":true,"approvals":2}}"#);
+        &*Box::leak(text.into_boxed_str())
+    };
+    profile(&world, body(30)).await;
+    let (certificate, first) = waiting(&world).await;
+    assert_eq!((first.progress.given, first.progress.needed), (0, 2));
+    refused(&world, first.id, &["user:ann"]).await;
+    world.life.approve(first.id, first.plan_sha256, Some("fine"), &person("user:bob")).await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.issuer("internal").made(), 0, "one of two");
+    let half = world.life.approval(first.id).await.unwrap();
+    assert_eq!((half.state, half.progress.given), (ApprovalState::Open, 1));
+    assert_eq!(half.approvers, ["user:bob"]);
+    // Bob is one person, whichever way he logs in.
+    for again in [person("user:bob"), person("token:ci").with("user:bob")] {
+        let answer = world.life.approve(first.id, None, None, &again).await;
+        assert!(matches!(answer, Err(ApprovalError::Repeated { given: 1, needed: 2 })), "{answer:?}");
+    }
+
+    // The plan changes: Bob's approval was for another one.
+    profile(&world, body(31)).await;
+    let changed = world.life.approve(first.id, None, None, &person("user:carl")).await;
+    assert!(matches!(changed, Err(ApprovalError::PlanChanged)), "{changed:?}");
+    world.life.tick().await.unwrap();
+    let second = open(&world).await.remove(0);
+    assert_eq!((second.progress.given, second.progress.needed), (0, 2));
+    world.life.approve(second.id, None, None, &person("user:carl")).await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.issuer("internal").made(), 0, "one of two");
+    world.life.approve(second.id, None, None, &person("user:bob")).await.unwrap();
+    world.life.tick().await.unwrap();
+    assert_eq!(world.life.get(certificate).await.unwrap().state, State::Active);
+    let given = world.life.approval(second.id).await.unwrap();
+    // In one moment, so by name.
+    assert_eq!(given.approvers, ["user:bob", "user:carl"]);
+    assert_eq!(given.decided_by.as_deref(), Some("user:bob"));
+    world.check().await;
+}

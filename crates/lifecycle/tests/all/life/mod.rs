@@ -60,6 +60,7 @@ testbed::on_both! { super::world::World:
     approving::what_changed_while_the_issuer_was_at_it_is_not_delivered
     approving::an_approval_without_a_plan_is_void
     approving::one_person_is_one_principal
+    approving::as_many_people_as_the_profile_says_have_to_approve
     approving::who_changed_the_plan_of_a_planned_renewal_cannot_approve_it
     agents::an_agent_makes_the_key_and_deploys
     agents::a_request_that_is_not_what_was_asked_for_is_refused

@@ -95,9 +95,10 @@ impl From<ApprovalError> for Problem {
         match error {
             error @ ApprovalError::Note(_) => Self::unprocessable(error),
             error @ ApprovalError::SamePerson(_) => Self::forbidden(error),
-            error @ (ApprovalError::Decided(_) | ApprovalError::PlanChanged | ApprovalError::OtherPlan) => {
-                Self::conflict(error)
-            }
+            error @ (ApprovalError::Decided(_)
+            | ApprovalError::PlanChanged
+            | ApprovalError::Repeated { .. }
+            | ApprovalError::OtherPlan) => Self::conflict(error),
             ApprovalError::Data(error) => error.into(),
         }
     }

@@ -1,0 +1,36 @@
+//! Bodies about approvals, and about changes that wait for them.
+
+use serde::{Deserialize, Serialize};
+
+/// A change waits for approval, or for more approvals.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChangeWaiting {
+    /// What it does: `profile.put`.
+    pub action: String,
+    /// What it changes: `profile/vip`.
+    pub object: String,
+    /// Who wants it.
+    pub requester: String,
+    /// People who approved it.
+    pub given: u32,
+    /// People who must approve it.
+    pub needed: u32,
+}
+
+/// A change was applied or rejected, or is void.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChangeDecided {
+    /// Its state now: `applied`, `rejected` or `void`.
+    pub state: String,
+}
+
+/// Somebody approved the plan of a certificate or enrolment, and more people must.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ApprovalGiven {
+    /// The approver.
+    pub approver: String,
+    /// People who approved the plan.
+    pub given: u32,
+    /// People who must approve it.
+    pub needed: u32,
+}
