@@ -15,6 +15,7 @@ pub mod approvals;
 pub mod audit;
 pub mod authorities;
 pub mod certificates;
+pub mod changes;
 pub mod credhub;
 pub mod endpoints;
 pub mod enrolments;

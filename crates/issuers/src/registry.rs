@@ -351,6 +351,22 @@ impl Issuers {
         self.changed(work.await?, id).await
     }
 
+    /// Checks an update as [`Issuers::update`] does and changes nothing. Returns the configuration as it would be shown, and which
+    /// secrets are given anew, by JSON pointer.
+    ///
+    /// # Errors
+    /// [`ManageError`].
+    #[crate::boxed]
+    pub async fn preview(&self, id: Uuid, new: NewIssuer) -> Result<(Value, Vec<String>), ManageError> {
+        let mut public = new.config.clone();
+        let given = Secrets::take(&mut public).map_err(|error| ManageError::BadConfig(error.to_string()))?;
+        let given = given.pointers().map(str::to_owned).collect();
+        let row = tables::ExternalIssuers::of(&self.0.context.store).get(id).await?;
+        let settings = self.settings(id, new, row.as_ref())?;
+        let shown = serde_json::from_str(&settings.config).unwrap_or_default();
+        Ok((shown, given))
+    }
+
     /// Removes an issuer, its orders and health, with its audit row; false when there was none.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ mod credhub;
 mod events;
 pub mod extract;
 mod face_limit;
+mod gates;
 pub mod idempotency;
 pub mod limit;
 pub mod listen;

@@ -193,6 +193,12 @@ impl Problem {
         self.0.kind
     }
 
+    /// What is wrong, in one line.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        self.0.detail.clone().unwrap_or_else(|| self.0.title.to_owned())
+    }
+
     /// For a response of the framework's own (404, 405, 413, …) that is not yet a problem.
     pub(crate) fn of_status(status: StatusCode, detail: Option<String>) -> Self {
         let (kind, title) = match status {

@@ -324,7 +324,8 @@ impl Target {
     }
 
     /// Whether a password is only what stands in its place where a target is shown.
-    pub(crate) fn password_is_hidden(&self) -> bool {
+    #[must_use]
+    pub fn password_is_hidden(&self) -> bool {
         self.password().is_some_and(|password| password.expose() == HIDDEN)
     }
 

@@ -2,6 +2,7 @@
 
 use api::access::Grant;
 use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
     AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, StoreError,
@@ -18,18 +19,50 @@ use crate::problem::Problem;
 pub(crate) const NAME_MAX: usize = 128;
 
 /// One change.
-#[derive(Clone)]
+#[derive(Clone, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
     Insert(Box<NewIdentity>),
     Update { id: Uuid, kind: IdentityKind, revision: i64, settings: IdentitySettings },
     Rekey { id: Uuid, revision: i64, key_hash: [u8; 32], label: String },
-    Delete { id: Uuid, revision: i64 },
+    Delete { id: Uuid, kind: IdentityKind, revision: i64 },
     EndSessions { of: Uuid },
     PutRole(RoleChange),
     DeleteRole { name: String, revision: i64 },
 }
 
+/// A change that was checked, and what the audit log says of it.
+pub(crate) struct Prepared {
+    pub(crate) change: Change,
+    pub(crate) details: Value,
+}
+
 impl Change {
+    /// As the audit trail names it.
+    pub(crate) fn action(&self) -> &'static str {
+        match self {
+            Self::Insert(new) => action(new.kind, Verb::Create),
+            Self::Update { kind, .. } => action(*kind, Verb::Update),
+            Self::Rekey { .. } => "token.rotate",
+            Self::Delete { kind, .. } => action(*kind, Verb::Delete),
+            Self::EndSessions { .. } => "session.end",
+            Self::PutRole(_) => "role.put",
+            Self::DeleteRole { .. } => "role.delete",
+        }
+    }
+
+    /// What it changes, as the audit trail names it.
+    pub(crate) fn resource(&self) -> String {
+        match self {
+            Self::Insert(new) => resource(new.kind, new.id),
+            Self::Update { id, kind, .. } | Self::Delete { id, kind, .. } => resource(*kind, *id),
+            Self::Rekey { id, .. } => resource(IdentityKind::Token, *id),
+            Self::EndSessions { of } => resource(IdentityKind::User, *of),
+            Self::PutRole(role) => format!("role/{}", role.name),
+            Self::DeleteRole { name, .. } => format!("role/{name}"),
+        }
+    }
+
     async fn apply(&self, tx: &mut Tx) -> Result<AccessChange, StoreError> {
         match self {
             Self::Insert(new) => store::insert_identity(tx, new).await,
@@ -39,7 +72,7 @@ impl Change {
             Self::Rekey { id, revision, key_hash, label } => {
                 store::rekey_identity(tx, *id, *revision, *key_hash, label).await
             }
-            Self::Delete { id, revision } => store::delete_identity(tx, *id, *revision).await,
+            Self::Delete { id, revision, .. } => store::delete_identity(tx, *id, *revision).await,
             Self::EndSessions { of } => store::delete_sessions_of(tx, *of).await.map(|_| AccessChange::Done),
             Self::PutRole(role) => store::put_role(tx, role).await,
             Self::DeleteRole { name, revision } => store::delete_role(tx, name, *revision).await,
@@ -48,15 +81,12 @@ impl Change {
 }
 
 /// Makes a change and its audit event in one transaction, and lets it hold at once.
-pub(crate) async fn make(
-    access: &AccessControl,
-    actor: &str,
-    action: &'static str,
-    resource: String,
-    details: Value,
-    change: Change,
-) -> Result<(), Problem> {
+///
+/// Whether the change has to wait for approval was asked before: by `gates`, and by nobody for a login.
+pub(crate) async fn make(access: &AccessControl, actor: &str, prepared: Prepared) -> Result<(), Problem> {
     let at_us = access.clock().now_us();
+    let Prepared { change, details } = prepared;
+    let (action, resource) = (change.action(), change.resource());
     let event = AuditEvent { at_us, actor: actor.to_owned(), action, resource, details };
     let outcome = access
         .store()
@@ -153,8 +183,8 @@ fn given(settings: &IdentitySettings) -> Result<Value, Problem> {
     serde_json::from_str(&settings.grants).map_err(Problem::internal)
 }
 
-/// Adds an identity.
-pub(crate) async fn create(access: &AccessControl, caller: &Caller, new: New) -> Result<Identity, Problem> {
+/// The change that adds an identity.
+pub(crate) fn create(access: &AccessControl, caller: &Caller, new: New) -> Result<Prepared, Problem> {
     let New { kind, key_hash, label, settings } = new;
     let id = Uuid::now_v7();
     let details = json!({ "name": settings.name, "label": label, "grants": given(&settings)? });
@@ -167,9 +197,7 @@ pub(crate) async fn create(access: &AccessControl, caller: &Caller, new: New) ->
         created_at_us: access.clock().now_us(),
         created_by: caller.owner().to_owned(),
     };
-    let change = Change::Insert(Box::new(stored));
-    make(access, caller.actor(), action(kind, Verb::Create), resource(kind, id), details, change).await?;
-    find(access, kind, id).await
+    Ok(Prepared { change: Change::Insert(Box::new(stored)), details })
 }
 
 /// An identity.
@@ -188,7 +216,7 @@ pub(crate) struct Patch {
     pub(crate) expires_at_us: Option<Option<i64>>,
 }
 
-/// Changes an identity.
+/// The change of an identity.
 pub(crate) async fn update(
     access: &AccessControl,
     caller: &Caller,
@@ -196,7 +224,7 @@ pub(crate) async fn update(
     id: Uuid,
     if_match: &IfMatch,
     patch: Patch,
-) -> Result<Identity, Problem> {
+) -> Result<Prepared, Problem> {
     let before = find(access, kind, id).await?;
     if_match.check(before.revision)?;
     within_own_identity(access, caller, &before).await?;
@@ -220,36 +248,32 @@ pub(crate) async fn update(
         "grants": given(&settings)?,
         "expires_at": crate::time::maybe_shown(settings.expires_at_us),
     });
-    let change = Change::Update { id, kind, revision: before.revision, settings };
-    make(access, caller.actor(), action(kind, Verb::Update), resource(kind, id), details, change).await?;
-    find(access, kind, id).await
+    Ok(Prepared { change: Change::Update { id, kind, revision: before.revision, settings }, details })
 }
 
-/// Removes an identity.
+/// The change that removes an identity.
 pub(crate) async fn delete(
     access: &AccessControl,
     caller: &Caller,
     kind: IdentityKind,
     id: Uuid,
     if_match: &IfMatch,
-) -> Result<(), Problem> {
+) -> Result<Prepared, Problem> {
     let before = find(access, kind, id).await?;
     if_match.check(before.revision)?;
     within_own_identity(access, caller, &before).await?;
     let details = json!({ "name": before.name, "label": before.label });
-    let change = Change::Delete { id, revision: before.revision };
-    make(access, caller.actor(), action(kind, Verb::Delete), resource(kind, id), details, change).await
+    Ok(Prepared { change: Change::Delete { id, kind, revision: before.revision }, details })
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Verb {
+enum Verb {
     Create,
     Update,
     Delete,
 }
 
-/// As the audit trail names it.
-pub(crate) fn action(kind: IdentityKind, verb: Verb) -> &'static str {
+fn action(kind: IdentityKind, verb: Verb) -> &'static str {
     match (kind, verb) {
         (IdentityKind::Token, Verb::Create) => "token.create",
         (IdentityKind::Token, Verb::Update) => "token.update",

@@ -2,7 +2,7 @@
 
 use futures_util::FutureExt;
 use secrecy::SecretString;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::{
     AccessChange, AuditEvent, Clock, IdentityKind, IdentitySettings, NewIdentity, Store, StoreError,
 };
@@ -13,6 +13,9 @@ use crate::access::{Grant, Scope, secret};
 
 /// The first token's name.
 const FIRST: &str = "first-admin";
+
+/// How long a token of [`break_glass`] lives, µs: a day.
+const BREAK_GLASS_US: i64 = 86_400 * 1_000_000;
 
 /// Why there is no first token.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +39,71 @@ pub async fn nobody_can_enter(store: &Store) -> Result<bool, StoreError> {
         }
     }
     Ok(true)
+}
+
+/// A new token for everything, not stored yet.
+fn admin_token(
+    clock: &Clock,
+    name: &str,
+    by: &str,
+    expires_at_us: Option<i64>,
+) -> Result<(SecretString, NewIdentity), BootstrapError> {
+    let token = secret::new_token().map_err(|problem| BootstrapError::Random(problem.to_string()))?;
+    let new = NewIdentity {
+        id: Uuid::now_v7(),
+        kind: IdentityKind::Token,
+        key_hash: secret::token_hash(&token),
+        label: secret::label_of(&token),
+        settings: IdentitySettings {
+            name: name.to_owned(),
+            email: None,
+            grants: to_store(&[Grant { role: "admin".to_owned(), scope: Scope::Any }]),
+            enabled: true,
+            expires_at_us,
+        },
+        created_at_us: clock.now_us(),
+        created_by: by.to_owned(),
+    };
+    Ok((SecretString::from(token.as_str().to_owned()), new))
+}
+
+fn created(new: &NewIdentity, details: Value) -> AuditEvent {
+    AuditEvent {
+        at_us: new.created_at_us,
+        actor: new.created_by.clone(),
+        action: "token.create",
+        resource: format!("token/{}", new.id),
+        details,
+    }
+}
+
+/// Makes a token for everything (`admin`, scope `any`) that ends after a day, for the administrator of the host who has nobody to
+/// approve a change of access: only someone who can write the database calls this. The audit log keeps the reason.
+///
+/// # Errors
+/// [`BootstrapError`].
+pub async fn break_glass(store: &Store, clock: &Clock, reason: &str) -> Result<SecretString, BootstrapError> {
+    let ends = clock.now_us().saturating_add(BREAK_GLASS_US);
+    let name = format!("break-glass-{}", clock.now_us());
+    let (token, new) = admin_token(clock, &name, "system:host", Some(ends))?;
+    let event =
+        created(&new, json!({ "name": name, "role": "admin", "break_glass": true, "reason": reason }));
+    let stored = store.write("access_break_glass", move |tx| {
+        async move {
+            let change = store::insert_identity(tx, &new).await?;
+            if change == AccessChange::Done {
+                store::audit(tx, vec![event]).await?;
+            }
+            Ok(change)
+        }
+        .boxed()
+    });
+    match stored.await? {
+        AccessChange::Done => Ok(token),
+        AccessChange::Taken | AccessChange::Stale => {
+            Err(BootstrapError::Random(format!("there is a token {name} already: try again")))
+        }
+    }
 }
 
 /// [`bootstrap_into`] that only answers the token.
@@ -63,31 +131,8 @@ pub async fn bootstrap_into(
     if !nobody_can_enter(store).await? {
         return Ok(None);
     }
-    let token = secret::new_token().map_err(|problem| BootstrapError::Random(problem.to_string()))?;
-    let now = clock.now_us();
-    let new = NewIdentity {
-        id: Uuid::now_v7(),
-        kind: IdentityKind::Token,
-        key_hash: secret::token_hash(&token),
-        label: secret::label_of(&token),
-        settings: IdentitySettings {
-            name: FIRST.to_owned(),
-            email: None,
-            grants: to_store(&[Grant { role: "admin".to_owned(), scope: Scope::Any }]),
-            enabled: true,
-            expires_at_us: None,
-        },
-        created_at_us: now,
-        created_by: "system:bootstrap".to_owned(),
-    };
-    let event = AuditEvent {
-        at_us: now,
-        actor: "system:bootstrap".to_owned(),
-        action: "token.create",
-        resource: format!("token/{}", new.id),
-        details: json!({ "name": FIRST, "role": "admin" }),
-    };
-    let token = SecretString::from(token.as_str().to_owned());
+    let (token, new) = admin_token(clock, FIRST, "system:bootstrap", None)?;
+    let event = created(&new, json!({ "name": FIRST, "role": "admin" }));
     let handed = token.clone();
     let change = store
         .write("access_bootstrap", move |tx| {

@@ -15,7 +15,7 @@ mod secret;
 
 pub use api::access::{BadScope, Grant, Object, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
-pub use bootstrap::{BootstrapError, bootstrap, bootstrap_into, nobody_can_enter};
+pub use bootstrap::{BootstrapError, bootstrap, bootstrap_into, break_glass, nobody_can_enter};
 pub use caller::{Caller, CallerKind, Granted, Reach};
 pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use enrolment::TokenPasswords;
@@ -26,7 +26,10 @@ pub use secret::{TOKEN_PREFIX, uri_identity_key};
 
 pub(crate) use authenticate::{Authentication, Authenticators, certificate_matcher, check_site, cookie};
 pub(crate) use caller::forbidden;
-pub(crate) use grant::{of_session as grants_of_session, permissions as permissions_of, stored as grants_of};
+pub(crate) use grant::{
+    at_most as grants_at_most, of_session as grants_of_session, permissions as permissions_of,
+    stored as grants_of,
+};
 pub(crate) use secret::{
     certificate_hash, csrf_of, label_of, new_token, profiled_certificate_hash, session_hash, subject_hash,
     token_hash,

@@ -1,6 +1,7 @@
 //! Client certificates that stand for somebody: mutual TLS instead of a token.
 
 use api::access::{IdentityPatch, IdentityView, NewClientCertificate};
+use api::changes::ChangeView;
 use authority::Authority;
 use authority::profile::ProfileError;
 use axum::extract::State as With;
@@ -16,6 +17,7 @@ use crate::access::admin::{self, New, Patch};
 use crate::access::{Caller, Permission, certificate_hash, certificate_matcher, profiled_certificate_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
+use crate::gates::{Answer, Gates};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
 use crate::routes::identity::{identity_change, identity_view};
@@ -42,10 +44,11 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
 
 /// Lets a client certificate in.
 #[utoipa::path(post, path = "/api/v1/client-certificates", operation_id = "createClientCertificate",
-    request_body = NewClientCertificate, responses((status = 201, body = IdentityView)))]
+    request_body = NewClientCertificate, responses((status = 201, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn create(
     With(authority): With<Option<Authority>>,
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Json(new): Json<NewClientCertificate>,
 ) -> Result<Response, Problem> {
@@ -71,7 +74,11 @@ async fn create(
         }
     };
     let new = New { kind: KIND, key_hash, label, settings };
-    let made = admin::create(&access, &caller, new).await?;
+    let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
+    let made = match written {
+        Answer::Done(made) => made,
+        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+    };
     let place = format!("/api/v1/client-certificates/{}", made.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     let answer = Revision(made.revision, identity_view(made)?);
@@ -106,17 +113,20 @@ async fn get_one(
 
 /// Changes the name, grants or end of a client certificate, or switches it off.
 #[utoipa::path(patch, path = "/api/v1/client-certificates/{id}", operation_id = "updateClientCertificate",
-    params(("id" = Uuid, Path)), request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
+    params(("id" = Uuid, Path)), request_body = IdentityPatch,
+    responses((status = 200, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn update(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
-) -> Result<Revision<IdentityView>, Problem> {
+) -> Result<Answer<Revision<IdentityView>>, Problem> {
     let patch = Patch { email: None, ..identity_change(patch, &access)? };
-    let found = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    Ok(Revision(found.revision, identity_view(found)?))
+    let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
+    let written = gates.identity(&caller, change).await?;
+    written.try_map(|found| Ok(Revision(found.revision, identity_view(found)?)))
 }
 
 /// Lets a client certificate in no more.
@@ -124,10 +134,11 @@ async fn update(
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn delete(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
-    admin::delete(&access, &caller, KIND, id, &if_match).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<Answer<StatusCode>, Problem> {
+    let change = admin::delete(&access, &caller, KIND, id, &if_match).await?;
+    Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }

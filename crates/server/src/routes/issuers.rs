@@ -1,16 +1,19 @@
 //! Issuers: who can issue, and how they do.
 
+use api::changes::ChangeView;
 use api::issuers::{HealthView, IssuerPatch, IssuerTest, IssuerView, NewIssuerBody};
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
-use issuers::{Breaker, IssuerError, IssuerView as Configured, Issuers, ManageError, NewIssuer};
+use issuers::{Breaker, IssuerError, IssuerView as Configured, Issuers, ManageError};
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
+use crate::gates::{Answer, GateChange, Gates};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -90,18 +93,25 @@ async fn list(
 ///
 /// Its secrets are sealed and never shown again.
 #[utoipa::path(post, path = "/api/v1/issuers", operation_id = "createIssuer", request_body = NewIssuerBody,
-    responses((status = 201, body = IssuerView)))]
+    responses((status = 201, body = IssuerView), (status = 202, body = ChangeView)))]
 async fn create(
     Component(issuers): Component<Issuers>,
+    With(gates): With<Gates>,
     caller: Caller,
     Json(body): Json<NewIssuerBody>,
 ) -> Result<Response, Problem> {
-    let new = NewIssuer {
+    let name = body.name.clone();
+    let change = GateChange::CreateIssuer {
         name: body.name,
         config: Value::Object(body.config),
         enabled: body.enabled.unwrap_or(true),
     };
-    let made = issuers.create(new, caller.actor()).await?;
+    let written = gates.write(&caller, change).await?;
+    if matches!(written, Answer::Waits(_)) {
+        return Ok(written.map(|()| StatusCode::CREATED).into_response());
+    }
+    let made = issuers.find_named(&name).await?;
+    let made = made.ok_or_else(|| Problem::not_found(format_args!("issuer {name}")))?;
     let place =
         HeaderValue::from_str(&format!("/api/v1/issuers/{}", made.row.id)).map_err(Problem::internal)?;
     let revision = made.row.revision;
@@ -121,37 +131,42 @@ async fn get_one(
 
 /// Changes an issuer's name or settings, or switches it on or off.
 #[utoipa::path(patch, path = "/api/v1/issuers/{id}", operation_id = "updateIssuer", params(("id" = Uuid, Path)),
-    request_body = IssuerPatch, responses((status = 200, body = IssuerView)))]
+    request_body = IssuerPatch, responses((status = 200, body = IssuerView), (status = 202, body = ChangeView)))]
 async fn update(
     Component(issuers): Component<Issuers>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IssuerPatch>,
-) -> Result<Revision<IssuerView>, Problem> {
+) -> Result<Answer<Revision<IssuerView>>, Problem> {
     let before = find(&issuers, id).await?;
     if_match.check(before.row.revision)?;
-    let new = NewIssuer {
+    let change = GateChange::UpdateIssuer {
+        id,
+        revision: before.row.revision,
         name: patch.name.unwrap_or(before.row.name),
         config: patch.config.map_or(before.config, Value::Object),
         enabled: patch.enabled.unwrap_or(before.row.enabled),
     };
-    let changed = issuers.update(id, before.row.revision, new, caller.actor()).await?;
-    Ok(Revision(changed.row.revision, issuer_view(changed)))
+    let written = gates.write(&caller, change).await?;
+    let changed = find(&issuers, id).await?;
+    Ok(written.map(|()| Revision(changed.row.revision, issuer_view(changed))))
 }
 
 /// Removes an issuer. Certificates it made stay; those that should be renewed by it fail to.
 #[utoipa::path(delete, path = "/api/v1/issuers/{id}", operation_id = "deleteIssuer", params(("id" = Uuid, Path)),
-    responses((status = 204)))]
+    responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(
     Component(issuers): Component<Issuers>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
+) -> Result<Answer<StatusCode>, Problem> {
     if_match.check(find(&issuers, id).await?.row.revision)?;
-    issuers.delete(id, caller.actor()).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let written = gates.write(&caller, GateChange::DeleteIssuer { id }).await?;
+    Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
 /// Tests whether an issuer could issue: reachable, credentials accepted. Issues nothing.

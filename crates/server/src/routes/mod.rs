@@ -51,6 +51,7 @@ pub mod approvals;
 pub mod audit;
 pub mod authorities;
 pub mod certificates;
+pub mod changes;
 pub mod client_certificates;
 pub mod credhub;
 pub mod enrolments;
@@ -101,6 +102,7 @@ pub(crate) fn api() -> Api {
         .merge(policies::routes())
         .merge(people::routes())
         .merge(approvals::routes())
+        .merge(changes::routes())
         .merge(acme_admin::routes())
         .merge(enrolments::routes())
         .merge(jobs::routes())

@@ -1,6 +1,8 @@
 //! Policies, and what certificates do against them.
 
+use api::changes::ChangeView;
 use api::policies::{NewPolicy, PolicyBody, PolicyView, ViolationQuery, ViolationView};
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
@@ -12,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
+use crate::gates::{Answer, GateChange, Gates};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -56,14 +59,20 @@ async fn list(
 
 /// Makes a policy. Everything under management is held against it in the background.
 #[utoipa::path(post, path = "/api/v1/policies", operation_id = "createPolicy", request_body = NewPolicy,
-    responses((status = 201, body = PolicyView)))]
+    responses((status = 201, body = PolicyView), (status = 202, body = ChangeView)))]
 async fn create(
     Component(lifecycle): Component<Lifecycle>,
+    With(gates): With<Gates>,
     caller: Caller,
     Json(body): Json<NewPolicy>,
 ) -> Result<Response, Problem> {
-    let policy = read(body.policy)?;
-    let made = lifecycle.put_policy(&body.name, &policy, None, caller.actor()).await?;
+    let policy = Box::new(read(body.policy)?);
+    let change = GateChange::PutPolicy { name: body.name.clone(), policy, revision: None };
+    let written = gates.write(&caller, change).await?;
+    if matches!(written, Answer::Waits(_)) {
+        return Ok(written.map(|()| StatusCode::CREATED).into_response());
+    }
+    let made = lifecycle.policy(&body.name).await?;
     let place = format!("/api/v1/policies/{}", api::path::segment(&made.name));
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, policy_view(made))).into_response())
@@ -82,33 +91,38 @@ async fn get_one(
 
 /// Changes a policy to what the body says.
 #[utoipa::path(put, path = "/api/v1/policies/{name}", operation_id = "replacePolicy",
-    params(("name" = String, Path)), request_body = PolicyBody, responses((status = 200, body = PolicyView)))]
+    params(("name" = String, Path)), request_body = PolicyBody,
+    responses((status = 200, body = PolicyView), (status = 202, body = ChangeView)))]
 async fn replace(
     Component(lifecycle): Component<Lifecycle>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<PolicyBody>,
-) -> Result<Revision<PolicyView>, Problem> {
+) -> Result<Answer<Revision<PolicyView>>, Problem> {
     let revision = lifecycle.policy(&name).await?.revision;
     if_match.check(revision)?;
-    let policy = read(body.policy)?;
-    let record = lifecycle.put_policy(&name, &policy, Some(revision), caller.actor()).await?;
-    Ok(Revision(record.revision, policy_view(record)))
+    let policy = Box::new(read(body.policy)?);
+    let change = GateChange::PutPolicy { name: name.clone(), policy, revision: Some(revision) };
+    let written = gates.write(&caller, change).await?;
+    let record = lifecycle.policy(&name).await?;
+    Ok(written.map(|()| Revision(record.revision, policy_view(record))))
 }
 
 /// Removes a policy that no certificate names.
 #[utoipa::path(delete, path = "/api/v1/policies/{name}", operation_id = "deletePolicy",
-    params(("name" = String, Path)), responses((status = 204)))]
+    params(("name" = String, Path)), responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(
     Component(lifecycle): Component<Lifecycle>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
+) -> Result<Answer<StatusCode>, Problem> {
     if_match.check(lifecycle.policy(&name).await?.revision)?;
-    lifecycle.delete_policy(&name, caller.actor()).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let written = gates.write(&caller, GateChange::DeletePolicy { name }).await?;
+    Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
 fn violation_view(record: ViolationRecord) -> ViolationView {

@@ -1,8 +1,10 @@
 //! Profiles: what may be issued.
 
+use api::changes::ChangeView;
 use api::profiles::{ProfileDocument, ProfileView};
 use authority::Authority;
 use authority::profile::{Profile, ProfileError, ProfileRecord};
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
@@ -11,6 +13,7 @@ use serde_json::{Map, Value};
 use crate::access::{Caller, Permission, Reach, Scope};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
+use crate::gates::{Answer, GateChange, Gates};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
@@ -71,19 +74,23 @@ async fn list(
 
 /// Makes a profile.
 #[utoipa::path(post, path = "/api/v1/profiles", operation_id = "createProfile", request_body = ProfileDocument,
-    responses((status = 201, body = ProfileView)))]
+    responses((status = 201, body = ProfileView), (status = 202, body = ChangeView)))]
 async fn create(
     Component(authority): Component<Authority>,
+    With(gates): With<Gates>,
     caller: Caller,
     Json(body): Json<Map<String, Value>>,
 ) -> Result<Response, Problem> {
-    let profile = read(body)?;
+    let profile = Box::new(read(body)?);
     let name = profile.name.clone();
-    let made = authority.put_profile(profile, Some(0), caller.actor()).await;
-    let made = made.map_err(|error| match error {
-        ProfileError::Stale(name) => Problem::conflict(format_args!("there is a profile {name} already")),
-        other => other.into(),
-    })?;
+    if authority.profile_record(&name).await.is_ok() {
+        return Err(Problem::conflict(format_args!("there is a profile {name} already")));
+    }
+    let written = gates.write(&caller, GateChange::PutProfile { profile, revision: 0 }).await?;
+    if matches!(written, Answer::Waits(_)) {
+        return Ok(written.map(|()| StatusCode::CREATED).into_response());
+    }
+    let made = authority.profile_record(&name).await?;
     let place = HeaderValue::from_str(&format!("/api/v1/profiles/{name}")).map_err(Problem::internal)?;
     Ok((StatusCode::CREATED, [(LOCATION, place)], Revision(made.revision, shown(made))).into_response())
 }
@@ -101,17 +108,19 @@ async fn get_one(
     Ok(Revision(record.revision, shown(record)))
 }
 
-/// Changes a profile to what the body says. What was issued by it stays as it is.
+/// Changes a profile to what the body says. What was issued by it stays as it is. The change of a profile that requires approval
+/// waits for approval.
 #[utoipa::path(put, path = "/api/v1/profiles/{name}", operation_id = "replaceProfile",
     params(("name" = String, Path)), request_body = ProfileDocument,
-    responses((status = 200, body = ProfileView)))]
+    responses((status = 200, body = ProfileView), (status = 202, body = ChangeView)))]
 async fn replace(
     Component(authority): Component<Authority>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<Map<String, Value>>,
-) -> Result<Revision<Value>, Problem> {
+) -> Result<Answer<Revision<Value>>, Problem> {
     caller.may(Permission::ProfileManage, &[Scope::profile(name.clone())])?;
     let revision = authority.profile_record(&name).await?.revision;
     if_match.check(revision)?;
@@ -120,23 +129,26 @@ async fn replace(
         let detail = format_args!("the profile {name} cannot be renamed to {}: make another", profile.name);
         return Err(Problem::unprocessable(detail));
     }
-    let record = authority.put_profile(profile, Some(revision), caller.actor()).await?;
-    Ok(Revision(record.revision, shown(record)))
+    let change = GateChange::PutProfile { profile: Box::new(profile), revision };
+    let written = gates.write(&caller, change).await?;
+    let record = authority.profile_record(&name).await?;
+    Ok(written.map(|()| Revision(record.revision, shown(record))))
 }
 
 /// Removes a profile: nothing is issued by it any more. What was issued by it stays as it is.
 #[utoipa::path(delete, path = "/api/v1/profiles/{name}", operation_id = "deleteProfile",
-    params(("name" = String, Path)), responses((status = 204)))]
+    params(("name" = String, Path)), responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(
     Component(authority): Component<Authority>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
+) -> Result<Answer<StatusCode>, Problem> {
     let revision = authority.profile_record(&name).await?.revision;
     if_match.check(revision)?;
-    authority.delete_profile(&name, Some(revision), caller.actor()).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let written = gates.write(&caller, GateChange::DeleteProfile { name, revision }).await?;
+    Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
 fn read(mut body: Map<String, Value>) -> Result<Profile, Problem> {

@@ -1,6 +1,7 @@
 //! Roles: those that come with Bulla, and one's own.
 
 use api::access::{NewRole, RoleView};
+use api::changes::ChangeView;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -9,12 +10,13 @@ use store::Store;
 use store::{Role, RoleChange};
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, Change};
+use crate::access::admin::{self, Change, Prepared};
 use crate::access::{
     BUILT_IN_ROLES, Caller, Granted, Permission, Permissions, Scope, built_in_role, permissions_of,
 };
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
+use crate::gates::{Answer, Gates};
 use crate::paging::Listing;
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -73,10 +75,11 @@ async fn get_one(With(store): With<Store>, Path(name): Path<String>) -> Result<R
 
 /// Makes or changes a role.
 #[utoipa::path(put, path = "/api/v1/roles/{name}", operation_id = "putRole", params(("name" = String, Path)),
-    request_body = NewRole, responses((status = 200, body = RoleView), (status = 201, body = RoleView)))]
+    request_body = NewRole, responses((status = 200, body = RoleView), (status = 201, body = RoleView), (status = 202, body = ChangeView)))]
 async fn put(
     With(store): With<Store>,
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
@@ -110,7 +113,10 @@ async fn put(
         at_us: access.clock().now_us(),
     });
     let details = json!({ "permissions": held });
-    admin::make(&access, caller.actor(), "role.put", format!("role/{name}"), details, change).await?;
+    let written = gates.write(&caller, Prepared { change, details }.into()).await?;
+    if matches!(written, Answer::Waits(_)) {
+        return Ok(written.map(|()| StatusCode::OK).into_response());
+    }
     let role = find(&store, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
     let status = if before.is_some() { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Revision(role.revision, role_view(&role)?)).into_response())
@@ -121,18 +127,18 @@ async fn put(
     params(("name" = String, Path)), responses((status = 204)))]
 async fn delete(
     With(store): With<Store>,
-    With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
+) -> Result<Answer<StatusCode>, Problem> {
     not_built_in(&name)?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;
     within_own(&caller, held_by(&role))?;
     let change = Change::DeleteRole { name: name.clone(), revision: role.revision };
-    admin::make(&access, caller.actor(), "role.delete", format!("role/{name}"), json!({}), change).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let written = gates.write(&caller, Prepared { change, details: json!({}) }.into()).await?;
+    Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
 async fn find(store: &Store, name: &str) -> Result<Option<Role>, Problem> {

@@ -2,7 +2,9 @@
 
 use agent::tables::DeploymentRow;
 use agent::{Agents, NewTarget, TargetView};
+use api::changes::ChangeView;
 use api::targets::{DeployTarget, DeployTargetView, DeploymentView, TargetQuery};
+use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
@@ -12,6 +14,7 @@ use x509::Fingerprint;
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
+use crate::gates::{Answer, GateChange, Gates};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -88,32 +91,38 @@ async fn get_one(
 ///
 /// What is deployed there stays until the next deployment.
 #[utoipa::path(put, path = "/api/v1/targets/{id}", operation_id = "replaceTarget", params(("id" = Uuid, Path)),
-    request_body = DeployTarget, responses((status = 200, body = DeployTargetView)))]
+    request_body = DeployTarget,
+    responses((status = 200, body = DeployTargetView), (status = 202, body = ChangeView)))]
 async fn replace(
     Component(agents): Component<Agents>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(new): Json<DeployTarget>,
-) -> Result<Revision<DeployTargetView>, Problem> {
+) -> Result<Answer<Revision<DeployTargetView>>, Problem> {
     let revision = agents.target(id).await?.row.revision;
     if_match.check(revision)?;
-    let view = agents.update_target(id, revision, new_target(new)?, caller.actor()).await?;
-    Ok(Revision(view.row.revision, deploy_target_view(view)))
+    let DeployTarget { name, agent, target } = new;
+    let change = GateChange::UpdateTarget { id, revision, name, agent, target };
+    let written = gates.write(&caller, change).await?;
+    let view = agents.target(id).await?;
+    Ok(written.map(|()| Revision(view.row.revision, deploy_target_view(view))))
 }
 
 /// Removes a target; the files on its host stay.
 #[utoipa::path(delete, path = "/api/v1/targets/{id}", operation_id = "deleteTarget", params(("id" = Uuid, Path)),
-    responses((status = 204)))]
+    responses((status = 204), (status = 202, body = ChangeView)))]
 async fn delete(
     Component(agents): Component<Agents>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
+) -> Result<Answer<StatusCode>, Problem> {
     if_match.check(agents.target(id).await?.row.revision)?;
-    agents.delete_target(id, caller.actor()).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let written = gates.write(&caller, GateChange::DeleteTarget { id }).await?;
+    Ok(written.map(|()| StatusCode::NO_CONTENT))
 }
 
 fn deployment_view(row: DeploymentRow) -> DeploymentView {

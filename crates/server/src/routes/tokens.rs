@@ -1,6 +1,7 @@
 //! API tokens.
 
 use api::access::{CreatedToken, IdentityPatch, IdentityView, NewToken};
+use api::changes::ChangeView;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -11,10 +12,11 @@ use store::{IdentityKind, IdentitySettings};
 use uuid::Uuid;
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, Change, New, Patch};
+use crate::access::admin::{self, Change, New, Patch, Prepared};
 use crate::access::{Caller, Permission, grants_of, label_of, new_token, token_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
+use crate::gates::{Answer, Gates};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
@@ -45,9 +47,10 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
 ///
 /// Its secret is in the answer and nowhere else.
 #[utoipa::path(post, path = "/api/v1/tokens", operation_id = "createToken", request_body = NewToken,
-    responses((status = 201, body = CreatedToken)))]
+    responses((status = 201, body = CreatedToken), (status = 202, body = ChangeView)))]
 async fn create(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Json(new): Json<NewToken>,
 ) -> Result<Response, Problem> {
@@ -60,7 +63,11 @@ async fn create(
     };
     let token = new_token()?;
     let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
-    let made = admin::create(&access, &caller, new).await?;
+    let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
+    let made = match written.with_token(token.as_str()) {
+        Answer::Done(made) => made,
+        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+    };
     let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
     let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
@@ -82,24 +89,27 @@ async fn get_one(
 
 /// Changes a token's name, grants, end, or switches it off.
 #[utoipa::path(patch, path = "/api/v1/tokens/{id}", operation_id = "updateToken", params(("id" = Uuid, Path)),
-    request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
+    request_body = IdentityPatch, responses((status = 200, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn update(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
-) -> Result<Revision<IdentityView>, Problem> {
+) -> Result<Answer<Revision<IdentityView>>, Problem> {
     let patch = Patch { email: None, ..identity_change(patch, &access)? };
-    let token = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    Ok(Revision(token.revision, identity_view(token)?))
+    let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
+    let written = gates.identity(&caller, change).await?;
+    written.try_map(|token| Ok(Revision(token.revision, identity_view(token)?)))
 }
 
 /// Gives a token a new secret; the one before ends at once.
 #[utoipa::path(post, path = "/api/v1/tokens/{id}/rotate", operation_id = "rotateToken",
-    params(("id" = Uuid, Path)), responses((status = 200, body = CreatedToken)))]
+    params(("id" = Uuid, Path)), responses((status = 200, body = CreatedToken), (status = 202, body = ChangeView)))]
 async fn rotate(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
@@ -111,8 +121,11 @@ async fn rotate(
     let label = label_of(&token);
     let details = json!({ "name": before.name, "label": label });
     let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
-    admin::make(&access, caller.actor(), "token.rotate", admin::resource(KIND, id), details, change).await?;
-    let made = admin::find(&access, KIND, id).await?;
+    let written = gates.identity(&caller, Prepared { change, details }).await?;
+    let made = match written.with_token(token.as_str()) {
+        Answer::Done(made) => made,
+        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::OK).into_response()),
+    };
     let revision = made.revision;
     let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
     let mut response = Revision(revision, body).into_response();
@@ -125,10 +138,11 @@ async fn rotate(
     responses((status = 204)))]
 async fn delete(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
-    admin::delete(&access, &caller, KIND, id, &if_match).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<Answer<StatusCode>, Problem> {
+    let change = admin::delete(&access, &caller, KIND, id, &if_match).await?;
+    Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }

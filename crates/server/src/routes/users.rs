@@ -1,6 +1,7 @@
 //! People: those who have logged in, and those who may.
 
 use api::access::{IdentityPatch, IdentityView, NewUser, SessionView};
+use api::changes::ChangeView;
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -11,11 +12,12 @@ use store::{IdentityKind, IdentitySettings, Session};
 use uuid::Uuid;
 
 use crate::access::AccessControl;
-use crate::access::admin::{self, Change, New};
+use crate::access::admin::{self, Change, New, Prepared};
 use crate::access::oidc::Oidc;
 use crate::access::{Caller, Permission, grants_of_session, subject_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
+use crate::gates::{Answer, Gates};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
 use crate::routes::identity::{identity_change, identity_view};
@@ -59,9 +61,10 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
 
 /// Lets a person in before their first login.
 #[utoipa::path(post, path = "/api/v1/users", operation_id = "createUser", request_body = NewUser,
-    responses((status = 201, body = IdentityView)))]
+    responses((status = 201, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn create(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     With(oidc): With<Option<Oidc>>,
     caller: Caller,
     Json(new): Json<NewUser>,
@@ -83,8 +86,12 @@ async fn create(
         expires_at_us: None,
     };
     let key_hash = subject_hash(&issuer, &new.subject);
-    let made =
-        admin::create(&access, &caller, New { kind: KIND, key_hash, label: new.subject, settings }).await?;
+    let new = New { kind: KIND, key_hash, label: new.subject, settings };
+    let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
+    let made = match written {
+        Answer::Done(made) => made,
+        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+    };
     let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
     let answer = Revision(made.revision, identity_view(made)?);
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
@@ -103,17 +110,20 @@ async fn get_one(
 
 /// Changes a person's name, address, grants, or switches them off.
 #[utoipa::path(patch, path = "/api/v1/users/{id}", operation_id = "updateUser", params(("id" = Uuid, Path)),
-    request_body = IdentityPatch, responses((status = 200, body = IdentityView)))]
+    request_body = IdentityPatch,
+    responses((status = 200, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn update(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
-) -> Result<Revision<IdentityView>, Problem> {
+) -> Result<Answer<Revision<IdentityView>>, Problem> {
     let patch = identity_change(patch, &access)?;
-    let user = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
-    Ok(Revision(user.revision, identity_view(user)?))
+    let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
+    let written = gates.identity(&caller, change).await?;
+    written.try_map(|user| Ok(Revision(user.revision, identity_view(user)?)))
 }
 
 /// Removes a person and ends their sessions.
@@ -123,12 +133,13 @@ async fn update(
     responses((status = 204)))]
 async fn delete(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<StatusCode, Problem> {
-    admin::delete(&access, &caller, KIND, id, &if_match).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Result<Answer<StatusCode>, Problem> {
+    let change = admin::delete(&access, &caller, KIND, id, &if_match).await?;
+    Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }
 
 /// Lists a person's sessions, newest first, at most a hundred.
@@ -148,12 +159,13 @@ async fn sessions(
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn end_sessions(
     With(access): With<AccessControl>,
+    With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
-) -> Result<StatusCode, Problem> {
+) -> Result<Answer<StatusCode>, Problem> {
     let user = admin::find(&access, KIND, id).await?;
     let details = json!({ "name": user.name });
     let change = Change::EndSessions { of: id };
-    admin::make(&access, caller.actor(), "session.end", admin::resource(KIND, id), details, change).await?;
-    Ok(StatusCode::NO_CONTENT)
+    let written = gates.write(&caller, Prepared { change, details }.into()).await?;
+    Ok(written.map(|()| StatusCode::NO_CONTENT))
 }

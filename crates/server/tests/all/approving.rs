@@ -72,8 +72,8 @@ async fn refused(world: &World, path: &str, approve: RequestBuilder) {
     assert_eq!(world.get(path).await.expect(200).json()["state"], "open");
 }
 
-async fn made(create: RequestBuilder, body: Value) -> String {
-    send(create.json(&body)).await.expect(201).json()["token"].as_str().unwrap().to_owned()
+async fn made(world: &World, create: RequestBuilder, body: Value) -> String {
+    world.agreed(send(create.json(&body)).await).await["token"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn a_client_certificate_does_not_approve_what_it_asked_for_over_est() {
     let holder = Holder::new(&world, &["own.a.example"]);
     let grants = json!([{ "role": "approver", "scope": "any" }]);
     let laptop = json!({ "name": "laptop", "match": "dns:own.a.example", "grants": grants });
-    world.post("/api/v1/client-certificates", laptop).await.expect(201);
+    world.agreed(world.post("/api/v1/client-certificates", laptop).await).await;
     let path = holder.ask().await;
     let approve = format!("{path}/approve");
     refused(&world, &path, holder.client.post(world.url(&approve))).await;
@@ -100,7 +100,7 @@ async fn a_token_that_a_user_made_is_that_user() {
     let world = &scene.world;
     let ann = json!({ "name": "ann", "subject": "subject-1", "email": "Ann@a.example",
         "grants": [{ "role": "admin", "scope": "any" }] });
-    world.post("/api/v1/users", ann).await.expect(201);
+    world.agreed(world.post("/api/v1/users", ann).await).await;
     let (mut browser, answer) = scene.log_in().await;
     answer.expect(303);
     let me = scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
@@ -111,9 +111,9 @@ async fn a_token_that_a_user_made_is_that_user() {
     };
     let grants = json!([{ "role": "admin", "scope": "any" }]);
     let tokens = "/api/v1/tokens";
-    let direct = made(session(tokens), json!({ "name": "direct", "grants": grants })).await;
+    let direct = made(world, session(tokens), json!({ "name": "direct", "grants": grants })).await;
     let by_token = world.with(&direct, Method::POST, tokens);
-    let indirect = made(by_token, json!({ "name": "indirect", "grants": grants })).await;
+    let indirect = made(world, by_token, json!({ "name": "indirect", "grants": grants })).await;
 
     // Ann is known by the address that an administrator entered.
     let holder = Holder::new(world, &["own.a.example", "ann@a.example"]);

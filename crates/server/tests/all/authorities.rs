@@ -190,8 +190,24 @@ async fn profiles_are_changed_only_as_they_were_read() {
         status == 422 && refused["detail"].as_str().unwrap().contains("unknown field `dns`"),
         "{refused}"
     );
-    assert_eq!(api.ask(Method::DELETE, "/api/v1/profiles/web", Value::Null).await.0, 204);
-    assert_eq!(api.ask(Method::GET, "/api/v1/profiles/web", Value::Null).await.0, 404);
+    // It requires approval by now: so does its removal.
+    let (status, change) = api.ask(Method::DELETE, "/api/v1/profiles/web", Value::Null).await;
+    assert_eq!((status, &change["action"]), (202, &json!("profile.delete")), "{change}");
+    assert_eq!(api.ask(Method::GET, "/api/v1/profiles/web", Value::Null).await.0, 200);
+    assert_eq!(
+        api.ask(
+            Method::POST,
+            "/api/v1/profiles",
+            json!({ "name": "fleeting", "names": { "dns_allowed": ["."] } })
+        )
+        .await
+        .0,
+        202
+    );
+    let apart = json!({ "name": "apart", "names": { "ip_allowed": ["192.0.2.0/24"] } });
+    assert_eq!(api.ask(Method::POST, "/api/v1/profiles", apart).await.0, 201);
+    assert_eq!(api.ask(Method::DELETE, "/api/v1/profiles/apart", Value::Null).await.0, 204);
+    assert_eq!(api.ask(Method::GET, "/api/v1/profiles/apart", Value::Null).await.0, 404);
 }
 
 #[tokio::test]

@@ -107,7 +107,8 @@ async fn what_waits_is_seen_and_decided() {
     for profile in ["vip", "web"] {
         let grants = json!([{ "role": "approver", "scope": format!("profile:{profile}") }]);
         let made = world.with(&world.admin, Method::POST, "/api/v1/tokens");
-        let made = send(made.json(&json!({ "name": profile, "grants": grants }))).await.expect(201).json();
+        let made = send(made.json(&json!({ "name": profile, "grants": grants }))).await;
+        let made = world.agreed(made).await;
         tokens.push(made["token"].as_str().unwrap().to_owned());
     }
     let [vip, web] = [tokens[0].as_str(), tokens[1].as_str()];

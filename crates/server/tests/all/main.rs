@@ -12,6 +12,7 @@ mod audit_log;
 mod authorities;
 mod credential_client;
 mod enrolments;
+mod gates;
 mod issuers;
 mod listening;
 mod logging_in;

@@ -153,6 +153,7 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) public: SocketAddr,
     client: reqwest::Client,
+    store: Store,
     // Last: the database goes after those who use it.
     _database: Database,
 }
@@ -231,7 +232,7 @@ impl World {
         (plan.options)(&mut options);
         let first = access::bootstrap(&store, &plan.clock).await.unwrap().unwrap();
         let mut components = plan.components;
-        let state = State::builder(store.clone(), plan.clock.clone());
+        let (state, kept) = (State::builder(store.clone(), plan.clock.clone()), store.clone());
         if plan.credentials {
             options.credentials = Some("127.0.0.1:0".parse().unwrap());
             let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), plan.clock.clone());
@@ -249,6 +250,7 @@ impl World {
             state,
             running: Some(running),
             client,
+            store: kept,
             _database: plan.database,
         }
     }
@@ -282,8 +284,22 @@ impl World {
     /// A new token with one grant.
     pub(crate) async fn token(&self, name: &str, role: &str, scope: &str) -> String {
         let body = serde_json::json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
-        let answer = self.post("/api/v1/tokens", body).await.expect(201);
-        answer.json()["token"].as_str().unwrap().to_owned()
+        let made = self.agreed(self.post("/api/v1/tokens", body).await).await;
+        made["token"].as_str().unwrap().to_owned()
+    }
+
+    /// What was made. A change that waits for approval is approved by another person first.
+    pub(crate) async fn agreed(&self, answer: TestResponse) -> Value {
+        if answer.status == StatusCode::ACCEPTED {
+            let change = answer.json();
+            let other = access::break_glass(&self.store, &Clock::system(), "a test").await.unwrap();
+            let path = format!("/api/v1/changes/{}/approve", change["id"].as_str().unwrap());
+            let approve = self.with(other.expose_secret(), Method::POST, &path);
+            let applied = send(approve.json(&serde_json::json!({}))).await.expect(200);
+            assert_eq!(applied.json()["state"], "applied");
+            return change;
+        }
+        answer.expect(201).json()
     }
 
     /// A TLS connection for raw octets, with ALPN http/1.1.

@@ -2,6 +2,7 @@
 
 use coded::named;
 use futures_util::FutureExt;
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::handle::Access;
@@ -51,7 +52,7 @@ pub struct Identity {
 }
 
 /// A new identity.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct NewIdentity {
     /// Its id, UUIDv7.
     pub id: Uuid,
@@ -70,7 +71,7 @@ pub struct NewIdentity {
 }
 
 /// What of an identity can be changed.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct IdentitySettings {
     /// See [`Identity::name`].
     pub name: String,

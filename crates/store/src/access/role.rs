@@ -1,5 +1,7 @@
 //! Roles of one's own.
 
+use serde::{Deserialize, Serialize};
+
 use super::handle::Access;
 use super::identity::{AccessChange, changed};
 use db::{Cost, Row, StoreError, Tx, Value};
@@ -25,7 +27,7 @@ pub struct Role {
 }
 
 /// A role as it is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RoleChange {
     /// See [`Role::name`].
     pub name: String,

@@ -225,9 +225,8 @@ async fn new_person(
             created_by: actor.to_owned(),
         };
         let details = json!({ "name": name, "subject": claims.sub });
-        let change = admin::Change::Insert(Box::new(new));
-        let resource = admin::resource(IdentityKind::User, id);
-        match admin::make(access, actor, "user.create", resource, details, change).await {
+        let prepared = admin::Prepared { change: admin::Change::Insert(Box::new(new)), details };
+        match admin::make(access, actor, prepared).await {
             Ok(()) => return admin::find(access, IdentityKind::User, id).await,
             Err(problem) if problem.kind() == "conflict" => {}
             Err(problem) => return Err(problem),

@@ -1,0 +1,219 @@
+//! Which changes wait for approval: those of what a profile that requires approval depends on.
+
+use api::access::Grant;
+use authority::Authority;
+use authority::profile::{Profile, StoredProfile, guarded_profiles};
+use store::IdentitySettings;
+
+use super::change::GateChange;
+use super::parts::{Gates, not_run};
+use crate::access::admin::Change;
+use crate::access::{AccessControl, Caller, Granted, Permission, Permissions, Scope, grants_at_most};
+use crate::problem::Problem;
+
+/// The profiles that a change waits for.
+pub(super) struct Guard {
+    /// Their names; none when the change touches every one of them.
+    pub(super) profiles: Vec<String>,
+    /// How many people must approve it.
+    pub(super) needed: u32,
+}
+
+/// Whether the permission is one over certificates of a profile, over approval, or over a gate. A token with such a permission
+/// over a profile that requires approval is given only with approval.
+const fn is_gate(permission: Permission) -> bool {
+    match permission {
+        Permission::CertificateRequest
+        | Permission::CertificateManage
+        | Permission::CertificateRenew
+        | Permission::CertificateRevoke
+        | Permission::CertificateExport
+        | Permission::ProfileManage
+        | Permission::CaManage
+        | Permission::IssuerManage
+        | Permission::PolicyManage
+        | Permission::ApprovalDecide
+        | Permission::TargetManage
+        | Permission::ProtocolManage
+        | Permission::KeyRotate
+        | Permission::AccessManage => true,
+        Permission::CertificateRead
+        | Permission::ProfileRead
+        | Permission::CaRead
+        | Permission::IssuerRead
+        | Permission::PolicyRead
+        | Permission::PeopleRead
+        | Permission::PeopleManage
+        | Permission::ApprovalRead
+        | Permission::JobRead
+        | Permission::JobManage
+        | Permission::AgentRead
+        | Permission::AgentManage
+        | Permission::AgentEnroll
+        | Permission::AgentWork
+        | Permission::NodeRead
+        | Permission::NodeManage
+        | Permission::NodeEnroll
+        | Permission::NodeWork
+        | Permission::KeyPolicyRead
+        | Permission::KeyPolicyManage
+        | Permission::KeySeal
+        | Permission::TargetRead
+        | Permission::AlertRead
+        | Permission::AlertManage
+        | Permission::ProtocolRead
+        | Permission::InventoryRead
+        | Permission::InventoryManage
+        | Permission::KeyBlock
+        | Permission::CredentialManage
+        | Permission::EventRead
+        | Permission::MetricsRead
+        | Permission::AuditRead
+        | Permission::AuditVerify
+        | Permission::AccessRead => false,
+    }
+}
+
+/// Whether these permissions in this scope reach what belongs to a profile. A scope that names no profile may.
+fn is_over(granted: &Granted, profile: &str) -> bool {
+    let other = granted.scope.bounds().iter().any(|bound| match bound {
+        Scope::Profile(name) => name != profile,
+        Scope::Any | Scope::Issuer(_) | Scope::Team(_) | Scope::Every(_) => false,
+    });
+    !other && granted.permissions.iter().any(is_gate)
+}
+
+fn over(granted: &[Granted], guarded: &[StoredProfile]) -> Vec<String> {
+    let reached = |name: &&String| granted.iter().any(|one| is_over(one, name));
+    guarded.iter().map(|(name, _)| name).filter(reached).cloned().collect()
+}
+
+impl Gates {
+    /// The profiles that the change waits for; `None` when it need not wait.
+    pub(super) async fn guard(
+        &self,
+        caller: &Caller,
+        change: &GateChange,
+    ) -> Result<Option<(Authority, Guard)>, Problem> {
+        let guarded = guarded_profiles(self.access.store()).await?;
+        let everywhere = self.is_rule(change).await?;
+        let profiles = match change {
+            _ if everywhere => Vec::new(),
+            _ if guarded.is_empty() => return Ok(None),
+            GateChange::PutProfile { profile, .. } => self.of_profile(profile, &guarded).await?,
+            GateChange::DeleteProfile { name, .. } => named(name, &guarded),
+            GateChange::CreateIssuer { name, .. } => {
+                self.of_issuer(std::slice::from_ref(name), &guarded).await?
+            }
+            GateChange::UpdateIssuer { id, name, .. } => {
+                let before = self.issuer_name(*id).await?;
+                self.of_issuer(&[vec![name.clone()], before].concat(), &guarded).await?
+            }
+            GateChange::DeleteIssuer { id } => {
+                let before = self.issuer_name(*id).await?;
+                self.of_issuer(&before, &guarded).await?
+            }
+            GateChange::UpdateTarget { id, .. } | GateChange::DeleteTarget { id } => match &self.lifecycle {
+                Some(lifecycle) => lifecycle.profiles_of_target(names(&guarded), *id).await?,
+                None => names(&guarded),
+            },
+            // A policy that requires no approval guards nothing.
+            GateChange::PutPolicy { .. } | GateChange::DeletePolicy { .. } => return Ok(None),
+            GateChange::Access { change, .. } => over(&self.given(caller, change).await?, &guarded),
+        };
+        if profiles.is_empty() && !everywhere {
+            return Ok(None);
+        }
+        let approvals = |name: &String| {
+            let found = guarded.iter().find(|(guarded, _)| guarded == name);
+            found.and_then(|(_, profile)| profile.as_ref()).map_or(1, |profile| profile.approvals)
+        };
+        let needed = profiles.iter().map(approvals).max().unwrap_or(1);
+        let authority = self.authority.clone().ok_or_else(not_run)?;
+        Ok(Some((authority, Guard { profiles, needed })))
+    }
+
+    /// Whether the change is of a policy that requires approval: an approval rule of its own, for every profile.
+    async fn is_rule(&self, change: &GateChange) -> Result<bool, Problem> {
+        let (GateChange::PutPolicy { name, .. } | GateChange::DeletePolicy { name }) = change else {
+            return Ok(false);
+        };
+        let before = self.document(&format!("policy/{name}")).await?;
+        Ok(before.is_some_and(|before| before.value["requires_approval"] == true))
+    }
+
+    async fn of_profile(&self, profile: &Profile, guarded: &[StoredProfile]) -> Result<Vec<String>, Problem> {
+        let own = named(&profile.name, guarded);
+        if !own.is_empty() {
+            return Ok(own);
+        }
+        let before = self.document(&format!("profile/{}", profile.name)).await?;
+        let before = before.and_then(|before| serde_json::from_value::<Profile>(before.value).ok());
+        let evaded = |(_, one): &&StoredProfile| {
+            one.as_ref().is_none_or(|guarded| profile.evades(before.as_ref(), guarded))
+        };
+        Ok(guarded.iter().filter(evaded).map(|(name, _)| name.clone()).collect())
+    }
+
+    async fn issuer_name(&self, id: uuid::Uuid) -> Result<Vec<String>, Problem> {
+        let Some(issuers) = &self.issuers else { return Ok(Vec::new()) };
+        Ok(issuers.find(id).await?.map(|found| found.row.name).into_iter().collect())
+    }
+
+    async fn of_issuer(&self, issuers: &[String], guarded: &[StoredProfile]) -> Result<Vec<String>, Problem> {
+        // Without managed certificates here nobody knows which profiles the issuer serves.
+        let Some(lifecycle) = &self.lifecycle else { return Ok(names(guarded)) };
+        let mut profiles = Vec::new();
+        for issuer in issuers {
+            profiles.extend(lifecycle.profiles_of_issuer(names(guarded), issuer).await?);
+        }
+        profiles.sort();
+        profiles.dedup();
+        Ok(profiles)
+    }
+
+    /// What a change of access gives to somebody. What takes away gives nothing.
+    async fn given(&self, caller: &Caller, change: &Change) -> Result<Vec<Granted>, Problem> {
+        match change {
+            Change::Insert(new) => granted(&self.access, &new.settings).await,
+            Change::Update { settings, .. } if settings.enabled => granted(&self.access, settings).await,
+            // One's own new secret is nothing new.
+            Change::Rekey { id, .. } if *id == caller.id() => Ok(Vec::new()),
+            Change::Rekey { id, .. } => {
+                let found =
+                    store::Access::of(self.access.store()).identity(store::IdentityKind::Token, *id).await?;
+                match found {
+                    Some(token) => granted_text(&self.access, &token.grants).await,
+                    None => Ok(Vec::new()),
+                }
+            }
+            Change::PutRole(role) => {
+                let names: Vec<Permission> =
+                    serde_json::from_str(&role.permissions).map_err(Problem::internal)?;
+                Ok(vec![Granted { permissions: Permissions::of(&names), scope: Scope::Any }])
+            }
+            Change::Update { .. }
+            | Change::Delete { .. }
+            | Change::EndSessions { .. }
+            | Change::DeleteRole { .. } => Ok(Vec::new()),
+        }
+    }
+}
+
+async fn granted(access: &AccessControl, settings: &IdentitySettings) -> Result<Vec<Granted>, Problem> {
+    granted_text(access, &settings.grants).await
+}
+
+async fn granted_text(access: &AccessControl, grants: &str) -> Result<Vec<Granted>, Problem> {
+    let grants: Vec<Grant> = serde_json::from_str(grants).map_err(Problem::internal)?;
+    let roles = access.roles().await?;
+    Ok(grants.iter().map(|grant| grants_at_most(grant, &roles)).collect())
+}
+
+fn names(guarded: &[StoredProfile]) -> Vec<String> {
+    guarded.iter().map(|(name, _)| name.clone()).collect()
+}
+
+fn named(name: &str, guarded: &[StoredProfile]) -> Vec<String> {
+    guarded.iter().filter(|(guarded, _)| guarded == name).map(|(name, _)| name.clone()).collect()
+}

@@ -1,0 +1,41 @@
+//! What gates are read and written with.
+
+use agent::Agents;
+use authority::Authority;
+use axum::extract::FromRef;
+use issuers::Issuers;
+use lifecycle::Lifecycle;
+
+use crate::access::AccessControl;
+use crate::problem::Problem;
+use crate::state::State;
+
+/// Seconds after which to ask again for what this server does not run.
+const RETRY_SECONDS: u64 = 10;
+
+/// The component that a gate belongs to is not run here.
+pub(super) fn not_run() -> Problem {
+    Problem::unavailable("this server does not run what was asked for", RETRY_SECONDS)
+}
+
+/// What gates are written with.
+#[derive(Clone)]
+pub(crate) struct Gates {
+    pub(super) access: AccessControl,
+    pub(super) authority: Option<Authority>,
+    pub(super) issuers: Option<Issuers>,
+    pub(super) agents: Option<Agents>,
+    pub(super) lifecycle: Option<Lifecycle>,
+}
+
+impl FromRef<State> for Gates {
+    fn from_ref(state: &State) -> Self {
+        Self {
+            access: AccessControl::from_ref(state),
+            authority: Option::from_ref(state),
+            issuers: Option::from_ref(state),
+            agents: Option::from_ref(state),
+            lifecycle: Option::from_ref(state),
+        }
+    }
+}

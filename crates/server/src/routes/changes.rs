@@ -1,0 +1,116 @@
+//! Changes of gates that wait for approval.
+
+use api::approvals::{ApproveBody, DecisionBody};
+use api::changes::{ChangeQuery, ChangeView};
+use authority::Authority;
+use authority::change::PendingChange;
+use authority::tables::ChangeState;
+use axum::extract::State as With;
+use store::Clock;
+use uuid::Uuid;
+use x509::Fingerprint;
+
+use crate::access::{Caller, Permission, Reach, Scope};
+use crate::extract::{Json, Path, Query};
+use crate::gates::{Gates, change_view};
+use crate::paging::{Listing, PageQuery, Paging, listing};
+use crate::problem::Problem;
+use crate::routing::{Access, Api, routes};
+use crate::state::Component;
+
+pub(crate) fn routes() -> Api {
+    Api::area("changes")
+        .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(list))
+        .route(Access::needs(Permission::ApprovalRead).scoped(), routes!(get_one))
+        .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(approve))
+        .route(Access::needs(Permission::ApprovalDecide).scoped(), routes!(reject))
+}
+
+/// A change of several profiles needs the permission for each of them, one of all profiles needs it everywhere.
+fn permitted(caller: &Caller, permission: Permission, change: &PendingChange) -> Result<(), Problem> {
+    if change.profiles.is_empty() {
+        return caller.may(permission, &[]);
+    }
+    change.profiles.iter().try_for_each(|name| caller.may(permission, &[Scope::profile(name.clone())]))
+}
+
+/// Lists the changes of gates that wait for approval, the newest first.
+#[utoipa::path(get, path = "/api/v1/changes", operation_id = "listChanges", params(PageQuery, ChangeQuery),
+    responses((status = 200, body = Listing<ChangeView>)))]
+async fn list(
+    Component(authority): Component<Authority>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    paging: Paging,
+    Query(params): Query<ChangeQuery>,
+) -> Result<Json<Listing<ChangeView>>, Problem> {
+    let wanted = params.state.as_deref().map(str::parse::<ChangeState>).transpose();
+    let wanted = wanted.map_err(Problem::bad_request)?.unwrap_or(ChangeState::Open);
+    let mut page = authority.pending_changes(wanted, paging.after.as_ref(), paging.limit).await?;
+    if let Reach::Only(_) = caller.reach(Permission::ApprovalRead) {
+        page.rows.retain(|change| permitted(&caller, Permission::ApprovalRead, change).is_ok());
+    }
+    let now_us = clock.now_us();
+    Ok(Json(listing(page, |change| change_view(change, now_us))))
+}
+
+async fn found(
+    authority: &Authority,
+    caller: &Caller,
+    permission: Permission,
+    id: Uuid,
+) -> Result<PendingChange, Problem> {
+    // Asked first, so that nothing is learnt from the difference between 403 and 404.
+    let _ = caller.reach(permission);
+    let change = authority.pending_change(id).await?;
+    permitted(caller, permission, &change)?;
+    Ok(change)
+}
+
+/// Shows a change of a gate: the object before and after, and who approved it.
+#[utoipa::path(get, path = "/api/v1/changes/{id}", operation_id = "getChange", params(("id" = Uuid, Path)),
+    responses((status = 200, body = ChangeView)))]
+async fn get_one(
+    Component(authority): Component<Authority>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+) -> Result<Json<ChangeView>, Problem> {
+    let change = found(&authority, &caller, Permission::ApprovalRead, id).await?;
+    Ok(Json(change_view(change, clock.now_us())))
+}
+
+/// Approves a change of a gate: it is applied exactly as shown, once as many people approved it as the profile wants. The person who
+/// wants the change cannot. The change is void, and the answer 409, if the object changed meanwhile.
+#[utoipa::path(post, path = "/api/v1/changes/{id}/approve", operation_id = "approveChange",
+    params(("id" = Uuid, Path)), request_body = ApproveBody, responses((status = 200, body = ChangeView)))]
+async fn approve(
+    Component(authority): Component<Authority>,
+    With(gates): With<Gates>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(body): Json<ApproveBody>,
+) -> Result<Json<ChangeView>, Problem> {
+    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    let plan = body.plan_sha256.as_deref().map(str::parse::<Fingerprint>).transpose();
+    let plan = plan.map_err(|error| Problem::unprocessable(format_args!("plan_sha256: {error}")))?;
+    let plan = plan.map(|hash| *hash.as_bytes());
+    gates.approve(&authority, id, plan, body.note.as_deref(), caller.principal()).await?;
+    Ok(Json(change_view(authority.pending_change(id).await?, clock.now_us())))
+}
+
+/// Rejects a change of a gate. The person who wants it may take it back so.
+#[utoipa::path(post, path = "/api/v1/changes/{id}/reject", operation_id = "rejectChange",
+    params(("id" = Uuid, Path)), request_body = DecisionBody, responses((status = 200, body = ChangeView)))]
+async fn reject(
+    Component(authority): Component<Authority>,
+    With(clock): With<Clock>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(body): Json<DecisionBody>,
+) -> Result<Json<ChangeView>, Problem> {
+    found(&authority, &caller, Permission::ApprovalDecide, id).await?;
+    authority.reject_change(id, body.note.as_deref(), caller.principal()).await?;
+    Ok(Json(change_view(authority.pending_change(id).await?, clock.now_us())))
+}

@@ -1,0 +1,390 @@
+//! Changes of what decides whether issuance waits for approval: they wait for approval themselves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent::tables::{TargetSettings, insert_target};
+use agent::{Agents, AgentsParts};
+use authority::keystore::KeyStore;
+use authority::profile::Profile;
+use authority::tree::NewCa;
+use authority::{Authority, AuthorityOptions};
+use enrollment::CertifyByAuthority;
+use futures_util::FutureExt;
+use http::Method;
+use issuers::{HostPolicy, IssuerContext, Issuers, Responders};
+use keys::Keyring;
+use lifecycle::managed::NewCertificate;
+use lifecycle::{Lifecycle, LifecycleOptions};
+use outbound::resolve::Resolver;
+use serde_json::{Value, json};
+use server::Components;
+use server::access::uri_identity_key;
+use store::{Clock, Store};
+use testbed::Database;
+use uuid::Uuid;
+
+use crate::world::{Plan, TestResponse, World, issuance, send};
+
+/// A server on which a profile `vip` requires approval, with everything that has gates.
+struct House {
+    world: World,
+    store: Store,
+    authority: Authority,
+    lifecycle: Lifecycle,
+    /// Another person who may approve.
+    bob: String,
+}
+
+fn profile(name: &str, suffix: &str) -> Profile {
+    let names = serde_json::from_value(json!({ "dns_allowed": [suffix] })).unwrap();
+    Profile::for_servers(name, names)
+}
+
+impl House {
+    async fn sqlite() -> Self {
+        Self::on(Database::sqlite()).await
+    }
+
+    async fn postgres() -> Self {
+        Self::on(Database::postgres().await).await
+    }
+
+    async fn on(database: Database) -> Self {
+        let (store, clock) = (database.open().await, Clock::system());
+        let keystore = KeyStore::new(store.clone(), Keyring::ephemeral(), clock.clone());
+        let options = AuthorityOptions::default();
+        let authority = Authority::open(store.clone(), keystore.clone(), clock.clone(), options).unwrap();
+        authority.create_root(&NewCa::root("root", "CN=Root"), "test").await.unwrap();
+        let issuers = Issuers::new(IssuerContext {
+            store: store.clone(),
+            clock: clock.clone(),
+            authority: authority.clone(),
+            keystore: keystore.clone(),
+            resolver: Resolver::with_upstreams(Vec::new()),
+            host: HostPolicy::default(),
+            responders: Responders::new(store.clone(), clock.clone()),
+        });
+        let lifecycle = Lifecycle::open(
+            store.clone(),
+            authority.clone(),
+            issuers.clone(),
+            keystore.clone(),
+            clock.clone(),
+            LifecycleOptions::default(),
+        );
+        let agents = Agents::new(AgentsParts {
+            store: store.clone(),
+            keystore: keystore.clone(),
+            clock: clock.clone(),
+            work: Arc::new(lifecycle.clone()),
+            certify: Arc::new(CertifyByAuthority::agents(authority.clone())),
+            identity: Arc::new(uri_identity_key),
+            ca_pem: String::new(),
+        });
+        let components = Components {
+            issuance: Some(issuance(&authority, &store, &clock)),
+            certificates: Some(lifecycle.clone()),
+            issuers: Some(issuers),
+            agents: Some(agents),
+            keystore: Some(keystore),
+            ..Components::default()
+        };
+        let world = World::start_with(Plan { components, database, ..Plan::default() }).await;
+        let bob = world.token("bob", "approver", "any").await;
+        Self { world, store, authority, lifecycle, bob }
+    }
+
+    /// From here on the profile `vip` requires approval by so many people.
+    async fn guard(&self, approvals: u32) {
+        let vip = Profile { requires_approval: true, approvals, ..profile("vip", ".vip.example") };
+        self.authority.put_profile(vip, None, "test").await.unwrap();
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: &Value) -> TestResponse {
+        let request = self.world.with(&self.world.admin, method, path);
+        send(if body.is_null() { request } else { request.json(body) }).await
+    }
+
+    async fn approve(&self, token: &str, change: &Value, plan: &Value) -> TestResponse {
+        let path = format!("/api/v1/changes/{}/approve", change["id"].as_str().unwrap());
+        send(self.world.with(token, Method::POST, &path).json(&json!({ "plan_sha256": plan }))).await
+    }
+
+    async fn shown(&self, path: &str) -> Value {
+        let mut shown = self.world.get(path).await.expect(200).json();
+        // When a token was used is noted by using it.
+        shown.as_object_mut().unwrap().remove("last_used_at");
+        shown
+    }
+}
+
+const VIP: &str = "/api/v1/profiles/vip";
+
+testbed::on_both! {
+    super::House:
+    a_change_of_a_guarded_profile_waits_and_is_applied_as_shown
+    a_change_is_void_when_its_object_changed_meanwhile
+    a_token_over_a_guarded_profile_works_once_it_is_approved
+    as_many_people_as_the_profile_says_have_to_approve_a_change
+    every_route_that_writes_a_gate_waits
+}
+
+async fn a_change_of_a_guarded_profile_waits_and_is_applied_as_shown(house: House) {
+    house.guard(1).await;
+    let before = house.shown(VIP).await;
+    let mut weaker = before.clone();
+    weaker["requires_approval"] = json!(false);
+    let answer = house.ask(Method::PUT, VIP, &weaker).await.expect(202);
+    let change = answer.json();
+    assert_eq!(answer.header("location"), format!("/api/v1/changes/{}", change["id"].as_str().unwrap()));
+    assert_eq!((&change["object"], &change["profiles"]), (&json!("profile/vip"), &json!(["vip"])));
+    let difference = json!([{ "name": "/requires_approval", "before": ["true"], "after": ["false"] }]);
+    assert_eq!(change["changes"], difference);
+    assert_eq!(house.shown(VIP).await, before, "nothing is changed yet");
+
+    let plan = &change["plan_sha256"];
+    let own = house.approve(&house.world.admin, &change, plan).await.expect(403);
+    assert!(own.text.contains("the same person as you"), "{own:?}");
+    house.approve(&house.bob, &change, &json!("00".repeat(32))).await.expect(409);
+    // Whoever may decide about another profile only cannot decide this.
+    assert_eq!(house.shown(VIP).await, before);
+    let applied = house.approve(&house.bob, &change, plan).await.expect(200).json();
+    assert_eq!((&applied["state"], &applied["approvers"]), (&json!("applied"), &json!(["token:bob"])));
+    let after = house.shown(VIP).await;
+    assert_eq!(after["requires_approval"], false);
+    house.approve(&house.bob, &change, plan).await.expect(409);
+    let audit = house.world.get("/api/v1/audit?resource=profile/vip").await.expect(200).json();
+    assert_eq!(audit["items"][0]["actor"], "token:first-admin", "the change is hers: {audit}");
+    let path = format!("/api/v1/audit?resource=change/{}", change["id"].as_str().unwrap());
+    let audit = house.world.get(&path).await.expect(200).json();
+    let actions: Vec<&str> =
+        audit["items"].as_array().unwrap().iter().map(|item| item["action"].as_str().unwrap()).collect();
+    for action in ["change.request", "change.approve", "change.apply"] {
+        assert!(actions.contains(&action), "{actions:?}");
+    }
+    // The profile guards nothing any more.
+    house.ask(Method::PUT, VIP, &before).await.expect(200);
+}
+
+async fn a_change_is_void_when_its_object_changed_meanwhile(house: House) {
+    house.guard(1).await;
+    let before = house.shown(VIP).await;
+    let mut changes = Vec::new();
+    for days in [30, 60] {
+        let mut other = before.clone();
+        other["validity"]["default_seconds"] = json!(days * 86_400);
+        changes.push(house.ask(Method::PUT, VIP, &other).await.expect(202).json());
+    }
+    house.approve(&house.bob, &changes[0], &changes[0]["plan_sha256"]).await.expect(200);
+    let void = house.approve(&house.bob, &changes[1], &changes[1]["plan_sha256"]).await.expect(409);
+    assert!(void.text.contains("void"), "{void:?}");
+    let path = format!("/api/v1/changes/{}", changes[1]["id"].as_str().unwrap());
+    assert_eq!(house.shown(&path).await["state"], "void");
+    assert_eq!(house.shown(VIP).await["validity"]["default_seconds"], 30 * 86_400);
+    // A rejected one changes nothing.
+    let deleted = house.ask(Method::DELETE, VIP, &Value::Null).await.expect(202).json();
+    assert!(deleted["changes"].as_array().unwrap().iter().all(|change| change["after"] == json!([])));
+    let reject = format!("/api/v1/changes/{}/reject", deleted["id"].as_str().unwrap());
+    let rejected =
+        send(house.world.with(&house.bob, Method::POST, &reject).json(&json!({ "note": "no" }))).await;
+    assert_eq!(rejected.expect(200).json()["state"], "rejected");
+    house.approve(&house.bob, &deleted, &deleted["plan_sha256"]).await.expect(409);
+    house.shown(VIP).await;
+}
+
+async fn a_token_over_a_guarded_profile_works_once_it_is_approved(house: House) {
+    house.guard(1).await;
+    let body = |name: &str, role: &str, scope: &str| json!({ "name": name, "grants": [{ "role": role, "scope": scope }] });
+    // What reads only, or reaches another profile only, needs nobody.
+    for (name, role, scope) in [("sees", "viewer", "any"), ("other", "issuer", "profile:web")] {
+        house.ask(Method::POST, "/api/v1/tokens", &body(name, role, scope)).await.expect(201);
+    }
+    let carl = body("carl", "approver", "profile:vip");
+    let change = house.ask(Method::POST, "/api/v1/tokens", &carl).await.expect(202).json();
+    let secret = change["token"].as_str().unwrap();
+    let list = || send(house.world.with(secret, Method::GET, "/api/v1/changes"));
+    list().await.expect(401);
+    let path = format!("/api/v1/changes/{}", change["id"].as_str().unwrap());
+    let shown = house.world.get(&path).await.expect(200);
+    assert!(!shown.text.contains(secret), "the secret is in the first answer only");
+    house.approve(&house.bob, &change, &change["plan_sha256"]).await.expect(200);
+    // The refusal is remembered for two seconds at most, and forgotten at once where access changes.
+    list().await.expect(200);
+
+    // Nobody becomes Bob by giving his token another secret.
+    let tokens = house.world.get("/api/v1/tokens").await.expect(200).json();
+    let bobs = tokens["items"].as_array().unwrap().iter().find(|token| token["name"] == "bob").unwrap();
+    let rotate = format!("/api/v1/tokens/{}/rotate", bobs["id"].as_str().unwrap());
+    let rotated = house.ask(Method::POST, &rotate, &Value::Null).await.expect(202).json();
+    let stolen = rotated["token"].as_str().unwrap();
+    send(house.world.with(stolen, Method::GET, "/api/v1/changes")).await.expect(401);
+    send(house.world.with(&house.bob, Method::GET, "/api/v1/changes")).await.expect(200);
+}
+
+async fn as_many_people_as_the_profile_says_have_to_approve_a_change(house: House) {
+    let carl = house.world.token("carl", "approver", "any").await;
+    let dora = house.world.token("dora", "approver", "profile:web").await;
+    house.guard(2).await;
+    let mut weaker = house.shown(VIP).await;
+    weaker["approvals"] = json!(1);
+    let change = house.ask(Method::PUT, VIP, &weaker).await.expect(202).json();
+    assert_eq!((&change["approvals_given"], &change["approvals_needed"]), (&json!(0), &json!(2)));
+    let plan = &change["plan_sha256"];
+    house.approve(&dora, &change, plan).await.expect(403);
+    let half = house.approve(&house.bob, &change, plan).await.expect(200).json();
+    assert_eq!((&half["state"], &half["approvals_given"]), (&json!("open"), &json!(1)));
+    let again = house.approve(&house.bob, &change, plan).await.expect(409);
+    assert!(again.text.contains("2 different people"), "{again:?}");
+    assert_eq!(house.shown(VIP).await["approvals"], 2);
+    let whole = house.approve(&carl, &change, plan).await.expect(200).json();
+    assert_eq!(whole["state"], "applied");
+    assert_eq!(house.shown(VIP).await["approvals"], 1);
+}
+
+/// What a route of a gate does, once a profile that requires approval depends on the gate.
+enum Route {
+    /// It waits: the path, and the body that it is asked with.
+    Waits(String, Value),
+    /// It gives nobody anything, and why.
+    Free(#[expect(dead_code, reason = "for the reader")] &'static str),
+}
+
+/// The areas of the API whose routes write gates.
+const AREAS: [&str; 8] =
+    ["profiles", "roles", "tokens", "users", "client-certificates", "issuers", "targets", "policies"];
+
+async fn every_route_that_writes_a_gate_waits(house: House) {
+    let routes = gates(&house).await;
+    house.guard(1).await;
+    let (_, all) = server::router(&house.world.state);
+    let mut seen = 0;
+    for route in &all {
+        if !AREAS.contains(&route.area) || route.method == Method::GET {
+            continue;
+        }
+        let name = format!("{} {}", route.method, route.path);
+        let known = routes.get(name.as_str()).unwrap_or_else(|| {
+            panic!("{name} writes a gate: it goes through `Gates::write` and has a line in this test")
+        });
+        seen += 1;
+        let Route::Waits(path, body) = known else { continue };
+        let answer = house.ask(route.method.clone(), path, body).await;
+        assert_eq!(answer.status, 202, "{name} {body}: {answer:?}");
+        let change = answer.json();
+        assert_eq!(change["state"], "open", "{name}: {change}");
+        assert!(!change["changes"].as_array().unwrap().is_empty(), "{name}: {change}");
+    }
+    assert_eq!(seen, routes.len(), "every line of this test is a route");
+    // Nothing of all that happened.
+    let policy = house.shown("/api/v1/policies/two").await;
+    assert_eq!(policy["policy"]["requires_approval"], true);
+    assert_eq!(house.shown("/api/v1/roles/plain").await["permissions"], json!(["profile.read"]));
+    let names = |list: Value| {
+        let items = list["items"].as_array().unwrap().clone();
+        items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let tokens = names(house.world.get("/api/v1/tokens").await.json());
+    assert_eq!(tokens, ["bob", "first-admin", "plain"]);
+    assert_eq!(names(house.world.get("/api/v1/users").await.json()), ["ann"]);
+    assert_eq!(names(house.world.get("/api/v1/issuers").await.json()), ["outside"]);
+    assert_eq!(names(house.world.get("/api/v1/targets").await.json()), ["web"]);
+}
+
+/// Makes one gate of each kind that `vip` depends on, while nothing requires approval yet.
+async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
+    let made = async |path: &str, body: Value| {
+        let made = house.ask(Method::POST, path, &body).await.expect(201).json();
+        format!("{path}/{}", made["id"].as_str().unwrap_or_default())
+    };
+    let admin = json!([{ "role": "admin", "scope": "any" }]);
+    let new = |name: &str| json!({ "name": name, "grants": admin });
+    let user = |name: &str| json!({ "name": name, "subject": name, "issuer": "https://idp.example", "grants": admin });
+    let laptop =
+        |name: &str| json!({ "name": name, "match": format!("dns:{name}.example"), "grants": admin });
+    let token = made("/api/v1/tokens", new("plain")).await;
+    let ann = made("/api/v1/users", user("ann")).await;
+    let certificate = made("/api/v1/client-certificates", laptop("laptop")).await;
+    let role = json!({ "permissions": ["profile.read"] });
+    house.ask(Method::PUT, "/api/v1/roles/plain", &role).await.expect(201);
+    let webhook =
+        json!({ "type": "webhook", "url": "http://127.0.0.1:1/", "secret": "the first of two secrets" });
+    let issuer = made("/api/v1/issuers", json!({ "name": "outside", "config": webhook })).await;
+    let two = json!({ "name": "two", "policy": { "requires_approval": true } });
+    house.ask(Method::POST, "/api/v1/policies", &two).await.expect(201);
+    let target = target(house).await;
+
+    let waits = |path: &str, body: Value| Route::Waits(path.to_owned(), body);
+    let renamed = json!({ "name": "renamed" });
+    let elsewhere =
+        json!({ "type": "webhook", "url": "http://127.0.0.1:2/", "secret": "the second of two secrets" });
+    let role = json!({ "permissions": ["approval.decide"] });
+    let evading = serde_json::to_value(profile("loose", ".example")).unwrap();
+    let weaker = serde_json::to_value(profile("vip", ".vip.example")).unwrap();
+    let files = json!({ "name": "elsewhere", "agent": Uuid::nil(),
+        "target": { "type": "files", "key": { "path": "/tmp/a.key", "mode": "0644" }, "fullchain": "/tmp/a.pem" } });
+    BTreeMap::from([
+        // Another profile for the same names, without approval.
+        ("POST /api/v1/profiles", waits("/api/v1/profiles", evading)),
+        ("PUT /api/v1/profiles/{name}", waits(VIP, weaker)),
+        ("DELETE /api/v1/profiles/{name}", waits(VIP, Value::Null)),
+        ("PUT /api/v1/roles/{name}", waits("/api/v1/roles/plain", role)),
+        ("DELETE /api/v1/roles/{name}", Route::Free("grants that name the role give nothing then")),
+        ("POST /api/v1/tokens", waits("/api/v1/tokens", new("second"))),
+        ("PATCH /api/v1/tokens/{id}", waits(&token, renamed.clone())),
+        ("POST /api/v1/tokens/{id}/rotate", waits(&format!("{token}/rotate"), Value::Null)),
+        ("DELETE /api/v1/tokens/{id}", Route::Free("takes away")),
+        ("POST /api/v1/users", waits("/api/v1/users", user("eve"))),
+        ("PATCH /api/v1/users/{id}", waits(&ann, json!({ "email": "eve@a.example" }))),
+        ("DELETE /api/v1/users/{id}", Route::Free("takes away")),
+        ("DELETE /api/v1/users/{id}/sessions", Route::Free("takes away")),
+        ("POST /api/v1/client-certificates", waits("/api/v1/client-certificates", laptop("eve"))),
+        ("PATCH /api/v1/client-certificates/{id}", waits(&certificate, renamed)),
+        ("DELETE /api/v1/client-certificates/{id}", Route::Free("takes away")),
+        // An issuer of a name that certificates of `vip` have.
+        ("POST /api/v1/issuers", waits("/api/v1/issuers", json!({ "name": "gone", "config": elsewhere }))),
+        ("PATCH /api/v1/issuers/{id}", waits(&issuer, json!({ "config": elsewhere }))),
+        ("DELETE /api/v1/issuers/{id}", waits(&issuer, Value::Null)),
+        ("POST /api/v1/issuers/{id}/test", Route::Free("writes nothing")),
+        ("POST /api/v1/targets", Route::Free("no certificate goes to a target that is new")),
+        ("PUT /api/v1/targets/{id}", waits(&target, files)),
+        ("DELETE /api/v1/targets/{id}", waits(&target, Value::Null)),
+        ("POST /api/v1/policies", Route::Free("a new policy loosens nothing")),
+        ("PUT /api/v1/policies/{name}", waits("/api/v1/policies/two", json!({ "policy": {} }))),
+        ("DELETE /api/v1/policies/{name}", waits("/api/v1/policies/two", Value::Null)),
+    ])
+}
+
+/// A target to which a certificate of `vip` goes, whose issuer is `outside`; and another of an issuer that is gone.
+async fn target(house: &House) -> String {
+    house.authority.put_profile(profile("vip", ".vip.example"), None, "test").await.unwrap();
+    let id = Uuid::now_v7();
+    let settings = TargetSettings {
+        name: "web".to_owned(),
+        agent: Uuid::nil(),
+        kind: "files".to_owned(),
+        config: json!({ "type": "files", "key": { "path": "/etc/a.key", "mode": "0640" }, "fullchain": "/etc/a.pem" })
+            .to_string(),
+        secrets: None,
+    };
+    let insert = house
+        .store
+        .write("target", move |tx| async move { insert_target(tx, id, &settings, 1).await }.boxed());
+    assert!(insert.await.unwrap());
+    for (name, issuer) in [("a.vip.example", "outside"), ("b.vip.example", "gone")] {
+        let mut new = NewCertificate::new(&[name], "vip");
+        new.issue = false;
+        house.lifecycle.create(new, "test").await.unwrap();
+        let targets = json!([{ "kind": "deploy", "target": id, "agent": Uuid::nil() }]).to_string();
+        let update = house.store.write("managed", move |tx| {
+            async move {
+                let statement =
+                    "-- managed\nUPDATE managed_certificates SET issuer = ?2, targets = ?3 WHERE name = ?1";
+                tx.execute(statement, vec![name.into(), issuer.into(), targets.into()]).await
+            }
+            .boxed()
+        });
+        assert_eq!(update.await.unwrap(), 1);
+    }
+    format!("/api/v1/targets/{id}")
+}
