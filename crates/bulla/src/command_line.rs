@@ -9,6 +9,7 @@ use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand};
 
 use crate::agent_command::AgentArgs;
 use crate::bench::BenchArgs;
+use crate::break_glass_command::BreakGlassArgs;
 use crate::ca_command::CaArgs;
 use crate::config_command::ConfigArgs;
 use crate::edge::EdgeArgs;
@@ -72,6 +73,10 @@ pub(crate) enum Command {
     Proxy(Box<ProxyArgs>),
     #[command(flatten)]
     Access(AccessCommand),
+    /// On the host of the control plane: make a token for everything, good for a day, with a record in the audit log
+    ///
+    /// Example: bulla break-glass --reason "the only approver has left; ticket 123"
+    BreakGlass(BreakGlassArgs),
     /// The rules findings come from: severity, source and advice
     Rules(RulesArgs),
     /// A simulated estate on loopback, with ground truth, to try things out on

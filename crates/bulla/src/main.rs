@@ -7,6 +7,7 @@ mod agent_command;
 mod agent_folder;
 mod agent_policy;
 mod bench;
+mod break_glass_command;
 mod ca_command;
 mod command_line;
 mod config;
@@ -74,6 +75,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Edge(args) => block_on(Box::pin(edge::run(args, global))),
         Command::Proxy(args) => block_on(Box::pin(proxy::run(args, global))),
         Command::Fleet(args) => block_on(Box::pin(fleet_command::run(args))),
+        Command::BreakGlass(args) => block_on(Box::pin(break_glass_command::run(args, global))),
         Command::Config(args) => block_on(Box::pin(config_command::run(args, global))),
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),

@@ -4,9 +4,10 @@ use clap::Subcommand;
 
 use crate::configuration::ClientConfiguration;
 use crate::control::{
-    self, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, CredentialArgs, DocumentCommand,
-    IssuerCommand, JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand, ProfileDocument, RouteArgs,
-    TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand, WatchCommand,
+    self, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand, CredentialArgs,
+    DocumentCommand, IssuerCommand, JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand,
+    ProfileDocument, RouteArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
+    WatchCommand,
 };
 use crate::execution::CommandFuture;
 
@@ -34,6 +35,8 @@ pub enum OperationCommand {
     Job(Noun<JobCommand>),
     /// What waits for a second person
     Approval(Noun<ApprovalCommand>),
+    /// Changes of profiles, access, issuers, targets and policies that wait for approval
+    Change(Noun<ChangeCommand>),
     /// Who answers for certificates, and rules that say who does for what scans found
     Owner(Noun<OwnerCommand>),
     /// Teams that do
@@ -83,6 +86,7 @@ impl OperationCommand {
             Self::Policy(noun) => Box::pin(control::run(noun, settings)),
             Self::Job(noun) => Box::pin(control::run(noun, settings)),
             Self::Approval(noun) => Box::pin(control::run(noun, settings)),
+            Self::Change(noun) => Box::pin(control::run(noun, settings)),
             Self::Owner(noun) => Box::pin(control::run(noun, settings)),
             Self::Team(noun) => Box::pin(control::run(noun, settings)),
             Self::Alert(noun) => Box::pin(control::run(noun, settings)),

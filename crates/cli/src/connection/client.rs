@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::configuration::ClientSettings;
 use crate::exit::{Exit, Outcome, Problem};
+use crate::terminal::clean;
 use crate::url::goes_in_clear;
 
 /// Timeout of a request. Bulk actions over a million certificates take seconds.
@@ -323,9 +324,24 @@ fn http(roots: Option<&Path>, socket: Option<&Path>) -> Outcome<reqwest::Client>
 
 async fn json(answer: reqwest::Response) -> Outcome<Value> {
     let status = answer.status();
-    answer.json().await.map_err(|error| {
+    let body: Value = answer.json().await.map_err(|error| {
         Problem::new(Exit::Server, format_args!("the server's answer ({status}) is no JSON: {error}"))
             .hint("is this a Bulla server of the same version?")
+    })?;
+    if let Some(notice) = waits(status, &body) {
+        eprintln!("{notice}");
+    }
+    Ok(body)
+}
+
+/// What to tell the person whose change was not made yet, because it waits for approval.
+fn waits(status: StatusCode, body: &Value) -> Option<String> {
+    let text = |name: &str| body.get(name).and_then(Value::as_str).map(|text| clean(text).into_owned());
+    let (id, object, _) = (text("id")?, text("object")?, text("plan_sha256")?);
+    let needed = body.get("approvals_needed").and_then(Value::as_u64).unwrap_or(1);
+    let people = if needed == 1 { "another person".to_owned() } else { format!("{needed} other people") };
+    (status == StatusCode::ACCEPTED).then(|| {
+        format!("{object} is not changed yet: approval by {people} is needed. See: bulla change show {id}")
     })
 }
 

@@ -14,6 +14,7 @@ mod data_folder;
 mod exchange;
 #[cfg(target_os = "linux")]
 mod full_disk;
+mod gates;
 mod house;
 mod key_node;
 mod key_policies;

@@ -1,0 +1,50 @@
+//! `bulla break-glass`: a token for the administrator of the host who has nobody to approve a change of access.
+
+use clap::Args;
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, chain, print};
+use secrecy::ExposeSecret;
+use server::access;
+use store::Clock;
+
+use crate::config::Configuration;
+use crate::database;
+
+/// Characters of a reason.
+const REASON_MAX: usize = 1_000;
+
+/// `bulla break-glass`
+#[derive(Args, Debug)]
+pub(crate) struct BreakGlassArgs {
+    /// Why: the audit log keeps it
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// The control plane's database: a file, sqlite:FILE or postgres://USER@HOST/DATABASE [default: as configured]
+    #[arg(long, value_name = "URL")]
+    db: Option<String>,
+}
+
+/// Writes a token for everything, good for a day, into the database, with its audit record, and prints it.
+pub(crate) async fn run(args: &BreakGlassArgs, global: &Global) -> Outcome<Exit> {
+    let reason = args.reason.trim();
+    if reason.is_empty() || reason.chars().count() > REASON_MAX || reason.chars().any(char::is_control) {
+        return Err(Problem::usage(format_args!(
+            "--reason has 1 to {REASON_MAX} characters, none of them a control character"
+        )));
+    }
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let settings = &configuration.settings.store;
+    let url = database::inventory_url(args.db.as_deref(), settings)?;
+    let store = database::open(&url, settings).await?;
+    if access::nobody_can_enter(&store).await.map_err(|error| database::problem(&error))? {
+        return Err(Problem::usage(
+            "no control plane has run on this database: there is nothing to break into",
+        )
+        .hint("`bulla up` makes the first token; --db or store.url names the database"));
+    }
+    let token = access::break_glass(&store, &Clock::system(), reason).await;
+    let token = token.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
+    eprintln!("a token for everything, good for a day; the audit log has it with its reason");
+    print(token.expose_secret())?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,195 @@
+//! Changes of gates that wait for approval: each shows the object before and after.
+
+use std::io::IsTerminal as _;
+
+use api::approvals::{ApproveBody, DecisionBody, PlanChangeView};
+use api::changes::{ChangeQuery, ChangeView};
+use clap::Subcommand;
+use reqwest::Method;
+use serde::Serialize;
+use serde_json::Value;
+use x509::Fingerprint;
+
+use super::approval::{SHORT_HASH, values};
+use super::consent::confirm;
+use super::{Run, input};
+use crate::columns;
+use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
+use crate::exit::{Outcome, Problem};
+use crate::format::Format;
+use crate::printer::Printer;
+use crate::terminal::{Colour, clean};
+
+const PATH: &str = "/api/v1/changes";
+
+/// Changes that wait for approval.
+#[derive(Debug, Subcommand)]
+pub enum ChangeCommand {
+    /// List changes that wait for approval, the newest first
+    List {
+        /// open, approved, applied, rejected or void
+        #[arg(long, value_name = "STATE", default_value = "open")]
+        state: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show a change: the values that differ, before and after, and who approved it
+    Show {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Approve a change: it is applied exactly as shown, once as many people approved it as the profile wants. At a terminal it shows
+    /// the change and asks
+    ///
+    /// Example: bulla change approve ID --plan SHA256 --note "ticket 123"
+    Approve {
+        /// Its id
+        id: String,
+        /// The SHA-256 of the plan to approve, as `bulla change show` prints it. The server refuses any other plan
+        #[arg(long, value_name = "SHA256")]
+        plan: Option<Fingerprint>,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+    /// Reject a change: nothing is changed
+    Reject {
+        /// Its id
+        id: String,
+        /// Why
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+}
+
+impl Run for ChangeCommand {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        match self {
+            Self::List { state, listing } => list(client, state, listing).await,
+            Self::Show { id, show } => show_change(&client.get(&place(id), &()).await?, show),
+            Self::Approve { id, plan, note } => {
+                let plan = match plan {
+                    None if std::io::stdin().is_terminal() => Some(ask(client, &place(id)).await?),
+                    given => given.map(|hash| hash.to_string()),
+                };
+                let body = ApproveBody { note: note.clone(), plan_sha256: plan };
+                client.submit(Method::POST, &format!("{}/approve", place(id)), &body).await.map(drop)
+            }
+            Self::Reject { id, note } => {
+                let body = DecisionBody { note: note.clone() };
+                client.submit(Method::POST, &format!("{}/reject", place(id)), &body).await.map(drop)
+            }
+        }
+    }
+}
+
+async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
+    const TABLE: Columns = columns!(
+        ChangeView:
+        ("Change", action),
+        ("Object", object),
+        ("Profiles", profiles),
+        ("Asked by", requested_by),
+        ("Ends", expires_at),
+        ("State", state),
+        ("Approvals", approvals_given),
+        ("Of", approvals_needed),
+        ("Plan", plan_sha256),
+        ("Id", id),
+    );
+    let query = ChangeQuery { state: Some(state.to_owned()) };
+    match listing.show.output {
+        Format::Table => listing.print_as(client, PATH, &query, TABLE, for_table).await,
+        _ => listing.print(client, PATH, &query, TABLE).await,
+    }
+}
+
+/// With the start of the plan's SHA-256.
+fn for_table(mut change: Value) -> Value {
+    if let Some(Value::String(hash)) = change.get_mut("plan_sha256") {
+        hash.truncate(SHORT_HASH);
+    }
+    change
+}
+
+/// Shows the change at the terminal and asks for a yes. Returns the SHA-256 of the plan that was shown.
+async fn ask(client: &Client, place: &str) -> Outcome<String> {
+    let document = client.get(place, &()).await?;
+    let change: ChangeView = read_as(&document)?;
+    show_change(&document, &Output { output: Format::Table, color: Colour::Auto })?;
+    confirm("Approve this change?")?;
+    Ok(change.plan_sha256)
+}
+
+/// Prints a change. For people the values that differ are a table of their own.
+fn show_change(document: &Value, show: &Output) -> Outcome<()> {
+    const CHANGED: Columns = columns!(ChangedRow: ("Value", name), ("Before", before), ("After", after));
+    if show.output != Format::Table {
+        return show_one(document, show);
+    }
+    let change: ChangeView = read_as(document)?;
+    let mut head = document.clone();
+    if let Value::Object(members) = &mut head {
+        members.retain(|name, _| name != "plan" && name != "changes");
+    }
+    show_one(&head, show)?;
+    println!();
+    let rows = changed_rows(&change.changes);
+    let rows = rows.iter().map(|row| document_of(row).map(DocumentRow::of)).collect::<Outcome<Vec<_>>>()?;
+    let mut printer = Printer::new(show.output, show.color)?;
+    printer.documents(&rows, CHANGED).map_err(|error| Problem::output(&error))?;
+    printer.end(None).map_err(|error| Problem::output(&error))
+}
+
+/// A value that differs, as a line of the table.
+#[derive(Debug, Eq, PartialEq, Serialize)]
+struct ChangedRow {
+    name: String,
+    before: String,
+    after: String,
+}
+
+fn changed_rows(changes: &[PlanChangeView]) -> Vec<ChangedRow> {
+    let row = |change: &PlanChangeView| ChangedRow {
+        name: clean(&change.name).into_owned(),
+        before: values(&change.before),
+        after: values(&change.after),
+    };
+    changes.iter().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn differing_values_are_shown_before_and_after() {
+        let change = |name: &str, before: &[&str], after: &[&str]| PlanChangeView {
+            name: name.to_owned(),
+            before: before.iter().map(ToString::to_string).collect(),
+            after: after.iter().map(ToString::to_string).collect(),
+        };
+        let rows = changed_rows(&[
+            change("/requires_approval", &["true"], &["false"]),
+            change("/names/dns_allowed/1", &[], &["\"\u{1b}[2J.example\""]),
+        ]);
+        let row = |name: &str, before: &str, after: &str| ChangedRow {
+            name: name.to_owned(),
+            before: before.to_owned(),
+            after: after.to_owned(),
+        };
+        assert_eq!(
+            rows,
+            [
+                row("/requires_approval", "true", "false"),
+                row("/names/dns_allowed/1", "not set", "\"\u{fffd}[2J.example\""),
+            ]
+        );
+        assert_eq!(for_table(json!({ "plan_sha256": "0123456789abcdef" }))["plan_sha256"], "0123456789ab");
+    }
+}
