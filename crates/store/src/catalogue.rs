@@ -94,7 +94,7 @@ migrations! {
     34 "external_key_teams" "0034_external_key_teams.sql",
     35 "approval_votes" "0035_approval_votes.sql",
     36 "pending_changes" "0036_pending_changes.sql",
-    39 "ca_default" "0039_ca_default.sql",
+    37 "ca_default" "0037_ca_default.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.
