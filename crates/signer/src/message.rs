@@ -3,6 +3,7 @@
 use authority::ca_keys::{CaKey, NewCaKey, Purpose, SigningOrder};
 use authority::issue::{ConsentRef, IssueRequest};
 use authority::keystore::NewKey;
+use authority::teams::Standing;
 use data_encoding::BASE64;
 use keys::{KeyType, SignError};
 use serde::{Deserialize, Serialize};
@@ -234,6 +235,8 @@ impl RequestMessage {
                 ConsentMessage::Run(run) => ConsentRef::Run(run),
                 ConsentMessage::Enrolment(id) => ConsentRef::Enrolment(id),
             }),
+            // The server judges teams; the signer compares the document with the profile.
+            standing: Standing::default(),
         })
     }
 }

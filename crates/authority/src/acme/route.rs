@@ -35,7 +35,7 @@ const GET: &[&str] = &["GET", "HEAD"];
 /// RFC 8555 section 6.3: everything that is not public is fetched by POST-as-GET.
 const POST: &[&str] = &["POST"];
 
-/// The operations, in the order of [`Route`].
+/// The operations, in the order of `Route`.
 pub const OPERATIONS: [Operation; 15] = [
     Operation::of(GET, "/acme/directory", AccessRule::Anybody),
     Operation::of(GET, "/acme/new-nonce", AccessRule::Anybody),

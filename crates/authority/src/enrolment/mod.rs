@@ -180,7 +180,7 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCer
     Ok(CurrentCertificate { certificate, record })
 }
 
-impl HeldCertificate {
+impl CurrentCertificate {
     /// Whoever holds it renews it for the team that it was issued for.
     pub(crate) fn standing(&self) -> Standing {
         Standing::Held { issued_at_us: self.record.issued_at_us }

@@ -439,16 +439,19 @@ async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
     }
 }
 
-pub(super) fn authority_options(settings: &AuthoritySettings, addresses: &Addresses) -> AuthorityOptions {
+pub(super) fn authority_options(
+    settings: &AuthoritySettings,
+    addresses: &Addresses,
+) -> Outcome<AuthorityOptions> {
     let hours = |hours: u32| Duration::from_secs(u64::from(hours.max(1)) * 3_600);
-    AuthorityOptions {
+    Ok(AuthorityOptions {
         base_url: addresses.public_url.clone(),
         crl_lifetime: hours(settings.crl_hours),
         crl_shards: settings.crl_shards,
         ocsp_lifetime: hours(settings.ocsp_hours),
         private_suffixes: private_suffixes(&settings.private_suffixes)?,
         ..AuthorityOptions::default()
-    }
+    })
 }
 
 /// With the CA keys in this process, or in the signer that `signer.socket` names.
@@ -459,7 +462,7 @@ fn authority(
     keystore: KeyStore,
     clock: &Clock,
 ) -> Outcome<Authority> {
-    let options = authority_options(&settings.authority, addresses);
+    let options = authority_options(&settings.authority, addresses)?;
     let opened = match settings.signer.is_apart() {
         true => {
             let signer = Arc::new(SignerClient::new(&settings.signer.socket));

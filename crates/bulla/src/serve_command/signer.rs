@@ -94,7 +94,7 @@ pub(super) async fn run(
     keystore.add_provider(Arc::new(SealedKeys::new(own.ring())));
     master_keys::provide_module(settings, &keystore).await?;
     let addresses = Addresses::of(&settings.server)?;
-    let options: AuthorityOptions = authority_options(&settings.authority, &addresses);
+    let options: AuthorityOptions = authority_options(&settings.authority, &addresses)?;
     let authority = Authority::open(store.clone(), keystore, clock.clone(), options)
         .map_err(|error| Problem::usage(chain(&error)).hint("correct server.public_url"))?;
     if task == SignerTask::MoveKeys {

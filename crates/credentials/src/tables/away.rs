@@ -305,7 +305,7 @@ impl Credentials<'_> {
         let parameters = vec![everything, actor, since_us.into(), super::list::count(most)];
         let rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
         let rows = rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0));
-        super::listed(asker, rows, |deleted| &deleted.name)
+        super::list::listed(asker, rows, |deleted| &deleted.name)
     }
 
     /// Destroys some hundred versions of credentials that were deleted by a time, and those that have no version left.

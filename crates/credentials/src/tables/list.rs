@@ -1,6 +1,8 @@
 //! Lists and counts as parameters.
 
-use db::Value;
+use db::{StoreError, Value};
+
+use super::asker::CredentialAsker;
 
 /// A parameter that holds texts.
 pub(super) fn list(texts: &[String]) -> Value {
@@ -10,4 +12,13 @@ pub(super) fn list(texts: &[String]) -> Value {
 /// A parameter that holds a count.
 pub(super) fn count(most: usize) -> Value {
     i64::try_from(most).unwrap_or(i64::MAX).into()
+}
+
+/// The rows of a listing that are within the asker's bounds.
+pub(super) fn listed<T>(
+    asker: &CredentialAsker,
+    rows: impl Iterator<Item = Result<T, StoreError>>,
+    name: impl Fn(&T) -> &String,
+) -> Result<Vec<T>, StoreError> {
+    rows.filter(|row| row.as_ref().map_or(true, |row| asker.lists(name(row)))).collect()
 }

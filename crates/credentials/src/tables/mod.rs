@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use asker::may;
-use list::{count, list};
+use list::{count, list, listed};
 use version::{columns, readable, row_of};
 
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of};
@@ -590,15 +590,6 @@ impl Credentials<'_> {
         };
         rows.into_iter().map(read).collect()
     }
-}
-
-/// The rows of a listing that are within the asker's bounds.
-fn listed<T>(
-    asker: &CredentialAsker,
-    rows: impl Iterator<Item = Result<T, StoreError>>,
-    name: impl Fn(&T) -> &String,
-) -> Result<Vec<T>, StoreError> {
-    rows.filter(|row| row.as_ref().map_or(true, |row| asker.lists(name(row)))).collect()
 }
 
 fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {

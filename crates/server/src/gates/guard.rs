@@ -78,7 +78,13 @@ const fn is_gate(permission: Permission) -> bool {
 fn is_over(granted: &Granted, profile: &str) -> bool {
     let other = granted.scope.bounds().iter().any(|bound| match bound {
         Scope::Profile(name) => name != profile,
-        Scope::Any | Scope::Issuer(_) | Scope::Team(_) | Scope::Every(_) => false,
+        Scope::Any
+        | Scope::Issuer(_)
+        | Scope::Team(_)
+        | Scope::Name(_)
+        | Scope::Target(_)
+        | Scope::Path(_)
+        | Scope::Every(_) => false,
     });
     !other && granted.permissions.iter().any(is_gate)
 }
