@@ -34,7 +34,11 @@ pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
 fn places(text: &str) -> Vec<PathBuf> {
     let pieces = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
     let paths = pieces.filter(|piece| !piece.is_empty() && !piece.starts_with('-')).map(Path::new);
-    paths.filter_map(|path| if path.is_dir() { no_root(path) } else { folder_of_file(path) }).collect()
+    let place = |path: &Path| if path.is_dir() { no_root(path) } else { folder_of_file(path) };
+    let mut found: Vec<PathBuf> = paths.filter_map(place).collect();
+    // The whole text is a piece too.
+    found.dedup();
+    found
 }
 
 fn folder_of_file(path: &Path) -> Option<PathBuf> {
@@ -116,7 +120,7 @@ mod tests {
             format!("--key={file}"),
             format!("postgres://u@host/db?sslmode=verify-full&sslrootcert={file}"),
         ] {
-            assert_eq!(places(&text), [home.clone()], "{text}");
+            assert_eq!(places(&text), std::slice::from_ref(&home), "{text}");
         }
         assert_eq!(places(&home.display().to_string())[0], home);
         for text in
