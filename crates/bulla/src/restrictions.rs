@@ -16,6 +16,7 @@ use crate::data_folder;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Role {
     Server,
+    Signer,
     KeyService,
     Edge,
     Proxy,
@@ -84,7 +85,7 @@ impl Role {
         match command {
             Command::Up(args) | Command::Serve(args) => {
                 args.apply(settings);
-                Some(Self::Server)
+                Some(if args.is_signer() { Self::Signer } else { Self::Server })
             }
             Command::Keys(args) => args.apply_to_service(settings).then_some(Self::KeyService),
             Command::Edge(args) => {
@@ -140,6 +141,7 @@ impl Role {
                     || (keys.inventory && for_master_key)
             }
             Self::Proxy => for_master_key && settings.proxy.store.backend == LeafBackend::Database,
+            Self::Signer => for_master_key,
             Self::Edge => false,
         };
         if started { Programs::Started } else { Programs::None }
@@ -149,7 +151,7 @@ impl Role {
         let other_users = settings.programs.values().any(|program| !program.user.is_empty());
         match self {
             Self::Agent => Capabilities::OTHER_USERS.and(Capabilities::OTHERS_FILES),
-            Self::Edge => Capabilities::NONE,
+            Self::Edge | Self::Signer => Capabilities::NONE,
             _ if other_users => Capabilities::OTHER_USERS,
             _ => Capabilities::NONE,
         }
@@ -185,7 +187,7 @@ impl Role {
                 .into_iter()
                 .chain(&proxy.transparent.listen)
                 .collect(),
-            Self::Agent => Vec::new(),
+            Self::Agent | Self::Signer => Vec::new(),
         };
         // As `listening::socket` reads them. Others are refused there, with their name.
         let address = |text: &String| {
@@ -201,7 +203,7 @@ impl Role {
         let mut folders = Vec::new();
         let mut beside = paths::to_be_made(settings);
         let with_database = match self {
-            Self::Server => true,
+            Self::Server | Self::Signer => true,
             Self::KeyService => keys.inventory,
             Self::Proxy => proxy.store.backend == LeafBackend::Database,
             Self::Edge | Self::Agent => false,
@@ -226,7 +228,9 @@ impl Role {
                 ]);
                 folders.extend([proxy.store.folder.clone(), proxy.requests.record_folder.clone()]);
             }
-            Self::Server | Self::Agent => {}
+            Self::Server => beside.push(settings.audit.witness.file.clone()),
+            Self::Signer => beside.push(settings.signer.socket.clone()),
+            Self::Agent => {}
         }
         let mut written = paths::made(&folders);
         written.extend(tpms(settings));

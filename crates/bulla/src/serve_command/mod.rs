@@ -59,6 +59,11 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
+    /// Whether this process is the signer, and nothing else.
+    pub(crate) fn is_signer(&self) -> bool {
+        self.roles == [Role::Signer]
+    }
+
     /// Flags count before the file.
     pub(crate) fn apply(&self, settings: &mut Settings) {
         settings.server.take(self);
