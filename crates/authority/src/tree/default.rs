@@ -22,7 +22,7 @@ impl Authority {
     #[crate::boxed]
     pub async fn default_ca(&self) -> Result<Option<Arc<Ca>>, CaError> {
         let now = UnixTime(self.clock().now_seconds());
-        Ok(default_of(&self.forest().await?.all, now))
+        Ok(default_of(&self.forest().await?.all, now, None))
     }
 
     /// Makes an authority (id or name) the default: what names none is issued from it, for as long as it issues.
@@ -54,10 +54,11 @@ async fn default_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, 
     Ok(made)
 }
 
-/// Of authorities, oldest first, the default at `now`.
-pub(super) fn default_of<'a>(all: impl IntoIterator<Item = &'a Arc<Ca>>, now: UnixTime) -> Option<Arc<Ca>> {
-    let own: Vec<&Arc<Ca>> = all.into_iter().filter(|ca| ca.credential.is_none()).collect();
-    let active: Vec<&Arc<Ca>> = own.iter().copied().filter(|ca| ca.may_issue(now)).collect();
+/// Of authorities, oldest first, the default at `now`, were `without` retired.
+pub(super) fn default_of(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) -> Option<Arc<Ca>> {
+    let own: Vec<&Arc<Ca>> = all.iter().filter(|ca| ca.credential.is_none()).collect();
+    let issues = |ca: &&Arc<Ca>| ca.may_issue(now) && Some(ca.id) != without;
+    let active: Vec<&Arc<Ca>> = own.iter().copied().filter(issues).collect();
     let chosen = active.iter().copied().filter(|ca| ca.default_since_us.is_some());
     let without_children = |others: &[&Arc<Ca>]| {
         let parents: HashSet<Uuid> = others.iter().filter_map(|ca| ca.parent).collect();

@@ -80,9 +80,9 @@ impl Authority {
         }
         let now = UnixTime(self.clock().now_seconds());
         let forest = self.forest().await?;
-        let issues = default_of(&forest.all, now).is_some();
-        let others = forest.all.iter().filter(|other| other.id != ca.id);
-        let replaced = default_of(others, now).is_some_and(|default| Some(default.id) != ca.parent);
+        let issues = default_of(&forest.all, now, None).is_some();
+        let next = default_of(&forest.all, now, Some(ca.id));
+        let replaced = next.is_some_and(|next| Some(next.id) != ca.parent);
         if issues && !replaced { Err(RetireError::Last(ca.name.clone())) } else { Ok(()) }
     }
 

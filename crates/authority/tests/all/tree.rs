@@ -528,7 +528,10 @@ pub(crate) async fn an_authority_that_is_needed_is_not_retired(place: Place) {
     let error = authority.retire("one", "user:a").await.unwrap_err();
     assert!(matches!(error, RetireError::Last(_)), "{error}");
     authority.create_intermediate("root", &intermediate("two"), "user:a").await.unwrap();
-    let profile = Profile { ca: Some("one".to_owned()), ..Profile::for_servers("web", NameRules::default()) };
+    let profile = Profile {
+        ca: Some("one".to_owned()),
+        ..Profile::for_servers("web", NameRules { required: false, ..NameRules::default() })
+    };
     authority.put_profile(profile, None, "user:a").await.unwrap();
     let error = authority.retire("one", "user:a").await.unwrap_err();
     assert!(error.to_string().contains("web issue from it"), "{error}");
