@@ -6,11 +6,16 @@ use coded::percent_decoded;
 use http::Method;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::schema::Schema;
 
 use crate::problem::Problem;
 
-/// Members to leave out of an answer: every read takes it.
+/// Members to give of each item: every read takes it.
 const FIELDS: &str = "fields";
+/// Which page: every listing takes them. One that is always whole gives all in one page.
+const PAGE: [&str; 2] = ["limit", "cursor"];
+/// What a listing's schema is below.
+const LISTING_SCHEMA: &str = "#/components/schemas/Listing";
 /// A name as near as this to a known one, of 1, is a misspelling of it.
 const SIMILAR: f64 = 0.6;
 
@@ -30,8 +35,11 @@ impl QueryParameters {
                 _ => None,
             })
             .collect();
-        if *method == Method::GET && !names.iter().any(|name| name == FIELDS) {
-            names.push(FIELDS.to_owned());
+        let page = if lists(operation) { &PAGE[..] } else { &[] };
+        for common in page.iter().chain([&FIELDS]) {
+            if *method == Method::GET && !names.iter().any(|name| name == common) {
+                names.push((*common).to_owned());
+            }
         }
         self.0.push((method.clone(), names));
     }
@@ -54,6 +62,15 @@ impl QueryParameters {
         }
         Ok(())
     }
+}
+
+fn lists(operation: &Operation) -> bool {
+    let Some(RefOr::T(found)) = operation.responses.responses.get("200") else { return false };
+    let is_listing = |schema: &Option<RefOr<Schema>>| matches!(schema, Some(RefOr::Ref(schema)) if schema.ref_location.starts_with(LISTING_SCHEMA));
+    found.content.values().any(|content| match content {
+        RefOr::T(content) => is_listing(&content.schema),
+        RefOr::Ref(_) => false,
+    })
 }
 
 fn unknown(name: &str, known: &[String]) -> Problem {
