@@ -5,17 +5,14 @@ use authority::{Authority, AuthorityOptions};
 use axum::Router;
 use axum::body::Body;
 use http::{Method, Request};
-use keys::{KeyType, Keyring, PrivateKey, Signer};
+use keys::Keyring;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use server::{Components, State, access, router};
 use store::Clock;
 use tower::ServiceExt;
-use x509::build::{self, Extension};
-use x509::csr;
-use x509::{DistinguishedName, GeneralName};
 
-use crate::world::{issuance, store};
+use crate::world::{self, issuance, store};
 
 struct Api {
     router: Router,
@@ -86,20 +83,11 @@ impl Api {
     }
 }
 
-fn request_for(name: &str) -> String {
-    let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let names = [GeneralName::Dns(name.to_owned())];
-    let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
-    let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names)], None);
-    let signature = key.sign_now(&tbs).unwrap();
-    x509::pem::encode("CERTIFICATE REQUEST", &build::signed(&tbs, &key.algorithm(), &signature))
-}
-
 #[tokio::test]
 async fn a_certificate_is_issued_shown_and_revoked() {
     let api = Api::new().await.with_authority().await;
     let path = "/api/v1/profiles/web/certificates";
-    let body = json!({ "csr": request_for("a.example") });
+    let body = json!({ "csr": world::request_for("a.example") });
     let key = [("idempotency-key", "order-1")];
     let (status, issued) = api.as_whom(&api.admin, Method::POST, path, body.clone(), &key).await;
     assert_eq!(status, 201, "{issued}");
@@ -115,12 +103,12 @@ async fn a_certificate_is_issued_shown_and_revoked() {
     let (_, listed) = api.ask(Method::GET, "/api/v1/issued?profile=web&name=example", Value::Null).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
 
-    let bad = json!({ "csr": request_for("a.other") });
+    let bad = json!({ "csr": world::request_for("a.other") });
     let (status, refused) = api.ask(Method::POST, path, bad).await;
     assert_eq!((status, &refused["names"][0]["name"]), (422, &json!("a.other")), "{refused}");
     assert!(refused["type"].as_str().unwrap().ends_with("/names-not-allowed"));
     assert_eq!(api.ask(Method::POST, path, json!({ "csr": "nonsense" })).await.0, 422);
-    let mut forged = request_for("a.example").into_bytes();
+    let mut forged = world::request_for("a.example").into_bytes();
     let middle = forged.len() / 2;
     forged[middle] = if forged[middle] == b'A' { b'B' } else { b'A' };
     let forged = json!({ "csr": String::from_utf8(forged).unwrap() });
@@ -147,7 +135,7 @@ async fn a_certificate_is_issued_shown_and_revoked() {
         assert_eq!(api.ask(Method::POST, revoke, body.clone()).await.0, status, "{body}");
     }
 
-    let (_, issued) = api.ask(Method::POST, path, json!({ "csr": request_for("b.example") })).await;
+    let (_, issued) = api.ask(Method::POST, path, json!({ "csr": world::request_for("b.example") })).await;
     let (status, done) =
         api.ask(Method::POST, "/api/v1/blocked-keys", json!({ "certificate": issued["id"] })).await;
     assert_eq!((status, &done["count"]), (200, &json!(1)));
@@ -174,7 +162,11 @@ async fn profiles_are_changed_only_as_they_were_read() {
     let (status, changed) = put("\"1\"", shown.clone()).await;
     assert_eq!((status, &changed["revision"]), (200, &json!(2)), "what was shown is sent back: {changed}");
     let (status, refused) = api
-        .ask(Method::POST, "/api/v1/profiles/web/certificates", json!({ "csr": request_for("a.example") }))
+        .ask(
+            Method::POST,
+            "/api/v1/profiles/web/certificates",
+            json!({ "csr": world::request_for("a.example") }),
+        )
         .await;
     assert_eq!(
         (status, refused["type"].as_str().unwrap().rsplit('/').next()),
@@ -220,7 +212,7 @@ async fn a_scope_reaches_its_profile_and_no_further() {
         let (api, token) = (&api, &token);
         async move { api.as_whom(token, method, &path, body, &[]).await }
     };
-    let csr = || json!({ "csr": request_for("a.example") });
+    let csr = || json!({ "csr": world::request_for("a.example") });
     let (status, mine) = send(Method::POST, "/api/v1/profiles/web/certificates".into(), csr()).await;
     assert_eq!(status, 201, "{mine}");
     assert_eq!(send(Method::POST, "/api/v1/profiles/other/certificates".into(), csr()).await.0, 403);
@@ -265,6 +257,10 @@ async fn authorities_are_made_shown_and_retired() {
     assert_eq!(api.ask(Method::POST, "/api/v1/authorities", second).await.0, 409);
     let by = json!({ "by": "second" });
     assert_eq!(api.ask(Method::POST, "/api/v1/authorities/web-ca/cross-signatures", by).await.0, 201);
+    let (status, _) = api.ask(Method::GET, "/api/v1/authorities?limit=500", Value::Null).await;
+    assert_eq!(status, 200, "every listing takes a limit");
+    let (status, refused) = api.ask(Method::GET, "/api/v1/authorities?limt=5", Value::Null).await;
+    assert_eq!((status, &refused["hint"]), (400, &json!("did you mean limit?")), "{refused}");
     assert_eq!(web["default"], true, "the first one, though there is a second");
     let (status, chosen) = api.ask(Method::POST, "/api/v1/authorities/second/default", Value::Null).await;
     assert_eq!((status, &chosen["default"]), (200, &json!(true)), "{chosen}");
@@ -275,7 +271,7 @@ async fn authorities_are_made_shown_and_retired() {
         .ask(
             Method::POST,
             "/api/v1/profiles/web/certificates",
-            json!({ "csr": request_for("a.example"), "ca": "web-ca" }),
+            json!({ "csr": world::request_for("a.example"), "ca": "web-ca" }),
         )
         .await;
     assert_eq!(status, 409, "{refused}");

@@ -20,11 +20,11 @@ use server::routes::credhub::{CredHub, CredHubOptions};
 use server::{Components, Issuance, Peer, Running, Server, ServerOptions, State, access, router};
 use store::Clock;
 use tower::ServiceExt;
-use x509::build::{self, Extension};
+use x509::build;
 use x509::crl::{CrlSpec, Reason, Revoked, Scope, tbs_crl};
-use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime, csr};
+use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime};
 
-use crate::world::{issuance, store};
+use crate::world::{self, issuance, store};
 
 async fn ask(router: &Router, request: Request<Body>) -> (u16, Value) {
     let response = router.clone().oneshot(request).await.unwrap();
@@ -38,15 +38,6 @@ fn by_certificate(method: Method, path: &str, der: &[u8]) -> Request<Body> {
     let address = IpAddr::from([127, 0, 0, 1]);
     let peer = Peer { address, client_certificate: PresentedChain::new([der]), channel_binding: None };
     Request::builder().method(method).uri(path).extension(peer).body(Body::empty()).unwrap()
-}
-
-fn request_for(name: &str) -> String {
-    let key = PrivateKey::generate(KeyType::P256).unwrap();
-    let names = [GeneralName::Dns(name.to_owned())];
-    let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
-    let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names)], None);
-    let signature = key.sign_now(&tbs).unwrap();
-    x509::pem::encode("CERTIFICATE REQUEST", &build::signed(&tbs, &key.algorithm(), &signature))
 }
 
 /// Every listener over one authority, and a client that shows an application's certificate of it.
@@ -260,7 +251,7 @@ async fn a_revoked_client_certificate_opens_no_door() {
     post("/api/v1/authorities", json!({ "name": "root", "subject": "CN=Root" })).await;
     post("/api/v1/authorities", json!({ "name": "ca", "subject": "CN=CA", "parent": "root" })).await;
     post("/api/v1/profiles", json!({ "name": "web", "names": { "dns_allowed": [".example"] } })).await;
-    let csr = json!({ "csr": request_for("deployer.example") });
+    let csr = json!({ "csr": world::request_for("deployer.example") });
     let issued = post("/api/v1/profiles/web/certificates", csr).await;
     let identity = json!({
         "name": "deployer", "match": "dns:deployer.example", "profile": "web",
@@ -326,7 +317,7 @@ async fn names_that_anybody_may_ask_for_identify_nobody() {
     let (status, refused) = post("/api/v1/client-certificates", identity("any")).await;
     assert_eq!(status, 422, "{refused}");
     assert_eq!(post("/api/v1/client-certificates", identity("narrow")).await.0, 201);
-    let csr = json!({ "csr": request_for("boss.example") });
+    let csr = json!({ "csr": world::request_for("boss.example") });
     let (status, issued) = post("/api/v1/profiles/narrow/certificates", csr).await;
     assert_eq!(status, 201, "{issued}");
     let leaf = x509::pem::certificates(issued["chain"].as_str().unwrap().as_bytes()).next().unwrap().1;

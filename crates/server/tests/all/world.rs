@@ -27,7 +27,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use x509::build::{self, Attribute, CertificateSpec, Extension};
-use x509::{BasicConstraints, GeneralName, KeyUsage, SerialNumber, UnixTime};
+use x509::{BasicConstraints, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime, csr};
 
 pub(crate) const HOUR: i64 = 3_600;
 
@@ -340,3 +340,13 @@ fn builder(ca: &Authority) -> reqwest::ClientBuilder {
 }
 
 pub(crate) use testbed::until;
+
+/// A certification request (RFC 2986) in PEM for one host, with a key of its own.
+pub(crate) fn request_for(name: &str) -> String {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let names = [GeneralName::Dns(name.to_owned())];
+    let subject = DistinguishedName::from_text(&format!("CN={name}")).unwrap();
+    let tbs = csr::tbs(&subject.der, key.spki(), &[Extension::subject_alt_names(&names)], None);
+    let signature = key.sign_now(&tbs).unwrap();
+    x509::pem::encode("CERTIFICATE REQUEST", &build::signed(&tbs, &key.algorithm(), &signature))
+}

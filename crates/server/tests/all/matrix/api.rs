@@ -38,6 +38,8 @@ struct Objects {
     profile: &'static str,
     certificate: String,
     approval: String,
+    /// A change of the profile that requires approval.
+    change: String,
     issued: String,
     document: Value,
 }
@@ -49,6 +51,8 @@ struct Server {
     router: Router,
     routes: Vec<RouteInfo>,
     admin: String,
+    /// The second administrator, who approves what the first one changes.
+    second: String,
     /// Of the team `a` with the profile `pa`, and of `b` with `pb`.
     objects: [Objects; 2],
     numbers: std::cell::Cell<u32>,
@@ -123,6 +127,7 @@ impl Server {
             options,
         );
         let admin = access::bootstrap(&store, &clock).await.unwrap().unwrap().expose_secret().to_owned();
+        let second = access::break_glass(&store, &clock, "the matrix").await.unwrap();
         let components = Components {
             issuance: Some(world::issuance(&authority, &store, &clock)),
             certificates: Some(lifecycle.clone()),
@@ -138,6 +143,7 @@ impl Server {
             router,
             routes,
             admin,
+            second: second.expose_secret().to_owned(),
             objects: Default::default(),
             numbers: std::cell::Cell::new(0),
             stop,
@@ -176,13 +182,24 @@ impl Server {
         let name = format!("gated-{team}.example");
         let approval = find("/api/v1/approvals?state=open", &|item| item.to_string().contains(&name)).await;
         let document = self.by_admin("GET", &format!("/api/v1/profiles/{profile}"), None).await;
+        let gate = format!("/api/v1/profiles/{gated}");
+        let mut changed = self.by_admin("GET", &gate, None).await;
+        changed["names"]["max"] = json!(7);
+        let change = self.by_admin("PUT", &gate, Some(&changed)).await;
         let text = |value: &Value| value["id"].as_str().unwrap().to_owned();
-        Objects { team, profile, certificate: id, approval: text(&approval), issued: text(&issued), document }
+        let (approval, change, issued) = (text(&approval), text(&change), text(&issued));
+        Objects { team, profile, certificate: id, approval, change, issued, document }
     }
 
     async fn token(&self, role: &str, scope: &str) -> String {
         let body = json!({ "name": format!("{role}-{scope}"), "grants": [{ "role": role, "scope": scope }] });
         let made = self.by_admin("POST", "/api/v1/tokens", Some(&body)).await;
+        // One over a profile that requires approval waits for another person.
+        if let Some(change) = made["id"].as_str().filter(|_| made["state"] == "open") {
+            let path = format!("/api/v1/changes/{change}/approve");
+            let (status, text) = ask(&self.router, Some(&self.second), "POST", &path, Some(&json!({}))).await;
+            assert_eq!(status, 200, "{text}");
+        }
         made["token"].as_str().unwrap().to_owned()
     }
 
@@ -238,6 +255,7 @@ impl Asked {
             ("GET", "/api/v1/certificates") => (None, Shows::Text(own.certificate.clone())),
             ("GET", "/api/v1/issued") => (None, Shows::Text(own.issued.clone())),
             ("GET", "/api/v1/profiles") => (None, Shows::Text(format!("\"name\":\"{}\"", own.profile))),
+            ("GET", "/api/v1/changes") => (None, Shows::Text(own.change.clone())),
             ("GET", "/api/v1/approvals") => (None, Shows::Text(own.approval.clone())),
             ("GET" | "DELETE", _) => (None, Shows::Status),
             ("POST", "/api/v1/certificates") => (Some(new), Shows::Status),
@@ -257,7 +275,7 @@ impl Asked {
                 (Some(json!({ "certificate": own.issued, "reason": "superseded" })), Shows::Status)
             }
             ("POST", "/api/v1/profiles/{name}/certificates") => {
-                (Some(json!({ "csr": "none" })), Shows::Status)
+                (Some(json!({ "csr": world::request_for(&format!("n{number}.example")) })), Shows::Status)
             }
             ("PUT", "/api/v1/profiles/{name}") => (Some(own.document.clone()), Shows::Status),
             ("POST", path) if path.contains("/{id}/") => (Some(json!({})), Shows::Status),
@@ -293,6 +311,7 @@ impl Objects {
         let objects = [
             ("/api/v1/certificates/{id}", &self.certificate),
             ("/api/v1/approvals/{id}", &self.approval),
+            ("/api/v1/changes/{id}", &self.change),
             ("/api/v1/issued/{id}", &self.issued),
         ];
         for (prefix, id) in objects {
