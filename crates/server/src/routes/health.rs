@@ -20,9 +20,9 @@ const SIGNER_RETRY_SECONDS: u64 = 5;
 
 pub(crate) fn routes() -> Api {
     Api::area("server")
-        .route(Access::open(), routes!(healthz))
-        .route(Access::open(), routes!(readyz))
-        .route(Permission::MetricsRead, routes!(scrape))
+        .route(Access::open().foreign_query(), routes!(healthz))
+        .route(Access::open().foreign_query(), routes!(readyz))
+        .route(Access::needs(Permission::MetricsRead).foreign_query(), routes!(scrape))
 }
 
 /// Says that the process lives.

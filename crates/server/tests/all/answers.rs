@@ -326,7 +326,7 @@ async fn metrics_are_counted_by_template_and_only_for_those_who_may_see() {
 #[tokio::test]
 async fn health_needs_nobody_and_readiness_the_database() {
     let world = World::start().await;
-    for path in ["/healthz", "/readyz"] {
+    for path in ["/healthz", "/readyz", "/healthz?probe=1"] {
         let answer = send(world.bare(Method::GET, path)).await.expect(200);
         assert_eq!(answer.json(), json!({ "status": "ok" }));
     }
