@@ -1,30 +1,21 @@
 //! Approvals of the two-person rule: each shows the plan that it is given for.
 
-use std::io::IsTerminal as _;
-
-use api::approvals::{ApprovalQuery, ApprovalView, ApproveBody, DecisionBody, PlanChangeView, PlanFieldView};
+use api::approvals::{ApprovalQuery, ApprovalView, PlanChangeView, PlanFieldView};
 use clap::Subcommand;
-use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use x509::Fingerprint;
 
 use super::consent::confirm;
+use super::decision::{self, show_with_plan, values, with_short_hash};
 use super::{Run, input};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
-use crate::printer::Printer;
 use crate::terminal::{Colour, clean};
 
 const PATH: &str = "/api/v1/approvals";
-
-/// Characters of a plan's SHA-256 in a listing.
-pub(super) const SHORT_HASH: usize = 12;
-
-/// The value of a plan's field that has none.
-const NOT_SET: &str = "not set";
 
 /// Approvals by a second person.
 #[derive(Debug, Subcommand)]
@@ -74,17 +65,11 @@ impl Run for ApprovalCommand {
             Self::List { state, listing } => list(client, state, listing).await,
             Self::Show { id, show } => show_approval(&client.get(&place(id), &()).await?, show),
             Self::Approve { id, plan, note } => {
-                let plan = match plan {
-                    None if std::io::stdin().is_terminal() => Some(ask(client, &place(id)).await?),
-                    given => given.map(|hash| hash.to_string()),
-                };
-                let body = ApproveBody { note: note.clone(), plan_sha256: plan };
-                client.submit(Method::POST, &format!("{}/approve", place(id)), &body).await.map(drop)
+                let place = place(id);
+                let ask = async || ask(client, &place).await;
+                decision::approve(client, &place, plan.as_ref(), note.as_deref(), ask).await
             }
-            Self::Reject { id, note } => {
-                let body = DecisionBody { note: note.clone() };
-                client.submit(Method::POST, &format!("{}/reject", place(id)), &body).await.map(drop)
-            }
+            Self::Reject { id, note } => decision::reject(client, &place(id), note.as_deref()).await,
         }
     }
 }
@@ -145,13 +130,9 @@ fn with_fields(mut approval: Value) -> Value {
     approval
 }
 
-/// As [`with_fields`], with the start of the plan's SHA-256.
+/// As [`with_fields`], with the first characters of the plan's SHA-256.
 fn for_table(approval: Value) -> Value {
-    let mut approval = with_fields(approval);
-    if let Some(Value::String(hash)) = approval.get_mut("plan_sha256") {
-        hash.truncate(SHORT_HASH);
-    }
-    approval
+    with_short_hash(with_fields(approval))
 }
 
 /// Shows the approval at the terminal and asks for a yes. Returns the SHA-256 of the plan that was shown.
@@ -177,18 +158,8 @@ fn show_approval(document: &Value, show: &Output) -> Outcome<()> {
         return show_one(document, show);
     }
     let approval: ApprovalView = read_as(document)?;
-    let mut head = document.clone();
-    if let Value::Object(members) = &mut head {
-        members.retain(|name, _| name != "plan" && name != "changes");
-    }
-    show_one(&head, show)?;
-    println!();
-    let rows = plan_rows(&approval.plan, &approval.changes);
-    let rows = rows.iter().map(|row| document_of(row).map(DocumentRow::of)).collect::<Outcome<Vec<_>>>()?;
-    let mut printer = Printer::new(show.output, show.color)?;
     let columns = if approval.changes.is_empty() { PLAN } else { CHANGED };
-    printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))
+    show_with_plan(document, &plan_rows(&approval.plan, &approval.changes), columns, show)
 }
 
 /// A field of a plan as a line of the table.
@@ -207,11 +178,6 @@ fn plan_rows(plan: &[PlanFieldView], changes: &[PlanChangeView]) -> Vec<PlanRow>
         before: changes.iter().find(|change| change.name == field.name).map(|change| values(&change.before)),
     };
     plan.iter().map(row).collect()
-}
-
-/// The values of a field in a cell. A certificate's names are chosen by strangers.
-pub(super) fn values(values: &[String]) -> String {
-    if values.is_empty() { NOT_SET.to_owned() } else { clean(&values.join(", ")).into_owned() }
 }
 
 #[cfg(test)]

@@ -1,23 +1,19 @@
 //! Changes of gates that wait for approval: each shows the object before and after.
 
-use std::io::IsTerminal as _;
-
-use api::approvals::{ApproveBody, DecisionBody, PlanChangeView};
+use api::approvals::PlanChangeView;
 use api::changes::{ChangeQuery, ChangeView};
 use clap::Subcommand;
-use reqwest::Method;
 use serde::Serialize;
 use serde_json::Value;
 use x509::Fingerprint;
 
-use super::approval::{SHORT_HASH, values};
 use super::consent::confirm;
+use super::decision::{self, show_with_plan, values, with_short_hash};
 use super::{Run, input};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
-use crate::exit::{Outcome, Problem};
+use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
+use crate::exit::Outcome;
 use crate::format::Format;
-use crate::printer::Printer;
 use crate::terminal::{Colour, clean};
 
 const PATH: &str = "/api/v1/changes";
@@ -71,17 +67,11 @@ impl Run for ChangeCommand {
             Self::List { state, listing } => list(client, state, listing).await,
             Self::Show { id, show } => show_change(&client.get(&place(id), &()).await?, show),
             Self::Approve { id, plan, note } => {
-                let plan = match plan {
-                    None if std::io::stdin().is_terminal() => Some(ask(client, &place(id)).await?),
-                    given => given.map(|hash| hash.to_string()),
-                };
-                let body = ApproveBody { note: note.clone(), plan_sha256: plan };
-                client.submit(Method::POST, &format!("{}/approve", place(id)), &body).await.map(drop)
+                let place = place(id);
+                let ask = async || ask(client, &place).await;
+                decision::approve(client, &place, plan.as_ref(), note.as_deref(), ask).await
             }
-            Self::Reject { id, note } => {
-                let body = DecisionBody { note: note.clone() };
-                client.submit(Method::POST, &format!("{}/reject", place(id)), &body).await.map(drop)
-            }
+            Self::Reject { id, note } => decision::reject(client, &place(id), note.as_deref()).await,
         }
     }
 }
@@ -102,17 +92,9 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     );
     let query = ChangeQuery { state: Some(state.to_owned()) };
     match listing.show.output {
-        Format::Table => listing.print_as(client, PATH, &query, TABLE, for_table).await,
+        Format::Table => listing.print_as(client, PATH, &query, TABLE, with_short_hash).await,
         _ => listing.print(client, PATH, &query, TABLE).await,
     }
-}
-
-/// With the start of the plan's SHA-256.
-fn for_table(mut change: Value) -> Value {
-    if let Some(Value::String(hash)) = change.get_mut("plan_sha256") {
-        hash.truncate(SHORT_HASH);
-    }
-    change
 }
 
 /// Shows the change at the terminal and asks for a yes. Returns the SHA-256 of the plan that was shown.
@@ -131,17 +113,7 @@ fn show_change(document: &Value, show: &Output) -> Outcome<()> {
         return show_one(document, show);
     }
     let change: ChangeView = read_as(document)?;
-    let mut head = document.clone();
-    if let Value::Object(members) = &mut head {
-        members.retain(|name, _| name != "plan" && name != "changes");
-    }
-    show_one(&head, show)?;
-    println!();
-    let rows = changed_rows(&change.changes);
-    let rows = rows.iter().map(|row| document_of(row).map(DocumentRow::of)).collect::<Outcome<Vec<_>>>()?;
-    let mut printer = Printer::new(show.output, show.color)?;
-    printer.documents(&rows, CHANGED).map_err(|error| Problem::output(&error))?;
-    printer.end(None).map_err(|error| Problem::output(&error))
+    show_with_plan(document, &changed_rows(&change.changes), CHANGED, show)
 }
 
 /// A value that differs, as a line of the table.
@@ -190,6 +162,9 @@ mod tests {
                 row("/names/dns_allowed/1", "not set", "\"\u{fffd}[2J.example\""),
             ]
         );
-        assert_eq!(for_table(json!({ "plan_sha256": "0123456789abcdef" }))["plan_sha256"], "0123456789ab");
+        assert_eq!(
+            with_short_hash(json!({ "plan_sha256": "0123456789abcdef" }))["plan_sha256"],
+            "0123456789ab"
+        );
     }
 }

@@ -10,6 +10,7 @@ mod certificate;
 mod change;
 mod consent;
 mod credential;
+mod decision;
 mod document;
 mod input;
 mod job;
