@@ -585,7 +585,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What works, and not as somebody may expect. Logged at startup, and printed by `bulla config check`.
+    /// Settings that are valid and may surprise. Logged at startup, and printed by `bulla config check`.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let standby_without_values =
             !self.store.replica_url.is_empty() && self.credentials.audit == credentials::ReadAudit::Durable;

@@ -91,7 +91,9 @@ async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(),
     let Some(authority) = authority else { return Ok(()) };
     match authority.profile(profile).await {
         Ok(found) if found.names.allow_any_host() => {
-            let detail = format_args!("names in certificates of the profile {profile} identify nobody");
+            let detail = format_args!(
+                "the profile {profile} allows every host name, so its names cannot identify a client"
+            );
             Err(Problem::unprocessable(detail)
                 .hint("narrow its names.dns_allowed, which take any host name; or map the fingerprint"))
         }
