@@ -30,8 +30,7 @@ impl ClientBody {
     }
 
     /// An empty body.
-    #[cfg(test)]
-    pub fn nothing() -> Self {
+    pub(crate) fn empty() -> Self {
         Self { inner: None, rest: None }
     }
 

@@ -33,6 +33,16 @@ impl RequestBody {
         Self { body, tee, upload, clean_trailers }
     }
 
+    /// An empty body in place of this one, to send its request again with. None unless this one is empty.
+    pub(crate) fn empty_copy(&self) -> Option<Self> {
+        self.is_end_stream().then(|| Self {
+            body: ClientBody::empty(),
+            tee: self.tee.clone(),
+            upload: self.upload.restarted(),
+            clean_trailers: self.clean_trailers,
+        })
+    }
+
     /// The timeout of the answer's head, from now on.
     pub fn awaited(&self) -> AnswerTimer {
         self.upload.awaited()

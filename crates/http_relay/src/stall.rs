@@ -107,6 +107,11 @@ impl UploadTimer {
         (Self { stall: Stall::new(limit), known: Arc::clone(&known) }, UploadStatus(known))
     }
 
+    /// A timer of the same upload, for the same request sent again.
+    pub(crate) fn restarted(&self) -> Self {
+        Self { stall: Stall::new(self.stall.limit), known: Arc::clone(&self.known) }
+    }
+
     /// Something came, or its end.
     pub fn over(&mut self) {
         self.stall.over();

@@ -16,7 +16,8 @@ use crate::request_body::RequestBody;
 const KEPT_TRIES: usize = 3;
 
 impl Upstreams {
-    /// Asks `origin`. A request of which nothing was sent is sent again on another connection.
+    /// Asks `origin`. A request of which nothing was sent is sent again on another connection,
+    /// and so is one without a body that the upstream says it did not process (RFC 9113 section 8.7).
     pub async fn send(
         &self,
         origin: &Arc<Origin>,
@@ -123,7 +124,7 @@ mod tests {
 
     async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {
         let (upload, _) = UploadTimer::within(LONG);
-        let body = RequestBody::new(ClientBody::nothing(), None, upload, clean_trailers);
+        let body = RequestBody::new(ClientBody::empty(), None, upload, clean_trailers);
         let path = format!("/{}", "long".repeat(64));
         let request = Request::get(path).body(body).unwrap();
         let host = HeaderValue::from_static("a.example");
@@ -169,6 +170,57 @@ mod tests {
             (1, 1),
             "it had been tried on the one that was kept"
         );
+    }
+
+    /// The next frame of HTTP/2: its type and its stream.
+    async fn frame(stream: &mut tokio::net::TcpStream) -> (u8, u32) {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]))
+    }
+
+    /// Reads up to the request of `number`, and says `answer`.
+    async fn answer_request(stream: &mut tokio::net::TcpStream, number: u32, answer: &[u8]) {
+        const HEADERS: u8 = 1;
+        while frame(stream).await != (HEADERS, number) {}
+        stream.write_all(answer).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_http2_says_was_not_processed_is_sent_again() {
+        // RFC 9113 sections 6.8 and 6.4; `:status: 200` is 0x88 (RFC 7541 appendix A).
+        const PREFACE: usize = 24;
+        const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+        const FIRST_OK: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 1, 0x88];
+        const ENDED_AFTER_FIRST: &[u8] = &[0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+        const THIRD_REFUSED: &[u8] = &[0, 0, 4, 3, 0, 0, 0, 0, 3, 0, 0, 0, 7];
+        const FIFTH_OK: &[u8] = &[0, 0, 1, 1, 5, 0, 0, 0, 5, 0x88];
+        for (answer, connections) in [(ENDED_AFTER_FIRST, 2), (THIRD_REFUSED, 1)] {
+            let (listener, reuse) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), Reuse::default());
+            let (pool, origin) = (pool(&reuse), origin(&listener, true));
+            tokio::spawn(async move {
+                let mut streams = Vec::new();
+                for accepted in 1..=connections {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    stream.read_exact(&mut [0; PREFACE]).await.unwrap();
+                    stream.write_all(SETTINGS).await.unwrap();
+                    answer_request(&mut stream, 1, FIRST_OK).await;
+                    if accepted == 1 {
+                        answer_request(&mut stream, 3, answer).await;
+                    }
+                    if connections == 1 {
+                        answer_request(&mut stream, 5, FIFTH_OK).await;
+                    }
+                    streams.push(stream);
+                }
+                std::future::pending::<()>().await;
+            });
+            asked(&pool, &origin).await.unwrap();
+            asked(&pool, &origin).await.unwrap();
+            assert_eq!(reuse.made.get(), connections);
+        }
     }
 
     #[tokio::test]

@@ -1,9 +1,11 @@
 //! Connections to upstreams: made where none is idle, and kept for the next request.
 
+use std::error::Error as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use h2::Reason;
 use hyper::client::conn::TrySendError;
 use hyper::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response};
@@ -248,12 +250,14 @@ impl Upstreams {
     ) -> Result<Result<Response<Relayed>, Box<Request<RequestBody>>>, NoAnswer> {
         let is_of_one = authenticates_connection(request.headers().get_all(AUTHORIZATION));
         let Ready { sender, stream, .. } = ready;
+        let mut copy = None;
         let (sent, back) = match sender {
             Sender::Http1(mut sender) => {
                 let sent = self.in_time(request, |request| sender.try_send_request(request)).await;
                 (sent, Some(GiveBack { pool: Arc::clone(&self.0.pool), origin: Arc::clone(origin), sender }))
             }
             Sender::Http2(Http2 { mut sender, .. }) => {
+                copy = copy_without_body(&request);
                 (self.in_time(request, |request| sender.try_send_request(request)).await, None)
             }
         };
@@ -263,7 +267,10 @@ impl Upstreams {
                 let back = back.filter(|_| !is_of_one && !asked_for);
                 Ok(Ok(response.map(|body| Relayed::new(body, back, stream, self.0.idle_body))))
             }
-            Err(error) => unsent_or_broken(error).map(Err),
+            Err(error) => match copy {
+                Some(copy) if is_unprocessed(error.error()) => Ok(Err(copy)),
+                _ => unsent_or_broken(error).map(Err),
+            },
         }
     }
 
@@ -296,6 +303,29 @@ pub(super) fn unsent_or_broken(
         Some(request) => Ok(Box::new(request)),
         None => Err(NoAnswer::Broken(error.into_error())),
     }
+}
+
+/// The same request once more, where it has no body.
+fn copy_without_body(request: &Request<RequestBody>) -> Option<Box<Request<RequestBody>>> {
+    let body = request.body().empty_copy()?;
+    let mut copy = Request::new(body);
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
+    Some(Box::new(copy))
+}
+
+/// Whether the server said that it did nothing with the request (RFC 9113 section 8.7): it ended the connection after an earlier
+/// stream, as servers do after some number of requests, or refused the stream.
+fn is_unprocessed(error: &hyper::Error) -> bool {
+    let Some(error) = error.source().and_then(|source| source.downcast_ref::<h2::Error>()) else {
+        return false;
+    };
+    let ended = error.is_go_away() && error.reason() == Some(Reason::NO_ERROR);
+    let refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
+    error.is_remote() && (ended || refused)
 }
 
 /// Whether a connection is, or is about to be, one user's alone: NTLM authenticates it rather than requests, and so does
