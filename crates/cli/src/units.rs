@@ -128,6 +128,12 @@ pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
+/// The time `span` from now, RFC 3339.
+pub fn from_now(span: Duration) -> String {
+    let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
+    rfc3339_us(now_us().saturating_add(span))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -45,7 +45,7 @@ pub struct Listing {
 }
 
 /// Most rows the server gives in a page.
-const PAGE_ROWS: u32 = 500;
+pub(super) const PAGE_ROWS: u32 = 500;
 
 impl Listing {
     /// Prints one page of `path`, or all. The query is a type of crate `api`, `()` for none.

@@ -4,9 +4,9 @@ use api::access::{Grant, IdentityView, NewToken, RoleView};
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::{Run, input};
+use super::Run;
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, show_one};
+use crate::connection::{Client, Columns, Listing, Output, path_of, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
@@ -24,16 +24,16 @@ const COLUMNS: Columns = columns!(
 /// API tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
-    /// List them
+    /// List tokens
     List(Listing),
-    /// Show one
+    /// Show a token
     Show {
-        /// Its id
-        id: String,
+        /// Its name or id
+        given: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Make one; its secret is shown this once
+    /// Create a token; its secret is shown this once
     Create {
         /// Its name
         name: String,
@@ -46,39 +46,37 @@ pub enum TokenCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Give one a new secret; the old one ends at once
+    /// Give a token a new secret; the old one ends at once
     Rotate {
-        /// Its id
-        id: String,
+        /// Its name or id
+        given: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Remove one; it ends at once
+    /// Delete a token; it ends at once
     Delete {
-        /// Its id
-        id: String,
+        /// Its name or id
+        given: String,
     },
 }
 
 impl Run for TokenCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         const PATH: &str = "/api/v1/tokens";
-        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        let place = |given| path_of(client, PATH, "token", given);
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
-            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
+            Self::Show { given, show } => show_one(&client.get(&place(given).await?, &()).await?, show),
             Self::Create { name, roles, lifetime, show } => {
-                let ends = lifetime.map(|span| {
-                    let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
-                    units::rfc3339_us(units::now_us().saturating_add(span))
-                });
+                let ends = lifetime.map(units::from_now);
                 let new = NewToken { name: name.clone(), grants: grants(roles)?, expires_at: ends };
                 show_one(&client.submit(Method::POST, PATH, &new).await?, show)
             }
-            Self::Rotate { id, show } => {
-                show_one(&client.send(Method::POST, &format!("{}/rotate", place(id)), None).await?, show)
+            Self::Rotate { given, show } => {
+                let path = format!("{}/rotate", place(given).await?);
+                show_one(&client.send(Method::POST, &path, None).await?, show)
             }
-            Self::Delete { id } => client.send(Method::DELETE, &place(id), None).await.map(drop),
+            Self::Delete { given } => client.send(Method::DELETE, &place(given).await?, None).await.map(drop),
         }
     }
 }
@@ -91,29 +89,29 @@ fn grants(roles: &[String]) -> Outcome<Vec<Grant>> {
     roles.iter().map(grant).collect()
 }
 
-/// People who log in.
+/// Users who log in.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
-    /// List them
+    /// List users
     List(Listing),
-    /// Show one
+    /// Show a user
     Show {
-        /// The id
-        id: String,
+        /// Their name or id
+        given: String,
         #[command(flatten)]
         show: Output,
     },
-    /// End every session of one
+    /// End every session of a user
     Logout {
-        /// The id
-        id: String,
+        /// Their name or id
+        given: String,
     },
-    /// Remove one
+    /// Delete a user
     Delete {
-        /// The id
-        id: String,
+        /// Their name or id
+        given: String,
     },
-    /// The roles there are, and what each may do
+    /// List roles, and what each may do
     Roles(Listing),
 }
 
@@ -122,14 +120,15 @@ impl Run for UserCommand {
         const PATH: &str = "/api/v1/users";
         const ROLES: Columns =
             columns!(RoleView: ("Role", name), ("May", permissions), ("Built in", built_in));
-        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
+        let place = |given| path_of(client, PATH, "user", given);
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
-            Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
-            Self::Logout { id } => {
-                client.send(Method::DELETE, &format!("{}/sessions", place(id)), None).await.map(drop)
+            Self::Show { given, show } => show_one(&client.get(&place(given).await?, &()).await?, show),
+            Self::Logout { given } => {
+                let path = format!("{}/sessions", place(given).await?);
+                client.send(Method::DELETE, &path, None).await.map(drop)
             }
-            Self::Delete { id } => client.send(Method::DELETE, &place(id), None).await.map(drop),
+            Self::Delete { given } => client.send(Method::DELETE, &place(given).await?, None).await.map(drop),
             Self::Roles(listing) => listing.print(client, "/api/v1/roles", &(), ROLES).await,
         }
     }

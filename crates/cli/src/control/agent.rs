@@ -5,13 +5,13 @@ use std::time::Duration;
 use api::agents::{AgentGroupView, AgentPatch, AgentTokenView, AgentView, AgentsQuery, NewAgentToken};
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use uuid::Uuid;
 
-use super::document::{Document, DocumentCommand};
+use super::document::{Document, DocumentCommand, Key};
+use super::input;
 use super::noun::{self, Noun};
 use crate::columns;
 use crate::configuration::ClientSettings;
-use crate::connection::{Client, Columns, Listing, Output, ServerArgs, show_one};
+use crate::connection::{Client, Columns, Listing, Output, ServerArgs, path_of, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
@@ -66,7 +66,10 @@ pub enum AgentServerCommand {
 pub struct GroupDocument;
 
 impl Document for GroupDocument {
+    const ONE: &'static str = "group of agents";
+    const MANY: &'static str = "groups of agents";
     const PATH: &'static str = "/api/v1/agent-groups";
+    const KEY: Key = Key::Name;
     const COLUMNS: Columns =
         columns!(AgentGroupView: ("Name", name), ("Selector", selector), ("Description", description));
     const REPLACE: Method = Method::PUT;
@@ -99,8 +102,8 @@ pub struct ListArgs {
 /// `bulla agent show`
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// Its id
-    id: Uuid,
+    /// Its name or id
+    id: String,
     #[command(flatten)]
     show: Output,
     #[command(flatten)]
@@ -110,8 +113,8 @@ pub struct ShowArgs {
 /// `bulla agent update`
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
-    /// Its id
-    id: Uuid,
+    /// Its name or id
+    id: String,
     /// Another name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -127,8 +130,8 @@ pub struct UpdateArgs {
 /// `bulla agent retire`, `bulla agent revoke-token`
 #[derive(Args, Debug)]
 pub struct RetireArgs {
-    /// Its id
-    id: Uuid,
+    /// The agent's name or id, or the token's id
+    id: String,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -172,19 +175,21 @@ impl AgentServerCommand {
             Self::Group(noun) => return noun::run(noun, settings).await,
             Self::List(args) => list(&client(&args.server)?, args).await?,
             Self::Show(args) => {
-                show_one(&client(&args.server)?.get(&agent(args.id), &()).await?, &args.show)?;
+                let client = client(&args.server)?;
+                show_one(&client.get(&agent(&client, &args.id).await?, &()).await?, &args.show)?;
             }
             Self::Update(args) => update(&client(&args.server)?, args).await?,
             Self::Retire(args) => {
-                let path = format!("{}/retire", agent(args.id));
-                client(&args.server)?.send(Method::POST, &path, None).await?;
+                let client = client(&args.server)?;
+                let path = format!("{}/retire", agent(&client, &args.id).await?);
+                client.send(Method::POST, &path, None).await?;
             }
             Self::Token(args) => token(&client(&args.server)?, args).await?,
             Self::Tokens(args) => {
                 args.listing.print(&client(&args.server)?, "/api/v1/agent-tokens", &(), TOKENS).await?;
             }
             Self::RevokeToken(args) => {
-                let path = format!("/api/v1/agent-tokens/{}", args.id);
+                let path = format!("/api/v1/agent-tokens/{}", input::segment(&args.id));
                 client(&args.server)?.send(Method::DELETE, &path, None).await?;
             }
         }
@@ -192,8 +197,8 @@ impl AgentServerCommand {
     }
 }
 
-fn agent(id: Uuid) -> String {
-    format!("/api/v1/agents/{id}")
+async fn agent(client: &Client, given: &str) -> Outcome<String> {
+    path_of(client, "/api/v1/agents", "agent", given).await
 }
 
 async fn list(client: &Client, args: &ListArgs) -> Outcome<()> {
@@ -212,7 +217,7 @@ async fn update(client: &Client, args: &UpdateArgs) -> Outcome<()> {
     }
     let labels = (!args.labels.is_empty()).then(|| args.labels.iter().cloned().collect());
     let patch = AgentPatch { name: args.name.clone(), labels };
-    let changed = client.submit(Method::PATCH, &agent(args.id), &patch).await?;
+    let changed = client.submit(Method::PATCH, &agent(client, &args.id).await?, &patch).await?;
     show_one(&changed, &args.show)
 }
 

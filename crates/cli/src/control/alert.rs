@@ -6,7 +6,7 @@ use api::alerts::{self, AlertView, DeliveryView, RuleView, StateQuery};
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::document::{Document, DocumentCommand};
+use super::document::{self, Document, DocumentCommand, Key};
 use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
@@ -53,18 +53,18 @@ pub enum AlertCommand {
         /// The message's id
         id: String,
     },
-    /// Where messages go
+    /// Channels that messages go to: mail, webhook, chat, pager
     #[command(subcommand)]
     Channel(DocumentCommand<ChannelDocument>),
     /// Send a test message to a channel
     Test {
-        /// The channel's id
+        /// The channel's name or id
         id: String,
     },
-    /// Who is told of what
+    /// Rules: which alerts go to which channels
     #[command(subcommand)]
     Rule(DocumentCommand<RuleDocument>),
-    /// What is kept quiet for a while
+    /// Silences: alerts about which nobody is told for a while
     #[command(subcommand)]
     Silence(SilenceCommand),
 }
@@ -74,7 +74,10 @@ pub enum AlertCommand {
 pub struct ChannelDocument(PhantomData<()>);
 
 impl Document for ChannelDocument {
+    const ONE: &'static str = "channel";
+    const MANY: &'static str = "channels";
     const PATH: &'static str = "/api/v1/alert-channels";
+    const KEY: Key = Key::Id;
     const COLUMNS: Columns = columns!(
         alerts::ChannelDocument:
         ("Name", name),
@@ -92,7 +95,10 @@ impl Document for ChannelDocument {
 pub struct RuleDocument(PhantomData<()>);
 
 impl Document for RuleDocument {
+    const ONE: &'static str = "rule";
+    const MANY: &'static str = "rules";
     const PATH: &'static str = "/api/v1/alert-rules";
+    const KEY: Key = Key::Id;
     const COLUMNS: Columns = columns!(RuleView: ("Name", name), ("Channels", rule, "/channels"), ("When", rule, "/when"), ("Id", id));
     const REPLACE: Method = Method::PUT;
 }
@@ -100,9 +106,9 @@ impl Document for RuleDocument {
 /// Silences: they are made and ended, not changed.
 #[derive(Debug, Subcommand)]
 pub enum SilenceCommand {
-    /// List them
+    /// List silences
     List(Listing),
-    /// Make one from a file: `when`, `until`, `reason`
+    /// Create a silence from a file: `when`, `until`, `reason`
     Create {
         /// The file: JSON, or TOML when it ends in .toml; - for JSON on standard input
         #[arg(long, short, value_name = "FILE")]
@@ -110,7 +116,7 @@ pub enum SilenceCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// End one
+    /// End a silence
     Delete {
         /// Its id
         id: String,
@@ -172,7 +178,9 @@ impl Run for AlertCommand {
                 post(format!("/api/v1/alert-deliveries/{}/requeue", input::segment(id))).await
             }
             Self::Channel(command) => command.run(client).await,
-            Self::Test { id } => post(format!("/api/v1/alert-channels/{}/test", input::segment(id))).await,
+            Self::Test { id } => {
+                post(format!("{}/test", document::place::<ChannelDocument>(client, id).await?)).await
+            }
             Self::Rule(command) => command.run(client).await,
             Self::Silence(command) => command.run(client).await,
         }

@@ -6,7 +6,7 @@ use api::policies::{PolicyView, ViolationView};
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::document::{Document, DocumentCommand};
+use super::document::{Document, DocumentCommand, Key};
 use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
@@ -75,7 +75,10 @@ impl Run for JobCommand {
 pub struct PolicyDocument;
 
 impl Document for PolicyDocument {
+    const ONE: &'static str = "policy";
+    const MANY: &'static str = "policies";
     const PATH: &'static str = "/api/v1/policies";
+    const KEY: Key = Key::Name;
     const COLUMNS: Columns = columns!(
         PolicyView:
         ("Name", name),
@@ -118,7 +121,10 @@ impl Run for PolicyCommand {
 pub struct OwnerDocument;
 
 impl Document for OwnerDocument {
+    const ONE: &'static str = "owner";
+    const MANY: &'static str = "owners";
     const PATH: &'static str = "/api/v1/owners";
+    const KEY: Key = Key::Name;
     const COLUMNS: Columns = PEOPLE;
     const REPLACE: Method = Method::PUT;
 }
@@ -128,7 +134,10 @@ impl Document for OwnerDocument {
 pub struct TeamDocument;
 
 impl Document for TeamDocument {
+    const ONE: &'static str = "team";
+    const MANY: &'static str = "teams";
     const PATH: &'static str = "/api/v1/teams";
+    const KEY: Key = Key::Name;
     const COLUMNS: Columns = columns!(
         PersonView:
         ("Name", name),

@@ -6,8 +6,8 @@ use api::targets::DeployTargetView;
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::document::{Document, DocumentCommand};
-use super::{Run, input};
+use super::Run;
+use super::document::{self, Document, DocumentCommand, Key};
 use crate::columns;
 use crate::connection::{Client, Columns, Output, show_one};
 use crate::exit::Outcome;
@@ -17,7 +17,10 @@ use crate::exit::Outcome;
 pub struct ProfileDocument;
 
 impl Document for ProfileDocument {
+    const ONE: &'static str = "profile";
+    const MANY: &'static str = "profiles";
     const PATH: &'static str = "/api/v1/profiles";
+    const KEY: Key = Key::Name;
     const COLUMNS: Columns = columns!(
         profiles::ProfileDocument:
         ("Name", name),
@@ -35,7 +38,10 @@ impl Document for ProfileDocument {
 pub struct IssuerDocument;
 
 impl Document for IssuerDocument {
+    const ONE: &'static str = "issuer";
+    const MANY: &'static str = "issuers";
     const PATH: &'static str = "/api/v1/issuers";
+    const KEY: Key = Key::Id;
     const COLUMNS: Columns = columns!(
         IssuerView:
         ("Name", name),
@@ -54,9 +60,9 @@ impl Document for IssuerDocument {
 pub enum IssuerCommand {
     #[command(flatten)]
     Document(DocumentCommand<IssuerDocument>),
-    /// Ask one whether it could issue; issues nothing
+    /// Test whether an issuer could issue; nothing is issued
     Test {
-        /// Its id
+        /// Its name or id
         id: String,
         #[command(flatten)]
         show: Output,
@@ -68,7 +74,7 @@ impl Run for IssuerCommand {
         match self {
             Self::Document(command) => command.run(client).await,
             Self::Test { id, show } => {
-                let path = format!("{}/{}/test", IssuerDocument::PATH, input::segment(id));
+                let path = format!("{}/test", document::place::<IssuerDocument>(client, id).await?);
                 show_one(&client.send(Method::POST, &path, None).await?, show)
             }
         }
@@ -80,7 +86,10 @@ impl Run for IssuerCommand {
 pub struct TargetDocument;
 
 impl Document for TargetDocument {
+    const ONE: &'static str = "deployment target";
+    const MANY: &'static str = "deployment targets";
     const PATH: &'static str = "/api/v1/targets";
+    const KEY: Key = Key::Id;
     const COLUMNS: Columns =
         columns!(DeployTargetView: ("Name", name), ("Type", target, "/type"), ("Agent", agent), ("Id", id));
     const REPLACE: Method = Method::PUT;

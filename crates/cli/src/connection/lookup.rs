@@ -1,0 +1,68 @@
+//! Objects that are given by their id or name, where the API takes ids.
+
+use api::listing::PageQuery;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::Client;
+use super::listing::PAGE_ROWS;
+use crate::exit::{Exit, Outcome, Problem};
+
+/// What a listing says of an object.
+#[derive(Deserialize)]
+struct Named {
+    id: Uuid,
+    name: String,
+}
+
+/// The path of the object in the listing `path` that has the id or name `given`. `what` is its noun: `token`.
+///
+/// # Errors
+/// When the server does not answer, nothing has that name, or several have.
+pub async fn path_of(client: &Client, path: &str, what: &str, given: &str) -> Outcome<String> {
+    let id = match given.parse() {
+        Ok(id) => id,
+        Err(_) => id_of(client, path, what, given).await?,
+    };
+    Ok(format!("{path}/{id}"))
+}
+
+/// The id of the object in the listing `path` that has the name `given`.
+async fn id_of(client: &Client, path: &str, what: &str, given: &str) -> Outcome<Uuid> {
+    let (mut found, mut cursor) = (Vec::new(), None);
+    loop {
+        let page = PageQuery { limit: Some(PAGE_ROWS), cursor, fields: None };
+        let listing: api::listing::Listing<Named> = client.fetch(path, &page.of(&())).await?;
+        found.extend(listing.items.into_iter().filter(|one| one.name == given).map(|one| one.id));
+        cursor = listing.next;
+        if cursor.is_none() {
+            return only(&found, what, given);
+        }
+    }
+}
+
+fn only(found: &[Uuid], what: &str, given: &str) -> Outcome<Uuid> {
+    match found {
+        [id] => Ok(*id),
+        [] => Err(Problem::new(Exit::Refused, format_args!("there is no {what} named {given:?}"))
+            .hint("the command `list` shows names and ids")),
+        several => {
+            let ids: Vec<String> = several.iter().map(Uuid::to_string).collect();
+            Err(Problem::usage(format_args!("{} objects are named {given:?}", several.len()))
+                .hint(format!("give the id of the {what} that you mean: {}", ids.join(", "))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_nothing_or_more_than_one_has_is_refused() {
+        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        assert_eq!(only(&[one], "token", "ci").unwrap(), one);
+        assert!(only(&[], "token", "ci").unwrap_err().to_string().contains("there is no token named \"ci\""));
+        assert!(only(&[one, other], "token", "ci").unwrap_err().to_string().contains("2 objects are named"));
+    }
+}
