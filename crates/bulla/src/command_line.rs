@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
-use cli::control::{KeyPolicyCommand, Noun};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use cli::exit::EXIT_CODES;
+use cli::help::{self, Group};
+use cli::spelling::{self, Renamed};
 use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand};
 
 use crate::agent_command::AgentArgs;
@@ -15,14 +16,43 @@ use crate::config_command::ConfigArgs;
 use crate::edge::EdgeArgs;
 use crate::fleet_command::FleetArgs;
 use crate::inventory::InventoryArgs;
-use crate::key_nodes::{NodeCommand, SiteCommand};
-use crate::keys::KeysArgs;
+use crate::keys::KeyArgs;
 use crate::proxy::ProxyArgs;
 use crate::rules::RulesArgs;
 use crate::scan_command::ScanArgs;
 use crate::serve_command::ServeArgs;
 
-/// Finds every TLS certificate an organisation has, and says what is wrong with it.
+/// The commands as `bulla --help` lists them, in the order of work.
+const GROUPS: &[Group] = &[
+    Group { heading: "Discover", commands: &["scan", "inventory", "watch", "ct", "rules"] },
+    Group { heading: "Certificates", commands: &["cert", "ca", "profile", "issuer"] },
+    Group { heading: "Deploy", commands: &["agent", "target"] },
+    Group { heading: "Secrets", commands: &["credential"] },
+    Group { heading: "Keys", commands: &["key"] },
+    Group { heading: "Traffic", commands: &["proxy", "edge"] },
+    Group {
+        heading: "Operate",
+        commands: &["up", "serve", "alert", "audit", "job", "policy", "config", "api"],
+    },
+    Group {
+        heading: "People",
+        commands: &["approval", "change", "owner", "team", "user", "token", "break-glass"],
+    },
+    Group { heading: "Tools", commands: &["fleet", "bench", "completions", "man"] },
+];
+
+/// Commands that had other names in 0.1.0.
+const RENAMED: &[Renamed] = &[
+    (&["keys"], &["key"]),
+    (&["site"], &["key", "site"]),
+    (&["node"], &["key", "node"]),
+    (&["key-policy"], &["key", "policy"]),
+    (&["key", "status"], &["key", "master", "status"]),
+    (&["key", "rotate"], &["key", "master", "rotate"]),
+    (&["key", "sealed"], &["key", "list"]),
+];
+
+/// Finds, issues, deploys and guards an organisation's TLS certificates, keys and secrets.
 #[derive(Debug, Parser)]
 #[command(
     name = "bulla",
@@ -40,50 +70,64 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+impl Cli {
+    /// The command line that this process was given. Where there is none, or it asks for help, this ends the process.
+    pub(crate) fn of_process() -> Self {
+        let (line, renamed) = spelling::renewed(std::env::args_os().collect(), RENAMED);
+        let command = help::grouped(Self::command(), GROUPS);
+        let cli =
+            Self::from_arg_matches(&command.get_matches_from(line)).unwrap_or_else(|error| error.exit());
+        if let Some((old, new)) = renamed {
+            eprintln!(
+                "bulla: `bulla {}` is now `bulla {}`; the old name will go",
+                old.join(" "),
+                new.join(" ")
+            );
+        }
+        cli
+    }
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Look at endpoints and files, and report their certificates and what is wrong with them
+    /// Scan endpoints, files and clouds for certificates and problems
     Scan(Box<ScanArgs>),
-    /// What is known from earlier scans: list, show, compare
+    /// List, show and compare what scans have found
     Inventory(InventoryArgs),
-    /// Run everything on embedded defaults: makes its authority, its certificate and its admin token
+    /// Run everything on embedded defaults, for a first try
     Up(ServeArgs),
     /// Run the control plane as a service
     Serve(ServeArgs),
     #[command(flatten)]
     Issuance(IssuanceCommand),
-    /// Certification authorities: make, import, cross-sign, retire; ceremonies without a server
+    /// Certification authorities: create, import, cross-sign, retire
     Ca(Box<CaArgs>),
-    /// Hosts that deploy: make this one an agent, run it; or see all of a server's
+    /// Agents: the hosts that deploy certificates; make this host one
     Agent(Box<AgentArgs>),
     #[command(flatten)]
     Operation(OperationCommand),
-    /// The key service: sign for TLS terminators that do not hold the keys
-    Keys(KeysArgs),
-    /// Sites of the key service, and what is so at each
-    Site(Noun<SiteCommand>),
-    /// Nodes of the key service: tokens by which they join, who is there, retiring
-    Node(Noun<NodeCommand>),
-    /// Policies of keys: which nodes of the key service may open which keys
-    KeyPolicy(Noun<KeyPolicyCommand>),
-    /// Terminate TLS for certificates whose keys are with the key service
+    /// The key service, its policies and sites, and the master key
+    Key(KeyArgs),
+    /// TLS terminator whose private keys stay with the key service
     Edge(Box<EdgeArgs>),
-    /// Look into the TLS of clients that trust the proxy's authority
+    /// TLS-intercepting proxy: inspect traffic, inject credentials
     Proxy(Box<ProxyArgs>),
     #[command(flatten)]
     Access(AccessCommand),
-    /// On the host of the control plane: make a token for everything, good for a day, with a record in the audit log
+    /// Make an emergency token on the host of the control plane
+    ///
+    /// The token may do everything, is good for a day, and has a record in the audit log.
     ///
     /// Example: bulla break-glass --reason "the only approver has left; ticket 123"
     BreakGlass(BreakGlassArgs),
-    /// The rules findings come from: severity, source and advice
+    /// Rules that findings come from: severity, source, advice
     Rules(RulesArgs),
-    /// A simulated estate on loopback, with ground truth, to try things out on
+    /// Simulated estate on loopback, with ground truth, to try things out
     Fleet(FleetArgs),
     /// Measure Bulla on this machine
     Bench(BenchArgs),
-    /// The configuration: check it, or show every value and where it comes from
+    /// Check the configuration, or show where each value comes from
     Config(ConfigArgs),
     /// Print a completion script for a shell
     Completions {
@@ -95,4 +139,25 @@ pub(crate) enum Command {
         /// The folder; it is made if it does not exist
         folder: PathBuf,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_in_one_group_and_on_one_line() {
+        assert_eq!(help::misfits(&Cli::command(), GROUPS), Vec::<String>::new());
+    }
+
+    #[test]
+    fn no_command_has_a_name_that_was_given_up() {
+        for (old, new) in RENAMED {
+            let find = |words: &[&str]| {
+                words.iter().try_fold(Cli::command(), |command, word| command.find_subcommand(word).cloned())
+            };
+            assert!(find(old).is_none(), "{old:?}");
+            assert!(find(new).is_some(), "{new:?}");
+        }
+    }
 }

@@ -39,16 +39,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use cli::configuration::ClientConfiguration;
 use cli::exit::{Exit, Outcome};
-use cli::{CommandFuture, Global, control, shell};
+use cli::{CommandFuture, Global, shell};
 
 use command_line::{Cli, Command};
 use config::Configuration;
 
 fn main() -> ExitCode {
-    cli::conclude(run(&Cli::parse()))
+    cli::conclude(run(&Cli::of_process()))
 }
 
 fn run(line: &Cli) -> Outcome<Exit> {
@@ -60,18 +60,13 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Issuance(command) => block_on(command.run(&client_configuration(global)?)),
         Command::Operation(command) => block_on(command.run(&client_configuration(global)?)),
         Command::Access(command) => block_on(command.run(&client_configuration(global)?)),
-        Command::KeyPolicy(noun) => {
-            block_on(Box::pin(control::run(noun, &client_configuration(global)?.client)))
-        }
-        Command::Site(noun) => block_on(Box::pin(control::run(noun, &client_configuration(global)?.client))),
-        Command::Node(noun) => block_on(Box::pin(control::run(noun, &client_configuration(global)?.client))),
         Command::Ca(args) => block_on(Box::pin(ca_command::run(args, global))),
         Command::Agent(args) => block_on(Box::pin(agent_command::run(args, global))),
         Command::Scan(args) => block_on(Box::pin(scan_command::run(args, global))),
         Command::Inventory(args) => block_on(Box::pin(inventory::run(args, global))),
         Command::Up(args) => block_on(Box::pin(serve_command::up(args, global))),
         Command::Serve(args) => block_on(Box::pin(serve_command::serve(args, global))),
-        Command::Keys(args) => block_on(keys::run(args, global)),
+        Command::Key(args) => block_on(keys::run(args, global)),
         Command::Edge(args) => block_on(Box::pin(edge::run(args, global))),
         Command::Proxy(args) => block_on(Box::pin(proxy::run(args, global))),
         Command::Fleet(args) => block_on(Box::pin(fleet_command::run(args))),

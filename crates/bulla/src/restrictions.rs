@@ -32,7 +32,7 @@ pub(crate) fn enter(line: &Cli) -> Outcome<()> {
         line.command,
         Command::Up(_)
             | Command::Serve(_)
-            | Command::Keys(_)
+            | Command::Key(_)
             | Command::Edge(_)
             | Command::Proxy(_)
             | Command::Agent(_)
@@ -87,7 +87,7 @@ impl Role {
                 args.apply(settings);
                 Some(if args.is_signer() { Self::Signer } else { Self::Server })
             }
-            Command::Keys(args) => args.apply_to_service(settings).then_some(Self::KeyService),
+            Command::Key(args) => args.apply_to_service(settings).then_some(Self::KeyService),
             Command::Edge(args) => {
                 settings.edge.take(args);
                 Some(Self::Edge)

@@ -4,8 +4,8 @@ use clap::Subcommand;
 
 use crate::configuration::ClientConfiguration;
 use crate::control::{
-    self, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand, CredentialArgs,
-    DocumentCommand, IssuerCommand, JobCommand, KeyCommand, Noun, OwnerCommand, PolicyCommand,
+    self, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand,
+    CredentialArgs, DocumentCommand, IssuerCommand, JobCommand, Noun, OwnerCommand, PolicyCommand,
     ProfileDocument, RouteArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
     WatchCommand,
 };
@@ -14,53 +14,52 @@ use crate::execution::CommandFuture;
 /// What is issued: certificates, credentials, and by which rules.
 #[derive(Debug, Subcommand)]
 pub enum IssuanceCommand {
-    /// Certificates: issue, manage, renew, revoke, export; claim what scans found
+    /// Certificates: issue, renew, revoke, export; claim what scans found
     Cert(Box<Noun<CertificateCommand>>),
-    /// Credentials: passwords, keys, certificates, and programs run with them
+    /// Credentials: passwords, keys, certificates; programs run with them
+    #[command(visible_alias = "secret")]
     Credential(Box<CredentialArgs>),
-    /// What may be issued: key types, lifetimes, names
+    /// Profiles: what may be issued (key types, lifetimes, names)
     Profile(Noun<DocumentCommand<ProfileDocument>>),
-    /// Who can issue beside the own authority: ACME, Vault, step-ca, a program, a webhook
+    /// External issuers: ACME, Vault, step-ca, a program, a webhook
     Issuer(Noun<IssuerCommand>),
 }
 
-/// What runs on a server: jobs, policies, alerts, scheduled scans, the audit log, the master key.
+/// What runs on a server: jobs, policies, alerts, scheduled scans, the audit log.
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
-    /// Where agents deploy certificates to
+    /// Deployment targets: where agents put certificates
     Target(Noun<DocumentCommand<TargetDocument>>),
-    /// Rules that certificates are held against, and what breaks them
+    /// Policies that certificates must meet, and what violates them
     Policy(Noun<PolicyCommand>),
-    /// Runs of issuance, renewal, deployment and revocation
+    /// Jobs: issuance, renewal, deployment, revocation
     Job(Noun<JobCommand>),
-    /// What waits for a second person
+    /// Issuance that waits for a second person's approval
     Approval(Noun<ApprovalCommand>),
-    /// Changes of profiles, access, issuers, targets and policies that wait for approval
+    /// Changes of profiles, roles, issuers that wait for approval
     Change(Noun<ChangeCommand>),
-    /// Who answers for certificates, and rules that say who does for what scans found
+    /// Owners of certificates, and rules that assign them
     Owner(Noun<OwnerCommand>),
-    /// Teams that do
+    /// Teams: what they own, and their quotas
     Team(Noun<DocumentCommand<TeamDocument>>),
-    /// Alerts, who is told of them, and messages that did not arrive
+    /// Alerts, notification channels, silences, undelivered messages
     Alert(Noun<AlertCommand>),
-    /// Certificate Transparency: what was issued for the domains that are watched
+    /// Certificate Transparency: certificates issued for your domains
     Ct(Noun<TransparencyCommand>),
-    /// Scans that the server makes by itself, on schedule
+    /// Watches: scans that the server runs on a schedule
     Watch(Noun<WatchCommand>),
-    /// What happened, by whom, and whether the log is whole
+    /// Audit log: search, verify, export, signed heads
     Audit(Noun<AuditCommand>),
-    /// The master key, and private keys that are sealed to policies
-    Key(Noun<KeyCommand>),
 }
 
 /// Access to a server: tokens, users, and any route of its API.
 #[derive(Debug, Subcommand)]
 pub enum AccessCommand {
-    /// API tokens
+    /// API tokens: create, list, rotate, revoke
     Token(Noun<TokenCommand>),
-    /// People who log in, and the roles there are
+    /// Users who log in, and roles
     User(Noun<UserCommand>),
-    /// Ask any route of the server's API, for what has no command of its own
+    /// Send any request to the server's API
     Api(RouteArgs),
 }
 
@@ -93,7 +92,6 @@ impl OperationCommand {
             Self::Ct(noun) => Box::pin(control::run(noun, settings)),
             Self::Watch(noun) => Box::pin(control::run(noun, settings)),
             Self::Audit(noun) => Box::pin(control::run(noun, settings)),
-            Self::Key(noun) => Box::pin(control::run(noun, settings)),
         }
     }
 }

@@ -13,10 +13,12 @@ mod execution;
 pub mod exit;
 pub mod format;
 mod global;
+pub mod help;
 pub mod memory;
 pub mod printer;
 
 pub mod shell;
+pub mod spelling;
 pub mod stop;
 pub mod terminal;
 pub mod units;

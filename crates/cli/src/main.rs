@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use cli::configuration::ClientConfiguration;
-use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyPolicyCommand, Noun};
+use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyCommand, Noun};
 use cli::exit::{EXIT_CODES, Exit, Outcome};
 use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand, shell};
 
@@ -40,8 +40,9 @@ enum Command {
     Agent(Box<AgentServerCommand>),
     #[command(flatten)]
     Operation(OperationCommand),
-    /// Policies of keys: which nodes of the key service may open which keys
-    KeyPolicy(Noun<KeyPolicyCommand>),
+    /// Private keys sealed to policies of the key service; the master key
+    #[command(subcommand)]
+    Key(KeyCommand),
     #[command(flatten)]
     Access(AccessCommand),
     /// Print a completion script for a shell
@@ -68,7 +69,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Ca(noun) => cli::block_on(Box::pin(control::run(noun, &configuration()?.client))),
         Command::Agent(command) => cli::block_on(Box::pin(command.run(&configuration()?.client))),
         Command::Operation(command) => cli::block_on(command.run(&configuration()?)),
-        Command::KeyPolicy(noun) => cli::block_on(Box::pin(control::run(noun, &configuration()?.client))),
+        Command::Key(command) => cli::block_on(command.run(&configuration()?.client)),
         Command::Access(command) => cli::block_on(command.run(&configuration()?)),
         Command::Completions { shell } => shell::completions(*shell, Cli::command()),
         Command::Man { folder } => shell::man(folder, Cli::command()),

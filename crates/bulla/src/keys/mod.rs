@@ -1,4 +1,4 @@
-//! `bulla keys`: the key service, and what it does right now.
+//! `bulla key`: the key service and what it does right now, its sites and nodes, and keys on a server.
 
 mod clouds;
 mod export;
@@ -8,39 +8,47 @@ mod records;
 mod serve;
 
 use clap::{Args, Subcommand};
-use cli::CommandFuture;
-use cli::Global;
+use cli::control::{self, KeyCommand, Noun};
+use cli::{CommandFuture, Global};
 
 use self::monitor::{TopArgs, TraceArgs};
 use self::records::RecordsArgs;
 use self::serve::ServeArgs;
+use crate::client_configuration;
 use crate::config::Settings;
+use crate::key_nodes::{NodeCommand, SiteCommand};
 
-/// `bulla keys`
+/// `bulla key`
 #[derive(Args, Debug)]
-pub(crate) struct KeysArgs {
+pub(crate) struct KeyArgs {
     #[command(subcommand)]
-    command: KeysCommand,
+    command: Command,
 }
 
 /// What to do with keys.
 #[derive(Debug, Subcommand)]
-enum KeysCommand {
-    /// Sign for TLS terminators by the Keyless protocol: over mutual TLS, and over a Unix socket for this user
+enum Command {
+    /// Run the key service: sign for TLS terminators by the Keyless protocol, over mutual TLS and a Unix socket
     Serve(ServeArgs),
-    /// Show what key services do: requests, times, queues, tenants, sites; refreshed every second
+    /// Show what key services do now: requests, times, queues, tenants, sites
     Top(TopArgs),
-    /// Show what became of a request, on every node that had a part in it
+    /// Show one request on every node that took part in it
     Trace(TraceArgs),
-    /// Verify the records of signatures in a folder: that none was changed, removed or added since its segment was closed
+    /// Verify the records of signatures in a folder: none was changed, removed or added
     Records(RecordsArgs),
+    /// Sites of the key service and their attributes, such as the country
+    Site(Noun<SiteCommand>),
+    /// Nodes of the key service: tokens to join, list, retire
+    Node(Noun<NodeCommand>),
+    #[command(flatten)]
+    Server(KeyCommand),
 }
 
-impl KeysArgs {
-    /// Whether this is `bulla keys serve`; its flags then count before the file.
+impl KeyArgs {
+    /// Whether this is `bulla key serve`; its flags then count before the file.
     pub(crate) fn apply_to_service(&self, settings: &mut Settings) -> bool {
         match &self.command {
-            KeysCommand::Serve(args) => {
+            Command::Serve(args) => {
                 settings.keys.take(args);
                 true
             }
@@ -49,12 +57,21 @@ impl KeysArgs {
     }
 }
 
-/// Runs `bulla keys`.
-pub(crate) fn run<'a>(args: &'a KeysArgs, global: &'a Global) -> CommandFuture<'a> {
+/// Runs `bulla key`.
+pub(crate) fn run<'a>(args: &'a KeyArgs, global: &'a Global) -> CommandFuture<'a> {
     match &args.command {
-        KeysCommand::Serve(args) => Box::pin(serve::run(args, global)),
-        KeysCommand::Top(args) => Box::pin(monitor::top(args, global)),
-        KeysCommand::Trace(args) => Box::pin(monitor::trace(args, global)),
-        KeysCommand::Records(args) => Box::pin(records::run(args, global)),
+        Command::Serve(args) => Box::pin(serve::run(args, global)),
+        Command::Top(args) => Box::pin(monitor::top(args, global)),
+        Command::Trace(args) => Box::pin(monitor::trace(args, global)),
+        Command::Records(args) => Box::pin(records::run(args, global)),
+        Command::Site(noun) => {
+            Box::pin(async move { control::run(noun, &client_configuration(global)?.client).await })
+        }
+        Command::Node(noun) => {
+            Box::pin(async move { control::run(noun, &client_configuration(global)?.client).await })
+        }
+        Command::Server(command) => {
+            Box::pin(async move { command.run(&client_configuration(global)?.client).await })
+        }
     }
 }

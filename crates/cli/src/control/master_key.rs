@@ -1,4 +1,4 @@
-//! What seals keys at rest, and keys that are sealed to policies.
+//! The master key, which seals keys and secrets at rest.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -9,9 +9,8 @@ use reqwest::Method;
 use serde::{Deserialize, Serialize};
 
 use super::Run;
-use super::sealed_key::{self, SealArgs};
 use crate::columns;
-use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
+use crate::connection::{Client, Columns, DocumentRow, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
@@ -21,42 +20,26 @@ const KEYS: &str = "/api/v1/master-key";
 /// How often it is asked how far a rotation has come: each answer counts every sealed value.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The master key, and sealed keys.
+/// The master key.
 #[derive(Debug, Subcommand)]
-pub enum KeyCommand {
+pub enum MasterKeyCommand {
     /// Show the master keys and how many values are sealed under each
     Status {
         #[command(flatten)]
         show: Output,
     },
-    /// Wrap everything sealed anew, under the server's current master key; afterwards older ones can go
+    /// Seal everything under the server's current master key; afterwards older ones can go
     Rotate {
         #[command(flatten)]
         show: Output,
     },
-    /// Seal a private key to a policy, here on this machine; the server never sees it
-    Seal(SealArgs),
-    /// List the keys that are sealed to policies
-    Sealed(Listing),
-    /// Withdraw a sealed key: nodes sign with it no more
-    Withdraw {
-        /// SHA-256 of its SubjectPublicKeyInfo, as `bulla key sealed` lists it
-        #[arg(value_name = "SPKI-SHA256")]
-        key: String,
-        /// Do not ask
-        #[arg(long)]
-        yes: bool,
-    },
 }
 
-impl Run for KeyCommand {
+impl Run for MasterKeyCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
             Self::Status { show } => status(client, show).await,
             Self::Rotate { show } => rotate(client, show).await,
-            Self::Seal(seal) => seal.run(client).await,
-            Self::Sealed(listing) => sealed_key::list(client, listing).await,
-            Self::Withdraw { key, yes } => sealed_key::withdraw(client, key, *yes).await,
         }
     }
 }
@@ -150,7 +133,7 @@ async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
         0 => Ok(()),
         _ => Err(Problem::new(Exit::Findings, "some values are still under another master key").hint(
             "keep it in authority.old_master_keys (or old_master_key_files); `failed` says what does not open, then \
-             try again; `bulla key status` counts",
+             try again; `bulla key master status` counts",
         )),
     }
 }

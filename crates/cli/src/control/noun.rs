@@ -1,4 +1,4 @@
-//! A noun of the command line: where its server is, and what to do with it.
+//! Nouns and single commands of the command line: where their server is, and what to do.
 
 use clap::{Args, Subcommand};
 
@@ -15,8 +15,17 @@ pub struct Noun<C: Subcommand> {
     command: C,
 }
 
-/// What a noun's commands can do.
-pub trait Run: Subcommand {
+/// One command, and where its server is.
+#[derive(Args, Debug)]
+pub struct OnServer<A: Args> {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    command: A,
+}
+
+/// What a command can do.
+pub trait Run {
     /// Runs the command against a server.
     fn run(&self, client: &Client) -> impl Future<Output = Outcome<()>>;
 
@@ -27,11 +36,21 @@ pub trait Run: Subcommand {
 }
 
 /// Runs a noun's command against the server that its flags and the configuration name.
-pub async fn run<C: Run>(noun: &Noun<C>, settings: &ClientSettings) -> Outcome<Exit> {
+pub async fn run<C: Subcommand + Run>(noun: &Noun<C>, settings: &ClientSettings) -> Outcome<Exit> {
     if let Some(done) = noun.command.run_offline() {
         return done.map(|()| Exit::Ok);
     }
     let client = Client::open(&noun.server, settings)?;
     noun.command.run(&client).await?;
+    Ok(Exit::Ok)
+}
+
+/// Runs one command against the server that its flags and the configuration name.
+pub(super) async fn run_one<A: Args + Run>(
+    command: &OnServer<A>,
+    settings: &ClientSettings,
+) -> Outcome<Exit> {
+    let client = Client::open(&command.server, settings)?;
+    command.command.run(&client).await?;
     Ok(Exit::Ok)
 }

@@ -12,8 +12,8 @@ use keys::{PrivateKey, Signer as _};
 use reqwest::Method;
 
 use super::consent::confirm;
-use super::input;
 use super::key_policy::path;
+use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Exit, Outcome, Problem};
@@ -36,14 +36,16 @@ pub struct SealArgs {
     show: Output,
 }
 
-impl SealArgs {
-    pub(super) async fn run(&self, client: &Client) -> Outcome<()> {
+impl Run for SealArgs {
+    async fn run(&self, client: &Client) -> Outcome<()> {
         let key = read(&self.key)?;
         let policy = client.fetch(&path(&self.policy), &()).await?;
         let body = sealed(&key, &policy, &self.name())?;
         show_one(&client.submit(Method::POST, SEALED_KEYS, &body).await?, &self.show)
     }
+}
 
+impl SealArgs {
     fn name(&self) -> String {
         let stem = || self.key.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         self.name.clone().or_else(stem).unwrap_or_default()

@@ -1,0 +1,70 @@
+//! `bulla key`, as far as it only needs a server: keys that are sealed to policies, the policies, and the master key.
+
+use clap::{Args, Subcommand};
+
+use super::key_policy::KeyPolicyCommand;
+use super::master_key::MasterKeyCommand;
+use super::noun::{Noun, OnServer, Run, run, run_one};
+use super::sealed_key::{self, SealArgs};
+use crate::configuration::ClientSettings;
+use crate::connection::{Client, Listing};
+use crate::execution::CommandFuture;
+use crate::exit::Outcome;
+
+/// Keys, their policies, and the master key.
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Seal a private key to a policy, on this machine; the server never sees it
+    Seal(OnServer<SealArgs>),
+    /// List the keys that are sealed to policies
+    List(OnServer<ListArgs>),
+    /// Withdraw a sealed key: nodes sign with it no more
+    Withdraw(OnServer<WithdrawArgs>),
+    /// Policies: which nodes of the key service may open which keys
+    Policy(Noun<KeyPolicyCommand>),
+    /// The master key, which seals secrets and keys at rest: status, rotation
+    Master(Noun<MasterKeyCommand>),
+}
+
+/// `bulla key list`
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    listing: Listing,
+}
+
+/// `bulla key withdraw`
+#[derive(Args, Debug)]
+pub struct WithdrawArgs {
+    /// SHA-256 of its SubjectPublicKeyInfo, as `bulla key list` shows it
+    #[arg(value_name = "SPKI-SHA256")]
+    key: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl KeyCommand {
+    /// Runs the command against a server.
+    pub fn run<'a>(&'a self, settings: &'a ClientSettings) -> CommandFuture<'a> {
+        match self {
+            Self::Seal(command) => Box::pin(run_one(command, settings)),
+            Self::List(command) => Box::pin(run_one(command, settings)),
+            Self::Withdraw(command) => Box::pin(run_one(command, settings)),
+            Self::Policy(noun) => Box::pin(run(noun, settings)),
+            Self::Master(noun) => Box::pin(run(noun, settings)),
+        }
+    }
+}
+
+impl Run for ListArgs {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        sealed_key::list(client, &self.listing).await
+    }
+}
+
+impl Run for WithdrawArgs {
+    async fn run(&self, client: &Client) -> Outcome<()> {
+        sealed_key::withdraw(client, &self.key, self.yes).await
+    }
+}

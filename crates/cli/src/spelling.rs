@@ -1,0 +1,64 @@
+//! Commands that have another name now: the old ones still work, and say so.
+
+use std::ffi::OsString;
+
+/// A command's old words and its new ones.
+pub type Renamed = (&'static [&'static str], &'static [&'static str]);
+
+/// Global options that take a value.
+const WITH_VALUE: [&str; 2] = ["--config", "--log"];
+
+/// The command line with the old words of the first of `renamed` that it has replaced by the new ones, and that entry.
+pub fn renewed(
+    line: Vec<OsString>,
+    renamed: &'static [Renamed],
+) -> (Vec<OsString>, Option<&'static Renamed>) {
+    let start = first_word(&line);
+    let has = |old: &[&str]| {
+        line.get(start..start + old.len())
+            .is_some_and(|words| words.iter().zip(old).all(|(word, old)| word == *old))
+    };
+    let Some(entry) = renamed.iter().find(|(old, _)| has(old)) else { return (line, None) };
+    let (old, new) = entry;
+    let mut words = line[..start].to_vec();
+    words.extend(new.iter().map(Into::into));
+    words.extend_from_slice(&line[start + old.len()..]);
+    (words, Some(entry))
+}
+
+/// Where the command's name is, after the program's and the options before it.
+fn first_word(line: &[OsString]) -> usize {
+    let mut at = 1;
+    while let Some(word) = line.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
+        at += if WITH_VALUE.contains(&word) { 2 } else { 1 };
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RENAMED: &[Renamed] = &[(&["keys"], &["key"]), (&["key", "status"], &["key", "master", "status"])];
+
+    fn of(line: &str) -> (String, bool) {
+        let words = line.split(' ').map(OsString::from).collect();
+        let (words, entry) = renewed(words, RENAMED);
+        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+        (words.join(" "), entry.is_some())
+    }
+
+    #[test]
+    fn old_words_become_new_ones_where_the_command_is() {
+        assert_eq!(of("bulla keys serve --listen keys"), ("bulla key serve --listen keys".to_owned(), true));
+        assert_eq!(
+            of("bulla --config keys --log-json key status --json"),
+            ("bulla --config keys --log-json key master status --json".to_owned(), true)
+        );
+        for same in
+            ["bulla", "bulla key", "bulla key list", "bulla scan keys", "bulla --config keys", "bulla --log"]
+        {
+            assert_eq!(of(same), (same.to_owned(), false));
+        }
+    }
+}
