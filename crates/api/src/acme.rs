@@ -38,7 +38,7 @@ pub struct ExternalKeyView {
 }
 
 /// An external key to make.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewExternalKeyBody {
@@ -160,7 +160,7 @@ pub struct LimitOverrideView {
 }
 
 /// A limit to set.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LimitOverrideBody {

@@ -25,7 +25,7 @@ use crate::serve_command::ServeArgs;
 /// The commands as `bulla --help` lists them, in the order of work.
 const GROUPS: &[Group] = &[
     Group { heading: "Discover", commands: &["scan", "inventory", "watch", "ct", "rules"] },
-    Group { heading: "Certificates", commands: &["cert", "ca", "profile", "issuer"] },
+    Group { heading: "Certificates", commands: &["cert", "ca", "profile", "issuer", "acme"] },
     Group { heading: "Deploy", commands: &["agent", "target"] },
     Group { heading: "Secrets", commands: &["credential"] },
     Group { heading: "Keys", commands: &["key"] },

@@ -4,7 +4,7 @@ use clap::Subcommand;
 
 use crate::configuration::ClientConfiguration;
 use crate::control::{
-    self, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand,
+    self, AcmeCommand, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand,
     CredentialArgs, DocumentCommand, IssuerCommand, JobCommand, Noun, OwnerCommand, PolicyCommand,
     ProfileDocument, RouteArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
     WatchCommand,
@@ -23,6 +23,8 @@ pub enum IssuanceCommand {
     Profile(Noun<DocumentCommand<ProfileDocument>>),
     /// External issuers: ACME, Vault, step-ca, a program, a webhook
     Issuer(Noun<IssuerCommand>),
+    /// ACME server: accounts, orders, external keys, limits
+    Acme(Noun<AcmeCommand>),
 }
 
 /// What runs on a server: jobs, policies, alerts, scheduled scans, the audit log.
@@ -72,6 +74,7 @@ impl IssuanceCommand {
             Self::Credential(args) => Box::pin(control::run_credential(args, configuration)),
             Self::Profile(noun) => Box::pin(control::run(noun, settings)),
             Self::Issuer(noun) => Box::pin(control::run(noun, settings)),
+            Self::Acme(noun) => Box::pin(control::run(noun, settings)),
         }
     }
 }

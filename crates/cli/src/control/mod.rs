@@ -1,6 +1,7 @@
 //! The commands that run a control plane over its API, by noun.
 
 mod access;
+mod acme;
 mod agent;
 mod alert;
 mod approval;
@@ -26,6 +27,7 @@ mod transparency;
 mod watch;
 
 pub(crate) use access::{TokenCommand, UserCommand};
+pub(crate) use acme::AcmeCommand;
 pub use agent::AgentServerCommand;
 pub(crate) use alert::AlertCommand;
 pub(crate) use approval::ApprovalCommand;
