@@ -13,6 +13,7 @@ use crate::bench::BenchArgs;
 use crate::break_glass_command::BreakGlassArgs;
 use crate::ca_command::CaArgs;
 use crate::config_command::ConfigArgs;
+use crate::doctor_command::DoctorArgs;
 use crate::edge::EdgeArgs;
 use crate::fleet_command::FleetArgs;
 use crate::inventory::InventoryArgs;
@@ -32,7 +33,7 @@ const GROUPS: &[Group] = &[
     Group { heading: "Traffic", commands: &["proxy", "edge"] },
     Group {
         heading: "Operate",
-        commands: &["up", "serve", "alert", "audit", "job", "policy", "config", "api"],
+        commands: &["up", "serve", "alert", "audit", "job", "policy", "config", "api", "doctor"],
     },
     Group {
         heading: "People",
@@ -129,6 +130,8 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     /// Check the configuration, or show where each value comes from
     Config(ConfigArgs),
+    /// Check this machine, the configuration and the server
+    Doctor(DoctorArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -14,6 +14,7 @@ mod config;
 mod config_command;
 mod data_folder;
 mod database;
+mod doctor_command;
 mod edge;
 mod endpoint;
 mod fetched_crls;
@@ -72,6 +73,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Fleet(args) => block_on(Box::pin(fleet_command::run(args))),
         Command::BreakGlass(args) => block_on(Box::pin(break_glass_command::run(args, global))),
         Command::Config(args) => block_on(Box::pin(config_command::run(args, global))),
+        Command::Doctor(args) => block_on(Box::pin(doctor_command::run(args, global))),
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Completions { shell } => shell::completions(*shell, Cli::command()),

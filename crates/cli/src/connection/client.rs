@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::credhub::ErrorView;
 use api::problem::ProblemDocument;
 use clap::Args;
-use reqwest::header::{ETAG, HeaderValue, IF_MATCH};
+use reqwest::header::{DATE, ETAG, HeaderValue, IF_MATCH};
 use reqwest::{Certificate, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -158,6 +158,13 @@ impl Client {
             builder = builder.bearer(token.expose_secret());
         }
         Ok(builder)
+    }
+
+    /// The server's clock: the `Date` of a response (RFC 9110 section 6.6.1), in whole seconds. None without one.
+    pub async fn date(&self) -> Outcome<Option<jiff::Timestamp>> {
+        let answer = self.ask(Method::GET, "/healthz", None).await?;
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
+        Ok(date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|date| date.timestamp()))
     }
 
     /// Gets a JSON document. The query is a type of crate `api`, `()` for none.

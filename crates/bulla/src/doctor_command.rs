@@ -1,0 +1,320 @@
+//! `bulla doctor`: checks this machine, the configuration and the server, and says what to do about each problem.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::Args;
+use cli::Global;
+use cli::columns;
+use cli::connection::{Client, Columns, DocumentRow, Output, ServerArgs, document_of, local};
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::printer::Printer;
+use outbound::resolve::{Families, Resolver};
+use serde::Serialize;
+use serde_json::Value;
+use store::{Store, StoreUrl};
+
+use crate::config::{Configuration, Settings};
+use crate::data_folder;
+use crate::listening::socket;
+use crate::serve_command::master_keys;
+
+/// Sockets below which a server or a scan of a large network is slow.
+const DESCRIPTORS_WANTED: usize = 8_192;
+/// How far two clocks may be apart: certificates are valid from a minute before they are issued.
+const CLOCK_WITHIN_SECONDS: i64 = 30;
+/// For one name.
+const RESOLVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// `bulla doctor`
+///
+/// Example: bulla doctor --output json
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    show: Output,
+}
+
+/// What a check came to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Warning,
+    Failed,
+    /// There was nothing to check.
+    Skipped,
+}
+
+/// A check as a row of the table.
+#[derive(Debug, Serialize)]
+struct Check {
+    check: &'static str,
+    state: State,
+    found: String,
+    advice: String,
+}
+
+const COLUMNS: Columns = columns!(
+    Check:
+    ("Check", check),
+    ("State", state),
+    ("Found", found),
+    ("What to do", advice),
+);
+
+impl Check {
+    fn new(check: &'static str, state: State, found: impl Into<String>) -> Self {
+        Self { check, state, found: found.into(), advice: String::new() }
+    }
+
+    fn advised(mut self, advice: impl Into<String>) -> Self {
+        self.advice = advice.into();
+        self
+    }
+
+    /// Failed for `problem`, whose hint is the advice.
+    fn failed(check: &'static str, problem: Problem) -> Self {
+        Self::new(check, State::Failed, problem.message).advised(problem.hint.unwrap_or_default())
+    }
+}
+
+/// Runs `bulla doctor`. The exit code is 1 where a check failed.
+pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Outcome<Exit> {
+    let mut checks = vec![descriptors(), roots(), data()];
+    match Configuration::load(global.config.as_deref()) {
+        Err(problem) => checks.push(Check::failed("configuration", problem)),
+        Ok(configuration) => {
+            let read = configuration.file().map(|path| path.display().to_string());
+            let read = read.unwrap_or_else(|| "no file: defaults and the environment".to_owned());
+            checks.push(Check::new("configuration", State::Ok, read));
+            let settings = &configuration.settings;
+            checks.extend([master_key(settings), database(settings).await]);
+            checks.extend(server(args, settings).await);
+        }
+    }
+    let failed = checks.iter().any(|check| check.state == State::Failed);
+    print(&checks, &args.show)?;
+    Ok(if failed { Exit::Findings } else { Exit::Ok })
+}
+
+fn print(checks: &[Check], show: &Output) -> Outcome<()> {
+    let rows = checks.iter().map(|check| document_of(check).map(DocumentRow::of));
+    let rows = rows.collect::<Outcome<Vec<_>>>()?;
+    let mut printer = Printer::new(show.output, show.color)?;
+    printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
+    printer.end(None).map_err(|error| Problem::output(&error))
+}
+
+fn descriptors() -> Check {
+    let budget = outbound::limits::descriptor_budget();
+    let found = format!("{budget} sockets at once");
+    if budget >= DESCRIPTORS_WANTED {
+        return Check::new("open files", State::Ok, found);
+    }
+    Check::new("open files", State::Warning, found)
+        .advised("raise the limit: `ulimit -n 65536`, or LimitNOFILE=65536 in the systemd unit")
+}
+
+fn roots() -> Check {
+    match outbound::tls::system_roots().len() {
+        0 => Check::new("trust store", State::Warning, "this system has no root certificates")
+            .advised("install the package ca-certificates"),
+        count => Check::new("trust store", State::Ok, format!("{count} root certificates")),
+    }
+}
+
+fn data() -> Check {
+    const CHECK: &str = "data folder";
+    let folder = match cli::data::folder() {
+        Ok(folder) => folder,
+        Err(problem) => return Check::failed(CHECK, problem),
+    };
+    let shown = folder.display().to_string();
+    if !folder.exists() {
+        return Check::new(CHECK, State::Skipped, format!("{shown} is made by the first start"));
+    }
+    match data_folder::check() {
+        Ok(()) => Check::new(CHECK, State::Ok, shown),
+        Err(problem) => Check::failed(CHECK, problem),
+    }
+}
+
+fn master_key(settings: &Settings) -> Check {
+    const CHECK: &str = "master key";
+    match master_keys::described(&settings.authority) {
+        Ok(lines) if lines.is_empty() => Check::new(CHECK, State::Ok, "in the data folder")
+            .advised("for production keep it elsewhere: see docs/hardening.md"),
+        Ok(lines) => Check::new(CHECK, State::Ok, lines.join("; ")),
+        Err(problem) => Check::failed(CHECK, problem),
+    }
+}
+
+async fn database(settings: &Settings) -> Check {
+    const CHECK: &str = "database";
+    if settings.store.url.is_empty() {
+        return match cli::data::folder().map(|folder| folder.join("inventory.db")) {
+            Ok(file) => sqlite(&file),
+            Err(problem) => Check::failed(CHECK, problem),
+        };
+    }
+    let url: StoreUrl = match settings.store.url.parse() {
+        Ok(url) => url,
+        Err(error) => return Check::failed(CHECK, crate::database::problem(&error)),
+    };
+    if let Some(file) = url.sqlite_path() {
+        return sqlite(file);
+    }
+    let connections = match settings.store.options() {
+        Ok(options) => Store::connections_at(&url, &options).await,
+        Err(problem) => return Check::failed(CHECK, problem),
+    };
+    match connections {
+        Ok(connections) => match crate::database::fits(connections) {
+            Ok(()) => Check::new(CHECK, State::Ok, format!("{url} answers")),
+            Err(problem) => Check::failed(CHECK, problem),
+        },
+        Err(error) => Check::new(CHECK, State::Failed, format!("{url}: {}", chain(&error)))
+            .advised("check the address, the password and pg_hba.conf of the database server"),
+    }
+}
+
+fn sqlite(file: &Path) -> Check {
+    const CHECK: &str = "database";
+    let shown = file.display();
+    match std::fs::OpenOptions::new().read(true).write(true).open(file) {
+        Ok(_) => Check::new(CHECK, State::Ok, format!("{shown} can be read and written")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            Check::new(CHECK, State::Skipped, format!("{shown} is made by the first start"))
+        }
+        Err(error) => Check::new(CHECK, State::Failed, format!("{shown}: {error}"))
+            .advised("run as the user that owns the file, or correct its owner and mode"),
+    }
+}
+
+/// The server, where one is known; otherwise whether one could listen here.
+async fn server(args: &DoctorArgs, settings: &Settings) -> Vec<Check> {
+    let Ok(client) = Client::open(&args.server, &settings.client) else {
+        return vec![
+            Check::new("server", State::Skipped, "no server is known").advised("start one: bulla up"),
+            port("server.listen", &settings.server.listen),
+        ];
+    };
+    let base = client.base().to_owned();
+    let mut checks = vec![names(&base).await];
+    match client.get("/readyz", &()).await {
+        Ok(_) => checks.push(Check::new("server", State::Ok, format!("{base} is ready"))),
+        Err(problem) => {
+            checks.push(unreachable(&base, problem));
+            return checks;
+        }
+    }
+    checks.extend([clock(&client).await, version(&client).await]);
+    checks
+}
+
+fn unreachable(base: &str, problem: Problem) -> Check {
+    let own = cli::data::folder().is_ok_and(|folder| {
+        std::fs::read_to_string(folder.join(local::URL)).is_ok_and(|url| url.trim() == base)
+    });
+    let check = Check::failed("server", problem);
+    if own { check.advised("start the local server: bulla up") } else { check }
+}
+
+/// Whether the server's host has addresses.
+async fn names(base: &str) -> Check {
+    const CHECK: &str = "DNS";
+    let host = reqwest::Url::parse(base).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let Some(host) = host else { return Check::new(CHECK, State::Skipped, "the server is a Unix socket") };
+    let resolver = match Resolver::system() {
+        Ok(resolver) => resolver,
+        Err(error) => {
+            return Check::new(CHECK, State::Failed, chain(&error)).advised("correct /etc/resolv.conf");
+        }
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match resolver.resolve(bare, Families::usable(), RESOLVE_WITHIN).await {
+        Ok(_) => Check::new(CHECK, State::Ok, format!("{host} has an address")),
+        Err(error) => Check::new(CHECK, State::Failed, format!("{host}: {}", chain(&error)))
+            .advised("check the name, and the name servers in /etc/resolv.conf"),
+    }
+}
+
+async fn clock(client: &Client) -> Check {
+    const CHECK: &str = "clock";
+    match client.date().await {
+        Ok(Some(theirs)) => apart(theirs.as_second() - jiff::Timestamp::now().as_second()),
+        Ok(None) => Check::new(CHECK, State::Skipped, "the server does not say its time"),
+        Err(problem) => Check::failed(CHECK, problem),
+    }
+}
+
+fn apart(seconds: i64) -> Check {
+    const CHECK: &str = "clock";
+    let found = match seconds {
+        0 => "as the server's".to_owned(),
+        ahead if ahead > 0 => format!("{ahead} s behind the server's"),
+        behind => format!("{} s ahead of the server's", -behind),
+    };
+    if seconds.abs() <= CLOCK_WITHIN_SECONDS {
+        return Check::new(CHECK, State::Ok, found);
+    }
+    Check::new(CHECK, State::Failed, found).advised(
+        "synchronise both clocks (chrony, systemd-timesyncd): certificates and tokens depend on them",
+    )
+}
+
+async fn version(client: &Client) -> Check {
+    const CHECK: &str = "version";
+    let ours = env!("CARGO_PKG_VERSION");
+    match client.get("/openapi.json", &()).await {
+        Err(problem) => Check::failed(CHECK, problem),
+        Ok(document) => match document.pointer("/info/version").and_then(Value::as_str) {
+            Some(theirs) if theirs == ours => Check::new(CHECK, State::Ok, format!("{ours}, as the server")),
+            theirs => {
+                let theirs = theirs.unwrap_or("unknown");
+                Check::new(CHECK, State::Warning, format!("this program is {ours}, the server {theirs}"))
+                    .advised("install the same version on both")
+            }
+        },
+    }
+}
+
+/// Whether the address of the setting `key` is free.
+fn port(key: &'static str, listen: &str) -> Check {
+    let address = match socket(key, listen) {
+        Ok(address) => address,
+        Err(problem) => return Check::failed("port", problem),
+    };
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => Check::new("port", State::Ok, format!("{address} ({key}) is free")),
+        Err(error) => Check::new("port", State::Failed, format!("{address} ({key}): {error}"))
+            .advised(format!("stop what uses it (`ss -ltnp`), or set {key}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_may_be_half_a_minute_apart() {
+        assert_eq!(apart(0).state, State::Ok);
+        assert_eq!(apart(-30).state, State::Ok);
+        assert_eq!((apart(31).state, apart(31).found.as_str()), (State::Failed, "31 s behind the server's"));
+        assert_eq!(apart(-40).found, "40 s ahead of the server's");
+    }
+
+    #[test]
+    fn a_port_in_use_is_found_with_its_setting() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap().to_string();
+        let check = port("server.listen", &address);
+        assert_eq!(check.state, State::Failed);
+        assert!(check.found.contains(&address) && check.advice.contains("server.listen"), "{check:?}");
+        drop(taken);
+        assert_eq!(port("server.listen", &address).state, State::Ok);
+    }
+}
