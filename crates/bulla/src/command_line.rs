@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use cli::exit::EXIT_CODES;
 use cli::help::{self, Group};
+use cli::shell::CompletionsCommand;
 use cli::spelling::{self, Renamed};
 use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand};
 
@@ -132,11 +133,9 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Check this machine, the configuration and the server
     Doctor(DoctorArgs),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
+    /// Completions for your shell: install or print
+    #[command(subcommand)]
+    Completions(CompletionsCommand),
     /// Write the manual pages into a folder
     Man {
         /// The folder; it is made if it does not exist

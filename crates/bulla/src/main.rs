@@ -76,7 +76,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Doctor(args) => block_on(Box::pin(doctor_command::run(args, global))),
         Command::Rules(args) => rules::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Completions { shell } => shell::completions(*shell, Cli::command()),
+        Command::Completions(command) => command.run(Cli::command()),
         Command::Man { folder } => shell::man(folder, Cli::command()),
     }
 }

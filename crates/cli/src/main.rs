@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use cli::configuration::ClientConfiguration;
 use cli::control::{self, AgentServerCommand, AuthorityCommand, KeyCommand, Noun};
 use cli::exit::{EXIT_CODES, Exit, Outcome};
+use cli::shell::CompletionsCommand;
 use cli::{AccessCommand, Global, IssuanceCommand, OperationCommand, shell};
 
 /// Manages certificates, credentials and keys on a Bulla server.
@@ -45,11 +46,9 @@ enum Command {
     Key(KeyCommand),
     #[command(flatten)]
     Access(AccessCommand),
-    /// Print a completion script for a shell
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
+    /// Completions for your shell: install or print
+    #[command(subcommand)]
+    Completions(CompletionsCommand),
     /// Write the manual pages into a folder
     Man {
         /// The folder; it is made if it does not exist
@@ -71,7 +70,7 @@ fn run(cli: &Cli) -> Outcome<Exit> {
         Command::Operation(command) => cli::block_on(command.run(&configuration()?)),
         Command::Key(command) => cli::block_on(command.run(&configuration()?.client)),
         Command::Access(command) => cli::block_on(command.run(&configuration()?)),
-        Command::Completions { shell } => shell::completions(*shell, Cli::command()),
+        Command::Completions(command) => command.run(Cli::command()),
         Command::Man { folder } => shell::man(folder, Cli::command()),
     }
 }

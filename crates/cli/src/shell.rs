@@ -1,16 +1,91 @@
 //! Completion scripts and manual pages, generated from a command line.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Subcommand;
+use clap_complete::Shell;
+
+use crate::data;
 use crate::exit::{Exit, Outcome, Problem, print};
 
-/// Prints the completion script of `command` for `shell`.
-pub fn completions(shell: clap_complete::Shell, mut command: clap::Command) -> Outcome<Exit> {
+/// `bulla completions`
+///
+/// Example: bulla completions install
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum CompletionsCommand {
+    /// Install the completion script of your shell, the one of $SHELL unless named
+    Install {
+        /// The shell: bash, fish or zsh
+        shell: Option<Shell>,
+    },
+    /// Print the completion script for bash
+    Bash,
+    /// Print the completion script for elvish
+    Elvish,
+    /// Print the completion script for fish
+    Fish,
+    /// Print the completion script for PowerShell
+    #[command(name = "powershell")]
+    PowerShell,
+    /// Print the completion script for zsh
+    Zsh,
+}
+
+impl CompletionsCommand {
+    /// Prints or installs the completion script of `command`.
+    pub fn run(self, command: clap::Command) -> Outcome<Exit> {
+        let shell = match self {
+            Self::Install { shell } => return install(shell.or_else(Shell::from_env), command),
+            Self::Bash => Shell::Bash,
+            Self::Elvish => Shell::Elvish,
+            Self::Fish => Shell::Fish,
+            Self::PowerShell => Shell::PowerShell,
+            Self::Zsh => Shell::Zsh,
+        };
+        print(script(shell, command).trim_end())?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn script(shell: Shell, mut command: clap::Command) -> String {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, &mut script);
-    print(String::from_utf8_lossy(&script).trim_end())?;
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// Writes the script to where the shell looks for those of a user.
+fn install(shell: Option<Shell>, command: clap::Command) -> Outcome<Exit> {
+    let name = command.get_name().to_owned();
+    let Some(path) = shell.and_then(|shell| completion_file(shell, &name)) else {
+        return Err(Problem::usage("there is no known place for the completions of this shell")
+            .hint("name one: bulla completions install bash (or fish, zsh); or print a script and place it yourself"));
+    };
+    let script = shell.map(|shell| script(shell, command)).unwrap_or_default();
+    let folder = path.parent().unwrap_or(&path);
+    std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, script)).map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
+            .hint("print the script and place it yourself: bulla completions bash")
+    })?;
+    print(&format!("completions are in {}: open a new shell", path.display()))?;
+    if shell == Some(Shell::Zsh) {
+        print("zsh looks there once ~/.zshrc has, before compinit: fpath=(~/.zfunc $fpath)")?;
+    }
     Ok(Exit::Ok)
+}
+
+/// Where a shell looks for the completions of a user; `None` for shells without such a place, or without a home.
+fn completion_file(shell: Shell, name: &str) -> Option<PathBuf> {
+    match shell {
+        Shell::Bash => {
+            Some(data::base("XDG_DATA_HOME", ".local/share")?.join("bash-completion/completions").join(name))
+        }
+        Shell::Fish => {
+            Some(data::base("XDG_CONFIG_HOME", ".config")?.join(format!("fish/completions/{name}.fish")))
+        }
+        Shell::Zsh => Some(data::base("", ".zfunc")?.join(format!("_{name}"))),
+        _ => None,
+    }
 }
 
 /// Writes a manual page for each subcommand of `command` into `folder`.
