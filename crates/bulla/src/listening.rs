@@ -14,16 +14,26 @@ pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     })
 }
 
-/// Lowers a limit of connections to `most`, the file descriptors that there may be for them, with a warning.
-pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, most: usize) {
+/// Lowers a limit of connections to `most`, the file descriptors that there may be for them. There is a warning where the limit is
+/// not `default`: somebody counts on it then. `bulla doctor` shows the limit of open files in any case.
+pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default: usize, most: usize) {
     let most = most.max(1);
-    if *connections_max > most {
+    if *connections_max <= most {
+        return;
+    }
+    if *connections_max == default {
+        tracing::info!(
+            key,
+            most,
+            "fewer connections at once than by default: the limit of open files is low"
+        );
+    } else {
         eprintln!(
             "warning: {most} connections at once, not the {connections_max} of {key}: the limit of open files is too low\n\
              hint: raise it (ulimit -n, LimitNOFILE)"
         );
-        *connections_max = most;
     }
+    *connections_max = most;
 }
 
 /// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::arguments::EdgeArgs;
 use self::inventory::Mirror;
 use self::routes::ConfiguredRoutes;
-use crate::config::{Configuration, EdgeSettings};
+use crate::config::{Configuration, EdgeSettings, Settings};
 use crate::files;
 use crate::listening::{bound_connections, figures_listener, socket};
 
@@ -46,8 +46,18 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     }
     // The client's and the upstream's.
     let most = outbound::limits::descriptor_budget() / 2;
-    bound_connections("edge.connections_max", &mut settings.connections_max, most);
-    bound_connections("edge.upstream_connections_max", &mut settings.upstream_connections_max, most);
+    bound_connections(
+        "edge.connections_max",
+        &mut settings.connections_max,
+        Settings::default().edge.connections_max,
+        most,
+    );
+    bound_connections(
+        "edge.upstream_connections_max",
+        &mut settings.upstream_connections_max,
+        Settings::default().edge.upstream_connections_max,
+        most,
+    );
     let grace = Duration::from_secs(settings.stop_s);
     let stop = cli::stop::on_signal_within(grace + GRACE)?;
     let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());

@@ -131,7 +131,12 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let kinds = if node.is_some() { 3 } else { 2 };
     let descriptors = outbound::limits::descriptor_budget();
     let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
-    bound_connections("keys.connections_max", &mut settings.connections_max, most);
+    bound_connections(
+        "keys.connections_max",
+        &mut settings.connections_max,
+        Settings::default().keys.connections_max,
+        most,
+    );
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;

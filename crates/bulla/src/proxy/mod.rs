@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::arguments::ProxyArgs;
 use self::rules::{ConfiguredRules, StoreSecrets};
-use crate::config::{Configuration, ProxySettings};
+use crate::config::{Configuration, ProxySettings, Settings};
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, figures_listener, socket};
@@ -41,8 +41,18 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         memory::protect()?;
     }
     let third = outbound::limits::descriptor_budget() / 3;
-    bound_connections("proxy.connections_max", &mut settings.connections_max, third);
-    bound_connections("proxy.upstream_connections_max", &mut settings.upstream_connections_max, third);
+    bound_connections(
+        "proxy.connections_max",
+        &mut settings.connections_max,
+        Settings::default().proxy.connections_max,
+        third,
+    );
+    bound_connections(
+        "proxy.upstream_connections_max",
+        &mut settings.upstream_connections_max,
+        Settings::default().proxy.upstream_connections_max,
+        third,
+    );
     let grace = Duration::from_secs(settings.stop_s);
     let stop = cli::stop::on_signal_within(grace + GRACE)?;
     let crls = fetched_crls(&mut settings, &all.client).await?;

@@ -119,7 +119,7 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
         Roles::Server => {}
     }
     let running = start(&settings, store, mode, stop.clone()).await?;
-    announce(&running, began.elapsed());
+    announce(&running, mode, began.elapsed());
     stop.cancelled().await;
     eprintln!("stopping: requests under way have {} s to finish", settings.server.stop_s);
     let drained = running.stop().await;
@@ -224,15 +224,29 @@ async fn first_token(
     })
 }
 
-fn announce(up: &RunningControlPlane, took: Duration) {
+fn announce(up: &RunningControlPlane, mode: StartMode, took: Duration) {
     eprintln!("bulla is up at {} after {} ms", up.url, took.as_millis());
+    eprintln!("  ACME            {}/acme/directory", up.url);
     if let Some(address) = up.running.public_address {
-        eprintln!("CRLs and OCSP at http://{address}");
+        eprintln!("  CRLs and OCSP   http://{address}");
     }
     if let Some(address) = up.running.credential_address {
-        eprintln!("credentials (CredHub's API) at https://{address}");
+        eprintln!("  credentials     https://{address} (CredHub's and Vault's API)");
+    }
+    if mode == StartMode::Up {
+        let root = cli::data::folder().map(|folder| folder.join(cli::connection::local::ROOT));
+        root.iter().for_each(|root| eprintln!("  root to trust   {}", root.display()));
+        eprint!("{NEXT}");
     }
 }
+
+/// What a new user may do next.
+const NEXT: &str = "\
+next, in another terminal:
+  bulla scan example.com                   find certificates, and what is wrong with them
+  bulla cert create www.example.net        issue a certificate, and keep it renewed
+  bulla doctor                             check this machine and the server
+";
 
 /// Parts of the open files that listeners may take, the others are for the database, issuers, scans and webhooks.
 const LISTENER_PARTS: (usize, usize) = (3, 4);
@@ -246,7 +260,12 @@ impl ServerSettings {
         let (taken, parts) = LISTENER_PARTS;
         let most = outbound::limits::descriptor_budget() / parts * taken / listeners;
         let mut connections_max = self.connections_max;
-        bound_connections("server.connections_max", &mut connections_max, most);
+        bound_connections(
+            "server.connections_max",
+            &mut connections_max,
+            Settings::default().server.connections_max,
+            most,
+        );
         options.connections_max = connections_max;
         options.connections_per_address_max = of_zero(self.connections_per_address_max);
         options.connections_per_certificate_max = of_zero(self.connections_per_certificate_max);
