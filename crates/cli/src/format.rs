@@ -13,8 +13,12 @@ pub enum Format {
     Json,
     /// One JSON document a line, as results come
     Jsonl,
-    /// RFC 4180, one endpoint a record
+    /// RFC 4180, one row a record
     Csv,
-    /// One self-contained page with charts
+    /// One self-contained page with charts; scans only
     Html,
+    /// One YAML document a row; not for scans
+    Yaml,
+    /// Names only, one a line; not for scans
+    Name,
 }

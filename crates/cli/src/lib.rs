@@ -16,6 +16,7 @@ mod global;
 pub mod help;
 pub mod memory;
 pub mod printer;
+mod query;
 
 pub mod shell;
 pub mod spelling;
@@ -23,6 +24,7 @@ pub mod stop;
 pub mod terminal;
 pub mod units;
 pub mod url;
+mod yaml;
 
 pub use commands::{AccessCommand, IssuanceCommand, OperationCommand};
 pub use execution::{CommandFuture, block_on, conclude, start_logging};

@@ -7,6 +7,7 @@ use crate::csv::Csv;
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::terminal::{Colour, Paint, table, width};
+use crate::yaml;
 
 /// A row that every format can print.
 pub trait Listed {
@@ -34,8 +35,9 @@ impl Printer {
     /// A printer of rows in `format`.
     pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
         if format == Format::Html {
-            return Err(Problem::usage("these rows are not written as HTML")
-                .hint("use table, json, jsonl or csv; `bulla scan … --output html` makes a report"));
+            return Err(Problem::usage("these rows are not written as HTML").hint(
+                "use table, json, jsonl, csv, yaml or name; `bulla scan … --output html` makes a report",
+            ));
         }
         let paint = Paint(colour.on_stdout());
         Ok(Self { out: BufWriter::new(io::stdout()), format, paint, rows: 0 })
@@ -62,6 +64,12 @@ impl Printer {
                     csv.record(row.fields().iter().map(String::as_str))?;
                 }
             }
+            Format::Yaml => rows.iter().try_for_each(|row| self.yaml(&row.json()))?,
+            Format::Name => {
+                for row in rows {
+                    writeln!(self.out, "{}", row.fields().first().map_or("", String::as_str))?;
+                }
+            }
         }
         self.rows += rows.len() as u64;
         self.out.flush()
@@ -86,6 +94,10 @@ impl Printer {
             serde_json::to_writer(&mut self.out, &row)?;
         }
         Ok(())
+    }
+
+    fn yaml(&mut self, document: &serde_json::Value) -> io::Result<()> {
+        self.out.write_all(yaml::document(document).as_bytes())
     }
 
     /// Prints a page of a server's documents.
@@ -117,6 +129,8 @@ impl Printer {
                     csv.record(row.fields(columns).iter().map(String::as_str))?;
                 }
             }
+            Format::Yaml => rows.iter().try_for_each(|row| self.yaml(row.json()))?,
+            Format::Name => rows.iter().try_for_each(|row| writeln!(self.out, "{}", row.name(columns)))?,
         }
         self.rows += rows.len() as u64;
         self.out.flush()

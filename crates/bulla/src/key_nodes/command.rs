@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_change_keeps_what_it_does_not_name() {
-        let show = Output { output: Format::Json, color: Colour::Never };
+        let show = Output { output: Format::Json, color: Colour::Never, query: None };
         let text = |text: &str| text.to_owned();
         let change = SiteChange {
             name: text("a"),

@@ -10,6 +10,7 @@ pub(crate) mod session;
 mod table;
 pub(crate) mod tally;
 
+use cli::exit::{Outcome, Problem};
 use cli::format::Format;
 
 pub(crate) use report::{Report, ReportStyle, Sink, sink};
@@ -17,12 +18,24 @@ pub(crate) use table::expires;
 pub(crate) use tally::{Closing, Stored, Summary, Tally};
 
 /// The report in `format`, into `sink`.
-pub(crate) fn report(format: Format, sink: Sink, style: ReportStyle, started_at_us: i64) -> Box<dyn Report> {
-    match format {
+///
+/// # Errors
+/// When scans are not written in that format.
+pub(crate) fn report(
+    format: Format,
+    sink: Sink,
+    style: ReportStyle,
+    started_at_us: i64,
+) -> Outcome<Box<dyn Report>> {
+    Ok(match format {
         Format::Table => Box::new(table::TableReport::new(sink, style, started_at_us)),
         Format::Json => Box::new(json::JsonReport::document(sink, started_at_us)),
         Format::Jsonl => Box::new(json::JsonReport::lines(sink)),
         Format::Csv => Box::new(csv::CsvReport::new(sink)),
         Format::Html => Box::new(html::HtmlReport::new(sink, started_at_us)),
-    }
+        Format::Yaml | Format::Name => {
+            return Err(Problem::usage("a scan is not written as yaml or name")
+                .hint("use table, json, jsonl, csv or html; `bulla inventory list` has the other formats"));
+        }
+    })
 }

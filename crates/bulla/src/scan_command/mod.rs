@@ -96,7 +96,7 @@ async fn scan(
     let scanner = scanner(&spec, demo, clouds.as_ref().map(|clouds| clouds.raw))?;
 
     let (started_at_us, began) = (now_us(), Instant::now());
-    let report = output::report(settings.scan.output, sink, style(args, settings), started_at_us);
+    let report = output::report(settings.scan.output, sink, style(args, settings), started_at_us)?;
     let run = scanner.start(targets, known, stop.clone());
     let (run, listing) = match clouds {
         Some(clouds) => {

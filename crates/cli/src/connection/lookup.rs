@@ -62,7 +62,7 @@ mod tests {
     fn a_name_that_nothing_or_more_than_one_has_is_refused() {
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         assert_eq!(only(&[one], "token", "ci").unwrap(), one);
-        assert!(only(&[], "token", "ci").unwrap_err().to_string().contains("there is no token named \"ci\""));
-        assert!(only(&[one, other], "token", "ci").unwrap_err().to_string().contains("2 objects are named"));
+        assert!(only(&[], "token", "ci").unwrap_err().message.contains("there is no token named \"ci\""));
+        assert!(only(&[one, other], "token", "ci").unwrap_err().message.contains("2 objects are named"));
     }
 }

@@ -56,6 +56,13 @@ impl DocumentRow {
         columns.iter().map(|(_, pointer)| text(self.item.pointer(pointer).unwrap_or(&Value::Null))).collect()
     }
 
+    /// Its name, else its id, else what is in the first of `columns`.
+    pub fn name(&self, columns: Columns) -> String {
+        let member = |name| self.item.get(name).filter(|value| !value.is_null()).map(text);
+        let first = || columns.first().and_then(|(_, pointer)| self.item.pointer(pointer)).map(text);
+        member("name").or_else(|| member("id")).or_else(first).unwrap_or_default()
+    }
+
     /// The document itself.
     pub fn json(&self) -> &Value {
         &self.item

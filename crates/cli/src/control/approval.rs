@@ -139,7 +139,7 @@ fn for_table(approval: Value) -> Value {
 async fn ask(client: &Client, place: &str) -> Outcome<String> {
     let document = client.get(place, &()).await?;
     let approval: ApprovalView = read_as(&document)?;
-    show_approval(&document, &Output { output: Format::Table, color: Colour::Auto })?;
+    show_approval(&document, &Output { output: Format::Table, color: Colour::Auto, query: None })?;
     let Some(hash) = approval.plan_sha256 else {
         return Err(Problem::usage(format_args!(
             "the approval {} has no plan, so nobody can approve it",

@@ -101,7 +101,7 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
 async fn ask(client: &Client, place: &str) -> Outcome<String> {
     let document = client.get(place, &()).await?;
     let change: ChangeView = read_as(&document)?;
-    show_change(&document, &Output { output: Format::Table, color: Colour::Auto })?;
+    show_change(&document, &Output { output: Format::Table, color: Colour::Auto, query: None })?;
     confirm("Approve this change?")?;
     Ok(change.plan_sha256)
 }
