@@ -6,9 +6,11 @@
 //! | `test [ARGUMENT …]` | `setup`, then `cargo test --workspace ARGUMENT …` |
 //! | `ci [STEP …]` | the checks that every change must pass, or only the named ones |
 //! | `bench [NAME [ARGUMENT …]]` | runs one benchmark; without a name lists them |
+//! | `dist [OPTION …] [FORMAT …]` | makes the packages of a release |
 
 mod bench;
 mod ci;
+mod dist;
 mod kernels;
 mod setup;
 mod shell;
@@ -18,7 +20,7 @@ use std::process::ExitCode;
 use shell::Failure;
 
 const HELP: &str = "\
-Sets up a machine, runs the tests, the checks of a change, and the benchmarks.
+Sets up a machine, runs the tests, the checks of a change and the benchmarks, and makes packages.
 
 Usage: cargo xtask COMMAND
 
@@ -27,6 +29,7 @@ Commands:
   test [ARGUMENT ...]        Set up, then run `cargo test --workspace ARGUMENT ...`
   ci [STEP ...]              Run every check that a change must pass, or only the named steps
   bench [NAME [ARGUMENT ...]]  Run one benchmark; without a name list them
+  dist [OPTION ...] [FORMAT ...]  Make the packages of a release: deb, rpm, oci
 
 Examples:
   cargo xtask test                          # everything
@@ -34,6 +37,7 @@ Examples:
   cargo xtask test --test all certbot       # tests whose name contains `certbot`
   cargo xtask ci fmt clippy
   cargo xtask bench signing
+  cargo xtask dist deb
 ";
 
 fn main() -> ExitCode {
@@ -61,6 +65,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         }
         "ci" => ci::run(rest),
         "bench" => bench::run(rest),
+        "dist" => dist::run(rest),
         "help" | "--help" | "-h" => {
             print!("{HELP}");
             Ok(())

@@ -1,0 +1,178 @@
+//! What all packages of a release share: names, version, time, folders; and files with their modes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use crate::shell::{Failure, command, output_of};
+
+use super::options::{Compression, Options};
+
+pub(super) const SUMMARY: &str = "Finds, issues, renews and keeps TLS certificates";
+pub(super) const DESCRIPTION: &str = "One program: a scanner of TLS endpoints; a control plane with a certification authority, ACME, EST, SCEP, \
+alerts and an audit log; agents that deploy certificates; a credential store; a key service for TLS terminators; \
+a terminator and a forward proxy.";
+/// Configuration that holds passwords, and the group that reads it.
+pub(super) const PRIVATE_CONFIGURATION: &[(&str, &str)] =
+    &[("etc/bulla/bulla.toml", "bulla"), ("etc/bulla/signer.toml", "bulla-signer")];
+
+/// A release on this machine's architecture.
+pub(super) struct Release {
+    pub(super) version: String,
+    /// The time of everything in it, seconds since 1970.
+    pub(super) epoch: String,
+    pub(super) compression: Compression,
+    pub(super) output: PathBuf,
+    /// The files of a package, at their places below `/`.
+    pub(super) tree: PathBuf,
+    /// Scratch.
+    pub(super) work: PathBuf,
+}
+
+impl Release {
+    /// # Errors
+    /// No time is known: neither `SOURCE_DATE_EPOCH` nor a commit.
+    pub(super) fn new(options: &Options, work: &Path) -> Result<Self, Failure> {
+        Ok(Self {
+            version: options.version.clone(),
+            epoch: epoch()?,
+            compression: options.compression,
+            output: options.output.clone(),
+            tree: work.join("tree"),
+            work: work.to_owned(),
+        })
+    }
+
+    /// The architecture's name in Debian and in OCI images.
+    pub(super) fn debian_architecture(&self) -> &'static str {
+        match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        }
+    }
+
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn write(&self, path: &str, text: &str, mode: u32) -> Result<PathBuf, Failure> {
+        let target = self.tree.join(path);
+        write(&target, text, mode)?;
+        Ok(target)
+    }
+}
+
+/// `SOURCE_DATE_EPOCH`, else the time of the last commit.
+fn epoch() -> Result<String, Failure> {
+    let given = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let committed = || output_of(command("git").args(["log", "-1", "--format=%ct"]));
+    let epoch = given.or_else(committed).map(|text| text.trim().to_owned());
+    epoch
+        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .ok_or_else(|| Failure::Program("no commit has a time; set SOURCE_DATE_EPOCH (seconds since 1970)".to_owned()))
+}
+
+fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Program(format!("cannot {action} {}: {error}", path.display()))
+}
+
+/// Makes an empty folder with the mode that folders of packages have.
+///
+/// # Errors
+/// It cannot be removed or made.
+pub(super) fn remake(folder: &Path) -> Result<(), Failure> {
+    remove(folder)?;
+    fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
+}
+
+/// # Errors
+/// It is there and cannot be removed.
+pub(super) fn remove(folder: &Path) -> Result<(), Failure> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| failed("remove", folder, &error))?;
+    }
+    Ok(())
+}
+
+/// # Errors
+/// The file cannot be read.
+pub(super) fn read(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| failed("read", path, &error))
+}
+
+/// Writes a file and the folders above it.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    make_parents(path)?;
+    fs::write(path, text).map_err(|error| failed("write", path, &error))?;
+    set_mode(path, mode)
+}
+
+/// Copies a file, with its folders and a mode of its own.
+///
+/// # Errors
+/// It cannot be read or written.
+pub(super) fn copy(from: &Path, to: &Path, mode: u32) -> Result<(), Failure> {
+    make_parents(to)?;
+    fs::copy(from, to).map_err(|error| failed("copy", from, &error))?;
+    set_mode(to, mode)
+}
+
+/// # Errors
+/// The folders cannot be made.
+pub(super) fn make_parents(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
+}
+
+/// # Errors
+/// The mode cannot be set.
+pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| failed("set the mode of", path, &error))
+}
+
+/// Folders of packages have mode 0755, whatever the umask of this process is.
+///
+/// # Errors
+/// A folder cannot be read or its mode not be set.
+pub(super) fn open_folders(folder: &Path) -> Result<(), Failure> {
+    set_mode(folder, 0o755)?;
+    for path in list(folder)? {
+        if path.is_dir() && !path.is_symlink() {
+            open_folders(&path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The entries of a folder, sorted.
+///
+/// # Errors
+/// It cannot be read.
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let entries = fs::read_dir(folder).map_err(|error| failed("read", folder, &error))?;
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// The files below a folder by their paths below it, sorted; links count as files.
+///
+/// # Errors
+/// A folder cannot be read.
+pub(super) fn files(folder: &Path) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for path in list(&next)? {
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else if let Ok(below) = path.strip_prefix(folder) {
+                found.push(below.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
