@@ -150,7 +150,10 @@ impl Role {
     fn capabilities(self, settings: &Settings) -> Capabilities {
         let other_users = settings.programs.values().any(|program| !program.user.is_empty());
         match self {
-            Self::Agent => Capabilities::OTHER_USERS.and(Capabilities::OTHERS_FILES),
+            // `nginx -t` binds the ports of its configuration.
+            Self::Agent => {
+                Capabilities::OTHER_USERS.and(Capabilities::OTHERS_FILES).and(Capabilities::LOW_PORTS)
+            }
             Self::Edge | Self::Signer => Capabilities::NONE,
             _ if other_users => Capabilities::OTHER_USERS,
             _ => Capabilities::NONE,
@@ -251,4 +254,16 @@ fn tpms(settings: &Settings) -> Vec<PathBuf> {
         _ => None,
     };
     all.into_iter().flatten().chain(authority.older_masters()).filter_map(device).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_of_an_agent_may_bind_the_ports_of_web_servers() {
+        let kept = Role::Agent.capabilities(&Settings::default()).to_string();
+        assert!(kept.contains("CAP_NET_BIND_SERVICE"), "nginx -t needs it: {kept}");
+        assert_eq!(Role::Edge.capabilities(&Settings::default()), Capabilities::NONE);
+    }
 }

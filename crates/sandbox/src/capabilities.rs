@@ -31,6 +31,8 @@ impl Capabilities {
             .union(CapabilitySet::FOWNER)
             .union(CapabilitySet::FSETID),
     );
+    /// What listening on ports below 1024 takes.
+    pub const LOW_PORTS: Self = Self(CapabilitySet::NET_BIND_SERVICE);
 
     /// These and those.
     #[must_use]
