@@ -73,7 +73,7 @@ fn fill(release: &Release, files: &Path) -> Result<(), Failure> {
             copy(&of_this_machine, &files.join(licence), 0o644)?;
         }
     }
-    copy(&release.tree.join("usr/share/doc/bulla/copyright"), &files.join("usr/share/doc/bulla/copyright"), 0o644)?;
+    copy(&release.tree.join("usr/share/doc/bulla/LICENSE"), &files.join("usr/share/doc/bulla/LICENSE"), 0o644)?;
     remake(&files.join("tmp"))?;
     remake(&files.join(DATA))?;
     open_folders(files)?;

@@ -38,8 +38,10 @@ pub(super) fn fill(release: &Release, binary: &Path) -> Result<(), Failure> {
     for (from, to) in FOLDERS {
         copy_files(&root().join(from), &release.tree.join(to))?;
     }
-    copy(&root().join("README.md"), &release.tree.join("usr/share/doc/bulla/README.md"), 0o644)?;
-    release.write("usr/share/doc/bulla/copyright", &copyright()?, 0o644)?;
+    for name in ["README.md", "CHANGELOG.md", "LICENSE"] {
+        copy(&root().join(name), &release.tree.join("usr/share/doc/bulla").join(name), 0o644)?;
+    }
+    release.write("usr/share/doc/bulla/copyright", &copyright(), 0o644)?;
     completions(release, &program)?;
     manual(release, &program)?;
     for (path, _) in release::PRIVATE_CONFIGURATION {
@@ -76,16 +78,10 @@ fn manual(release: &Release, program: &Path) -> Result<(), Failure> {
     list(&folder)?.iter().try_for_each(|page| release::set_mode(page, 0o644))
 }
 
-/// The machine-readable form of Debian; other distributions take it as text.
-fn copyright() -> Result<String, Failure> {
-    let licence = release::read(&root().join("LICENSE"))?;
-    let text: Vec<String> = licence
-        .lines()
-        .map(|line| if line.trim().is_empty() { " .".to_owned() } else { format!(" {line}") })
-        .collect();
-    Ok(format!(
-        "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: bulla\n\nFiles: *\n\
-         Copyright: the authors of Bulla\nLicense: Apache-2.0\n\nLicense: Apache-2.0\n{}\n",
-        text.join("\n")
-    ))
+/// The machine-readable form of Debian, which has the licence's text of its own.
+fn copyright() -> String {
+    "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\nUpstream-Name: bulla\n\nFiles: *\n\
+     Copyright: the authors of Bulla\nLicense: Apache-2.0\n\nLicense: Apache-2.0\n Debian has the text in \
+     /usr/share/common-licenses/Apache-2.0; it is also in\n /usr/share/doc/bulla/LICENSE.\n"
+        .to_owned()
 }
