@@ -4,6 +4,7 @@
 
 mod circles;
 mod habits;
+mod metrics;
 mod source;
 
 use std::fs;
