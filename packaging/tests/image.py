@@ -14,20 +14,29 @@ PORT = 19443
 
 
 def main(root):
-    environment = {"PATH": "/usr/bin", "BULLA_DATA": DATA, "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}
+    serve(root, DATA)
+    # Kubernetes mounts volumes so, with `fsGroup`; the chart has the data folder below.
+    os.chown(root + DATA, 0, USER)
+    os.chmod(root + DATA, 0o2775)
+    serve(root, DATA + "/data")
+
+
+def serve(root, data):
+    """Starts the server and stops it again, once it is ready."""
+    environment = {"PATH": "/usr/bin", "BULLA_DATA": data, "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt"}
     arguments = [shutil.which("chroot"), f"--userspec={USER}:{USER}", root, "/usr/bin/bulla", "serve"]
     for flag, address in (("listen", f"127.0.0.1:{PORT}"), ("public-listen", "127.0.0.1:19080"), ("credential-listen", "")):
         arguments += [f"--{flag}", address]
     server = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
     try:
-        answer = ready(server, root + DATA + "/root.pem")
+        answer = ready(server, root + data + "/root.pem")
         assert '"status":"ok"' in answer, answer
         print(answer)
     finally:
         server.terminate()
         _, log = server.communicate(timeout=60)
     assert server.returncode in (0, 130), log
-    assert os.stat(root + DATA + "/master.key").st_uid == USER
+    assert os.stat(root + data + "/master.key").st_uid == USER
 
 
 def ready(server, trust):

@@ -26,6 +26,7 @@ const STEPS: &[Step] = &[
     ("deny", deny),
     ("advisories", advisories),
     ("fuzz", fuzz),
+    ("packages", packages),
     ("interop", interop),
 ];
 
@@ -164,6 +165,11 @@ fn advisories() -> Result<(), Failure> {
 /// Fuzz targets are outside the workspace, because they need a nightly compiler to run, but must go on compiling.
 fn fuzz() -> Result<(), Failure> {
     run_command(&mut cargo(&["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"]))
+}
+
+/// Packages of the binary that the tests built: each format, and the `.deb` in a clean Debian. Needs root.
+fn packages() -> Result<(), Failure> {
+    run_command(command("bash").arg(".ci/packages"))
 }
 
 /// Clients and servers that need another toolchain.

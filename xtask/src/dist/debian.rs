@@ -13,7 +13,8 @@ use super::release::{self, DESCRIPTION, Release, SUMMARY, copy, files, make_pare
 fn write_control(release: &Release) -> Result<(), Failure> {
     let control = release.tree.join("DEBIAN");
     release::write(&control.join("control"), &fields(release)?, 0o644)?;
-    let configuration: String = files(&release.tree.join("etc"))?.iter().map(|path| format!("/etc/{path}\n")).collect();
+    let configuration: String =
+        files(&release.tree.join("etc"))?.iter().map(|path| format!("/etc/{path}\n")).collect();
     release::write(&control.join("conffiles"), &configuration, 0o644)?;
     for script in ["postinst", "prerm", "postrm"] {
         copy(&root().join("packaging/debian").join(script), &control.join(script), 0o755)?;
@@ -43,7 +44,8 @@ pub(super) fn write(release: &Release) -> Result<PathBuf, Failure> {
 fn fields(release: &Release) -> Result<String, Failure> {
     let mut size = 0;
     for file in files(&release.tree)? {
-        size += std::fs::metadata(release.tree.join(&file)).map_or(0, |metadata| metadata.len().div_ceil(1024));
+        size +=
+            std::fs::metadata(release.tree.join(&file)).map_or(0, |metadata| metadata.len().div_ceil(1024));
     }
     Ok(format!(
         "Package: bulla\nVersion: {}\nArchitecture: {}\nMaintainer: Bulla <bulla@localhost>\nInstalled-Size: {size}\n\
@@ -64,8 +66,9 @@ fn libraries(release: &Release) -> Result<String, Failure> {
     release::write(&source, "Source: bulla\n\nPackage: bulla\nArchitecture: any\n", 0o644)?;
     let mut find = command("dpkg-shlibdeps");
     find.current_dir(&around).arg("-O").arg("-e").arg(release.tree.join("usr/bin/bulla"));
-    let found = output_of(&mut find)
-        .ok_or_else(|| Failure::Program("dpkg-shlibdeps failed; `cargo xtask setup` installs it".to_owned()))?;
+    let found = output_of(&mut find).ok_or_else(|| {
+        Failure::Program("dpkg-shlibdeps failed; `cargo xtask setup` installs it".to_owned())
+    })?;
     let line = found.lines().find_map(|line| line.strip_prefix("shlibs:Depends="));
     Ok(line.unwrap_or("libc6").to_owned())
 }

@@ -73,7 +73,11 @@ fn fill(release: &Release, files: &Path) -> Result<(), Failure> {
             copy(&of_this_machine, &files.join(licence), 0o644)?;
         }
     }
-    copy(&release.tree.join("usr/share/doc/bulla/LICENSE"), &files.join("usr/share/doc/bulla/LICENSE"), 0o644)?;
+    copy(
+        &release.tree.join("usr/share/doc/bulla/LICENSE"),
+        &files.join("usr/share/doc/bulla/LICENSE"),
+        0o644,
+    )?;
     remake(&files.join("tmp"))?;
     remake(&files.join(DATA))?;
     open_folders(files)?;
@@ -85,7 +89,9 @@ fn fill(release: &Release, files: &Path) -> Result<(), Failure> {
 fn libraries(program: &Path) -> Vec<PathBuf> {
     let text = output_of(command("ldd").arg(program)).unwrap_or_default();
     // `libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x…)`, `/lib64/ld-linux-x86-64.so.2 (0x…)`
-    text.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from)).collect()
+    text.lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')).map(PathBuf::from))
+        .collect()
 }
 
 /// The layer: everything belongs to root, but for the data folder.
@@ -98,10 +104,19 @@ fn pack(release: &Release, files: &Path, target: &Path) -> Result<(), Failure> {
     tar(release, "--append", files, target, USER, &[DATA])
 }
 
-fn tar(release: &Release, action: &str, folder: &Path, target: &Path, owner: &str, paths: &[&str]) -> Result<(), Failure> {
+fn tar(
+    release: &Release,
+    action: &str,
+    folder: &Path,
+    target: &Path,
+    owner: &str,
+    paths: &[&str],
+) -> Result<(), Failure> {
     let mut tar = command("tar");
     tar.args([action, "--format=ustar", "--sort=name", "--numeric-owner"]);
-    tar.arg(format!("--owner={owner}")).arg(format!("--group={owner}")).arg(format!("--mtime=@{}", release.epoch));
+    tar.arg(format!("--owner={owner}"))
+        .arg(format!("--group={owner}"))
+        .arg(format!("--mtime=@{}", release.epoch));
     run_command(tar.arg("--file").arg(target).arg("--directory").arg(folder).args(paths))
 }
 
@@ -119,7 +134,15 @@ fn add_text(release: &Release, layout: &Path, text: &str) -> Result<Blob, Failur
 }
 
 fn configuration(release: &Release, diff_id: &str) -> String {
-    let command = ["serve", "--listen", "0.0.0.0:8443", "--public-listen", "0.0.0.0:8080", "--credential-listen", "0.0.0.0:8844"];
+    let command = [
+        "serve",
+        "--listen",
+        "0.0.0.0:8443",
+        "--public-listen",
+        "0.0.0.0:8080",
+        "--credential-listen",
+        "0.0.0.0:8844",
+    ];
     let command: Vec<String> = command.iter().map(|word| quote(word)).collect();
     format!(
         "{{\"architecture\": {}, \"os\": \"linux\", \"config\": {{\"User\": \"{USER}:{USER}\", \"WorkingDir\": \"/{DATA}\", \
@@ -144,7 +167,8 @@ fn manifest(configuration: &Blob, layer: &Blob) -> String {
 }
 
 fn index(release: &Release, manifest: &Blob) -> String {
-    let name = format!(", \"annotations\": {{\"org.opencontainers.image.ref.name\": {}}}", quote(&release.version));
+    let name =
+        format!(", \"annotations\": {{\"org.opencontainers.image.ref.name\": {}}}", quote(&release.version));
     format!(
         "{{\"schemaVersion\": 2, \"mediaType\": \"application/vnd.oci.image.index.v1+json\", \"manifests\": [{}]}}\n",
         descriptor("application/vnd.oci.image.manifest.v1+json", manifest, &name),

@@ -76,7 +76,16 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 }
 
 fn build() -> Result<PathBuf, Failure> {
-    run_command(&mut cargo(&["build", "--locked", "--profile", "dist", "-p", "bulla", "--features", FEATURES]))?;
+    run_command(&mut cargo(&[
+        "build",
+        "--locked",
+        "--profile",
+        "dist",
+        "-p",
+        "bulla",
+        "--features",
+        FEATURES,
+    ]))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     Ok(target.join("dist/bulla"))
 }

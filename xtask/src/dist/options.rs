@@ -48,7 +48,8 @@ impl Options {
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let mut value = || {
-                rest.next().ok_or_else(|| Failure::Usage(format!("{argument} needs a value; see dist --help")))
+                rest.next()
+                    .ok_or_else(|| Failure::Usage(format!("{argument} needs a value; see dist --help")))
             };
             match argument.as_str() {
                 "--binary" => options.binary = Some(absolute(value()?)),

@@ -66,9 +66,9 @@ fn epoch() -> Result<String, Failure> {
     let given = std::env::var("SOURCE_DATE_EPOCH").ok();
     let committed = || output_of(command("git").args(["log", "-1", "--format=%ct"]));
     let epoch = given.or_else(committed).map(|text| text.trim().to_owned());
-    epoch
-        .filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
-        .ok_or_else(|| Failure::Program("no commit has a time; set SOURCE_DATE_EPOCH (seconds since 1970)".to_owned()))
+    epoch.filter(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).ok_or_else(|| {
+        Failure::Program("no commit has a time; set SOURCE_DATE_EPOCH (seconds since 1970)".to_owned())
+    })
 }
 
 fn failed(action: &str, path: &Path, error: &std::io::Error) -> Failure {
@@ -129,7 +129,8 @@ pub(super) fn make_parents(path: &Path) -> Result<(), Failure> {
 /// # Errors
 /// The mode cannot be set.
 pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), Failure> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| failed("set the mode of", path, &error))
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .map_err(|error| failed("set the mode of", path, &error))
 }
 
 /// Folders of packages have mode 0755, whatever the umask of this process is.

@@ -40,8 +40,9 @@ pub(super) fn write(release: &Release) -> Result<PathBuf, Failure> {
     run_command(build.arg(&spec))?;
     let folder = top.join("RPMS").join(std::env::consts::ARCH);
     let made = list(&folder)?;
-    let package =
-        made.first().ok_or_else(|| Failure::Program(format!("rpmbuild left nothing in {}", folder.display())))?;
+    let package = made
+        .first()
+        .ok_or_else(|| Failure::Program(format!("rpmbuild left nothing in {}", folder.display())))?;
     let target = release.output.join(package.file_name().unwrap_or_default());
     release::copy(package, &target, 0o644)?;
     Ok(target)
@@ -51,7 +52,7 @@ fn text(release: &Release) -> Result<String, Failure> {
     let scripts = release::read(&root().join("packaging/rpm/scripts"))?;
     Ok(format!(
         "Name: bulla\nVersion: {version}\nRelease: 1\nSummary: {SUMMARY}\nLicense: Apache-2.0\n\
-         Requires(pre): shadow-utils\nRequires: systemd\nRecommends: ca-certificates\n\n\
+         Requires(pre): /usr/sbin/useradd\nRequires: systemd\nRecommends: ca-certificates\n\n\
          %description\n{DESCRIPTION}\n\n%install\ncp -a {tree}/. %{{buildroot}}\n\n{scripts}\n%files\n{files}\n",
         version = release.version,
         tree = release.tree.display(),
@@ -63,7 +64,8 @@ fn text(release: &Release) -> Result<String, Failure> {
 fn listed(release: &Release) -> Result<Vec<String>, Failure> {
     let mut lines = vec!["%dir %attr(0755,root,root) /etc/bulla".to_owned()];
     for path in files(&release.tree)? {
-        let group = PRIVATE_CONFIGURATION.iter().find(|(private, _)| *private == path).map(|(_, group)| *group);
+        let group =
+            PRIVATE_CONFIGURATION.iter().find(|(private, _)| *private == path).map(|(_, group)| *group);
         lines.push(match group {
             Some(group) => format!("%config(noreplace) %attr(0640,root,{group}) /{path}"),
             None if path.starts_with("etc/") => format!("%config(noreplace) %attr(0644,root,root) /{path}"),

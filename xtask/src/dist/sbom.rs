@@ -25,14 +25,25 @@ struct Locked {
 /// # Errors
 /// Cargo fails, or `Cargo.lock` cannot be read.
 pub(super) fn write(release: &Release, features: &str) -> Result<PathBuf, Failure> {
-    let arguments =
-        ["tree", "--locked", "-p", "bulla", "-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}|{l}"];
+    let arguments = [
+        "tree",
+        "--locked",
+        "-p",
+        "bulla",
+        "-e",
+        "normal,no-proc-macro",
+        "--prefix",
+        "none",
+        "--format",
+        "{p}|{l}",
+    ];
     let tree = output_of(cargo(&arguments).args(["--features", features]))
         .ok_or_else(|| Failure::Program("cargo tree failed".to_owned()))?;
     let licences = licences(&tree);
     let locked = locked(&release::read(&root().join("Cargo.lock"))?);
-    let time = output_of(command("date").args(["--utc", "+%FT%TZ", "--date"]).arg(format!("@{}", release.epoch)))
-        .ok_or_else(|| Failure::Program("date failed".to_owned()))?;
+    let time =
+        output_of(command("date").args(["--utc", "+%FT%TZ", "--date"]).arg(format!("@{}", release.epoch)))
+            .ok_or_else(|| Failure::Program("date failed".to_owned()))?;
     let path = release.output.join(format!("bulla_{}.cdx.json", release.version));
     release::write(&path, &document(release, time.trim(), &licences, &locked), 0o644)?;
     Ok(path)
@@ -73,17 +84,27 @@ fn locked(text: &str) -> BTreeMap<Id, Locked> {
     blocks.iter().filter_map(read).collect()
 }
 
-fn document(release: &Release, time: &str, licences: &BTreeMap<Id, String>, locked: &BTreeMap<Id, Locked>) -> String {
+fn document(
+    release: &Release,
+    time: &str,
+    licences: &BTreeMap<Id, String>,
+    locked: &BTreeMap<Id, Locked>,
+) -> String {
     let components: Vec<String> = licences
         .iter()
-        .map(|(id, licence)| component(id, licence, locked.get(id).and_then(|package| package.checksum.as_deref())))
+        .map(|(id, licence)| {
+            component(id, licence, locked.get(id).and_then(|package| package.checksum.as_deref()))
+        })
         .collect();
     let dependencies: Vec<String> = licences
         .keys()
         .map(|id| {
             let on = locked.get(id).map_or(&[][..], |package| &package.dependencies);
-            let on: Vec<String> =
-                on.iter().filter(|other| licences.contains_key(*other)).map(|other| quote(&reference(other))).collect();
+            let on: Vec<String> = on
+                .iter()
+                .filter(|other| licences.contains_key(*other))
+                .map(|other| quote(&reference(other)))
+                .collect();
             format!("    {{\"ref\": {}, \"dependsOn\": [{}]}}", quote(&reference(id)), on.join(", "))
         })
         .collect();
@@ -159,7 +180,9 @@ mod tests {
 
     #[test]
     fn the_tree_gives_each_crate_once_with_its_licence() {
-        let found = licences("own v0.1.0 (/source/own)|Apache-2.0\nonce v1.0.0|MIT/Apache-2.0\nonce v1.0.0|MIT/Apache-2.0 (*)\n");
+        let found = licences(
+            "own v0.1.0 (/source/own)|Apache-2.0\nonce v1.0.0|MIT/Apache-2.0\nonce v1.0.0|MIT/Apache-2.0 (*)\n",
+        );
         assert_eq!(found.len(), 2);
         assert_eq!(found[&id("once", "1.0.0")], "MIT OR Apache-2.0");
     }

@@ -60,9 +60,10 @@ fn copy_files(from: &Path, to: &Path) -> Result<(), Failure> {
 
 fn completions(release: &Release, program: &Path) -> Result<(), Failure> {
     for (shell, path) in COMPLETIONS {
-        let script = crate::shell::output_of(command(program).args(["completions", shell])).ok_or_else(|| {
-            Failure::Program(format!("{} prints no completions for {shell}", program.display()))
-        })?;
+        let script =
+            crate::shell::output_of(command(program).args(["completions", shell])).ok_or_else(|| {
+                Failure::Program(format!("{} prints no completions for {shell}", program.display()))
+            })?;
         release.write(path, &script, 0o644)?;
     }
     Ok(())

@@ -11,14 +11,16 @@ const SUFFIXES: &[&str] = &["", "_total", "_bucket", "_count", "_sum"];
 /// String literals of a source file.
 fn literals(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |text: &&str| {
-        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
     };
     text.split('"').filter(is_name)
 }
 
 /// What comes before names in a file: `sub_registry_with_prefix("bulla_x")` and `format!("bulla_x_{name}")`.
 fn prefixes(text: &str) -> Vec<String> {
-    let of_registries = text.split("sub_registry_with_prefix(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let of_registries =
+        text.split("sub_registry_with_prefix(\"").skip(1).filter_map(|rest| rest.split('"').next());
     let of_formats = text.split("format!(\"bulla_").skip(1).filter_map(|rest| rest.split("{name}").next());
     let of_formats = of_formats.filter(|prefix| prefix.len() < 40).map(|prefix| format!("bulla_{prefix}"));
     of_registries.map(|prefix| format!("{prefix}_")).chain(of_formats).collect()
@@ -29,8 +31,11 @@ fn registered() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for folder in entries(&root().join("crates")) {
         let files = files_below(&folder.join("src"), &["rs"]);
-        let sources: Vec<String> =
-            files.iter().filter(|file| !file.components().any(|part| part.as_os_str() == "tests")).map(|file| read(file)).collect();
+        let sources: Vec<String> = files
+            .iter()
+            .filter(|file| !file.components().any(|part| part.as_os_str() == "tests"))
+            .map(|file| read(file))
+            .collect();
         let prefixes: Vec<String> = sources.iter().flat_map(|text| prefixes(text)).collect();
         for literal in sources.iter().flat_map(|text| literals(text)) {
             names.extend(prefixes.iter().map(|prefix| format!("{prefix}{literal}")));
@@ -58,7 +63,8 @@ fn dashboards_and_alert_rules_name_metrics_that_there_are() {
             let text = read(&file);
             for metric in named(&text) {
                 seen += 1;
-                let registers = |suffix: &str| metric.strip_suffix(suffix).is_some_and(|stem| registered.contains(stem));
+                let registers =
+                    |suffix: &str| metric.strip_suffix(suffix).is_some_and(|stem| registered.contains(stem));
                 if !SUFFIXES.iter().any(|suffix| registers(suffix)) {
                     unknown.push(format!("{}: {metric}", file.display()));
                 }
