@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-use crate::database::Database;
+use crate::database::{Cost, Database};
 use crate::error::StoreError;
 use crate::statement::Sends;
 
@@ -14,7 +14,21 @@ WHERE leases.until_at <= ?4 OR leases.holder = excluded.holder";
 const LEASE_RELEASE: &str = "-- lease_release
 DELETE FROM leases WHERE name = ?1 AND holder = ?2";
 
-pub(crate) const SENDS: Sends = Sends::of(&[LEASE_TAKE, LEASE_RELEASE], &[]);
+const LEASES: &str = "-- leases
+SELECT name, holder, until_at FROM leases WHERE until_at > ?1 ORDER BY name LIMIT 1000";
+
+pub(crate) const SENDS: Sends = Sends::of(&[LEASE_TAKE, LEASE_RELEASE, LEASES], &[]);
+
+/// A lease that is held.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Lease {
+    /// The work that its holder does for the cluster.
+    pub name: String,
+    /// The process that holds it.
+    pub holder: Uuid,
+    /// When it ends unless renewed, µs.
+    pub until_us: i64,
+}
 
 impl Database {
     /// Takes or renews the lease `name` for `holder` until `now_us + for_us`; false while another holds it.
@@ -33,6 +47,18 @@ impl Database {
         let taken =
             self.execute(LEASE_TAKE, vec![name.into(), holder.into(), until.into(), now_us.into()]).await?;
         Ok(taken == 1)
+    }
+
+    /// The leases held at `now_us`, by name; at most a thousand.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn leases(&self, now_us: i64) -> Result<Vec<Lease>, StoreError> {
+        let rows = self.rows(Cost::Point, LEASES, vec![now_us.into()]).await?;
+        rows.into_iter()
+            .map(|mut row| Ok(Lease { name: row.text()?, holder: row.uuid()?, until_us: row.int()? }))
+            .collect()
     }
 
     /// Writes one row, to find out whether there is room.

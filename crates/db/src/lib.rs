@@ -53,6 +53,7 @@ pub use database::{Cost, Database};
 pub use digest::{hex, sha256};
 pub use disk::{DISK_FREE_BYTES_MIN, Disk};
 pub use error::{Cause, PREFIX_DIGITS_MIN, StoreError};
+pub use leases::Lease;
 pub use migrate::Migration;
 #[doc(hidden)]
 pub use options::Fault;

@@ -95,6 +95,8 @@ migrations! {
     35 "approval_votes" "0035_approval_votes.sql",
     36 "pending_changes" "0036_pending_changes.sql",
     37 "ca_default" "0037_ca_default.sql",
+    44 "listings" "0044_listings.sql",
+    45 "search" "0045_search.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.
@@ -107,8 +109,11 @@ pub const STATEMENTS: &[Sends] = &[
         bulks: &[],
         composed: crate::inventory::statements::composed,
     },
+    Sends::of(crate::inventory::search::ALL, &[]),
     Sends::of(crate::keys::ALL, crate::keys::BULKS),
     Sends::of(crate::master_keys::ALL, &[]),
     Sends::of(crate::known::ALL, crate::known::BULKS),
+    Sends::of(crate::nodes::ALL, &[]),
+    Sends::of(crate::series::ALL, crate::series::BULKS),
     Sends::of(crate::access::ALL, crate::access::BULKS),
 ];

@@ -16,6 +16,8 @@ mod inventory;
 mod keys;
 mod known;
 mod master_keys;
+pub mod nodes;
+pub mod series;
 pub mod states;
 mod store;
 
@@ -37,8 +39,8 @@ pub use db::testing;
 pub use db::{
     Abandoned, AuditBounds, AuditEvent, AuditFilter, AuditHead, AuditRow, AuditVerification, Batcher,
     BatcherOptions, CONNECTIONS_DEFAULT, CONNECTIONS_MAX, CONNECTIONS_MIN, Cause, Clock, Connections, Cursor,
-    Disk, NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT, StoreError,
-    StoreOptions, StoreUrl, Tx, audit, audit_and_emit, audit_if, emit, outbox_advance,
+    Disk, Lease, NewEvent, OutboxPlace, OutboxRow, PAGE_ROWS_MAX, Page, PoolUse, REPLICA_ALONE_DEFAULT,
+    StoreError, StoreOptions, StoreUrl, Tx, audit, audit_and_emit, audit_if, emit, outbox_advance,
 };
 pub use events::{new_event, read_event};
 pub use inventory::certificates::NamedCertificate;
@@ -50,6 +52,7 @@ pub use inventory::model::{
     InventoryRow, IssuerRow, KnownEndpoint, LastObservation, LeafFacts, NewCertificate, NewObservation,
     ObservationRow, Recorded, ScanRow, ScanState, Summary,
 };
+pub use inventory::search::FoundEndpoint;
 pub use inventory::writer::{OnFlush, Sender, Status, Totals, Writer, WriterError, WriterOptions};
 pub use keys::{
     KeyRow, Keys, SEALED_HEAD, SEALED_KEYS, SealedColumn, SealedKey, SealedValue, block_stored_key,

@@ -8,5 +8,6 @@ pub(crate) mod key;
 pub(crate) mod model;
 pub(crate) mod recording;
 pub(crate) mod scans;
+pub(crate) mod search;
 pub(crate) mod statements;
 pub(crate) mod writer;

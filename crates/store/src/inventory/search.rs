@@ -1,0 +1,44 @@
+//! Search: endpoints by the beginning of their host.
+
+use crate::inventory::handle::Inventory;
+use db::{Cost, StoreError};
+
+/// An endpoint that was found.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct FoundEndpoint {
+    /// Name, address or path.
+    pub host: String,
+    /// Port; 0 for files.
+    pub port: u16,
+    /// What the last scan met.
+    pub outcome: String,
+    /// End of the validity of its leaf, µs; the largest integer when none was ever seen.
+    pub leaf_not_after_us: i64,
+}
+
+const HOSTS: &str = "-- endpoints_search
+SELECT host, port, outcome, leaf_not_after FROM endpoints WHERE host >= ?1 AND host < ?2 ORDER BY host, port LIMIT ?3";
+
+pub(crate) const ALL: &[&str] = &[HOSTS];
+
+impl Inventory<'_> {
+    /// Endpoints whose host begins with this text, at most `most`: one probe of an index.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn search(self, text: &str, most: usize) -> Result<Vec<FoundEndpoint>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let parameters = vec![text.into(), format!("{text}\u{10ffff}").into(), most.into()];
+        let rows = self.0.rows(Cost::Point, HOSTS, parameters).await?;
+        rows.into_iter()
+            .map(|mut row| {
+                Ok(FoundEndpoint {
+                    host: row.text()?,
+                    port: row.number()?,
+                    outcome: row.text()?,
+                    leaf_not_after_us: row.int()?,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,79 @@
+//! The servers that use this database: each says every few seconds that it runs.
+
+use uuid::Uuid;
+
+use db::{Cost, StoreError, Value};
+
+/// A server that has not been seen for so long is shown as gone, µs.
+pub const GONE_AFTER_US: i64 = 60_000_000;
+/// A server that has not been seen for so long is forgotten: a day, µs.
+const KEPT_US: i64 = 86_400_000_000;
+
+/// A server process.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ServerNode {
+    /// Chosen at startup.
+    pub id: Uuid,
+    /// The host's name; empty where the system does not say.
+    pub host: String,
+    /// The version of the program.
+    pub version: String,
+    /// When it started, µs.
+    pub started_at_us: i64,
+    /// When it last said that it runs, µs.
+    pub seen_at_us: i64,
+}
+
+const SEEN: &str = "-- server_node_seen
+INSERT INTO server_nodes (id, host, version, started_at, seen_at) VALUES (?1, ?2, ?3, ?4, ?5)
+ON CONFLICT (id) DO UPDATE SET seen_at = excluded.seen_at";
+
+const FORGET: &str = "-- server_nodes_forget
+DELETE FROM server_nodes WHERE seen_at < ?1";
+
+const LIST: &str = "-- server_nodes
+SELECT id, host, version, started_at, seen_at FROM server_nodes ORDER BY started_at, id LIMIT 1000";
+
+pub(crate) const ALL: &[&str] = &[SEEN, FORGET, LIST];
+
+crate::handle! {
+    /// The servers that use this database.
+    ServerNodes
+}
+
+impl ServerNodes<'_> {
+    /// Notes that a server runs, and forgets those that have not been seen for a day.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn seen(self, node: &ServerNode) -> Result<(), StoreError> {
+        let parameters: Vec<Value> = vec![
+            node.id.into(),
+            node.host.as_str().into(),
+            node.version.as_str().into(),
+            node.started_at_us.into(),
+            node.seen_at_us.into(),
+        ];
+        self.0.execute(SEEN, parameters).await?;
+        self.0.execute(FORGET, vec![node.seen_at_us.saturating_sub(KEPT_US).into()]).await.map(drop)
+    }
+
+    /// The servers seen within a day, the one that runs longest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn list(self) -> Result<Vec<ServerNode>, StoreError> {
+        let rows = self.0.rows(Cost::Point, LIST, Vec::new()).await?;
+        rows.into_iter()
+            .map(|mut row| {
+                Ok(ServerNode {
+                    id: row.uuid()?,
+                    host: row.text()?,
+                    version: row.text()?,
+                    started_at_us: row.int()?,
+                    seen_at_us: row.int()?,
+                })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,175 @@
+//! How often something happened, by hour and by day (UTC): counted by the transactions in which it happens, so that reading
+//! a range costs the same whatever the size of the other tables.
+
+use std::collections::BTreeMap;
+
+use coded::coded;
+use uuid::Uuid;
+
+use db::{Bulk, Column, Cost, StoreError, Tx, Value};
+
+/// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
+const SLOTS: i64 = 4;
+/// An hour, µs.
+pub const HOUR_US: i64 = 3_600_000_000;
+/// A day, µs.
+pub const DAY_US: i64 = 24 * HOUR_US;
+/// Hours are kept so long: 100 days.
+pub const HOURS_KEPT_US: i64 = 100 * DAY_US;
+/// Days are kept so long: five years.
+pub const DAYS_KEPT_US: i64 = 5 * 366 * DAY_US;
+
+coded! {
+    /// What is counted.
+    pub enum Series: "series" {
+        /// Certificates issued: by the own CA over any protocol, and managed ones from any issuer.
+        Issued = 0 => "issued",
+        /// Of these, new versions of managed certificates.
+        Renewed = 1 => "renewed",
+        /// Runs of managed certificates that failed.
+        Failed = 2 => "failed",
+        /// Certificates revoked.
+        Revoked = 3 => "revoked",
+        /// Runs whose certificate arrived at all of its targets.
+        Deployed = 4 => "deployed",
+    }
+}
+
+coded! {
+    /// The length of an interval.
+    pub enum Step: "step" {
+        /// An hour.
+        Hour = 0 => "hour",
+        /// A day (UTC).
+        Day = 1 => "day",
+    }
+}
+
+impl Step {
+    /// µs.
+    #[must_use]
+    pub const fn length_us(self) -> i64 {
+        match self {
+            Self::Hour => HOUR_US,
+            Self::Day => DAY_US,
+        }
+    }
+}
+
+/// Counts of one transaction, by series and team; `""` for no team. In order, because rows are locked in this order.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct SeriesCounts(BTreeMap<(Series, String), i64>);
+
+impl SeriesCounts {
+    /// Counts so many more.
+    pub fn add(&mut self, series: Series, team: Option<&str>, more: u64) {
+        let more = i64::try_from(more).unwrap_or(i64::MAX);
+        if more > 0 {
+            *self.0.entry((series, team.unwrap_or_default().to_owned())).or_default() += more;
+        }
+    }
+}
+
+/// A count of one interval.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct SeriesPoint {
+    /// What.
+    pub series: Series,
+    /// The start of the interval, µs.
+    pub from_us: i64,
+    /// How often.
+    pub count: u64,
+}
+
+const COUNT: Bulk = db::bulk! { (step bigint, series bigint, from_at bigint, team text, slot bigint, count bigint)
+    "-- series_count
+INSERT INTO series_counts (step, series, from_at, team, slot, count)
+VALUES (:step, :series, :from_at, :team, :slot, :count)
+ON CONFLICT (step, series, from_at, team, slot) DO UPDATE SET count = series_counts.count + excluded.count"
+};
+
+const RANGE: &str = "-- series_range
+SELECT from_at, CAST(sum(count) AS BIGINT) FROM series_counts
+WHERE step = ?1 AND series = ?2 AND from_at >= ?3 AND from_at < ?4 GROUP BY from_at ORDER BY from_at";
+
+/// A range of one team.
+const RANGE_OF: &str = "-- series_range_of
+SELECT from_at, CAST(sum(count) AS BIGINT) FROM series_counts
+WHERE step = ?1 AND series = ?2 AND from_at >= ?3 AND from_at < ?4 AND team = ?5 GROUP BY from_at ORDER BY from_at";
+
+const TRIM: &str = "-- series_trim
+DELETE FROM series_counts WHERE step = ?1 AND series = ?2 AND from_at < ?3";
+
+pub(crate) const ALL: &[&str] = &[RANGE, RANGE_OF, TRIM];
+pub(crate) const BULKS: &[&Bulk] = &[&COUNT];
+
+/// Counts what happens in this transaction, at `at_us`: one statement, none for nothing.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn count_series(tx: &mut Tx, counts: &SeriesCounts, at_us: i64) -> Result<(), StoreError> {
+    if counts.0.is_empty() {
+        return Ok(());
+    }
+    let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
+    let rows = || Step::ALL.iter().flat_map(|step| counts.0.iter().map(move |row| (*step, row)));
+    let columns = vec![
+        Column::Int(rows().map(|(step, _)| step.code()).collect()),
+        Column::Int(rows().map(|(_, ((series, _), _))| series.code()).collect()),
+        Column::Int(rows().map(|(step, _)| at_us - at_us.rem_euclid(step.length_us())).collect()),
+        Column::Text(rows().map(|(_, ((_, team), _))| team.clone()).collect()),
+        Column::Int(rows().map(|_| slot).collect()),
+        Column::Int(rows().map(|(_, (_, count))| *count).collect()),
+    ];
+    tx.bulk(&COUNT, columns).await.map(drop)
+}
+
+crate::handle! {
+    /// What was counted by hour and by day.
+    SeriesTable
+}
+
+impl SeriesTable<'_> {
+    /// The intervals from `from_us` to before `to_us` in which something happened; of one team, or of all.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn range(
+        self,
+        step: Step,
+        series: Series,
+        (from_us, to_us): (i64, i64),
+        team: Option<&str>,
+    ) -> Result<Vec<SeriesPoint>, StoreError> {
+        let mut parameters: Vec<Value> =
+            vec![step.code().into(), series.code().into(), from_us.into(), to_us.into()];
+        let statement = match team {
+            None => RANGE,
+            Some(team) => {
+                parameters.push(team.into());
+                RANGE_OF
+            }
+        };
+        let rows = self.0.rows(Cost::Point, statement, parameters).await?;
+        rows.into_iter()
+            .map(|mut row| Ok(SeriesPoint { series, from_us: row.int()?, count: row.number()? }))
+            .collect()
+    }
+
+    /// Forgets hours and days that are kept no longer; returns how many rows.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn trim(self, now_us: i64) -> Result<u64, StoreError> {
+        let mut trimmed = 0;
+        for (step, kept_us) in [(Step::Hour, HOURS_KEPT_US), (Step::Day, DAYS_KEPT_US)] {
+            for series in Series::ALL {
+                let before = now_us.saturating_sub(kept_us);
+                let parameters = vec![step.code().into(), series.code().into(), before.into()];
+                trimmed += self.0.execute(TRIM, parameters).await?;
+            }
+        }
+        Ok(trimmed)
+    }
+}
