@@ -197,6 +197,20 @@ impl Agents {
         Ok(tables::Agents::of(self.store()).deployments_of_target(target, after, limit).await?)
     }
 
+    /// A page of deployments, newest first.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn deployments(
+        &self,
+        filter: &tables::DeploymentFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, AgentError> {
+        Ok(tables::Agents::of(self.store()).deployments_page(filter, after, limit).await?)
+    }
+
     async fn settings(&self, id: Uuid, new: &NewTarget) -> Result<TargetSettings, AgentError> {
         check_name(&new.name)?;
         new.target.check().map_err(|error| AgentError::Invalid(error.to_string()))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use events::{CertificateRevoked, Event, RevokedByAuthority};
 use futures_util::future::BoxFuture;
 use serde_json::json;
+use store::series::{Series, SeriesCounts, count_series};
 use store::{AuditEvent, StoreError, Tx, audit, emit};
 use uuid::Uuid;
 use x509::crl::Reason;
@@ -350,7 +351,7 @@ fn target(selection: Selection) -> Result<Target, RevokeError> {
             name_suffix: filter.name_suffix,
             issued_from_us: filter.issued_after.map(|time| time.0.saturating_mul(1_000_000)),
             issued_before_us: filter.issued_before.map(|time| time.0.saturating_mul(1_000_000)),
-            ends_from_us: None,
+            ..IssuedFilter::default()
         }),
     }))
 }
@@ -408,6 +409,9 @@ fn revoke_and_tell(
             resource: resource.clone(),
             details: details.clone(),
         };
+        let mut counts = SeriesCounts::default();
+        counts.add(Series::Revoked, None, changed);
+        count_series(tx, &counts, mark.now_us).await?;
         audit(tx, resources.iter().map(event).collect()).await?;
         let body =
             RevokedByAuthority { action: mark.action, reason: mark.reason.to_string(), count: changed };

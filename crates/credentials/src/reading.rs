@@ -218,6 +218,22 @@ impl Credentials {
         Ok(found)
     }
 
+    /// Names that begin with `prefix` (lower case, with its slash) and that the asker may read, by name, at most `most`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn beginning(
+        &self,
+        asker: &CredentialAsker,
+        prefix: &str,
+        most: usize,
+    ) -> Result<Vec<FoundCredential>, CredentialError> {
+        let before = format!("{prefix}\u{10ffff}");
+        let credentials = tables::Credentials::of(self.store());
+        Ok(credentials.under(asker, (prefix, &before), None, most, self.now_us()).await?)
+    }
+
     /// Whether there is such a name that the asker may read, as a search would give it. One index probe.
     ///
     /// # Errors

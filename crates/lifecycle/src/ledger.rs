@@ -6,11 +6,12 @@ use std::time::Duration;
 use events::Event;
 use futures_util::future::BoxFuture;
 use serde_json::Value as Json;
+use store::series::{Series, SeriesCounts, count_series};
 use store::{AuditEvent, NewEvent, Store, StoreError, Tx, new_event};
 use uuid::Uuid;
 
 use crate::job::JobState;
-use crate::managed::standing;
+use crate::managed::{INTERNAL_ISSUER, standing};
 use crate::state::{Current, Effect, Illegal, Input, State, step};
 use crate::tables::approvals::{
     ApprovalRow, clear_plan_changes, insert_approvals, note_plan_changes, void_approvals, withdraw_approvals,
@@ -18,7 +19,10 @@ use crate::tables::approvals::{
 use crate::tables::jobs::{
     JobChange, JobRow, NewJob, QueuedJob, change_jobs, insert_claimed_jobs, insert_jobs,
 };
-use crate::tables::managed::{ManagedRow, ManagedTotal, adjust_managed_totals, move_managed, update_managed};
+use crate::tables::managed::{
+    GroupChanges, ManagedRow, ManagedTotal, adjust_managed_groups, adjust_managed_totals, move_managed,
+    update_managed,
+};
 use crate::transition::{Transition, described};
 
 /// How often a transaction that lost against another is tried again.
@@ -42,6 +46,8 @@ pub(crate) struct Ledger {
     plan_changes: Vec<(i64, String)>,
     plans_issued: Vec<i64>,
     totals: BTreeMap<ManagedTotal, i64>,
+    groups: GroupChanges,
+    series: SeriesCounts,
     audit: Vec<AuditEvent>,
     events: Vec<NewEvent>,
 }
@@ -82,6 +88,8 @@ impl Ledger {
             plan_changes: Vec::new(),
             plans_issued: Vec::new(),
             totals: BTreeMap::new(),
+            groups: GroupChanges::default(),
+            series: SeriesCounts::default(),
             audit: Vec::new(),
             events: Vec::new(),
         }
@@ -101,6 +109,7 @@ impl Ledger {
         let (state, input) = (entry.row.state, transition.input());
         let (next, effects) = step(state, input)?;
         entry.row.state = next;
+        self.count_transition(entry, &transition);
         let mut details = transition.details();
         if let Some(event) = transition.event(described(&entry.row)) {
             self.announce(&entry.row, &event);
@@ -111,6 +120,24 @@ impl Ledger {
         }
         self.note(&entry.row, action(input), details);
         Ok(effects)
+    }
+
+    /// Counts what happens to a certificate in the series of the hour.
+    fn count_transition(&mut self, entry: &Entry, transition: &Transition) {
+        let team = entry.row.team.as_deref();
+        match transition {
+            Transition::Issued { .. } => {
+                self.series.add(Series::Issued, team, 1);
+                self.series.add(Series::Renewed, team, u64::from(entry.was.fingerprint.is_some()));
+            }
+            Transition::Deployed(_) => self.series.add(Series::Deployed, team, 1),
+            Transition::RunFailed(_) => self.series.add(Series::Failed, team, 1),
+            // The own CA counts what it revokes.
+            Transition::Revoked(_) if entry.row.issuer != INTERNAL_ISSUER => {
+                self.series.add(Series::Revoked, team, 1);
+            }
+            _ => {}
+        }
     }
 
     /// An audit row about a certificate.
@@ -158,6 +185,7 @@ impl Ledger {
     }
 
     fn count(&mut self, row: &ManagedRow, by: i64) {
+        self.groups.count(row, by);
         *self.totals.entry(ManagedTotal::State(row.state)).or_default() += by;
         if row.state != State::Archived
             && let Some(day) = ManagedTotal::expiry(row.not_after_us)
@@ -266,6 +294,8 @@ impl Ledger {
             let queued = insert_jobs(tx, &self.jobs).await?;
             let claimed = insert_claimed_jobs(tx, &self.claimed, holder, until_us).await?;
             adjust_managed_totals(tx, &self.totals).await?;
+            adjust_managed_groups(tx, &self.groups).await?;
+            count_series(tx, &self.series, self.at_us).await?;
             store::audit(tx, self.audit).await?;
             store::emit(tx, self.events).await?;
             Ok((queued, claimed))

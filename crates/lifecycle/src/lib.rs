@@ -40,10 +40,10 @@ pub use figures::{Figures, LoopFigures};
 pub use handle::{Lifecycle, LifecycleOptions};
 pub use requests::{
     ApprovalError, BulkError, BulkReport, CertificatePage, ClaimError, Counts, CsrError, DismissError,
-    ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX, JobError, JobPage,
-    MoveError, NOTE_OCTETS_MAX, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError, PersonRecord,
-    PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest, Selection, UpdateError,
-    VersionPage, ViolationRecord,
+    DueRuns, ExportError, ExportFormat, Exported, FOUND_LOOKED_MAX, FoundEndpoint, IDS_MAX, JobError,
+    JobPage, MoveError, NOTE_OCTETS_MAX, OwnerFilter, PASSWORD_OCTETS_MIN, PersonChangeError, PersonRecord,
+    PolicyChangeError, PolicyRecord, REVOCATION_REASONS, Reassign, RevokeRequest, SchedulerStatus, Selection,
+    UpdateError, VersionPage, ViolationRecord,
 };
 pub use run_consents::RunConsents;
 pub use scheduler::TickReport;

@@ -105,6 +105,58 @@ pub(super) const OF_CERTIFICATE: &str = "-- deployments_of_certificate
 SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
 FROM deployments WHERE certificate = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
 
+/// Which deployments to list; all conditions together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeploymentFilter {
+    /// Of this managed certificate.
+    pub certificate: Option<Uuid>,
+    /// To this target.
+    pub target: Option<Uuid>,
+    /// By this agent.
+    pub agent: Option<Uuid>,
+    /// In this state.
+    pub state: Option<DeploymentState>,
+}
+
+/// A page, newest first: each condition has an index in the page's order.
+fn filtered(filter: &DeploymentFilter, before: Value, limit: i64) -> (String, Vec<Value>) {
+    let mut parameters = vec![before];
+    let mut texts = vec!["id < ?1".to_owned()];
+    let mut add = |column: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            parameters.push(value);
+            texts.push(format!("{column} = ?{}", parameters.len()));
+        }
+    };
+    add("certificate", filter.certificate.map(Value::from));
+    add("target", filter.target.map(Value::from));
+    add("agent", filter.agent.map(Value::from));
+    add("state", filter.state.map(|state| state.code().into()));
+    parameters.push(limit.into());
+    let text = format!(
+        "-- deployments_page\nSELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, \
+         created_at, updated_at FROM deployments WHERE {} ORDER BY id DESC LIMIT ?{}",
+        texts.join(" AND "),
+        parameters.len()
+    );
+    (text, parameters)
+}
+
+pub(super) fn composed() -> Vec<String> {
+    let id = Some(Uuid::nil());
+    let state = Some(DeploymentState::Failed);
+    let none = DeploymentFilter::default;
+    let filters = [
+        none(),
+        DeploymentFilter { certificate: id, ..none() },
+        DeploymentFilter { target: id, ..none() },
+        DeploymentFilter { agent: id, ..none() },
+        DeploymentFilter { state, ..none() },
+        DeploymentFilter { certificate: id, target: id, agent: id, state },
+    ];
+    filters.iter().map(|filter| filtered(filter, i64::MAX.into(), 1).0).collect()
+}
+
 /// Enters deployments that wait; those already there stay as they are. One statement, however many.
 ///
 /// # Errors
@@ -174,6 +226,27 @@ impl Agents<'_> {
     /// Those of the database.
     pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
         self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
+    }
+
+    /// A page of deployments, newest first.
+    ///
+    /// # Errors
+    /// Those of the database; [`StoreError::BadCursor`].
+    pub async fn deployments_page(
+        self,
+        filter: &DeploymentFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<DeploymentRow>, StoreError> {
+        let (limit, rows) = limit_of(limit);
+        let before = key_or(after, "deployments", &[Value::Int(i64::MAX)])?.remove(0);
+        let (text, parameters) = filtered(filter, before, rows);
+        let found = self.0.rows(Cost::Walk, &text, parameters).await?;
+        page(found, limit, "deployments", |row| {
+            let deployment = deployment_of(row)?;
+            let key = vec![deployment.id.into()];
+            Ok((deployment, key))
+        })
     }
 
     /// The deployments to a target, newest first.

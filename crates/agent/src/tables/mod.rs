@@ -6,7 +6,7 @@ mod handle;
 mod targets;
 
 pub use deployments::{
-    DeploymentResult, DeploymentRow, NewDeployment, cancel_deployments, finish_deployments,
+    DeploymentFilter, DeploymentResult, DeploymentRow, NewDeployment, cancel_deployments, finish_deployments,
     insert_deployments, open_deployments,
 };
 pub use enrolment::{AgentTokenRow, delete_agent_token, insert_agent_token, use_agent_token};
@@ -227,7 +227,7 @@ pub(crate) const BULKS: &[&Bulk] =
 
 /// Every form of the page of agents.
 pub(crate) fn composed() -> Vec<String> {
-    let mut all = Vec::new();
+    let mut all = deployments::composed();
     for labels in 0..=SELECTOR_LABELS_MAX {
         for bits in 0..8_u32 {
             let filter = AgentFilter {

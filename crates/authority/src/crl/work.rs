@@ -105,11 +105,29 @@ impl Authority {
                 // One CA whose key is away must not keep the others from their CRLs.
                 Err(error) => {
                     warn!(ca = %state.ca, error = &error as &dyn std::error::Error, "no new CRL");
+                    self.note_failure(state.ca, state.shard, now_us, &error).await?;
                     failed.get_or_insert(error);
                 }
             }
         }
         failed.map_or(Ok(crls), Err)
+    }
+
+    /// Notes a failure where the publication status is read.
+    async fn note_failure(
+        &self,
+        ca: Uuid,
+        shard: i64,
+        now_us: i64,
+        error: &CrlError,
+    ) -> Result<(), CrlError> {
+        let text = error.to_string();
+        self.store()
+            .write("crl_failed", move |tx| {
+                Box::pin(async move { tables::note_crl_failure(tx, ca, shard, now_us, &text).await })
+            })
+            .await?;
+        Ok(())
     }
 
     /// The first CRL of a CA whose work loop has not come by yet. False when there is no such CRL to make.

@@ -8,13 +8,14 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
 use serde_json::json;
+use store::series::{Series, SeriesCounts, count_series};
 use store::{AuditEvent, Batcher, BatcherOptions, NewEvent, Store, StoreError, Tx, audit_and_emit};
 
 use x509::{Certificate, Fingerprint, NameConstraints};
 
 use super::IssueError;
 use crate::tables;
-use crate::tables::{Insertion, NewIssued, UsedKey};
+use crate::tables::{Insertion, NewIssued, Source, UsedKey};
 use crate::tree::Ca;
 
 /// Certificates of one transaction, lookups of one statement. Some 3 KiB each, so a batch is under a MiB.
@@ -143,6 +144,12 @@ pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, S
     let fates = tables::insert_issued(tx, rows).await?;
     let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
     let events: Vec<NewEvent> = new().map(told).collect();
+    let mut counts = SeriesCounts::default();
+    // Those of managed certificates are counted as their versions.
+    counts.add(Series::Issued, None, new().filter(|row| row.source != Source::Lifecycle).count() as u64);
+    if let Some(at_us) = new().map(|row| row.issued_at_us).max() {
+        count_series(tx, &counts, at_us).await?;
+    }
     audit_and_emit(tx, new().map(audited).collect(), &events).await?;
     Ok(fates)
 }

@@ -30,15 +30,15 @@ pub use enrolments::{
     decide_enrolment, enrolment_plan, insert_enrolment, put_recipient, reopen_enrolment,
 };
 pub use issued::{
-    Insertion, Issued, IssuedFilter, IssuedRow, NewIssued, Once, RevocationFacts, Source, UsedKey,
-    insert_issued,
+    Insertion, Issued, IssuedFilter, IssuedOrder, IssuedRow, IssuedSearch, NewIssued, Once, RevocationFacts,
+    Source, UsedKey, insert_issued,
 };
 pub use principals::{marks_of, note_principal};
 pub use profiles::{ProfileRow, Profiles, delete_profile, profile_row, put_profile};
 pub use revocations::{
-    BuiltCrl, CrlRow, CrlState, Matched, OcspResponderRow, RevocationMark, RevocationRow, RevocationTarget,
-    Revocations, RevokedRow, block_spki, crl_store, crls_begin, put_ocsp_responder, revoke, revoke_ids,
-    revoked_by,
+    BlockedKey, BuiltCrl, CrlRow, CrlState, CrlStatus, Matched, OcspResponderRow, ResponderStatus,
+    RevocationEntry, RevocationMark, RevocationRow, RevocationTarget, Revocations, RevokedRow, block_spki,
+    crl_store, crls_begin, note_crl_failure, put_ocsp_responder, revoke, revoke_ids, revoked_by,
 };
 pub use teams::{OwnedRow, Teams, count_certificate, put_team};
 pub use votes::{VoteRow, Votes, approvers_of, put_vote};
@@ -51,6 +51,7 @@ pub const STATEMENTS: &[Sends] = &[
     Sends::of(&[], principals::BULKS),
     Sends::of(profiles::ALL, &[]),
     Sends::of(issued::insert::ALL, issued::insert::BULKS),
+    Sends::of(issued::search::ALL, &[]),
     Sends { both: issued::ALL, sqlite: &[], postgres: &[], bulks: issued::BULKS, composed: issued::composed },
     Sends {
         both: revocations::ALL,
@@ -60,6 +61,7 @@ pub const STATEMENTS: &[Sends] = &[
         composed: revocations::composed,
     },
     Sends::of(revocations::crls::ALL, revocations::crls::BULKS),
+    Sends::of(revocations::listings::ALL, &[]),
     Sends::of(enrolments::ALL, &[]),
     Sends::of(teams::ALL, teams::BULKS),
     Sends::of(votes::ALL, votes::BULKS),

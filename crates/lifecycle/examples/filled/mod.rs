@@ -7,8 +7,8 @@ use futures_util::future::BoxFuture;
 use issuers::{Delivered, Issuer, IssuerError, IssuerKind, Order, Window};
 use lifecycle::tables::jobs::{NewJob, insert_jobs};
 use lifecycle::tables::managed::{
-    ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_totals, insert_managed,
-    insert_versions, managed_by_ids, update_managed,
+    GroupChanges, ManagedRow, ManagedTotal, NewManaged, NewManagedVersion, adjust_managed_groups,
+    adjust_managed_totals, insert_managed, insert_versions, managed_by_ids, update_managed,
 };
 use lifecycle::{AuthorityError, DataError, IssuerSource, OwnAuthority, ProfileFacts};
 use store::states::{Consent, JobKind, KeyHolder, ManagedState};
@@ -156,12 +156,15 @@ pub(crate) async fn fill(store: &Store, from: usize, to: usize) {
                     add_versions(tx, &given).await?;
                 }
                 let mut totals = std::collections::BTreeMap::new();
+                let mut groups = GroupChanges::default();
                 for one in &new {
+                    groups.count(&one.row, 1);
                     *totals.entry(ManagedTotal::State(one.row.state)).or_default() += 1;
                     if let Some(day) = ManagedTotal::expiry(one.row.not_after_us) {
                         *totals.entry(day).or_default() += 1;
                     }
                 }
+                adjust_managed_groups(tx, &groups).await?;
                 adjust_managed_totals(tx, &totals).await
             }
             .boxed()

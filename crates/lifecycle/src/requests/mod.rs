@@ -9,7 +9,9 @@ mod judging;
 mod people;
 mod policies;
 mod read;
+mod search;
 mod selection;
+mod status;
 mod work;
 
 pub use self::inventory::{ClaimError, DismissError, FOUND_LOOKED_MAX, FoundEndpoint, OwnerFilter};
@@ -21,4 +23,5 @@ pub use people::{PersonChangeError, PersonRecord};
 pub use policies::{PolicyChangeError, PolicyRecord, ViolationRecord};
 pub use read::{CertificatePage, Counts, JobPage, VersionPage};
 pub use selection::{BulkError, BulkReport, IDS_MAX, REVOCATION_REASONS, Reassign, RevokeRequest, Selection};
+pub use status::{DueRuns, SchedulerStatus};
 pub use work::CsrError;

@@ -13,7 +13,9 @@ use crate::renewal::Suggested;
 use crate::state::State;
 use crate::tables;
 use crate::tables::jobs::JobFilter;
-use crate::tables::managed::{ManagedFilter, ManagedOrder, ServedVersion};
+use crate::tables::managed::{
+    GroupBy, Groups, ManagedCount, ManagedFilter, ManagedOrder, ManagedSort, ServedVersion,
+};
 
 /// A page of certificates.
 pub type CertificatePage = Page<ManagedCertificate>;
@@ -73,7 +75,7 @@ impl Lifecycle {
         Ok(ManagedCertificate::from_view(&view)?)
     }
 
-    /// A page of certificates.
+    /// A page of certificates, in ascending order.
     ///
     /// # Errors
     /// [`store::StoreError::BadCursor`] within; those of the database.
@@ -85,9 +87,43 @@ impl Lifecycle {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<CertificatePage, DataError> {
-        let page = tables::Managed::of(&self.inner.store).page(filter, order, after, limit).await?;
+        self.sorted_page(filter, order.into(), after, limit).await
+    }
+
+    /// A page of certificates, in either direction.
+    ///
+    /// # Errors
+    /// [`store::StoreError::BadCursor`] within; those of the database.
+    #[crate::boxed]
+    pub async fn sorted_page(
+        &self,
+        filter: &ManagedFilter,
+        sort: ManagedSort,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<CertificatePage, DataError> {
+        let page = tables::Managed::of(&self.inner.store).page(filter, sort, after, limit).await?;
         let rows = page.rows.iter().map(ManagedCertificate::from_view).collect::<Result<_, _>>()?;
         Ok(Page { rows, next: page.next })
+    }
+
+    /// How many certificates match, counted to a bound.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn count(&self, filter: &ManagedFilter) -> Result<ManagedCount, DataError> {
+        Ok(tables::Managed::of(&self.inner.store).count(filter).await?)
+    }
+
+    /// How many certificates there are of each issuer, owner, day of expiry and so on, without archived ones unless the
+    /// filter names states.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[crate::boxed]
+    pub async fn groups(&self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, DataError> {
+        Ok(tables::Managed::of(&self.inner.store).groups(by, filter).await?)
     }
 
     /// A certificate's versions, the newest first.

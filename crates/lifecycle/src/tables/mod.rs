@@ -7,6 +7,7 @@ pub mod jobs;
 pub mod managed;
 pub mod people;
 pub mod policies;
+pub mod schedule;
 
 use db::Sends;
 
@@ -26,6 +27,13 @@ pub const STATEMENTS: &[Sends] = &[
         bulks: managed::BULKS,
         composed: managed::composed,
     },
+    Sends {
+        both: managed::SEARCH,
+        sqlite: managed::SEARCH_SQLITE,
+        postgres: managed::SEARCH_POSTGRES,
+        bulks: &[],
+        composed: Vec::new,
+    },
     Sends { both: jobs::ALL, sqlite: &[], postgres: &[], bulks: jobs::BULKS, composed: jobs::composed },
     Sends {
         both: policies::ALL,
@@ -36,4 +44,5 @@ pub const STATEMENTS: &[Sends] = &[
     },
     Sends::of(approvals::ALL, approvals::BULKS),
     Sends::of(people::ALL, people::BULKS),
+    Sends::of(schedule::ALL, &[]),
 ];

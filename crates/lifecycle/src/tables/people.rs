@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use crate::tables::policies::{NamedDocument, document, named};
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
+use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, contains, key_or, limit_of, page};
 
 store::handle! {
     /// Owners and teams, and certificates found that are not to be managed.
@@ -24,6 +24,10 @@ const PERSON: &str = "-- person
 SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name = ?2";
 const PEOPLE: &str = "-- people
 SELECT name, body, revision, created_at, updated_at FROM people WHERE kind = ?1 AND name > ?2 ORDER BY name LIMIT ?3";
+/// The first 5,000 are looked at.
+const SEARCH: &str = "-- people_search
+SELECT name FROM (SELECT name FROM people WHERE kind = ?1 ORDER BY name LIMIT 5000) x
+WHERE lower(name) LIKE ?2 ESCAPE '\\' ORDER BY name LIMIT ?3";
 const PERSON_INSERT: &str = "-- person_insert
 INSERT INTO people (kind, name, body, revision, created_at, updated_at) VALUES (?1, ?2, ?3, 1, ?4, ?4)
 ON CONFLICT DO NOTHING";
@@ -52,6 +56,7 @@ SELECT fingerprint, note, until FROM dismissals WHERE fingerprint = :fingerprint
 pub(crate) const ALL: &[&str] = &[
     PERSON,
     PEOPLE,
+    SEARCH,
     PERSON_INSERT,
     PERSON_UPDATE,
     PERSON_DELETE,
@@ -182,6 +187,17 @@ pub async fn dismissed(
 }
 
 impl People<'_> {
+    /// Names of owners or teams with this text in them, at most `most`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn search(self, kind: PeopleKind, text: &str, most: usize) -> Result<Vec<String>, StoreError> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let parameters = vec![kind.name().into(), contains(text).into(), most.into()];
+        let rows = self.0.rows(Cost::Point, SEARCH, parameters).await?;
+        rows.into_iter().map(|mut row| row.text()).collect()
+    }
+
     /// An owner or team.
     ///
     /// # Errors

@@ -1,12 +1,14 @@
 //! What the authority has issued: rows beside those of the inventory, and the keys that make issuing idempotent.
 
 pub(crate) mod insert;
+pub(crate) mod search;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use coded::named;
 pub use insert::insert_issued;
+pub use search::IssuedSearch;
 use uuid::Uuid;
 
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Value, limit_of, reversed};
@@ -159,6 +161,31 @@ pub struct IssuedFilter {
     pub issued_before_us: Option<i64>,
     /// Ending at this time or later, µs.
     pub ends_from_us: Option<i64>,
+    /// With this serial number, its content octets.
+    pub serial: Option<Vec<u8>>,
+    /// With this SHA-256.
+    pub sha256: Option<[u8; 32]>,
+    /// With this public key, by its SHA-256.
+    pub spki_sha256: Option<[u8; 32]>,
+}
+
+/// In which order to list.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum IssuedOrder {
+    /// By the time of issuance, the newest first.
+    #[default]
+    NewestFirst,
+    /// By the time of issuance, the oldest first.
+    OldestFirst,
+}
+
+impl IssuedOrder {
+    fn listing(self) -> &'static str {
+        match self {
+            Self::NewestFirst => "issued",
+            Self::OldestFirst => "issued-asc",
+        }
+    }
 }
 
 /// Lists travel as JSON arrays of hexadecimal texts.
@@ -190,6 +217,8 @@ macro_rules! columns {
          LEFT JOIN revocations r ON r.certificate_id = i.certificate_id\n"
     };
 }
+
+use columns;
 
 const BY_ID: &str = concat!("-- issued_by_id\n", columns!(), "WHERE i.uuid = ?1");
 const BY_SERIAL: &str = concat!("-- issued_by_serial\n", columns!(), "WHERE i.serial = ?1 AND i.ca = ?2");
@@ -289,9 +318,24 @@ impl Issued<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<IssuedRow>, StoreError> {
-        let key = after.map(|cursor| cursor.key("issued", &[Value::Int(0), Value::Int(0)])).transpose()?;
+        self.sorted_page(filter, IssuedOrder::NewestFirst, after, limit).await
+    }
+
+    /// A page of issued certificates, in either order.
+    ///
+    /// # Errors
+    /// [`StoreError::BadCursor`]; those of the database.
+    pub async fn sorted_page(
+        self,
+        filter: &IssuedFilter,
+        order: IssuedOrder,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page<IssuedRow>, StoreError> {
+        let key =
+            after.map(|cursor| cursor.key(order.listing(), &[Value::Int(0), Value::Int(0)])).transpose()?;
         let (limit, asked) = limit_of(limit);
-        let (statement, parameters) = page(filter, key, asked);
+        let (statement, parameters) = page(filter, order, key, asked);
         let mut found = self.0.rows(Cost::Walk, &statement, parameters).await?;
         let more = found.len() > limit;
         found.truncate(limit);
@@ -304,7 +348,7 @@ impl Issued<'_> {
         let next = rows
             .last()
             .filter(|_| more)
-            .map(|row: &IssuedRow| Cursor::new("issued", &[row.issued_at_us.into(), last.into()]));
+            .map(|row: &IssuedRow| Cursor::new(order.listing(), &[row.issued_at_us.into(), last.into()]));
         Ok(Page { rows, next })
     }
 }
@@ -374,6 +418,15 @@ pub(crate) fn conditions(filter: &IssuedFilter, first: usize) -> (Vec<String>, V
             add(condition, time.into());
         }
     }
+    if let Some(serial) = &filter.serial {
+        add("i.serial = {}", Value::Blob(serial.clone()));
+    }
+    if let Some(spki) = filter.spki_sha256 {
+        add("i.spki_sha256 = {}", spki.into());
+    }
+    if let Some(sha256) = filter.sha256 {
+        add("i.certificate_id = (SELECT f.id FROM certificates f WHERE f.sha256 = {})", sha256.into());
+    }
     if let Some(suffix) = &filter.name_suffix {
         // The name itself, and what begins with its letters backwards and a dot: '/' follows '.'.
         let name = reversed(suffix.trim_start_matches('.'));
@@ -391,18 +444,27 @@ pub(crate) fn conditions(filter: &IssuedFilter, first: usize) -> (Vec<String>, V
 }
 
 /// A page and its parameters, holding only the conditions asked for.
-fn page(filter: &IssuedFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
+fn page(
+    filter: &IssuedFilter,
+    order: IssuedOrder,
+    after: Option<Vec<Value>>,
+    limit: i64,
+) -> (String, Vec<Value>) {
     let (mut conditions, mut parameters) = conditions(filter, 1);
+    let (than, end) = match order {
+        IssuedOrder::NewestFirst => ("<", " DESC"),
+        IssuedOrder::OldestFirst => (">", ""),
+    };
     if let Some(key) = after {
         let first = parameters.len() + 1;
-        conditions.push(format!("(i.issued_at, i.certificate_id) < (?{first}, ?{})", first + 1));
+        conditions.push(format!("(i.issued_at, i.certificate_id) {than} (?{first}, ?{})", first + 1));
         parameters.extend(key);
     }
     parameters.push(limit.into());
     let condition =
         if conditions.is_empty() { String::new() } else { format!("WHERE {}\n", conditions.join(" AND ")) };
     let statement = format!(
-        "-- issued_page\n{}{condition}ORDER BY i.issued_at DESC, i.certificate_id DESC LIMIT ?{}",
+        "-- issued_page\n{}{condition}ORDER BY i.issued_at{end}, i.certificate_id{end} LIMIT ?{}",
         columns!(),
         parameters.len()
     );
@@ -421,10 +483,25 @@ pub(crate) fn full_filter() -> IssuedFilter {
         issued_from_us: Some(0),
         issued_before_us: Some(0),
         ends_from_us: Some(0),
+        serial: Some(vec![0]),
+        sha256: Some([0; 32]),
+        spki_sha256: Some([0; 32]),
     }
 }
 
 /// The page in its least and its fullest form, for the test that prepares all statements.
 pub(crate) fn composed() -> Vec<String> {
-    vec![page(&IssuedFilter::default(), None, 1).0, page(&full_filter(), Some(vec![0.into(), 0.into()]), 1).0]
+    let key = || Some(vec![0.into(), 0.into()]);
+    let orders = [IssuedOrder::NewestFirst, IssuedOrder::OldestFirst];
+    let forms = |order| {
+        let filters = [
+            full_filter(),
+            IssuedFilter { serial: Some(vec![0]), ..IssuedFilter::default() },
+            IssuedFilter { sha256: Some([0; 32]), ..IssuedFilter::default() },
+            IssuedFilter { spki_sha256: Some([0; 32]), ..IssuedFilter::default() },
+        ];
+        let with_key = filters.map(|filter| page(&filter, order, key(), 1).0);
+        with_key.into_iter().chain([page(&IssuedFilter::default(), order, None, 1).0])
+    };
+    orders.into_iter().flat_map(forms).collect()
 }

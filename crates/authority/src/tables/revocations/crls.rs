@@ -99,7 +99,7 @@ VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?10)
 ON CONFLICT (ca, shard) DO UPDATE
 SET built = excluded.built, number = excluded.number, this_update = excluded.this_update,
     next_update = excluded.next_update, refresh_at = excluded.refresh_at, entries = excluded.entries,
-    base = excluded.base
+    base = excluded.base, failures = 0, failed_at = NULL, last_error = NULL
 WHERE crls.number = ?9 OR CAST(?9 AS BIGINT) < 0";
 
 const DER_STORE: &str = "-- crl_der_store

@@ -2,9 +2,11 @@
 
 pub(crate) mod crls;
 mod handle;
+pub(crate) mod listings;
 
 pub use crls::{BuiltCrl, CrlRow, CrlState, OcspResponderRow, crl_store, crls_begin, put_ocsp_responder};
 
+pub use listings::{BlockedKey, CrlStatus, ResponderStatus, RevocationEntry, note_crl_failure};
 use uuid::Uuid;
 
 use crate::tables::issued::{self, IssuedFilter};

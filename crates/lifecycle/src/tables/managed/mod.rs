@@ -1,15 +1,19 @@
 //! Certificates under management: their rows, names, tags, versions and counts.
 
+mod groups;
 mod handle;
 mod page;
 mod plans;
 mod row;
+mod search;
 mod signing;
 mod totals;
 mod versions;
 
-pub use page::{ManagedFilter, ManagedOrder, ManagedScope, managed_selected};
+pub use groups::{GroupBy, GroupChanges, GroupTotal, Groups, ManagedCount, adjust_managed_groups};
+pub use page::{Direction, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort, managed_selected};
 pub use row::{ManagedRow, ManagedView, NEVER_ISSUED_US, OpenRun};
+pub use search::ManagedSearch;
 pub use signing::{SigningKeyPage, SigningKeyRow, SigningKeysBy};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
@@ -132,6 +136,7 @@ SELECT uuid, agent FROM deploy_targets WHERE uuid = :uuid"
 pub(crate) const ALL: &[&str] = &[
     BY_UUID,
     BY_NAME,
+    groups::KEPT,
     totals::TOTALS,
     totals::EXPIRING_TO,
     signing::PAGE,
@@ -157,6 +162,7 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &NAMES_INSERT,
     &TAGS_DELETE,
     &TAGS_INSERT,
+    &groups::ADJUST,
     &totals::ADJUST,
     &versions::INSERT,
     &versions::REVOKE,
@@ -168,8 +174,10 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &versions::SUGGESTIONS_DROP,
 ];
 
+pub(crate) use search::{ALL as SEARCH, POSTGRES as SEARCH_POSTGRES, SQLITE as SEARCH_SQLITE};
+
 pub(crate) fn composed() -> Vec<String> {
-    page::composed()
+    page::composed().into_iter().chain(groups::composed()).collect()
 }
 
 impl Managed<'_> {

@@ -42,6 +42,14 @@ pub struct ManagedFilter {
     pub contains: Option<String>,
     /// With a DNS name that ends so.
     pub suffix: Option<String>,
+    /// Whose current version has this serial number, lower-case hexadecimal.
+    pub serial: Option<String>,
+    /// Whose current version has this SHA-256.
+    pub fingerprint: Option<[u8; 32]>,
+    /// With a key of this kind.
+    pub key_type: Option<String>,
+    /// That breaks this rule of a policy.
+    pub finding: Option<String>,
 }
 
 /// A part of everything under management.
@@ -67,59 +75,136 @@ pub enum ManagedOrder {
     Name,
     /// In the order in which they were entered.
     Created,
+    /// The earliest start of the current version first; those never issued before all others.
+    Issued,
+}
+
+/// From which end of the order.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Direction {
+    /// The smallest first.
+    #[default]
+    Ascending,
+    /// The largest first.
+    Descending,
+}
+
+/// An order and its direction.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct ManagedSort {
+    /// By what.
+    pub by: ManagedOrder,
+    /// From which end.
+    pub direction: Direction,
+}
+
+impl From<ManagedOrder> for ManagedSort {
+    fn from(by: ManagedOrder) -> Self {
+        Self { by, direction: Direction::Ascending }
+    }
 }
 
 impl ManagedOrder {
-    fn listing(self) -> &'static str {
+    fn columns(self) -> &'static [&'static str] {
         match self {
-            Self::Expiry => "managed-expiry",
-            Self::Name => "managed-name",
-            Self::Created => "managed-created",
+            Self::Expiry => &["not_after", "id"],
+            Self::Name => &["name"],
+            Self::Created => &["id"],
+            Self::Issued => &["not_before", "id"],
+        }
+    }
+}
+
+impl ManagedSort {
+    fn listing(self) -> &'static str {
+        match (self.by, self.direction) {
+            (ManagedOrder::Expiry, Direction::Ascending) => "managed-expiry",
+            (ManagedOrder::Expiry, Direction::Descending) => "managed-expiry-desc",
+            (ManagedOrder::Name, Direction::Ascending) => "managed-name",
+            (ManagedOrder::Name, Direction::Descending) => "managed-name-desc",
+            (ManagedOrder::Created, Direction::Ascending) => "managed-created",
+            (ManagedOrder::Created, Direction::Descending) => "managed-created-desc",
+            (ManagedOrder::Issued, Direction::Ascending) => "managed-issued",
+            (ManagedOrder::Issued, Direction::Descending) => "managed-issued-desc",
         }
     }
 
-    fn columns(self) -> &'static str {
-        match self {
-            Self::Expiry => "not_after, id",
-            Self::Name => "name",
-            Self::Created => "id",
-        }
+    /// The columns with `before` in front of each, as `ORDER BY` takes them.
+    fn columns(self, before: &str) -> String {
+        let end = match self.direction {
+            Direction::Ascending => "",
+            Direction::Descending => " DESC",
+        };
+        let columns = self.by.columns().iter().map(|column| format!("{before}{column}{end}"));
+        columns.collect::<Vec<_>>().join(", ")
     }
 
     fn shape(self) -> Vec<Value> {
-        match self {
-            Self::Expiry => vec![Value::Int(0), Value::Int(0)],
-            Self::Name => vec![Value::Text(String::new())],
-            Self::Created => vec![Value::Int(0)],
+        match self.by {
+            ManagedOrder::Expiry | ManagedOrder::Issued => vec![Value::Int(0), Value::Int(0)],
+            ManagedOrder::Name => vec![Value::Text(String::new())],
+            ManagedOrder::Created => vec![Value::Int(0)],
         }
     }
 
     fn key(self, row: &ManagedRow) -> Vec<Value> {
-        match self {
-            Self::Expiry => vec![row.not_after_us.into(), row.id.into()],
-            Self::Name => vec![row.name.as_str().into()],
-            Self::Created => vec![row.id.into()],
+        match self.by {
+            ManagedOrder::Expiry => vec![row.not_after_us.into(), row.id.into()],
+            ManagedOrder::Name => vec![row.name.as_str().into()],
+            ManagedOrder::Created => vec![row.id.into()],
+            ManagedOrder::Issued => vec![row.not_before_us.into(), row.id.into()],
         }
     }
 }
 
 /// The conditions and their parameters.
-struct Conditions {
+pub(super) struct Conditions {
     texts: Vec<String>,
-    parameters: Vec<Value>,
+    pub(super) parameters: Vec<Value>,
 }
 
 /// Up to so many matches SQLite sorts them; above, it walks the order. Either is some milliseconds.
 const SORTED_MAX: i64 = 10_000;
 
 impl Conditions {
-    fn bind(&mut self, value: Value) -> String {
+    pub(super) fn bind(&mut self, value: Value) -> String {
         self.parameters.push(value);
         format!("?{}", self.parameters.len())
     }
 
-    fn of(filter: &ManagedFilter) -> Self {
+    pub(super) fn of(filter: &ManagedFilter) -> Self {
         Self::with(filter, "")
+    }
+
+    /// Leaves out archived certificates, unless states are asked for.
+    pub(super) fn without_archived(&mut self, filter: &ManagedFilter) {
+        if filter.states.is_empty() {
+            let archived = self.bind(ManagedState::Archived.code().into());
+            self.texts.push(format!("+state <> {archived}"));
+        }
+    }
+
+    /// Those about the current version: index probes.
+    fn version(&mut self, filter: &ManagedFilter) {
+        if let Some(serial) = &filter.serial {
+            let serial = self.bind(serial.as_str().into());
+            self.texts.push(format!(
+                "id IN (SELECT certificate_id FROM managed_versions WHERE serial = {serial}) \
+                 AND version_id IN (SELECT id FROM managed_versions WHERE serial = {serial})"
+            ));
+        }
+        if let Some(fingerprint) = filter.fingerprint {
+            let fingerprint = self.bind(fingerprint.into());
+            self.texts.push(format!(
+                "id IN (SELECT certificate_id FROM managed_versions WHERE fingerprint = {fingerprint}) \
+                 AND fingerprint = {fingerprint}"
+            ));
+        }
+        if let Some(rule) = &filter.finding {
+            let rule = self.bind(rule.as_str().into());
+            self.texts
+                .push(format!("id IN (SELECT certificate_id FROM policy_violations WHERE rule = {rule})"));
+        }
     }
 
     fn within(&mut self, scope: &ManagedScope) -> String {
@@ -160,6 +245,7 @@ impl Conditions {
             ("team", &filter.team),
             ("environment", &filter.environment),
             ("policy", &filter.policy),
+            ("key_type", &filter.key_type),
         ] {
             if let Some(text) = wanted {
                 let value = all.bind(text.as_str().into());
@@ -198,17 +284,22 @@ impl Conditions {
                 "id IN (SELECT certificate_id FROM managed_names WHERE name_reversed >= {low} AND name_reversed < {high})"
             ));
         }
+        all.version(filter);
         all
     }
 
-    fn after(&mut self, order: ManagedOrder, key: Option<Vec<Value>>) {
+    fn after(&mut self, sort: ManagedSort, key: Option<Vec<Value>>) {
         if let Some(key) = key {
             let marks: Vec<String> = key.into_iter().map(|value| self.bind(value)).collect();
-            self.texts.push(format!("({}) > ({})", order.columns(), marks.join(", ")));
+            let than = match sort.direction {
+                Direction::Ascending => ">",
+                Direction::Descending => "<",
+            };
+            self.texts.push(format!("({}) {than} ({})", sort.by.columns().join(", "), marks.join(", ")));
         }
     }
 
-    fn clause(&self) -> String {
+    pub(super) fn clause(&self) -> String {
         if self.texts.is_empty() { String::new() } else { format!("WHERE {} ", self.texts.join(" AND ")) }
     }
 }
@@ -216,16 +307,15 @@ impl Conditions {
 /// The page's statement: its rows first, then the joins of those only.
 fn statement(
     filter: &ManagedFilter,
-    order: ManagedOrder,
+    sort: ManagedSort,
     key: Option<Vec<Value>>,
     limit: i64,
     mark: &str,
 ) -> (String, Vec<Value>) {
     let mut conditions = Conditions::with(filter, mark);
-    conditions.after(order, key);
+    conditions.after(sort, key);
     let limit = conditions.bind(limit.into());
-    let columns = order.columns();
-    let again: Vec<String> = columns.split(", ").map(|column| format!("m.{column}")).collect();
+    let (columns, again) = (sort.columns(""), sort.columns("m."));
     let text = format!(
         "-- managed_page\nSELECT {}, {} FROM (SELECT * FROM managed_certificates {}ORDER BY {columns} LIMIT {limit}) m{} \
          ORDER BY {}",
@@ -233,7 +323,7 @@ fn statement(
         run_columns!(),
         conditions.clause(),
         with_run_states!(run_join!()),
-        again.join(", ")
+        again
     );
     (text, conditions.parameters)
 }
@@ -241,7 +331,7 @@ fn statement(
 /// Rows alone, in created order, for actions on everything a filter matches.
 fn rows_statement(filter: &ManagedFilter, after: i64, limit: i64) -> (String, Vec<Value>) {
     let mut conditions = Conditions::of(filter);
-    conditions.after(ManagedOrder::Created, Some(vec![after.into()]));
+    conditions.after(ManagedOrder::Created.into(), Some(vec![after.into()]));
     let limit = conditions.bind(limit.into());
     let text = format!(
         "-- managed_selected\nSELECT {} FROM managed_certificates m {}ORDER BY id LIMIT {limit}",
@@ -259,18 +349,18 @@ impl Managed<'_> {
     pub async fn page(
         self,
         filter: &ManagedFilter,
-        order: ManagedOrder,
+        sort: ManagedSort,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<ManagedView>, StoreError> {
-        let key = after.map(|cursor| cursor.key(order.listing(), &order.shape())).transpose()?;
+        let key = after.map(|cursor| cursor.key(sort.listing(), &sort.shape())).transpose()?;
         let (limit, asked) = limit_of(limit);
-        let mark = if self.walks_order(filter, order).await? { "+" } else { "" };
-        let (text, parameters) = statement(filter, order, key, asked, mark);
+        let mark = if self.walks_order(filter, sort.by).await? { "+" } else { "" };
+        let (text, parameters) = statement(filter, sort, key, asked, mark);
         let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
-        page(rows, limit, order.listing(), |row| {
+        page(rows, limit, sort.listing(), |row| {
             let found = view(row)?;
-            let key = order.key(&found.row);
+            let key = sort.key(&found.row);
             Ok((found, key))
         })
     }
@@ -292,9 +382,14 @@ impl Managed<'_> {
             contains: None,
             suffix: None,
             within: None,
+            serial: None,
+            fingerprint: None,
+            finding: None,
             ..filter.clone()
         };
-        if equal == ManagedFilter::default() || filter.name.is_some() {
+        // What is found by a name, a serial number or a fingerprint is one row.
+        let single = filter.name.is_some() || filter.serial.is_some() || filter.fingerprint.is_some();
+        if equal == ManagedFilter::default() || single {
             return Ok(false);
         }
         let (text, parameters) = matches(&equal);
@@ -333,9 +428,9 @@ pub async fn managed_selected(
 pub(crate) fn composed() -> Vec<String> {
     let mut all = Vec::new();
     for filter in samples() {
-        for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
-            all.push(statement(&filter, order, None, 1, "").0);
-            all.push(statement(&filter, order, Some(order.shape()), 1, "").0);
+        for sort in sorts() {
+            all.push(statement(&filter, sort, None, 1, "").0);
+            all.push(statement(&filter, sort, Some(sort.shape()), 1, "").0);
         }
         all.push(rows_statement(&filter, 0, 1).0);
         all.push(matches(&filter).0);
@@ -343,7 +438,13 @@ pub(crate) fn composed() -> Vec<String> {
     all
 }
 
-fn samples() -> Vec<ManagedFilter> {
+fn sorts() -> impl Iterator<Item = ManagedSort> {
+    let orders = [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created, ManagedOrder::Issued];
+    let directions = [Direction::Ascending, Direction::Descending];
+    orders.into_iter().flat_map(move |by| directions.map(|direction| ManagedSort { by, direction }))
+}
+
+pub(super) fn samples() -> Vec<ManagedFilter> {
     let text = || Some("x".to_owned());
     let none = ManagedFilter::default;
     let full = ManagedFilter {
@@ -370,6 +471,10 @@ fn samples() -> Vec<ManagedFilter> {
         expires_from_us: Some(0),
         contains: text(),
         suffix: text(),
+        serial: text(),
+        fingerprint: Some([0; 32]),
+        key_type: text(),
+        finding: text(),
     };
     vec![
         none(),
@@ -389,6 +494,10 @@ fn samples() -> Vec<ManagedFilter> {
         ManagedFilter { expires_from_us: Some(0), ..none() },
         ManagedFilter { contains: text(), ..none() },
         ManagedFilter { suffix: text(), ..none() },
+        ManagedFilter { serial: text(), ..none() },
+        ManagedFilter { fingerprint: full.fingerprint, ..none() },
+        ManagedFilter { key_type: text(), ..none() },
+        ManagedFilter { finding: text(), ..none() },
         full,
     ]
 }
@@ -398,8 +507,8 @@ fn samples() -> Vec<ManagedFilter> {
 pub(crate) fn plans() -> Vec<(String, Vec<Value>)> {
     let mut all = Vec::new();
     for filter in samples() {
-        for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
-            all.push(statement(&filter, order, None, 21, ""));
+        for sort in sorts() {
+            all.push(statement(&filter, sort, None, 21, ""));
         }
     }
     all

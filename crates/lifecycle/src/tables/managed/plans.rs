@@ -11,7 +11,12 @@ impl Managed<'_> {
     #[doc(hidden)]
     pub async fn plans(self) -> Result<Vec<(String, Vec<String>)>, StoreError> {
         let mut all = Vec::new();
-        for (statement, parameters) in super::page::plans().into_iter().chain(crate::tables::jobs::plans()) {
+        for (statement, parameters) in super::page::plans()
+            .into_iter()
+            .chain(super::groups::plans())
+            .chain(super::search::plans(self.0.is_postgres()))
+            .chain(crate::tables::jobs::plans())
+        {
             let explain = if self.0.is_postgres() { "EXPLAIN" } else { "EXPLAIN QUERY PLAN" };
             let rows = self.0.rows(Cost::Walk, &format!("{explain} {statement}"), parameters).await?;
             let mut plan = Vec::new();

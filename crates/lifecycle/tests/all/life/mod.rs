@@ -85,6 +85,8 @@ testbed::on_both! { super::world::World:
     claiming::what_is_somebodys_is_listed_in_bounded_pages
     reading::every_page_is_another
     reading::filters_find_what_they_say
+    reading::the_other_end_comes_first
+    reading::what_matches_is_counted_and_grouped
     reading::counts_are_whole
     running::the_scheduler_runs_and_stops
     plans::no_listing_walks_a_large_table

@@ -9,7 +9,10 @@ use super::world::World;
 /// Enough that walking the table would be the dearer plan.
 const ROWS: usize = 12_000;
 
-const TABLES: [&str; 3] = ["managed_certificates", "jobs", "managed_names"];
+const TABLES: [&str; 5] =
+    ["managed_certificates", "jobs", "managed_names", "managed_versions", "policy_violations"];
+
+const EMPTY: [&str; 2] = ["managed_versions", "policy_violations"];
 
 pub(super) async fn no_listing_walks_a_large_table(world: World) {
     let new = (0..ROWS).map(|number| {
@@ -33,8 +36,9 @@ pub(super) async fn no_listing_walks_a_large_table(world: World) {
             statement.contains("ORDER BY id") && !plan.iter().any(|line| line.contains("TEMP B-TREE"));
         for line in plan.iter().filter(|line| !(as_it_stands && line.starts_with("SCAN"))) {
             let walked = TABLES.iter().find(|table| {
-                // PostgreSQL's words, then SQLite's, which says "USING INDEX" when it walks one.
-                line.contains(&format!("Seq Scan on {table}"))
+                // PostgreSQL's words, then SQLite's, which says "USING INDEX" when it walks one. PostgreSQL reads a table
+                // from end to end that is empty here.
+                line.contains(&format!("Seq Scan on {table}")) && !EMPTY.contains(table)
                     || (line.contains("SCAN")
                         && !line.contains("INDEX")
                         && line.split(' ').any(|word| word == **table))

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use lifecycle::managed::{KeyLocation, ManagedCertificate, NewCertificate};
 use lifecycle::state::State;
-use lifecycle::tables::managed::{ManagedFilter, ManagedOrder, ManagedScope};
+use lifecycle::tables::managed::{
+    Direction, GroupBy, Groups, ManagedCount, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort,
+};
 use store::Cursor;
 use uuid::Uuid;
 
@@ -34,7 +36,7 @@ pub(super) async fn every_page_is_another(world: World) {
         world.life.create(new, "user:ann").await.unwrap();
     }
     world.life.tick().await.unwrap();
-    for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created] {
+    for order in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created, ManagedOrder::Issued] {
         let all = walk(&world, &ManagedFilter::default(), order).await;
         let ids: BTreeSet<Uuid> = all.iter().map(|one| one.id).collect();
         assert_eq!((all.len(), ids.len()), (60, 60), "{order:?}");
@@ -43,6 +45,9 @@ pub(super) async fn every_page_is_another(world: World) {
             ManagedOrder::Expiry => all.is_sorted_by_key(ends),
             ManagedOrder::Name => all.is_sorted_by_key(|one| one.name.clone()),
             ManagedOrder::Created => all.is_sorted_by_key(|one| one.created_at_us),
+            ManagedOrder::Issued => {
+                all.is_sorted_by_key(|one| one.current.map_or(0, |version| version.not_before_us))
+            }
         };
         assert!(sorted, "{order:?}");
     }
@@ -50,6 +55,96 @@ pub(super) async fn every_page_is_another(world: World) {
     let other =
         world.life.page(&ManagedFilter::default(), ManagedOrder::Expiry, first.next.as_ref(), 7).await;
     assert!(other.is_err(), "a cursor of another order");
+}
+
+/// What one grouping says, by value.
+fn values(groups: &Groups) -> Vec<(Option<&str>, u64)> {
+    groups.groups.iter().map(|group| (group.value.as_deref(), group.count)).collect()
+}
+
+pub(super) async fn the_other_end_comes_first(world: World) {
+    world.many(15).await;
+    world.advance(DAY);
+    for number in 0..6 {
+        let mut new = NewCertificate::new(&[&format!("later{number}.example.org")], "web");
+        new.issue = number % 2 == 0;
+        world.life.create(new, "user:ann").await.unwrap();
+    }
+    world.life.tick().await.unwrap();
+    let all = async |sort: ManagedSort| {
+        let (mut ids, mut cursor): (Vec<Uuid>, Option<Cursor>) = (Vec::new(), None);
+        loop {
+            let page =
+                world.life.sorted_page(&ManagedFilter::default(), sort, cursor.as_ref(), 4).await.unwrap();
+            ids.extend(page.rows.iter().map(|one| one.id));
+            cursor = page.next;
+            if cursor.is_none() {
+                return ids;
+            }
+        }
+    };
+    for by in [ManagedOrder::Expiry, ManagedOrder::Name, ManagedOrder::Created, ManagedOrder::Issued] {
+        let ascending = all(by.into()).await;
+        let mut descending = all(ManagedSort { by, direction: Direction::Descending }).await;
+        descending.reverse();
+        assert_eq!(ascending.len(), 21, "{by:?}");
+        assert_eq!(ascending, descending, "{by:?}");
+    }
+    let sort = ManagedSort { by: ManagedOrder::Issued, direction: Direction::Descending };
+    let newest = world.life.sorted_page(&ManagedFilter::default(), sort, None, 1).await.unwrap();
+    assert!(newest.rows[0].name.starts_with("later"), "{:?}", newest.rows[0].name);
+}
+
+pub(super) async fn what_matches_is_counted_and_grouped(world: World) {
+    world.many(12).await;
+    let mut shop = NewCertificate::new(&["shop.example.org"], "web");
+    (shop.owner, shop.team) = (Some("ann".to_owned()), Some("shop".to_owned()));
+    let shop = world.life.create(shop, "user:ann").await.unwrap().certificate;
+    let mut idle = NewCertificate::new(&["idle.example.org"], "web");
+    (idle.issue, idle.owner) = (false, Some("bob".to_owned()));
+    world.life.create(idle, "user:ann").await.unwrap();
+    world.life.tick().await.unwrap();
+    let version = world.life.versions(shop, None, 1).await.unwrap().rows.remove(0);
+    let none = ManagedFilter::default;
+    let exactly = |value| ManagedCount { value, exact: true };
+    let by_owner = ManagedFilter { owner: Some("ann".to_owned()), ..none() };
+    let by_serial = ManagedFilter { serial: Some(version.serial.clone()), ..none() };
+    let by_fingerprint = ManagedFilter { fingerprint: Some(*version.fingerprint.as_bytes()), ..none() };
+    for (filter, count) in [
+        (none(), 14),
+        (ManagedFilter { states: vec![State::Pending], ..none() }, 1),
+        (by_owner.clone(), 1),
+        (by_serial.clone(), 1),
+        (by_fingerprint.clone(), 1),
+        (ManagedFilter { serial: Some("00ff".to_owned()), ..none() }, 0),
+        (ManagedFilter { key_type: Some("p256".to_owned()), ..none() }, 14),
+        (ManagedFilter { key_type: Some("ed25519".to_owned()), ..none() }, 0),
+        (ManagedFilter { finding: Some("key_type".to_owned()), ..none() }, 0),
+        (ManagedFilter { contains: Some("HOP.ex".to_owned()), ..none() }, 1),
+    ] {
+        assert_eq!(world.life.count(&filter).await.unwrap(), exactly(count), "{filter:?}");
+    }
+    for filter in [by_serial, by_fingerprint] {
+        assert_eq!(walk(&world, &filter, ManagedOrder::Name).await[0].id, shop);
+    }
+    let groups = async |by, filter: &ManagedFilter| world.life.groups(by, filter).await.unwrap();
+    let owners = groups(GroupBy::Owner, &none()).await;
+    assert_eq!(values(&owners), [(None, 12), (Some("ann"), 1), (Some("bob"), 1)]);
+    assert!(owners.complete && owners.counted == 14);
+    // The kept counts and those of a filter that matches everything agree.
+    let everything = ManagedFilter { profile: Some("web".to_owned()), ..none() };
+    for by in GroupBy::ALL {
+        let (kept, counted) = (groups(by, &none()).await, groups(by, &everything).await);
+        let issued = |groups: &Groups| values(groups).iter().filter(|(value, _)| value.is_some()).count();
+        assert_eq!(issued(&kept), issued(&counted), "{by:?}: {kept:?} {counted:?}");
+    }
+    let part = ManagedFilter { contains: Some("idle".to_owned()), ..none() };
+    let parts = groups(GroupBy::Owner, &part).await;
+    assert_eq!((values(&parts), parts.complete), (vec![(Some("bob"), 1)], true));
+    // They follow changes, and an archived certificate is in none.
+    world.life.archive(shop, None, "user:ann").await.unwrap();
+    assert_eq!(values(&groups(GroupBy::Owner, &none()).await), [(None, 12), (Some("bob"), 1)]);
+    assert_eq!(values(&groups(GroupBy::Owner, &by_owner).await), []);
 }
 
 pub(super) async fn filters_find_what_they_say(world: World) {

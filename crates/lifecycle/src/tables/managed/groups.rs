@@ -1,0 +1,330 @@
+//! Certificates by issuer, owner, team and so on: counts kept by the transactions that move certificates, and counts of
+//! what a filter matches, which end at a bound.
+
+use std::collections::BTreeMap;
+
+use coded::named;
+use uuid::Uuid;
+
+use super::handle::Managed;
+use super::page::{Conditions, ManagedFilter, samples};
+use super::row::{ManagedRow, NEVER_ISSUED_US};
+use db::{Bulk, Column, Cost, StoreError, Tx, Value, contains};
+use store::states::ManagedState;
+
+/// Rows a count is spread over on PostgreSQL, so that writers do not queue for one.
+const SLOTS: i64 = 16;
+/// A day, µs.
+const DAY_US: i64 = 86_400_000_000;
+/// What a filter matches is counted up to here: 100,000 rows of an index are some 20 ms.
+const COUNTED_MAX: i64 = 100_000;
+/// Most groups of one answer, the largest first.
+const GROUPS_MAX: i64 = 1_000;
+
+named! {
+    /// By what certificates are grouped.
+    pub enum GroupBy: "grouping" {
+        /// The issuer.
+        Issuer => "issuer",
+        /// The profile.
+        Profile => "profile",
+        /// The kind of key.
+        Algorithm => "algorithm",
+        /// The owner.
+        Owner => "owner",
+        /// The team.
+        Team => "team",
+        /// The environment.
+        Environment => "environment",
+        /// The state.
+        State => "status",
+        /// The day (UTC) on which the current version ends.
+        ExpiryDay => "expiry_day",
+    }
+}
+
+/// A value and how many certificates have it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct GroupTotal {
+    /// The value: a text, the name of a state, or a day since 1970; `None` for certificates without one.
+    pub value: Option<String>,
+    /// How many.
+    pub count: u64,
+}
+
+/// Certificates by one of their members.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Groups {
+    /// The largest first; days in their order.
+    pub groups: Vec<GroupTotal>,
+    /// Certificates counted.
+    pub counted: u64,
+    /// Whether all were counted and all groups are here.
+    pub complete: bool,
+}
+
+/// How many certificates match.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ManagedCount {
+    /// The number.
+    pub value: u64,
+    /// Whether there are no more.
+    pub exact: bool,
+}
+
+pub(super) const ADJUST: Bulk = db::bulk! { (facet text, value text, slot bigint, count bigint)
+    "-- managed_groups_adjust
+INSERT INTO managed_groups (facet, value, slot, count) VALUES (:facet, :value, :slot, :count)
+ON CONFLICT (facet, value, slot) DO UPDATE SET count = managed_groups.count + excluded.count"
+};
+
+/// The largest groups of one facet; those that are empty by now are left out.
+pub(super) const KEPT: &str = "-- managed_groups_kept
+SELECT value, CAST(sum(count) AS BIGINT) AS n FROM managed_groups WHERE facet = ?1
+GROUP BY value HAVING sum(count) > 0 ORDER BY n DESC, value LIMIT ?2";
+
+impl GroupBy {
+    /// The kept groupings and their columns.
+    const KEPT: [Self; 6] =
+        [Self::Issuer, Self::Profile, Self::Algorithm, Self::Owner, Self::Team, Self::Environment];
+
+    fn expression(self) -> String {
+        match self {
+            Self::Issuer => "issuer".to_owned(),
+            Self::Profile => "profile".to_owned(),
+            Self::Algorithm => "key_type".to_owned(),
+            Self::Owner => "owner".to_owned(),
+            Self::Team => "team".to_owned(),
+            Self::Environment => "environment".to_owned(),
+            Self::State => "CAST(state AS TEXT)".to_owned(),
+            Self::ExpiryDay => format!(
+                "CASE WHEN not_after = {NEVER_ISSUED_US} THEN NULL ELSE CAST(not_after / {DAY_US} AS TEXT) END"
+            ),
+        }
+    }
+
+    /// The value of a row; empty for none.
+    fn of(self, row: &ManagedRow) -> String {
+        match self {
+            Self::Issuer => row.issuer.clone(),
+            Self::Profile => row.profile.clone(),
+            Self::Algorithm => row.key_type.clone(),
+            Self::Owner => row.owner.clone().unwrap_or_default(),
+            Self::Team => row.team.clone().unwrap_or_default(),
+            Self::Environment => row.environment.clone().unwrap_or_default(),
+            Self::State => row.state.name().to_owned(),
+            Self::ExpiryDay => day_text(row.not_after_us).unwrap_or_default(),
+        }
+    }
+}
+
+fn day_text(not_after_us: i64) -> Option<String> {
+    (not_after_us != NEVER_ISSUED_US).then(|| not_after_us.div_euclid(DAY_US).to_string())
+}
+
+/// Changes of kept counts: by grouping and value.
+#[derive(Debug, Default)]
+pub struct GroupChanges(BTreeMap<(&'static str, String), i64>);
+
+impl GroupChanges {
+    /// Counts a certificate in (`by` 1) or out (-1). Archived ones are not counted.
+    pub fn count(&mut self, row: &ManagedRow, by: i64) {
+        if row.state == ManagedState::Archived {
+            return;
+        }
+        for group in GroupBy::KEPT {
+            *self.0.entry((group.name(), group.of(row))).or_default() += by;
+        }
+    }
+}
+
+/// Changes kept counts, in the caller's transaction: one statement, none if nothing moved.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn adjust_managed_groups(tx: &mut Tx, changes: &GroupChanges) -> Result<(), StoreError> {
+    // One slot a transaction, rows in order: no two wait for each other in a circle.
+    let slot = if tx.is_postgres() { i64::from(Uuid::new_v4().as_bytes()[0]) % SLOTS } else { 0 };
+    let moved = || changes.0.iter().filter(|(_, by)| **by != 0);
+    if moved().next().is_none() {
+        return Ok(());
+    }
+    let columns = vec![
+        Column::Text(moved().map(|((facet, _), _)| (*facet).to_owned()).collect()),
+        Column::Text(moved().map(|((_, value), _)| value.clone()).collect()),
+        Column::Int(moved().map(|_| slot).collect()),
+        Column::Int(moved().map(|(_, by)| *by).collect()),
+    ];
+    tx.bulk(&ADJUST, columns).await.map(drop)
+}
+
+/// How many match, counted a little past [`COUNTED_MAX`].
+fn counted(filter: &ManagedFilter) -> (String, Vec<Value>) {
+    let mut conditions = Conditions::of(filter);
+    let limit = conditions.bind((COUNTED_MAX + 1).into());
+    let text = format!(
+        "-- managed_count\nSELECT count(*) FROM (SELECT 1 FROM managed_certificates {}LIMIT {limit}) x",
+        conditions.clause()
+    );
+    (text, conditions.parameters)
+}
+
+/// The filter without its part of a name, and that part as a condition on a bounded number of rows: no index has parts of
+/// names in the order of the table.
+fn apart(filter: &ManagedFilter) -> (ManagedFilter, Option<&str>) {
+    (ManagedFilter { contains: None, ..filter.clone() }, filter.contains.as_deref())
+}
+
+/// The condition on the rows of a subquery.
+fn of_part(part: Option<&str>, conditions: &mut Conditions) -> String {
+    part.map_or_else(String::new, |part| {
+        let mark = conditions.bind(contains(part).into());
+        format!("WHERE lower(name) LIKE {mark} ESCAPE '\\' OR lower(names) LIKE {mark} ESCAPE '\\'")
+    })
+}
+
+/// Of the first [`COUNTED_MAX`] certificates that match the rest: how many were looked at, and how many have the part.
+fn counted_part(filter: &ManagedFilter) -> (String, Vec<Value>) {
+    let (rest, part) = apart(filter);
+    let mut conditions = Conditions::of(&rest);
+    let limit = conditions.bind((COUNTED_MAX + 1).into());
+    let clause = conditions.clause();
+    let part = of_part(part, &mut conditions).replacen("WHERE", "CASE WHEN", 1);
+    let text = format!(
+        "-- managed_count_part\nSELECT count(*), CAST(COALESCE(sum({part} THEN 1 ELSE 0 END), 0) AS BIGINT) \
+         FROM (SELECT name, names FROM managed_certificates {clause}LIMIT {limit}) x"
+    );
+    (text, conditions.parameters)
+}
+
+/// The groups of the first [`COUNTED_MAX`] matches.
+fn grouped(by: GroupBy, filter: &ManagedFilter) -> (String, Vec<Value>) {
+    let (rest, part) = apart(filter);
+    let mut conditions = Conditions::of(&rest);
+    conditions.without_archived(filter);
+    let rows = conditions.bind((COUNTED_MAX + 1).into());
+    let groups = conditions.bind((GROUPS_MAX + 1).into());
+    let clause = conditions.clause();
+    let part = of_part(part, &mut conditions);
+    let order = if by == GroupBy::ExpiryDay { "length(g), g" } else { "n DESC, g" };
+    let text = format!(
+        "-- managed_grouped\nSELECT g, n FROM (SELECT g, count(*) AS n FROM (SELECT {} AS g{} FROM managed_certificates \
+         {clause}LIMIT {rows}) x {part} GROUP BY g) y ORDER BY {order} LIMIT {groups}",
+        by.expression(),
+        if part.is_empty() { "" } else { ", name, names" },
+    );
+    (text, conditions.parameters)
+}
+
+pub(super) fn composed() -> Vec<String> {
+    let with_part = |filter: &ManagedFilter| filter.contains.is_some();
+    let parts = samples().into_iter().filter(with_part).map(|filter| counted_part(&filter).0);
+    let without = samples().into_iter().filter(|filter| filter.contains.is_none());
+    let counts = without.map(|filter| counted(&filter).0).chain(parts);
+    let groups = samples()
+        .into_iter()
+        .flat_map(|filter| GroupBy::ALL.iter().map(move |by| grouped(*by, &filter).0).collect::<Vec<_>>());
+    counts.chain(groups).collect()
+}
+
+/// The statements whose plans a test looks at.
+pub(super) fn plans() -> Vec<(String, Vec<Value>)> {
+    samples().iter().skip(1).filter(|filter| filter.contains.is_none()).map(counted).collect()
+}
+
+impl Managed<'_> {
+    /// How many certificates match. Without a condition, or with states alone, the kept counts say it exactly at any size;
+    /// otherwise matches are counted up to 100,000.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn count(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
+        let states_only = ManagedFilter { states: filter.states.clone(), ..ManagedFilter::default() };
+        if *filter == states_only {
+            let kept = self.kept_states().await?;
+            let wanted = |state| filter.states.is_empty() || filter.states.contains(state);
+            let value = kept.iter().filter(|(state, _)| wanted(state)).map(|(_, count)| count).sum();
+            return Ok(ManagedCount { value, exact: true });
+        }
+        if filter.contains.is_some() {
+            return self.count_part(filter).await;
+        }
+        let (text, parameters) = counted(filter);
+        let found = self.0.row(&text, parameters).await?;
+        let found = found.map_or(Ok(0), |mut row| row.number::<u64>())?;
+        let most = COUNTED_MAX.unsigned_abs();
+        Ok(ManagedCount { value: found.min(most), exact: found <= most })
+    }
+
+    /// Certificates by one of their members. Without a condition the kept counts say it at any size; with one, the first
+    /// 100,000 matches are counted.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn groups(self, by: GroupBy, filter: &ManagedFilter) -> Result<Groups, StoreError> {
+        let found = if *filter == ManagedFilter::default() {
+            self.kept_groups(by).await?
+        } else {
+            let (text, parameters) = grouped(by, filter);
+            let rows = self.0.rows(Cost::Walk, &text, parameters).await?;
+            rows.into_iter()
+                .map(|mut row| Ok((row.maybe_text()?, row.number::<u64>()?)))
+                .collect::<Result<Vec<_>, StoreError>>()?
+        };
+        let counted: u64 = found.iter().map(|(_, count)| count).sum();
+        let most = GROUPS_MAX.unsigned_abs() as usize;
+        let kept = *filter == ManagedFilter::default();
+        let all_looked_at = match filter.contains {
+            Some(_) => self.count_part(filter).await?.exact,
+            None => kept || counted <= COUNTED_MAX.unsigned_abs(),
+        };
+        let complete = found.len() <= most && all_looked_at;
+        let mut groups = Vec::with_capacity(found.len().min(most));
+        for (value, count) in found.into_iter().take(most) {
+            let value = match (by, value) {
+                (GroupBy::State, Some(code)) if !kept => Some(state_name(&code)?),
+                (_, value) => value.filter(|value| !value.is_empty()),
+            };
+            groups.push(GroupTotal { value, count });
+        }
+        Ok(Groups { groups, counted, complete })
+    }
+
+    async fn count_part(self, filter: &ManagedFilter) -> Result<ManagedCount, StoreError> {
+        let (text, parameters) = counted_part(filter);
+        let Some(mut row) = self.0.rows(Cost::Walk, &text, parameters).await?.into_iter().next() else {
+            return Ok(ManagedCount { value: 0, exact: true });
+        };
+        let (looked, value) = (row.int()?, row.number()?);
+        Ok(ManagedCount { value, exact: looked <= COUNTED_MAX })
+    }
+
+    async fn kept_states(self) -> Result<Vec<(ManagedState, u64)>, StoreError> {
+        Ok(self.summary(0, &[]).await?.states)
+    }
+
+    async fn kept_groups(self, by: GroupBy) -> Result<Vec<(Option<String>, u64)>, StoreError> {
+        if by == GroupBy::State {
+            let mut states = self.kept_states().await?;
+            states.retain(|(state, _)| *state != ManagedState::Archived);
+            states.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            return Ok(states
+                .into_iter()
+                .map(|(state, count)| (Some(state.name().to_owned()), count))
+                .collect());
+        }
+        if by == GroupBy::ExpiryDay {
+            let days = self.summary(0, &[]).await?.by_day;
+            return Ok(days.into_iter().map(|(day, count)| (Some(day.to_string()), count)).collect());
+        }
+        let parameters = vec![by.name().into(), (GROUPS_MAX + 1).into()];
+        let rows = self.0.rows(Cost::Point, KEPT, parameters).await?;
+        rows.into_iter().map(|mut row| Ok((Some(row.text()?), row.number::<u64>()?))).collect()
+    }
+}
+
+fn state_name(code: &str) -> Result<String, StoreError> {
+    let code = code.parse().unwrap_or(i64::MAX);
+    db::coded::<ManagedState>(code, "managed_certificates.state").map(|state| state.name().to_owned())
+}
