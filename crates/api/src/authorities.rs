@@ -175,3 +175,62 @@ pub struct AuthorityUrls {
     /// Its OCSP responder.
     pub ocsp: String,
 }
+
+/// What an authority publishes: its CRLs and its OCSP responder.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct PublicationView {
+    /// The authority.
+    pub ca: Uuid,
+    /// Its name.
+    #[cfg_attr(feature = "schemas", schema(example = "issuing"))]
+    pub name: String,
+    /// Its CRLs: the full one, the delta, the shards.
+    pub crls: Vec<CrlStatusView>,
+    /// Its OCSP responder; null when none was asked yet.
+    pub ocsp: Option<ResponderStatusView>,
+}
+
+/// The state of one CRL.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct CrlStatusView {
+    /// `full`, `delta` or the number of the shard.
+    #[cfg_attr(feature = "schemas", schema(example = "full"))]
+    pub part: String,
+    /// `current`; `pending` when revocations wait for the next one, or none was made yet; `failing` when the last attempt
+    /// failed; `expired` when the newest has ended.
+    #[cfg_attr(feature = "schemas", schema(example = "current"))]
+    pub state: String,
+    /// Its number (RFC 5280 section 5.2.3); null when none was made yet.
+    pub number: Option<i64>,
+    /// When it was made, RFC 3339.
+    pub this_update: Option<String>,
+    /// When it ends, RFC 3339.
+    pub next_update: Option<String>,
+    /// When the next one is made at the latest, RFC 3339.
+    pub refresh_at: Option<String>,
+    /// Seconds since it was made.
+    pub age_seconds: Option<i64>,
+    /// Certificates on it.
+    pub entries: i64,
+    /// Attempts since then that failed.
+    pub failures: i64,
+    /// When the last of them failed, RFC 3339.
+    pub failed_at: Option<String>,
+    /// What it said.
+    pub last_error: Option<String>,
+}
+
+/// The state of an OCSP responder.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct ResponderStatusView {
+    /// `current`, or `expired`: a new responder certificate is issued with the next answer.
+    #[cfg_attr(feature = "schemas", schema(example = "current"))]
+    pub state: String,
+    /// Start of the responder certificate's validity, RFC 3339.
+    pub not_before: String,
+    /// Its end, RFC 3339.
+    pub not_after: String,
+}

@@ -341,6 +341,16 @@ pub struct CertificateFilter {
     /// With a name that ends so.
     #[cfg_attr(feature = "schemas", param(example = ".example.org"))]
     pub suffix: Option<String>,
+    /// Whose current version has this serial number, hexadecimal; colons may be between the bytes.
+    #[cfg_attr(feature = "schemas", param(example = "79c2e1f04b3a"))]
+    pub serial: Option<String>,
+    /// Whose current version has this SHA-256 fingerprint, hexadecimal.
+    pub fingerprint: Option<String>,
+    /// With a key of this kind: `p256`, `p384`, `rsa2048`, `ed25519`.
+    #[cfg_attr(feature = "schemas", param(example = "p256"))]
+    pub algorithm: Option<String>,
+    /// That breaks this rule of a policy.
+    pub finding: Option<String>,
 }
 
 /// In which order to list.
@@ -355,6 +365,46 @@ pub enum Order {
     Name,
     /// The earliest entered first.
     Created,
+    /// By the start of the current version's validity; those never issued come before all others.
+    Issued,
+}
+
+/// By what to group certificates. The filter of the listing goes with it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
+pub struct GroupQuery {
+    /// `issuer`, `profile`, `algorithm`, `owner`, `team`, `environment`, `status` or `expiry_day`.
+    #[cfg_attr(feature = "schemas", param(example = "issuer"))]
+    pub by: String,
+}
+
+/// How many certificates there are of each value.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct GroupsView {
+    /// By what they are grouped.
+    #[cfg_attr(feature = "schemas", schema(example = "issuer"))]
+    pub by: String,
+    /// The largest group first; days in their order. At most 1,000.
+    pub groups: Vec<GroupView>,
+    /// Certificates counted.
+    #[cfg_attr(feature = "schemas", schema(example = 1240))]
+    pub counted: u64,
+    /// False when counting stopped at a bound, or when there are more groups.
+    pub complete: bool,
+}
+
+/// One value and how many certificates have it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct GroupView {
+    /// The value; null for certificates without one. Days are RFC 3339 dates.
+    #[cfg_attr(feature = "schemas", schema(example = "letsencrypt"))]
+    pub value: Option<String>,
+    /// How many.
+    #[cfg_attr(feature = "schemas", schema(example = 310))]
+    pub count: u64,
 }
 
 /// How to give a certificate out with its key.

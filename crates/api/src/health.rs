@@ -1,6 +1,7 @@
 //! Health of the server.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 /// How the server is.
 #[derive(Debug, Serialize)]
@@ -25,4 +26,25 @@ pub struct SandboxView {
     pub seccomp: String,
     /// Whether files elsewhere are closed.
     pub landlock: String,
+}
+
+/// A server process that uses the same database.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct ServerNodeView {
+    /// A number that it chose at startup.
+    pub id: Uuid,
+    /// The name of its host; empty where the system does not say.
+    #[cfg_attr(feature = "schemas", schema(example = "bulla-1"))]
+    pub host: String,
+    /// The version of the program.
+    #[cfg_attr(feature = "schemas", schema(example = "0.1.0"))]
+    pub version: String,
+    /// `up`, or `gone` when it has not been seen for a minute.
+    #[cfg_attr(feature = "schemas", schema(example = "up"))]
+    pub state: String,
+    /// When it started, RFC 3339.
+    pub started_at: String,
+    /// When it last said that it runs, RFC 3339.
+    pub seen_at: String,
 }

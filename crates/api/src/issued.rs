@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::listing::Direction;
+
 /// A certificate asked for.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
@@ -109,4 +111,14 @@ pub struct IssuedQuery {
     pub from: Option<String>,
     /// Issued before this time.
     pub before: Option<String>,
+    /// With this serial number, hexadecimal; colons may be between the bytes.
+    #[cfg_attr(feature = "schemas", param(example = "79c2e1f04b3a"))]
+    pub serial: Option<String>,
+    /// With this SHA-256 fingerprint, hexadecimal.
+    pub fingerprint: Option<String>,
+    /// With this public key: SHA-256 of the SubjectPublicKeyInfo, hexadecimal.
+    pub key: Option<String>,
+    /// `desc`, the newest first, or `asc`.
+    #[cfg_attr(feature = "schemas", param(inline))]
+    pub order: Option<Direction>,
 }

@@ -1,6 +1,7 @@
 //! Jobs: issuance, renewal, deployment, revocation.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 /// A run.
@@ -54,4 +55,66 @@ pub struct JobQuery {
     pub agent: Option<Uuid>,
     /// Whether queued runs whose time is to come are listed; true when absent.
     pub planned: Option<bool>,
+}
+
+/// Something that happened in a run.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct JobEventView {
+    /// When, RFC 3339.
+    pub at: String,
+    /// What, as the audit log names it.
+    #[cfg_attr(feature = "schemas", schema(example = "certificate.issue"))]
+    pub action: String,
+    /// Who did it.
+    #[cfg_attr(feature = "schemas", schema(example = "system:scheduler"))]
+    pub actor: String,
+    /// The rest: states, serial number, error.
+    #[cfg_attr(feature = "schemas", schema(value_type = Object))]
+    pub details: Value,
+}
+
+/// What the scheduler is doing, over all nodes.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct SchedulerView {
+    /// Runs that are with an issuer or an agent.
+    pub running: u64,
+    /// Runs that wait for approval.
+    pub awaiting_approval: u64,
+    /// Runs that wait for an agent's certification request.
+    pub awaiting_csr: u64,
+    /// Runs that are due and not begun, by issuer.
+    pub due: Vec<DueView>,
+    /// Counting stops here: as many means "at least".
+    #[cfg_attr(feature = "schemas", schema(example = 10000))]
+    pub counted_to: u64,
+    /// Work that one process does for the whole cluster.
+    pub leases: Vec<LeaseView>,
+}
+
+/// What is due at one issuer.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct DueView {
+    /// The issuer.
+    #[cfg_attr(feature = "schemas", schema(example = "internal"))]
+    pub issuer: String,
+    /// Runs that are due and not begun.
+    pub count: u64,
+    /// Seconds that the oldest of them is late.
+    pub late_seconds: i64,
+}
+
+/// A lease: one process holds it and does the work.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct LeaseView {
+    /// The work.
+    #[cfg_attr(feature = "schemas", schema(example = "alerts"))]
+    pub name: String,
+    /// The process, by a number that it chose at startup.
+    pub holder: Uuid,
+    /// When it ends unless renewed, RFC 3339.
+    pub until: String,
 }

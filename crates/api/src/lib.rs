@@ -39,6 +39,8 @@ pub mod profiles;
 pub mod revocations;
 mod scope;
 pub mod sealed_keys;
+pub mod search;
+pub mod series;
 pub mod sites;
 pub mod targets;
 pub mod transparency;

@@ -95,3 +95,52 @@ pub struct BlockedKeyView {
     /// Whether nothing is issued for it.
     pub blocked: bool,
 }
+
+/// Which revocations to list.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
+pub struct RevocationQuery {
+    /// Of this authority, by id or name.
+    pub ca: Option<String>,
+}
+
+/// A revoked certificate.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct RevokedView {
+    /// The certificate: `/api/v1/issued/{id}` shows it.
+    pub certificate: Uuid,
+    /// The authority that issued it.
+    pub ca: Uuid,
+    /// Its serial number, hexadecimal.
+    #[cfg_attr(feature = "schemas", schema(example = "79c2e1f04b3a"))]
+    pub serial: String,
+    /// The profile it was issued by.
+    pub profile: String,
+    /// Why; `removeFromCRL` when a hold was lifted: the certificate is good again.
+    #[cfg_attr(feature = "schemas", schema(example = "superseded"))]
+    pub reason: String,
+    /// The date in the CRL, RFC 3339.
+    pub revoked_at: String,
+    /// When it was recorded, RFC 3339.
+    pub recorded_at: String,
+    /// End of its validity, RFC 3339: after it no CRL lists the certificate.
+    pub not_after: String,
+    /// Who revoked it.
+    pub actor: String,
+    /// The call, as the audit log names it.
+    pub action: Uuid,
+}
+
+/// A key for which nothing is issued.
+#[derive(Debug, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct BlockedKeyEntry {
+    /// SHA-256 of the SubjectPublicKeyInfo.
+    pub key: String,
+    /// When it was blocked, RFC 3339.
+    pub blocked_at: String,
+    /// Who blocked it.
+    pub actor: String,
+}

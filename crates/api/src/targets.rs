@@ -45,7 +45,7 @@ pub struct DeployTarget {
 }
 
 /// A deployment: one run to one target.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeploymentView {
     /// The managed certificate.
@@ -77,4 +77,20 @@ pub struct DeploymentView {
 pub struct TargetQuery {
     /// Those of an agent.
     pub agent: Option<Uuid>,
+}
+
+/// Which deployments to list; all conditions together.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
+#[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
+pub struct DeploymentQuery {
+    /// Of this managed certificate.
+    pub certificate: Option<Uuid>,
+    /// To this target.
+    pub target: Option<Uuid>,
+    /// By this agent.
+    pub agent: Option<Uuid>,
+    /// In this state: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
+    #[cfg_attr(feature = "schemas", param(example = "failed"))]
+    pub state: Option<String>,
 }

@@ -6,7 +6,7 @@ use crate::configuration::ClientConfiguration;
 use crate::control::{
     self, AcmeCommand, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand,
     CredentialArgs, DocumentCommand, IssuerCommand, JobCommand, Noun, OwnerCommand, PolicyCommand,
-    ProfileDocument, RouteArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
+    ProfileDocument, RouteArgs, SearchArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
     WatchCommand,
 };
 use crate::execution::CommandFuture;
@@ -61,6 +61,8 @@ pub enum AccessCommand {
     Token(Noun<TokenCommand>),
     /// Users who log in, and roles
     User(Noun<UserCommand>),
+    /// Search names, serial numbers, fingerprints, owners, secrets' paths
+    Search(SearchArgs),
     /// Send any request to the server's API
     Api(RouteArgs),
 }
@@ -106,6 +108,7 @@ impl AccessCommand {
         match self {
             Self::Token(noun) => Box::pin(control::run(noun, settings)),
             Self::User(noun) => Box::pin(control::run(noun, settings)),
+            Self::Search(args) => Box::pin(control::run_search(args, settings)),
             Self::Api(args) => Box::pin(control::run_route(args, settings)),
         }
     }

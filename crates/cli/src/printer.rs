@@ -136,6 +136,12 @@ impl Printer {
         self.out.flush()
     }
 
+    /// Says how many rows there are on all pages, beside the output.
+    pub fn total(&self, total: api::listing::TotalView) {
+        let least = if total.exact { "" } else { "at least " };
+        eprintln!("{least}{} in all", total.value);
+    }
+
     /// Prints the end of the output. `next` is the cursor of the next page.
     pub fn end(mut self, next: Option<&str>) -> io::Result<()> {
         match (self.format, next) {

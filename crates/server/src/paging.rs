@@ -46,6 +46,7 @@ pub fn listing<R, T>(page: Page<R>, show: impl FnMut(R) -> T) -> Listing<T> {
     Listing {
         items: page.rows.into_iter().map(show).collect(),
         next: page.next.map(|cursor| cursor.to_string()),
+        total: None,
     }
 }
 
@@ -55,7 +56,7 @@ pub fn listing<R, T>(page: Page<R>, show: impl FnMut(R) -> T) -> Listing<T> {
 /// Those of `show`.
 pub fn try_listing<R, T, E>(page: Page<R>, show: impl FnMut(R) -> Result<T, E>) -> Result<Listing<T>, E> {
     let items = page.rows.into_iter().map(show).collect::<Result<_, _>>()?;
-    Ok(Listing { items, next: page.next.map(|cursor| cursor.to_string()) })
+    Ok(Listing { items, next: page.next.map(|cursor| cursor.to_string()), total: None })
 }
 
 #[cfg(test)]

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use inbound::ServiceTasks;
-use store::Store;
+use store::nodes::{ServerNode, ServerNodes};
+use store::series::SeriesTable;
+use store::{Clock, Store};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::events::Events;
@@ -14,12 +17,59 @@ use crate::limit::Limits;
 /// Between two rounds of forgetting idle keys of the rate limits.
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 
+/// Between two rounds of forgetting counts that are kept no longer.
+const TRIM_EVERY: Duration = Duration::from_secs(3_600);
+
+/// Between two rounds of saying that this server runs.
+const SEEN_EVERY: Duration = Duration::from_secs(15);
+
+/// Says that this server runs, until it stops.
+async fn say_that_it_runs(store: &Store, clock: &Clock, stopping: CancellationToken) {
+    let _task = telemetry::tasks::guard("server-node");
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut node = ServerNode {
+        id: Uuid::now_v7(),
+        host: host.trim().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at_us: clock.now_us(),
+        seen_at_us: 0,
+    };
+    loop {
+        node.seen_at_us = clock.now_us();
+        if let Err(error) = ServerNodes::of(store).seen(&node).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "others do not see that this server runs"
+            );
+        }
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = tokio::time::sleep(SEEN_EVERY) => {}
+        }
+    }
+}
+
+/// Forgets counts of hours and days that are kept no longer.
+async fn trim_series(store: &Store, clock: &Clock, stopping: CancellationToken) {
+    let _task = telemetry::tasks::guard("server-series");
+    loop {
+        if let Err(error) = SeriesTable::of(store).trim(clock.now_us()).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "old counts stay for now");
+        }
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = tokio::time::sleep(TRIM_EVERY) => {}
+        }
+    }
+}
+
 /// The background tasks of a server that do not run yet. A state gives them out once, so that none of them can run twice.
 pub(crate) struct Upkeep {
     pub(crate) access: AccessControl,
     pub(crate) events: Events,
     pub(crate) limits: Arc<Limits>,
     pub(crate) store: Store,
+    pub(crate) clock: Clock,
     /// Ends them.
     pub(crate) stopping: CancellationToken,
 }
@@ -27,9 +77,13 @@ pub(crate) struct Upkeep {
 impl Upkeep {
     /// Starts as some of the `tasks`.
     pub(crate) fn start(self, tasks: &ServiceTasks) {
-        let Self { access, events, limits, store, stopping } = self;
+        let Self { access, events, limits, store, clock, stopping } = self;
         let stop = stopping.clone();
         tasks.spawn(async move { access.run(stop).await });
+        let (stop, own, time) = (stopping.clone(), store.clone(), clock.clone());
+        tasks.spawn(async move { say_that_it_runs(&own, &time, stop).await });
+        let (stop, trimmed) = (stopping.clone(), store.clone());
+        tasks.spawn(async move { trim_series(&trimmed, &clock, stop).await });
         let stop = stopping.clone();
         tasks.spawn(async move { events.feed(store, stop).await });
         tasks.spawn(async move {

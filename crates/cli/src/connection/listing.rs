@@ -109,6 +109,9 @@ impl Listing {
             } else {
                 let rows: Vec<DocumentRow> = rows.map(DocumentRow::of).collect();
                 printer.documents(&rows, columns).map_err(|error| Problem::output(&error))?;
+                if let Some(total) = listing.total {
+                    printer.total(total);
+                }
             }
             after = listing.next;
             if after.is_none() || !self.all {

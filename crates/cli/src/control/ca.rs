@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde::Serialize;
 
-use super::{Run, input};
+use super::{Run, activity, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
@@ -22,6 +22,8 @@ use crate::units;
 pub enum AuthorityCommand {
     /// List them
     List(Listing),
+    /// Show what each authority publishes: age, end and entries of its CRLs, failures, its OCSP responder
+    Publications(Output),
     /// Show one, with its certificate and chain
     Show {
         /// Its name or id
@@ -184,6 +186,7 @@ impl Run for AuthorityCommand {
         let place = |ca: &str| format!("{PATH}/{}", input::segment(ca));
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
+            Self::Publications(output) => activity::publications(client, output).await,
             Self::Show { ca, show } => show_one(&client.get(&place(ca), &()).await?, show),
             Self::Create(new) => post(client, PATH, &new.request(false), &new.show).await,
             Self::Request(new) => post(client, PATH, &new.request(true), &new.show).await,

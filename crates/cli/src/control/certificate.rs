@@ -1,6 +1,6 @@
 //! Certificates: those under management, and those issued directly.
 
-use api::listing::PageQuery;
+use api::listing::{Direction, PageQuery};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use clap::{Args, Subcommand};
 use reqwest::Method;
 use uuid::Uuid;
 
+use super::activity::{self, SeriesArgs};
 use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
@@ -29,8 +30,27 @@ pub enum CertificateCommand {
     List {
         #[command(flatten)]
         filter: Filter,
+        /// By what to sort: expiry, name, created, issued
+        #[arg(long, value_name = "BY")]
+        sort: Option<String>,
+        /// The other end of the order first
+        #[arg(long)]
+        desc: bool,
+        /// Say how many certificates match, on standard error
+        #[arg(long)]
+        count: bool,
         #[command(flatten)]
         listing: Listing,
+    },
+    /// Count certificates by issuer, profile, algorithm, owner, team, environment, status or expiry_day
+    Groups {
+        /// By what
+        #[arg(long, value_name = "BY", default_value = "issuer")]
+        by: String,
+        #[command(flatten)]
+        filter: Filter,
+        #[command(flatten)]
+        show: Output,
     },
     /// Show one
     Show {
@@ -181,9 +201,30 @@ pub enum CertificateCommand {
         /// Only with this name, or one below it
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
+        /// Only with this serial number
+        #[arg(long, value_name = "HEX")]
+        serial: Option<String>,
+        /// Only with this SHA-256 fingerprint
+        #[arg(long, value_name = "HEX")]
+        fingerprint: Option<String>,
+        /// The oldest first
+        #[arg(long)]
+        asc: bool,
         #[command(flatten)]
         listing: Listing,
     },
+    /// List revoked certificates, the last one revoked first
+    Revocations {
+        /// Only of this authority, by name or id
+        #[arg(long, value_name = "CA")]
+        ca: Option<String>,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// List blocked keys, the last one blocked first
+    BlockedKeys(Listing),
+    /// Count certificates issued, renewed, revoked and deployed, and failed runs, by hour or by day
+    Series(SeriesArgs),
     /// Block a compromised key: every certificate that has it is revoked, and none is issued for it again
     BlockKey {
         /// SHA-256 of the SubjectPublicKeyInfo, or the id or fingerprint of a certificate with the key
@@ -230,15 +271,57 @@ pub struct Filter {
     /// That end within this time: 30d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     expiring_within: Option<std::time::Duration>,
+    /// That end after this time: 90d
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    expiring_after: Option<std::time::Duration>,
+    /// With exactly this name
+    #[arg(long = "with-name", value_name = "NAME")]
+    name: Option<String>,
+    /// Whose current version has this serial number
+    #[arg(long = "with-serial", value_name = "HEX")]
+    serial: Option<String>,
+    /// Whose current version has this SHA-256 fingerprint
+    #[arg(long = "with-fingerprint", value_name = "HEX")]
+    fingerprint: Option<String>,
+    /// With a key of this kind: p256, rsa2048, …
+    #[arg(long = "with-algorithm", value_name = "KIND")]
+    algorithm: Option<String>,
+    /// That breaks this rule of a policy
+    #[arg(long = "with-finding", value_name = "RULE")]
+    finding: Option<String>,
+}
+
+/// The query of `cert list`.
+#[derive(serde::Serialize)]
+struct ListQuery {
+    #[serde(flatten)]
+    filter: CertificateFilter,
+    sort: Option<String>,
+    order: Option<&'static str>,
+    count: Option<bool>,
+}
+
+/// The query of `cert groups`.
+#[derive(serde::Serialize)]
+struct GroupsQuery<'a> {
+    #[serde(flatten)]
+    filter: CertificateFilter,
+    by: &'a str,
 }
 
 impl Filter {
     fn conditions(&self) -> CertificateFilter {
-        let ends = self.expiring_within.map(|span| {
+        let ends = |span: std::time::Duration| {
             let span = i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
             units::rfc3339_us(units::now_us().saturating_add(span))
-        });
+        };
         CertificateFilter {
+            name: self.name.clone(),
+            serial: self.serial.clone(),
+            fingerprint: self.fingerprint.clone(),
+            algorithm: self.algorithm.clone(),
+            finding: self.finding.clone(),
+            expires_after: self.expiring_after.map(ends),
             status: self.status.clone(),
             profile: self.profile.clone(),
             issuer: self.issuer.clone(),
@@ -248,7 +331,7 @@ impl Filter {
             tag: self.tag.clone(),
             contains: self.contains.clone(),
             suffix: self.suffix.clone(),
-            expires_before: ends,
+            expires_before: self.expiring_within.map(ends),
             ..CertificateFilter::default()
         }
     }
@@ -454,8 +537,18 @@ const ISSUED: Columns = columns!(
 impl Run for CertificateCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
         match self {
-            Self::List { filter, listing } => {
-                listing.print(client, PATH, &filter.conditions(), COLUMNS).await
+            Self::List { filter, sort, desc, count, listing } => {
+                let query = ListQuery {
+                    filter: filter.conditions(),
+                    sort: sort.clone(),
+                    order: desc.then_some("desc"),
+                    count: count.then_some(true),
+                };
+                listing.print(client, PATH, &query, COLUMNS).await
+            }
+            Self::Groups { by, filter, show } => {
+                let query = GroupsQuery { filter: filter.conditions(), by };
+                show_one(&client.get(&format!("{PATH}/groups"), &query).await?, show)
             }
             Self::Show { certificate, show } => {
                 show_one(&client.get(&place(client, certificate).await?, &()).await?, show)
@@ -533,15 +626,21 @@ impl Run for CertificateCommand {
                 let issued: IssuedCertificate = read_as(&client.submit(Method::POST, &path, &body).await?)?;
                 write(file.as_deref(), issued.chain.as_bytes())
             }
-            Self::Issued { profile, source, name, listing } => {
+            Self::Issued { profile, source, name, serial, fingerprint, asc, listing } => {
                 let query = IssuedQuery {
                     profile: profile.clone(),
                     source: source.clone(),
                     name: name.clone(),
+                    serial: serial.clone(),
+                    fingerprint: fingerprint.clone(),
+                    order: asc.then_some(Direction::Asc),
                     ..IssuedQuery::default()
                 };
                 listing.print(client, "/api/v1/issued", &query, ISSUED).await
             }
+            Self::Revocations { ca, listing } => activity::revocations(client, ca.as_deref(), listing).await,
+            Self::BlockedKeys(listing) => activity::blocked_keys(client, listing).await,
+            Self::Series(series) => series.print(client).await,
             Self::BlockKey { key, of_certificate, show } => {
                 let (certificate, key) = if *of_certificate { (Some(key), None) } else { (None, Some(key)) };
                 let body = NewBlockedKey { key: key.cloned(), certificate: certificate.cloned() };

@@ -1,11 +1,13 @@
 //! Runs, policies, owners and teams.
 
-use api::jobs::{JobQuery, JobView};
+use api::health::ServerNodeView;
+use api::jobs::{JobEventView, JobQuery, JobView};
 use api::people::PersonView;
 use api::policies::{PolicyView, ViolationView};
 use clap::Subcommand;
 use reqwest::Method;
 
+use super::activity::DeploymentsArgs;
 use super::document::{Document, DocumentCommand, Key};
 use super::{Run, input};
 use crate::columns;
@@ -30,6 +32,22 @@ pub enum JobCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// List what happened in one run, the oldest first
+    Events {
+        /// Its id
+        id: String,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// List deployments to all targets, the newest first
+    Deployments(DeploymentsArgs),
+    /// Show what the scheduler is doing: open runs, what is due by issuer, leases
+    Scheduler {
+        #[command(flatten)]
+        show: Output,
+    },
+    /// List the server processes that use the same database, and when each was last seen
+    Servers(Listing),
     /// Take one back that no issuer is at yet
     Cancel {
         /// Its id
@@ -56,6 +74,23 @@ impl Run for JobCommand {
             ("Last error", last_error),
             ("Id", id),
         );
+        const SERVERS: Columns = columns!(
+            ServerNodeView:
+            ("Host", host),
+            ("State", state),
+            ("Version", version),
+            ("Started", started_at),
+            ("Seen", seen_at),
+            ("Id", id),
+        );
+        const EVENTS: Columns = columns!(
+            JobEventView:
+            ("When", at),
+            ("What", action),
+            ("By", actor),
+            ("To", details, "/to"),
+            ("Error", details, "/error"),
+        );
         let place = |id: &str| format!("{PATH}/{}", input::segment(id));
         let post = async |path: String| client.send(Method::POST, &path, None).await.map(drop);
         match self {
@@ -64,6 +99,12 @@ impl Run for JobCommand {
                 listing.print(client, PATH, &query, COLUMNS).await
             }
             Self::Show { id, show } => show_one(&client.get(&place(id), &()).await?, show),
+            Self::Events { id, listing } => {
+                listing.print(client, &format!("{}/events", place(id)), &(), EVENTS).await
+            }
+            Self::Deployments(deployments) => deployments.print(client).await,
+            Self::Servers(listing) => listing.print(client, "/api/v1/servers", &(), SERVERS).await,
+            Self::Scheduler { show } => show_one(&client.get("/api/v1/scheduler", &()).await?, show),
             Self::Cancel { id } => post(format!("{}/cancel", place(id))).await,
             Self::Retry { id } => post(format!("{}/retry", place(id))).await,
         }

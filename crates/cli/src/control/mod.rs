@@ -2,6 +2,7 @@
 
 mod access;
 mod acme;
+mod activity;
 mod agent;
 mod alert;
 mod approval;
@@ -23,6 +24,7 @@ mod ownership;
 mod profile;
 mod route;
 mod sealed_key;
+mod search;
 mod transparency;
 mod watch;
 
@@ -46,5 +48,6 @@ pub use noun::{Noun, Run, run};
 pub(crate) use ownership::OwnerCommand;
 pub(crate) use profile::{IssuerCommand, ProfileDocument, TargetDocument};
 pub(crate) use route::{RouteArgs, run as run_route};
+pub(crate) use search::{SearchArgs, run as run_search};
 pub(crate) use transparency::TransparencyCommand;
 pub(crate) use watch::WatchCommand;

@@ -1,6 +1,6 @@
 //! Runs of issuance, renewal, deployment and revocation.
 
-use api::jobs::{JobQuery, JobView};
+use api::jobs::{DueView, JobEventView, JobQuery, JobView, LeaseView, SchedulerView};
 use axum::extract::State as With;
 use http::StatusCode;
 use lifecycle::Lifecycle;
@@ -21,6 +21,8 @@ pub(crate) fn routes() -> Api {
     Api::area("jobs")
         .route(Permission::JobRead, routes!(list))
         .route(Permission::JobRead, routes!(get_one))
+        .route(Permission::JobRead, routes!(events))
+        .route(Permission::JobRead, routes!(scheduler))
         .route(Permission::JobManage, routes!(cancel))
         .route(Permission::JobManage, routes!(retry))
 }
@@ -104,4 +106,50 @@ async fn retry(
 ) -> Result<(StatusCode, Json<JobView>), Problem> {
     lifecycle.retry_job(JobId(id), caller.actor()).await?;
     Ok((StatusCode::ACCEPTED, Json(job_view(lifecycle.job(JobId(id)).await?))))
+}
+
+/// Lists what happened in a run, the oldest first, as far as the audit log has it.
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/events", operation_id = "listJobEvents", params(("id" = Uuid, Path)),
+    responses((status = 200, body = Listing<JobEventView>)))]
+async fn events(
+    Component(lifecycle): Component<Lifecycle>,
+    Path(id): Path<Uuid>,
+) -> Result<Json<Listing<JobEventView>>, Problem> {
+    let rows = lifecycle.job_events(JobId(id)).await?;
+    let view = |row: store::AuditRow| JobEventView {
+        at: time::shown(row.at_us),
+        action: row.action,
+        actor: row.actor,
+        details: serde_json::from_str(&row.details).unwrap_or_default(),
+    };
+    Ok(Json(Listing::whole(rows.into_iter().map(view).collect())))
+}
+
+/// Shows what the scheduler is doing: open runs, what is due by issuer and how late, and which process holds which lease.
+#[utoipa::path(get, path = "/api/v1/scheduler", operation_id = "getScheduler",
+    responses((status = 200, body = SchedulerView)))]
+async fn scheduler(
+    Component(lifecycle): Component<Lifecycle>,
+    With(clock): With<Clock>,
+) -> Result<Json<SchedulerView>, Problem> {
+    let (status, now_us) = (lifecycle.scheduler_status().await?, clock.now_us());
+    let late = |oldest_us: i64| now_us.saturating_sub(oldest_us).max(0) / 1_000_000;
+    let due = status.due.into_iter().map(|due| DueView {
+        issuer: due.issuer,
+        count: due.count,
+        late_seconds: due.oldest_us.map_or(0, late),
+    });
+    let leases = status.leases.into_iter().map(|lease| LeaseView {
+        name: lease.name,
+        holder: lease.holder,
+        until: time::shown(lease.until_us),
+    });
+    Ok(Json(SchedulerView {
+        running: status.running,
+        awaiting_approval: status.awaiting_approval,
+        awaiting_csr: status.awaiting_csr,
+        due: due.collect(),
+        counted_to: status.counted_to,
+        leases: leases.collect(),
+    }))
 }

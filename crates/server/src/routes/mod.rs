@@ -71,6 +71,9 @@ pub mod policies;
 pub mod profiles;
 pub mod protocols;
 pub mod roles;
+mod search;
+mod series;
+mod servers;
 pub mod targets;
 pub mod tokens;
 pub mod transparency;
@@ -115,6 +118,9 @@ pub(crate) fn api() -> Api {
         .merge(transparency::routes())
         .merge(watches::routes())
         .merge(history::routes())
+        .merge(series::routes())
+        .merge(servers::routes())
+        .merge(search::routes())
         .merge(master_key::routes())
 }
 

@@ -1,9 +1,9 @@
 //! Targets: where agents deploy certificates to.
 
-use agent::tables::DeploymentRow;
+use agent::tables::{DeploymentFilter, DeploymentRow};
 use agent::{Agents, NewTarget, TargetView};
 use api::changes::ChangeView;
-use api::targets::{DeployTarget, DeployTargetView, DeploymentView, TargetQuery};
+use api::targets::{DeployTarget, DeployTargetView, DeploymentQuery, DeploymentView, TargetQuery};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -29,6 +29,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::TargetManage, routes!(replace))
         .route(Permission::TargetManage, routes!(delete))
         .route(Permission::TargetRead, routes!(deployments))
+        .route(Permission::TargetRead, routes!(all_deployments))
 }
 
 fn deploy_target_view(view: TargetView) -> DeployTargetView {
@@ -151,5 +152,20 @@ async fn deployments(
 ) -> Result<Json<Listing<DeploymentView>>, Problem> {
     agents.target(id).await?;
     let page = agents.deployments_of_target(id, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, deployment_view)))
+}
+
+/// Lists deployments to all targets, newest first.
+#[utoipa::path(get, path = "/api/v1/deployments", operation_id = "listAllDeployments",
+    params(PageQuery, DeploymentQuery), responses((status = 200, body = Listing<DeploymentView>)))]
+async fn all_deployments(
+    Component(agents): Component<Agents>,
+    paging: Paging,
+    Query(params): Query<DeploymentQuery>,
+) -> Result<Json<Listing<DeploymentView>>, Problem> {
+    let state = params.state.as_deref().map(str::parse).transpose().map_err(Problem::bad_request)?;
+    let DeploymentQuery { certificate, target, agent, .. } = params;
+    let filter = DeploymentFilter { certificate, target, agent, state };
+    let page = agents.deployments(&filter, paging.after.as_ref(), paging.limit).await?;
     Ok(Json(listing(page, deployment_view)))
 }

@@ -106,6 +106,7 @@ impl StateBuilder {
             events: events.clone(),
             limits: Arc::clone(&limits),
             store: self.store.clone(),
+            clock: self.clock.clone(),
             stopping: stopping.clone(),
         };
         State(Arc::new(StateParts {

@@ -234,6 +234,93 @@ async fn a_certificate_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_revocations_and_publications_are_listed() {
+    let house = House::new().await;
+    let (first, second) = (house.issued("a.example").await, house.issued("b.example").await);
+    let get = async |path: &str| house.get(path).await.expect(200).json();
+    let names = async |query: &str| -> Vec<String> {
+        let listed = get(&format!("/api/v1/certificates?{query}")).await;
+        let items = listed["items"].as_array().unwrap().clone();
+        items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names("sort=name&order=desc").await, ["b.example", "a.example"]);
+    assert_eq!(names("sort=issued&order=desc&limit=1").await.len(), 1);
+    assert_eq!(names("algorithm=p256&owner=nobody").await, [""; 0]);
+    let days = get("/api/v1/certificates/groups?by=expiry_day").await;
+    let day = days["groups"][0]["value"].as_str().unwrap().to_owned();
+    let ends = get(&format!("/api/v1/certificates/{first}")).await["current"]["not_after"].clone();
+    assert!(ends.as_str().unwrap().starts_with(&day), "{day} {ends}");
+    let refused = house.get("/api/v1/certificates/groups?by=colour").await.expect(400);
+    assert!(refused.text.contains("expiry_day"), "{refused:?}");
+    house.get("/api/v1/certificates?serial=xyz").await.expect(400);
+
+    // What happened in a run.
+    let jobs = get(&format!("/api/v1/certificates/{first}/jobs")).await;
+    let jobs = jobs["items"].as_array().unwrap();
+    let job = jobs.iter().find(|job| job["kind"] == "issuance").unwrap()["id"].as_str().unwrap();
+    let events = get(&format!("/api/v1/jobs/{job}/events")).await;
+    let actions: Vec<&str> =
+        events["items"].as_array().unwrap().iter().map(|event| event["action"].as_str().unwrap()).collect();
+    assert!(actions.contains(&"certificate.issue"), "{actions:?}");
+    assert!(actions.iter().all(|action| action.starts_with("certificate.")), "{actions:?}");
+    let scheduler = get("/api/v1/scheduler").await;
+    assert_eq!(scheduler["awaiting_approval"], 0, "{scheduler}");
+    assert_eq!(scheduler["counted_to"], 10_000);
+
+    // Revocations and blocked keys, the last one first.
+    let version = |listed: Value| listed["items"][0].clone();
+    let newest = version(get(&format!("/api/v1/certificates/{second}/versions")).await);
+    house
+        .post(&format!("/api/v1/certificates/{first}/revoke"), json!({ "reason": "superseded" }))
+        .await
+        .expect(200);
+    let block = json!({ "certificate": newest["fingerprint"] });
+    house.post("/api/v1/blocked-keys", block).await.expect(200);
+    let revoked = get("/api/v1/revocations").await;
+    let reasons: Vec<&Value> =
+        revoked["items"].as_array().unwrap().iter().map(|one| &one["reason"]).collect();
+    assert_eq!(reasons, ["keyCompromise", "superseded"]);
+    assert_eq!(revoked["items"][0]["serial"], newest["serial"]);
+    let one = get("/api/v1/revocations?ca=issuing&limit=1").await;
+    let rest = get(&format!("/api/v1/revocations?ca=issuing&cursor={}", one["next"].as_str().unwrap())).await;
+    assert_eq!((&rest["items"][0], &rest["next"]), (&revoked["items"][1], &Value::Null));
+    assert_eq!(get("/api/v1/revocations?ca=root").await["items"], json!([]));
+    let blocked = get("/api/v1/blocked-keys").await;
+    assert_eq!(blocked["items"].as_array().unwrap().len(), 1);
+    let key = blocked["items"][0]["key"].as_str().unwrap();
+    assert_eq!(get(&format!("/api/v1/blocked-keys/{key}")).await["blocked"], true);
+    let issued = get(&format!("/api/v1/issued?key={key}")).await;
+    assert_eq!(issued["items"][0]["serial"], newest["serial"]);
+    let by_serial = get(&format!("/api/v1/issued?serial={}", newest["serial"].as_str().unwrap())).await;
+    assert_eq!(by_serial["items"], issued["items"]);
+    let (up, down) = (get("/api/v1/issued?order=asc").await, get("/api/v1/issued").await);
+    let reversed: Vec<&Value> = down["items"].as_array().unwrap().iter().rev().collect();
+    assert_eq!(up["items"].as_array().unwrap().iter().collect::<Vec<_>>(), reversed);
+    let series = get("/api/v1/series?names=revoked,issued&step=hour").await;
+    assert_eq!((&series["series"][0]["name"], &series["series"][0]["total"]), (&json!("issued"), &json!(2)));
+    assert_eq!(series["series"][1]["total"], 2, "{series}");
+
+    let servers = get("/api/v1/servers").await;
+    assert_eq!(
+        (&servers["items"][0]["state"], &servers["items"][1]),
+        (&json!("up"), &Value::Null),
+        "{servers}"
+    );
+
+    // What is published: due, then made.
+    house.authority.tick().await.unwrap();
+    let published = get("/api/v1/publications").await;
+    let issuing = published["items"].as_array().unwrap().iter().find(|ca| ca["name"] == "issuing").unwrap();
+    let full = &issuing["crls"].as_array().unwrap().iter().find(|crl| crl["part"] == "full").unwrap();
+    assert_eq!(
+        (&full["state"], &full["entries"], &full["failures"]),
+        (&json!("current"), &json!(2), &json!(0))
+    );
+    assert!(full["age_seconds"].as_i64().unwrap() < 3_600, "{full}");
+    house.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_revoked_at_the_authority_is_replaced() {
     let house = House::new().await;
     let id = house.issued("a.example").await;

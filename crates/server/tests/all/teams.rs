@@ -339,6 +339,87 @@ async fn managed_certificates_stay_within_their_team() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_series_and_searches_stay_within_their_team() {
+    for database in databases().await {
+        let house = House::new(database).await;
+        house.two_teams().await;
+        let (a, b) = (house.token("operator", "team:a").await, house.token("operator", "team:b").await);
+        let mut ids = Vec::new();
+        for (token, team, name) in
+            [(&a, "a", "x.a.example"), (&b, "b", "y.b.example"), (&b, "b", "secret.b.example")]
+        {
+            let body = json!({ "names": [name], "profile": "shared", "team": team });
+            let made = house.post(token, CERTIFICATES, &body).await.expect(201).json();
+            ids.push(made["id"].as_str().unwrap().to_owned());
+        }
+        for id in &ids {
+            house.until(id, "status", |status| status == "active").await;
+        }
+        let get = async |token: &str, path: &str| house.get(token, path).await.expect(200).json();
+        let versions = get(&b, &format!("{CERTIFICATES}/{}/versions", ids[2])).await;
+        let version = &versions["items"][0];
+        let (serial, fingerprint) =
+            (version["serial"].as_str().unwrap(), version["fingerprint"].as_str().unwrap());
+
+        for (token, count) in [(&house.admin, 3), (&a, 1), (&b, 2)] {
+            let listed = get(token, &format!("{CERTIFICATES}?limit=1&count=true")).await;
+            assert_eq!(listed["total"], json!({ "value": count, "exact": true }));
+            // A filter that only another team's certificate matches.
+            let filtered = get(token, &format!("{CERTIFICATES}?count=true&serial={serial}")).await;
+            let own = u64::from(count > 1);
+            assert_eq!(filtered["total"], json!({ "value": own, "exact": true }), "{filtered}");
+            let filtered = get(token, &format!("{CERTIFICATES}?fingerprint={fingerprint}")).await;
+            assert_eq!(filtered["items"].as_array().unwrap().len() as u64, own);
+            let grouped = get(token, &format!("{CERTIFICATES}/groups?by=profile")).await;
+            assert_eq!(grouped["groups"], json!([{ "value": "shared", "count": count }]), "{grouped}");
+            assert_eq!((&grouped["counted"], &grouped["complete"]), (&json!(count), &json!(true)));
+            let issued = get(token, "/api/v1/series?names=issued,failed&step=day").await;
+            assert_eq!(issued["series"][0]["total"], count, "{issued}");
+            assert_eq!(issued["series"][0]["counts"].as_array().unwrap().len(), 90);
+        }
+        assert!(get(&a, CERTIFICATES).await.get("total").is_none(), "not asked for");
+        let teams = get(&a, &format!("{CERTIFICATES}/groups?by=team")).await;
+        assert_eq!(teams["groups"], json!([{ "value": "a", "count": 1 }]));
+        house.get(&a, "/api/v1/series?team=b").await.expect(403);
+        assert_eq!(get(&house.admin, "/api/v1/series?team=b&names=issued").await["series"][0]["total"], 2);
+        let profile = house.token("operator", "profile:shared").await;
+        house.get(&profile, "/api/v1/series").await.expect(403);
+
+        let names = async |token: &str, query: &str| -> Vec<String> {
+            let found = get(token, &format!("/api/v1/search?q={query}")).await;
+            let hits = found["hits"].as_array().unwrap().clone();
+            hits.iter()
+                .map(|hit| format!("{} {}", hit["kind"].as_str().unwrap(), hit["name"].as_str().unwrap()))
+                .collect()
+        };
+        for query in [
+            "secret.b.example",
+            "SECRET",
+            "ecret",
+            "cret.b.ex",
+            serial,
+            &fingerprint[..12],
+            &fingerprint.to_uppercase(),
+        ] {
+            assert_eq!(names(&a, query).await, [""; 0], "{query}");
+            let found = names(&b, query).await;
+            assert_eq!(found[0], "certificate secret.b.example", "{query}: {found:?}");
+        }
+        let all = names(&house.admin, "b.example").await;
+        assert!(all.contains(&"certificate y.b.example".to_owned()), "{all:?}");
+        assert!(!all.iter().any(|name| name.ends_with("x.a.example")), "{all:?}");
+        let hits = get(&house.admin, "/api/v1/search?q=x.a.example").await;
+        assert_eq!((&hits["hits"][0]["how"], &hits["hits"][0]["matched"]), (&json!("exact"), &json!("name")));
+        assert!(names(&house.admin, "issuing").await.contains(&"authority issuing".to_owned()));
+        assert!(!names(&a, "issuing").await.contains(&"authority issuing".to_owned()));
+        for bad in ["a", "", &"x".repeat(254), "x%00y"] {
+            house.get(&a, &format!("/api/v1/search?q={bad}")).await.expect(400);
+        }
+        house.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn protocols_stay_within_their_team() {
     for database in databases().await {
         let house = House::new(database).await;

@@ -1,10 +1,11 @@
 //! Issuing from a certification request, and what was issued.
 
 use api::issued::{IssuedCertificate, IssuedQuery, IssuedView, NewIssued};
+use api::listing::Direction;
 use authority::Authority;
 use authority::issue::{IssueRequest, Issued, IssuedRecord, IssuedRef, Source};
 use authority::revoke::{CertificateStatus, status_of};
-use authority::tables::IssuedFilter;
+use authority::tables::{IssuedFilter, IssuedOrder};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::header::{HeaderValue, LOCATION};
@@ -13,7 +14,7 @@ use store::Clock;
 use store::Store;
 use uuid::Uuid;
 use x509::csr::CertificateRequest;
-use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, UnixTime};
+use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, SerialNumber, SpkiHash, UnixTime};
 
 use super::problems::refused;
 use crate::access::{Caller, Object, Permission, Reach};
@@ -168,6 +169,13 @@ async fn list(
         Some(ca) => Some(authority.ca(ca).await?.id),
         None => None,
     };
+    let serial = params.serial.as_deref().map(str::parse::<SerialNumber>).transpose();
+    let serial = serial.map_err(|error| Problem::bad_request(format_args!("serial: {error}")))?;
+    let fingerprint = params.fingerprint.as_deref().map(str::parse::<Fingerprint>).transpose();
+    let fingerprint =
+        fingerprint.map_err(|error| Problem::bad_request(format_args!("fingerprint: {error}")))?;
+    let key = params.key.as_deref().map(str::parse::<SpkiHash>).transpose();
+    let key = key.map_err(|error| Problem::bad_request(format_args!("key: {error}")))?;
     let filter = IssuedFilter {
         ca,
         profile: params.profile,
@@ -177,9 +185,16 @@ async fn list(
         issued_from_us: params.from.as_deref().map(time::parsed).transpose()?,
         issued_before_us: params.before.as_deref().map(time::parsed).transpose()?,
         ends_from_us: None,
+        serial: serial.map(|serial| serial.content().to_vec()),
+        sha256: fingerprint.map(|fingerprint| *fingerprint.as_bytes()),
+        spki_sha256: key.map(|key| *key.as_bytes()),
     };
-    let page =
-        authority::tables::Issued::of(&store).page(&filter, paging.after.as_ref(), paging.limit).await?;
+    let order = match params.order {
+        None | Some(Direction::Desc) => IssuedOrder::NewestFirst,
+        Some(Direction::Asc) => IssuedOrder::OldestFirst,
+    };
+    let issued = authority::tables::Issued::of(&store);
+    let page = issued.sorted_page(&filter, order, paging.after.as_ref(), paging.limit).await?;
     let now_us = clock.now_us();
     Ok(Json(listing(page, |record| issued_view(record, now_us))))
 }
@@ -199,7 +214,7 @@ async fn get_one(
 }
 
 /// A certificate as grants are compared with it: its profile and names.
-pub(super) fn object_of(record: &IssuedRecord) -> Object {
+pub(crate) fn object_of(record: &IssuedRecord) -> Object {
     let object = Object::profile(record.profile.clone());
     let Ok(certificate) = Certificate::parse(&record.der) else { return object };
     object.with_names(&certificate.subject_alt_names)

@@ -1,14 +1,21 @@
 //! Revocation, one or by filter, and keys that are blocked.
 
-use api::revocations::{BlockedKeyView, NewBlockedKey, NewRevocation, RevocationConditions, RevocationView};
+use api::revocations::{
+    BlockedKeyEntry, BlockedKeyView, NewBlockedKey, NewRevocation, RevocationConditions, RevocationQuery,
+    RevocationView, RevokedView,
+};
 use authority::Authority;
 use authority::issue::IssuedRef;
 use authority::revoke::{RevocationDates, RevocationFilter, Revoked, Selection};
+use authority::tables::{RevocationEntry, Revocations};
+use axum::extract::State as With;
+use store::Store;
 use x509::crl::Reason;
 use x509::{Certificate, SerialNumber, SpkiHash, UnixTime};
 
 use crate::access::{Caller, Object, Permission};
-use crate::extract::{Json, Path};
+use crate::extract::{Json, Path, Query};
+use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
@@ -18,7 +25,57 @@ pub(super) fn routes() -> Api {
     Api::area("revocations")
         .route(Access::needs(Permission::CertificateRevoke).scoped(), routes!(revoke))
         .route(Permission::KeyBlock, routes!(block))
+        .route(Permission::CertificateRead, routes!(list))
+        .route(Permission::CertificateRead, routes!(blocked_keys))
         .route(Permission::CertificateRead, routes!(blocked))
+}
+
+fn revoked_view(entry: RevocationEntry) -> RevokedView {
+    RevokedView {
+        certificate: entry.certificate,
+        ca: entry.ca,
+        serial: SerialNumber::from_content(&entry.serial).to_string(),
+        profile: entry.profile,
+        reason: entry.reason.to_string(),
+        revoked_at: time::shown(entry.revoked_at_us),
+        recorded_at: time::shown(entry.recorded_at_us),
+        not_after: time::shown(entry.not_after_us),
+        actor: entry.actor,
+        action: entry.action,
+    }
+}
+
+/// Lists revoked certificates, the last one revoked first.
+#[utoipa::path(get, path = "/api/v1/revocations", operation_id = "listRevocations",
+    params(PageQuery, RevocationQuery), responses((status = 200, body = Listing<RevokedView>)))]
+async fn list(
+    Component(authority): Component<Authority>,
+    With(store): With<Store>,
+    paging: Paging,
+    Query(params): Query<RevocationQuery>,
+) -> Result<Json<Listing<RevokedView>>, Problem> {
+    let ca = match &params.ca {
+        Some(ca) => Some(authority.ca(ca).await?.id),
+        None => None,
+    };
+    let page = Revocations::of(&store).page(ca, paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, revoked_view)))
+}
+
+/// Lists blocked keys, the last one blocked first.
+#[utoipa::path(get, path = "/api/v1/blocked-keys", operation_id = "listBlockedKeys", params(PageQuery),
+    responses((status = 200, body = Listing<BlockedKeyEntry>)))]
+async fn blocked_keys(
+    Component(_authority): Component<Authority>,
+    With(store): With<Store>,
+    paging: Paging,
+) -> Result<Json<Listing<BlockedKeyEntry>>, Problem> {
+    let page = Revocations::of(&store).blocked_page(paging.after.as_ref(), paging.limit).await?;
+    Ok(Json(listing(page, |blocked| BlockedKeyEntry {
+        key: SpkiHash::from_bytes(blocked.spki_sha256).to_string(),
+        blocked_at: time::shown(blocked.blocked_at_us),
+        actor: blocked.actor,
+    })))
 }
 
 fn revocation_view(revoked: Revoked) -> RevocationView {

@@ -3,6 +3,8 @@
 use api::certificates::CertificateFilter;
 use lifecycle::tables::managed::{ManagedFilter, ManagedScope};
 
+use x509::{Fingerprint, SerialNumber};
+
 use crate::problem::Problem;
 use crate::time;
 
@@ -20,6 +22,12 @@ pub(super) fn managed_filter(
         parts.ok_or_else(|| Problem::bad_request("tag is NAME=VALUE"))
     });
     let time = |text: Option<String>| text.map(|text| time::parsed(&text)).transpose();
+    let (serial, fingerprint) = (body.serial.as_deref(), body.fingerprint.as_deref());
+    let serial = serial.map(str::parse::<SerialNumber>).transpose();
+    let serial = serial.map_err(|error| Problem::bad_request(format_args!("serial: {error}")))?;
+    let fingerprint = fingerprint.map(str::parse::<Fingerprint>).transpose();
+    let fingerprint =
+        fingerprint.map_err(|error| Problem::bad_request(format_args!("fingerprint: {error}")))?;
     let filter = ManagedFilter {
         states: states.collect::<Result<_, Problem>>()?,
         profile: body.profile,
@@ -36,6 +44,10 @@ pub(super) fn managed_filter(
         contains: body.contains.filter(|text| !text.is_empty()),
         suffix: body.suffix.filter(|text| !text.is_empty()),
         name: body.name,
+        serial: serial.map(|serial| serial.to_string()),
+        fingerprint: fingerprint.map(|fingerprint| *fingerprint.as_bytes()),
+        key_type: body.algorithm,
+        finding: body.finding,
     };
     // PostgreSQL compares no text with NUL, and none is stored.
     let texts = [
@@ -48,6 +60,8 @@ pub(super) fn managed_filter(
         &filter.policy,
         &filter.contains,
         &filter.suffix,
+        &filter.key_type,
+        &filter.finding,
     ];
     let tags = filter.tag.iter().flat_map(|(tag, value)| [tag, value]);
     if texts.into_iter().flatten().chain(tags).any(|text| text.contains('\0')) {

@@ -2,6 +2,7 @@
 
 mod body;
 mod bulk;
+mod counting;
 mod filter;
 pub(crate) mod problems;
 mod revocation;
@@ -11,15 +12,17 @@ mod view;
 use agent::Agents;
 use api::certificates::{
     CertificateFilter, CertificatePatch, CertificateView, CreatedView, DeploymentView, ExportBody,
-    ExportKind, NewCertificateBody, Order, RevokeBody, ServedView, SummaryView, VersionView,
+    ExportKind, GroupQuery, GroupsView, NewCertificateBody, Order, RevokeBody, ServedView, SummaryView,
+    VersionView,
 };
 use api::jobs::JobView;
+use api::listing::{CountQuery, Direction};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
 use lifecycle::managed::ManagedCertificate;
-use lifecycle::tables::managed::ManagedOrder;
+use lifecycle::tables::managed::{self, GroupBy, ManagedOrder, ManagedSort};
 use lifecycle::{DataError, ExportFormat, Lifecycle, Selection};
 use serde::Deserialize;
 use store::Store;
@@ -40,7 +43,8 @@ use body::{certificate_change, new_certificate};
 pub(crate) use body::{key_location, options_of, target_ref};
 use filter::managed_filter;
 use revocation::revoke_request;
-use scope::{Facts, References, check_references, may_create, may_see, names_of, within};
+pub(crate) use scope::may_see;
+use scope::{Facts, References, check_references, may_create, names_of, within};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
 
 pub(crate) fn routes() -> Api {
@@ -49,6 +53,7 @@ pub(crate) fn routes() -> Api {
         .route(scoped(Permission::CertificateRead), routes!(list))
         .route(scoped(Permission::CertificateRequest), routes!(create))
         .route(Permission::CertificateRead, routes!(summary))
+        .route(scoped(Permission::CertificateRead), routes!(groups))
         .route(scoped(Permission::CertificateRead), routes!(get_one))
         .route(scoped(Permission::CertificateManage), routes!(update))
         .route(scoped(Permission::CertificateManage), routes!(archive))
@@ -105,30 +110,67 @@ fn tagged(certificate: ManagedCertificate) -> Response {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct Sorting {
-    /// `expiry` (the soonest end first, never issued last), `name` or `created`.
+    /// `expiry` (the soonest end first, never issued last), `name`, `created` or `issued` (the start of the current version).
     #[param(inline)]
     sort: Option<Order>,
+    /// `asc`, or `desc` for the other end first.
+    #[param(inline)]
+    order: Option<Direction>,
+}
+
+impl Sorting {
+    fn sort(&self) -> ManagedSort {
+        let by = match self.sort.unwrap_or_default() {
+            Order::Expiry => ManagedOrder::Expiry,
+            Order::Name => ManagedOrder::Name,
+            Order::Created => ManagedOrder::Created,
+            Order::Issued => ManagedOrder::Issued,
+        };
+        let direction = match self.order.unwrap_or_default() {
+            Direction::Asc => managed::Direction::Ascending,
+            Direction::Desc => managed::Direction::Descending,
+        };
+        ManagedSort { by, direction }
+    }
 }
 
 /// Lists certificates under management.
 #[utoipa::path(get, path = "/api/v1/certificates", operation_id = "listCertificates",
-    params(PageQuery, CertificateFilter, Sorting), responses((status = 200, body = Listing<CertificateView>)))]
+    params(PageQuery, CertificateFilter, Sorting, CountQuery), responses((status = 200, body = Listing<CertificateView>)))]
 async fn list(
     Component(lifecycle): Component<Lifecycle>,
     caller: Caller,
     paging: Paging,
     Query(filter): Query<CertificateFilter>,
     Query(sorting): Query<Sorting>,
+    Query(count): Query<CountQuery>,
 ) -> Result<Json<Listing<CertificateView>>, Problem> {
     let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
-    let order = match sorting.sort.unwrap_or_default() {
-        Order::Expiry => ManagedOrder::Expiry,
-        Order::Name => ManagedOrder::Name,
-        Order::Created => ManagedOrder::Created,
-    };
-    let mut page = lifecycle.page(&filter, order, paging.after.as_ref(), paging.limit).await?;
+    let mut page =
+        lifecycle.sorted_page(&filter, sorting.sort(), paging.after.as_ref(), paging.limit).await?;
     page.rows.retain(|certificate| may_see(&caller, Permission::CertificateRead, certificate));
-    Ok(Json(listing(page, certificate_view)))
+    let mut listing = listing(page, certificate_view);
+    if count.count == Some(true) {
+        listing.total = Some(counting::total(&lifecycle, &caller, &filter).await?);
+    }
+    Ok(Json(listing))
+}
+
+/// Counts certificates by issuer, profile, algorithm, owner, team, environment, status or day of expiry.
+///
+/// Archived certificates are left out unless `status` names them. Without a filter the counts are exact at any size.
+#[utoipa::path(get, path = "/api/v1/certificates/groups", operation_id = "groupCertificates",
+    params(GroupQuery, CertificateFilter), responses((status = 200, body = GroupsView)))]
+async fn groups(
+    Component(lifecycle): Component<Lifecycle>,
+    caller: Caller,
+    Query(group): Query<GroupQuery>,
+    Query(filter): Query<CertificateFilter>,
+) -> Result<Json<GroupsView>, Problem> {
+    let by: GroupBy = group.by.parse().map_err(Problem::bad_request)?;
+    let filter = managed_filter(filter, within(&caller, Permission::CertificateRead))?;
+    let groups = counting::groups(&lifecycle, &caller, by, &filter).await?;
+    Ok(Json(view::groups_view(by, groups)))
 }
 
 /// Brings a certificate under management.

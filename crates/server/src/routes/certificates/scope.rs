@@ -64,7 +64,7 @@ pub(super) fn within(caller: &Caller, permission: Permission) -> Option<Vec<Mana
 }
 
 /// Whether a row of a listing is for this caller. Targets are not looked up, so that grants bounded by targets list nothing.
-pub(super) fn may_see(caller: &Caller, permission: Permission, certificate: &ManagedCertificate) -> bool {
+pub(crate) fn may_see(caller: &Caller, permission: Permission, certificate: &ManagedCertificate) -> bool {
     caller.may(permission, Facts::of(certificate).object()).is_ok()
 }
 

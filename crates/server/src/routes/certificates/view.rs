@@ -2,12 +2,12 @@
 
 use agent::tables::DeploymentRow;
 use api::certificates::{
-    CertificateView, CreatedView, CurrentView, DeploymentView, RunView, ServedView, SummaryView, VersionView,
-    ViolationView,
+    CertificateView, CreatedView, CurrentView, DeploymentView, GroupView, GroupsView, RunView, ServedView,
+    SummaryView, VersionView, ViolationView,
 };
 use lifecycle::managed::{ManagedCertificate, Run, Version};
 use lifecycle::policy::Violation;
-use lifecycle::tables::managed::ServedVersion;
+use lifecycle::tables::managed::{GroupBy, GroupTotal, Groups, ServedVersion};
 use lifecycle::{Counts, Created};
 use x509::Fingerprint;
 
@@ -134,10 +134,28 @@ pub(super) fn deployment_view(row: DeploymentRow) -> DeploymentView {
 /// Days ahead shown one by one: the longest life of public certificates.
 const DAYS_SHOWN: usize = 398;
 
+pub(super) fn groups_view(by: GroupBy, groups: Groups) -> GroupsView {
+    let shown = |value: String| match by {
+        GroupBy::ExpiryDay => value.parse().map_or(value, date),
+        _ => value,
+    };
+    let view = |group: GroupTotal| GroupView { value: group.value.map(shown), count: group.count };
+    GroupsView {
+        by: by.name().to_owned(),
+        groups: groups.groups.into_iter().map(view).collect(),
+        counted: groups.counted,
+        complete: groups.complete,
+    }
+}
+
+/// A day since 1970 as an RFC 3339 date.
+fn date(day: i64) -> String {
+    time::shown(day.saturating_mul(DAY_US)).chars().take(10).collect()
+}
+
 pub(super) fn summary_view(counts: Counts) -> SummaryView {
     let today = counts.today;
     let by_day = counts.by_day.range(today..).take(DAYS_SHOWN);
-    let date = |day: i64| time::shown(day.saturating_mul(DAY_US)).chars().take(10).collect();
     SummaryView {
         certificates: counts.certificates,
         statuses: counts.states.iter().map(|(state, count)| (state.name().to_owned(), *count)).collect(),

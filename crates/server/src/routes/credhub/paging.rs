@@ -40,6 +40,7 @@ impl Pages {
     /// A page as it is answered.
     pub(super) fn answer<R, T: Serialize>(&self, page: Page<R>, show: impl Fn(&R) -> T) -> Response {
         let items = page.rows.iter().map(show).collect();
-        axum::Json(Listing { items, next: page.next.map(|cursor| cursor.to_string()) }).into_response()
+        let next = page.next.map(|cursor| cursor.to_string());
+        axum::Json(Listing { items, next, total: None }).into_response()
     }
 }

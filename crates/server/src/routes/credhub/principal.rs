@@ -125,6 +125,11 @@ fn bad_identity(problem: &Problem) -> Refused {
     Refused::new(StatusCode::UNAUTHORIZED, BAD_IDENTITY)
 }
 
+/// A caller of the API as the credential store knows it.
+pub(crate) fn asker(caller: &Caller) -> Asker {
+    asker_of(caller, actor_of(caller))
+}
+
 /// What a caller may do here.
 pub(super) fn asker_of(caller: &Caller, actor: String) -> Asker {
     if caller.holds_everywhere(Permission::CredentialManage) {

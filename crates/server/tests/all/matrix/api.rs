@@ -253,6 +253,10 @@ impl Asked {
         let path = route.path.as_str();
         let known = match (route.method.as_str(), path) {
             ("GET", "/api/v1/certificates") => (None, Shows::Text(own.certificate.clone())),
+            ("GET", "/api/v1/certificates/groups") => {
+                (None, Shows::Text(format!("\"value\":\"{}\"", own.profile)))
+            }
+            ("GET", "/api/v1/series") => (None, Shows::Status),
             ("GET", "/api/v1/issued") => (None, Shows::Text(own.issued.clone())),
             ("GET", "/api/v1/profiles") => (None, Shows::Text(format!("\"name\":\"{}\"", own.profile))),
             ("GET", "/api/v1/changes") => (None, Shows::Text(own.change.clone())),
@@ -284,7 +288,11 @@ impl Asked {
         let (body, shows) = known;
         let mut path = own.placed(path);
         if matches!(shows, Shows::Text(_)) {
-            path.push_str("?limit=500");
+            path.push_str(if path.ends_with("/groups") { "?by=profile" } else { "?limit=500" });
+        }
+        // Series are of the team that is named.
+        if path == "/api/v1/series" {
+            path.push_str(&format!("?team={}", own.team));
         }
         // Who sees the certificates of some profiles only names one of them.
         if path.starts_with("/api/v1/issued?") {

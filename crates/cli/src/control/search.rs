@@ -1,0 +1,52 @@
+//! `bulla search`: one search over everything that the caller may see.
+
+use api::search::{HitView, SearchQuery, SearchView};
+use clap::Args;
+
+use crate::columns;
+use crate::configuration::ClientSettings;
+use crate::connection::{Client, Columns, DocumentRow, Output, ServerArgs, document_of};
+use crate::exit::{Exit, Outcome, Problem};
+use crate::printer::Printer;
+
+const COLUMNS: Columns = columns!(
+    HitView:
+    ("Kind", kind),
+    ("Name", name),
+    ("By", matched),
+    ("How", how),
+    ("Status", status),
+    ("Ends", not_after),
+    ("Id", id),
+);
+
+/// `bulla search`
+#[derive(Args, Debug)]
+pub struct SearchArgs {
+    /// A name or a part of it, the beginning of a serial number or fingerprint, a host, an owner, a credential's path
+    #[arg(value_name = "TEXT")]
+    text: String,
+    /// Most hits of each kind
+    #[arg(long, value_name = "HITS", default_value_t = 10)]
+    limit: u32,
+    #[command(flatten)]
+    server: ServerArgs,
+    #[command(flatten)]
+    show: Output,
+}
+
+/// Searches, and prints the hits.
+pub(crate) async fn run(args: &SearchArgs, settings: &ClientSettings) -> Outcome<Exit> {
+    let client = Client::open(&args.server, settings)?;
+    let query = SearchQuery { q: args.text.clone(), limit: Some(args.limit) };
+    let found: SearchView = client.fetch("/api/v1/search", &query).await?;
+    let mut printer = Printer::new(args.show.output, args.show.color)?;
+    let rows = found.hits.iter().map(|hit| Ok(DocumentRow::of(document_of(hit)?)));
+    let rows: Vec<DocumentRow> = rows.collect::<Outcome<_>>()?;
+    printer.documents(&rows, COLUMNS).map_err(|error| Problem::output(&error))?;
+    printer.end(None).map_err(|error| Problem::output(&error))?;
+    if found.more {
+        eprintln!("there is more: give a longer text, or --limit");
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,398 @@
+//! One search over certificates, endpoints, owners, teams, authorities and credentials.
+//!
+//! Each kind is a few probes of an index that read a bounded number of rows, so the time does not grow with the tables. A
+//! kind is searched for callers who may list it; certificates are held against the caller's grants one by one.
+
+mod digits;
+
+use api::path::segment;
+use api::search::{HitView, SearchQuery, SearchView};
+use authority::Authority;
+use authority::issue::{IssuedRecord, Source};
+use authority::tables::{Issued, IssuedSearch};
+use axum::extract::State as With;
+use lifecycle::Lifecycle;
+use lifecycle::managed::ManagedCertificate;
+use lifecycle::tables::managed::ManagedSearch;
+use lifecycle::tables::people::PeopleKind;
+use store::{Inventory, Store};
+use x509::{Fingerprint, SerialNumber, SpkiHash};
+
+use crate::access::{Caller, Permission};
+use crate::credhub::CredHub;
+use crate::extract::{Json, Query};
+use crate::problem::Problem;
+use crate::routes::authorities::object_of;
+use crate::routes::certificates::may_see;
+use crate::routes::credhub::principal::asker;
+use crate::routing::{Access, Api, routes};
+use crate::state::State;
+use crate::time;
+use digits::Digits;
+
+/// Hits of a kind when nothing is asked for.
+const LIMIT_DEFAULT: u32 = 10;
+/// Most hits of a kind.
+const LIMIT_MAX: u32 = 50;
+/// Characters of a query: two letters find too much to be of use, a DNS name has 253.
+const QUERY_CHARS: std::ops::RangeInclusive<usize> = 2..=253;
+/// A trigram index holds three characters.
+const PART_CHARS_MIN: usize = 3;
+/// Certificates that are looked at for a caller who does not see all of them.
+const LOOKED_MAX: usize = 500;
+/// Hexadecimal digits of a serial number of 16 octets.
+const SERIAL_DIGITS: usize = 32;
+/// For each issued certificate that is shown, others that belong to managed ones.
+const ISSUED_LOOKED: usize = 10;
+
+pub(crate) fn routes() -> Api {
+    Api::area("search").route(Access::known(), routes!(search))
+}
+
+/// How a hit matched, the best first.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum How {
+    Exact,
+    Prefix,
+    Part,
+}
+
+impl How {
+    /// Of a text, both in lower case.
+    fn of(text: &str, query: &str) -> Self {
+        match text {
+            text if text == query => Self::Exact,
+            text if text.starts_with(query) => Self::Prefix,
+            _ => Self::Part,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Prefix => "prefix",
+            Self::Part => "part",
+        }
+    }
+}
+
+/// What is searched, in the order in which equally good hits are shown.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Kind {
+    Certificate,
+    Endpoint,
+    Owner,
+    Team,
+    Authority,
+    Credential,
+    Issued,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Endpoint => "endpoint",
+            Self::Owner => "owner",
+            Self::Team => "team",
+            Self::Authority => "authority",
+            Self::Credential => "credential",
+            Self::Issued => "issued",
+        }
+    }
+}
+
+/// The hits of one request.
+struct Hits {
+    /// As given, without space around it.
+    query: String,
+    /// In lower case.
+    low: String,
+    digits: Option<Digits>,
+    limit: usize,
+    found: Vec<(How, Kind, HitView)>,
+    more: bool,
+}
+
+impl Hits {
+    fn of(query: &SearchQuery) -> Result<Self, Problem> {
+        let text = query.q.trim();
+        if !QUERY_CHARS.contains(&text.chars().count()) || text.contains('\0') {
+            return Err(Problem::bad_request(format_args!(
+                "q has {} to {} characters",
+                QUERY_CHARS.start(),
+                QUERY_CHARS.end()
+            )));
+        }
+        let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
+        if !(1..=LIMIT_MAX).contains(&limit) {
+            return Err(Problem::bad_request(format_args!("limit is 1 to {LIMIT_MAX}, not {limit}")));
+        }
+        Ok(Self {
+            query: text.to_owned(),
+            low: text.to_lowercase(),
+            digits: Digits::of(text),
+            limit: limit as usize,
+            found: Vec::new(),
+            more: false,
+        })
+    }
+
+    /// Hits of a kind so far.
+    fn count(&self, kind: Kind) -> usize {
+        self.found.iter().filter(|(_, of, _)| *of == kind).count()
+    }
+
+    /// Adds a hit unless it is there, or its kind has enough.
+    fn add(&mut self, how: How, kind: Kind, mut hit: HitView) {
+        if self.found.iter().any(|(_, of, known)| *of == kind && known.id == hit.id) {
+            return;
+        }
+        if self.count(kind) >= self.limit {
+            self.more = true;
+            return;
+        }
+        hit.how = how.name().to_owned();
+        hit.kind = kind.name().to_owned();
+        self.found.push((how, kind, hit));
+    }
+
+    fn view(mut self) -> SearchView {
+        self.found.sort_by(|(how, kind, hit), (other_how, other_kind, other)| {
+            (how, kind, &hit.name).cmp(&(other_how, other_kind, &other.name))
+        });
+        SearchView { hits: self.found.into_iter().map(|(_, _, hit)| hit).collect(), more: self.more }
+    }
+}
+
+/// A hit without what [`Hits::add`] fills in.
+fn hit(id: impl ToString, name: impl ToString, matched: &str, href: String) -> HitView {
+    HitView {
+        kind: String::new(),
+        id: id.to_string(),
+        name: name.to_string(),
+        matched: matched.to_owned(),
+        how: String::new(),
+        status: None,
+        not_after: None,
+        href,
+    }
+}
+
+/// Searches names, serial numbers, fingerprints, key hashes, endpoints, owners, teams, authorities and credential paths.
+///
+/// Only what the caller may see is found. Exact matches come first, then beginnings, then parts of names.
+#[utoipa::path(get, path = "/api/v1/search", operation_id = "search", params(SearchQuery),
+    responses((status = 200, body = SearchView)))]
+async fn search(
+    With(state): With<State>,
+    caller: Caller,
+    Query(query): Query<SearchQuery>,
+) -> Result<Json<SearchView>, Problem> {
+    let (store, components) = (state.store(), state.components());
+    let mut hits = Hits::of(&query)?;
+    if let Some(lifecycle) = &components.certificates {
+        if caller.holds(Permission::CertificateRead) {
+            managed(&mut hits, lifecycle, &caller).await?;
+        }
+        if caller.holds_everywhere(Permission::PeopleRead) {
+            people(&mut hits, lifecycle).await?;
+        }
+    }
+    if let Some(issuance) = &components.issuance {
+        if caller.holds(Permission::CertificateRead) {
+            issued(&mut hits, store, &caller).await?;
+        }
+        if caller.holds_everywhere(Permission::CaRead) {
+            authorities(&mut hits, &issuance.authority).await?;
+        }
+    }
+    if caller.holds_everywhere(Permission::InventoryRead) {
+        endpoints(&mut hits, store).await?;
+    }
+    if let Some(hub) = &components.credentials {
+        credential_names(&mut hits, hub, &caller).await?;
+    }
+    Ok(Json(hits.view()))
+}
+
+/// How many certificates to look at.
+fn looked(hits: &Hits, caller: &Caller) -> usize {
+    if caller.holds_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { LOOKED_MAX }
+}
+
+async fn managed(hits: &mut Hits, lifecycle: &Lifecycle, caller: &Caller) -> Result<(), Problem> {
+    let low = hits.low.clone();
+    let mut steps = vec![ManagedSearch::NamePrefix(hits.query.clone())];
+    if low != hits.query {
+        steps.push(ManagedSearch::NamePrefix(low.clone()));
+    }
+    if let Some(digits) = &hits.digits {
+        steps.push(ManagedSearch::Serial(digits.text().to_owned()));
+        let (from, to) = digits.range();
+        steps.push(ManagedSearch::Fingerprint(from, to));
+    }
+    steps.push(ManagedSearch::NameSuffix(low.clone()));
+    if low.chars().count() >= PART_CHARS_MIN {
+        steps.push(ManagedSearch::Part(low));
+    }
+    let most = looked(hits, caller);
+    for step in steps {
+        // Enough better hits: a part that is in every name is not searched for.
+        if hits.count(Kind::Certificate) >= hits.limit {
+            hits.more = true;
+            break;
+        }
+        let found = lifecycle.search(&step, most).await?;
+        hits.more |= found.len() >= most;
+        for certificate in found.iter().filter(|one| may_see(caller, Permission::CertificateRead, one)) {
+            let (how, matched) = matched(&step, certificate, hits);
+            let href = format!("/api/v1/certificates/{}", certificate.id);
+            let view = HitView {
+                status: Some(certificate.state.name().to_owned()),
+                not_after: certificate.current.as_ref().map(|current| time::shown(current.not_after_us)),
+                ..hit(certificate.id, &certificate.name, matched, href)
+            };
+            hits.add(how, Kind::Certificate, view);
+        }
+    }
+    Ok(())
+}
+
+/// How the step found the certificate, and by what.
+fn matched(step: &ManagedSearch, certificate: &ManagedCertificate, hits: &Hits) -> (How, &'static str) {
+    match step {
+        // So many digits are one number, whether it has more or not.
+        ManagedSearch::Serial(digits) if digits.len() >= SERIAL_DIGITS => (How::Exact, "serial"),
+        ManagedSearch::Serial(_) => (How::Prefix, "serial"),
+        ManagedSearch::Fingerprint(..) => {
+            let whole = certificate.current.as_ref().map(|current| current.fingerprint.to_string());
+            let exact = hits.digits.as_ref().map(|digits| digits.text().to_owned()) == whole;
+            (if exact { How::Exact } else { How::Prefix }, "fingerprint")
+        }
+        _ => {
+            let names = certificate.names.iter().map(ToString::to_string);
+            let names = names.chain([certificate.name.to_lowercase()]);
+            (names.map(|name| How::of(&name, &hits.low)).min().unwrap_or(How::Part), "name")
+        }
+    }
+}
+
+async fn issued(hits: &mut Hits, store: &Store, caller: &Caller) -> Result<(), Problem> {
+    let most = looked(hits, caller);
+    let mut steps = Vec::new();
+    if let Some(digits) = &hits.digits {
+        let (from, to) = digits.serial_range();
+        steps.push((IssuedSearch::Serial(from, to), "serial", most));
+        let (from, to) = digits.range();
+        steps.push((IssuedSearch::Sha256(from.clone(), to.clone()), "fingerprint", most));
+        steps.push((IssuedSearch::Key(from, to), "key", most));
+    }
+    steps.push((
+        IssuedSearch::Name(hits.low.clone()),
+        "name",
+        most.saturating_mul(ISSUED_LOOKED).min(LOOKED_MAX),
+    ));
+    for (step, matched, most) in steps {
+        let found = Issued::of(store).search(&step, most).await?;
+        hits.more |= found.len() >= most;
+        for record in found {
+            // By name a managed certificate is found as such, not with each of its versions.
+            let hidden = matched == "name" && record.source == Source::Lifecycle;
+            if !hidden && caller.may(Permission::CertificateRead, object_of(&record)).is_ok() {
+                add_issued(hits, &record, matched);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add_issued(hits: &mut Hits, record: &IssuedRecord, matched: &'static str) {
+    let text = match matched {
+        "serial" => SerialNumber::from_content(&record.serial).to_string(),
+        "fingerprint" => Fingerprint::from_bytes(record.sha256).to_string(),
+        "key" => SpkiHash::from_bytes(record.spki_sha256).to_string(),
+        _ => record.subject.trim_start_matches("CN=").to_lowercase(),
+    };
+    let query = hits.digits.as_ref().map_or(hits.low.as_str(), Digits::text);
+    let how = How::of(&text, query);
+    let name = if record.subject.is_empty() {
+        SerialNumber::from_content(&record.serial).to_string()
+    } else {
+        record.subject.clone()
+    };
+    let view = HitView {
+        status: record.revocation.as_ref().map(|_| "revoked".to_owned()),
+        not_after: Some(time::shown(record.not_after_us)),
+        ..hit(record.id, name, matched, format!("/api/v1/issued/{}", record.id))
+    };
+    hits.add(how, Kind::Issued, view);
+}
+
+async fn people(hits: &mut Hits, lifecycle: &Lifecycle) -> Result<(), Problem> {
+    for (of, kind, path) in
+        [(PeopleKind::Owner, Kind::Owner, "owners"), (PeopleKind::Team, Kind::Team, "teams")]
+    {
+        for name in lifecycle.search_people(of, &hits.low, hits.limit + 1).await? {
+            let how = How::of(&name.to_lowercase(), &hits.low);
+            let href = format!("/api/v1/{path}/{}", segment(&name));
+            hits.add(how, kind, hit(&name, &name, "name", href));
+        }
+    }
+    Ok(())
+}
+
+async fn authorities(hits: &mut Hits, authority: &Authority) -> Result<(), Problem> {
+    for ca in authority.all_cas().await? {
+        let (name, subject) = (ca.name.to_lowercase(), ca.certificate.subject.text.to_lowercase());
+        let (serial, fingerprint) =
+            (ca.certificate.serial.to_string(), ca.certificate.fingerprint.to_string());
+        let digits = hits.digits.as_ref().map(|digits| digits.text().to_owned());
+        let begins = |text: &str| digits.as_ref().is_some_and(|digits| text.starts_with(digits.as_str()));
+        let (how, matched) = if name.contains(&hits.low) || subject.contains(&hits.low) {
+            (How::of(&name, &hits.low), "name")
+        } else if begins(&serial) {
+            (How::Prefix, "serial")
+        } else if begins(&fingerprint) {
+            (How::Prefix, "fingerprint")
+        } else {
+            continue;
+        };
+        let not_after = Some(time::shown(ca.certificate.not_after.0.saturating_mul(1_000_000)));
+        let href = format!("/api/v1/authorities/{}", ca.id);
+        let view =
+            HitView { status: Some(ca.state.to_string()), not_after, ..hit(ca.id, &ca.name, matched, href) };
+        hits.add(how, Kind::Authority, view);
+    }
+    Ok(())
+}
+
+async fn endpoints(hits: &mut Hits, store: &Store) -> Result<(), Problem> {
+    for endpoint in Inventory::of(store).search(&hits.low, hits.limit + 1).await? {
+        let place = format!("{}:{}", endpoint.host, endpoint.port);
+        let href = format!("/api/v1/inventory?host={}", segment(&endpoint.host));
+        let seen = endpoint.leaf_not_after_us != i64::MAX;
+        let view = HitView {
+            status: Some(endpoint.outcome),
+            not_after: seen.then(|| time::shown(endpoint.leaf_not_after_us)),
+            ..hit(&place, &place, "name", href)
+        };
+        hits.add(How::of(&endpoint.host, &hits.low), Kind::Endpoint, view);
+    }
+    Ok(())
+}
+
+async fn credential_names(hits: &mut Hits, hub: &CredHub, caller: &Caller) -> Result<(), Problem> {
+    let path = format!("/{}", hits.low.trim_start_matches('/'));
+    let found = hub.credentials().beginning(&asker(caller), &path, hits.limit + 1).await;
+    for credential in found.map_err(Problem::internal)? {
+        let href = format!("/api/v1/data?name={}", segment(&credential.name));
+        let how = How::of(&credential.name.to_lowercase(), &path);
+        let view = HitView {
+            not_after: time::maybe_shown(credential.not_after_us),
+            ..hit(&credential.name, &credential.name, "name", href)
+        };
+        hits.add(how, Kind::Credential, view);
+    }
+    Ok(())
+}
