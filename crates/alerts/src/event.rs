@@ -21,8 +21,17 @@ pub(crate) enum EventMeaning {
     Forget { subject: String },
 }
 
-/// What runs can leave behind.
-const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_needed", "certificate.expiring"];
+/// What a run of issuance can leave behind.
+const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_needed"];
+
+/// What ends with the management of a certificate.
+const MANAGED_TROUBLE: &[&str] = &[
+    "certificate.failed",
+    "certificate.approval_needed",
+    "certificate.expiring",
+    "certificate.not_deployed",
+    "certificate.revoked",
+];
 
 /// What runs of a watch can leave behind.
 const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold", "watch.incomplete"];
@@ -57,8 +66,17 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
     match event {
         Event::CertificateIssued(CertificateIssued::Version(version)) => {
             let mut all = vec![resolve(subject.clone(), RUN_TROUBLE)];
-            all.extend(watch(subject, &version.certificate));
+            // What is served ends no later because there is a newer version: its end is watched until another is served.
+            if version.certificate.served_not_after_us.is_none() {
+                all.extend(watched_anew(subject, &version.certificate));
+            }
             all
+        }
+        Event::CertificateServed(served) => watched_anew(subject, &served.certificate),
+        Event::CertificateDeploymentLate(late) => {
+            let attributes = Attributes { detail: late.error.clone(), ..managed(&late.certificate) };
+            let title = format!("{}: the new version is not in place everywhere", late.certificate.name);
+            vec![raise("certificate.not_deployed", subject, Severity::High, title, attributes)]
         }
         // The same of a certificate that nobody manages, and of which people are told nothing.
         Event::CertificateIssued(CertificateIssued::ByAuthority(_)) => Vec::new(),
@@ -73,11 +91,17 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
         Event::CertificateUnserved(_) | Event::CertificateDismissed(_) => {
             vec![resolve(subject.clone(), &["certificate.expiring"]), EventMeaning::Forget { subject }]
         }
-        Event::CertificateDeployed(_) => vec![resolve(subject, &["certificate.failed"])],
+        Event::CertificateDeployed(_) => {
+            vec![resolve(subject, &["certificate.failed", "certificate.not_deployed"])]
+        }
         Event::CertificateFailed(failed) => {
             let attributes = Attributes { detail: failed.error.clone(), ..managed(&failed.certificate) };
-            let title = format!("{}: the last run failed", failed.certificate.name);
-            vec![raise("certificate.failed", subject, Severity::High, title, attributes)]
+            let (kind, says) = match failed.deployment {
+                None => ("certificate.failed", "the last run failed"),
+                Some(_) => ("certificate.not_deployed", "the new version could not be put in place"),
+            };
+            let title = format!("{}: {says}", failed.certificate.name);
+            vec![raise(kind, subject, Severity::High, title, attributes)]
         }
         Event::CertificateApprovalNeeded(run) => {
             let title = format!("{} waits for approval", run.certificate.name);
@@ -99,11 +123,9 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
         Event::CertificateRevoked(CertificateRevoked::ByAuthority(_)) | Event::CertificatesRevoked(_) => {
             Vec::new()
         }
-        Event::CertificateArchived(_) => vec![
-            resolve(subject.clone(), RUN_TROUBLE),
-            resolve(subject.clone(), &["certificate.revoked"]),
-            EventMeaning::Forget { subject },
-        ],
+        Event::CertificateArchived(_) => {
+            vec![resolve(subject.clone(), MANAGED_TROUBLE), EventMeaning::Forget { subject }]
+        }
         Event::AgentOffline(agent) => {
             let (title, attributes) = (format!("agent {} is silent", agent.name), named(&agent.name, None));
             vec![raise("agent.offline", subject, Severity::High, title, attributes)]
@@ -315,14 +337,18 @@ fn managed(certificate: &ManagedCertificate) -> Attributes {
     }
 }
 
-/// The end of a managed certificate is watched once it has a version.
+/// Another end of a managed certificate than before is watched; alerts about the one before are over.
+fn watched_anew(subject: String, certificate: &ManagedCertificate) -> Vec<EventMeaning> {
+    let mut all = vec![resolve(subject.clone(), &["certificate.expiring"])];
+    all.extend(watch(subject, certificate));
+    all
+}
+
+/// The end of a managed certificate is watched once it has a version: of what is served, else of the newest.
 fn watch(subject: String, certificate: &ManagedCertificate) -> Option<EventMeaning> {
-    Some(EventMeaning::Watch {
-        subject,
-        not_before_us: certificate.not_before_us?,
-        not_after_us: certificate.not_after_us?,
-        attributes: managed(certificate),
-    })
+    let served = certificate.served_not_before_us.zip(certificate.served_not_after_us);
+    let (not_before_us, not_after_us) = served.or(certificate.not_before_us.zip(certificate.not_after_us))?;
+    Some(EventMeaning::Watch { subject, not_before_us, not_after_us, attributes: managed(certificate) })
 }
 
 #[cfg(test)]
@@ -330,10 +356,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use events::{
-        AgentContact, CertificateFound, CertificateUnserved, CtForgotten, CtIssuance, CtIssuanceDecision,
-        CtIssuanceExpected, CtLag, CtLagEnded, CtLogConsistent, CtLogInconsistent, EndpointCertificate,
-        EndpointCertificateChanged, EndpointTrouble, EndpointTroubleOver, IssuedByAuthority, IssuedVersion,
-        RevokedByAuthority, Run, WatchCounts, WatchRemoved,
+        AgentContact, CertificateFound, CertificateServed, CertificateUnserved, CtForgotten, CtIssuance,
+        CtIssuanceDecision, CtIssuanceExpected, CtLag, CtLagEnded, CtLogConsistent, CtLogInconsistent,
+        EndpointCertificate, EndpointCertificateChanged, EndpointTrouble, EndpointTroubleOver,
+        IssuedByAuthority, IssuedVersion, RevokedByAuthority, Run, WatchCounts, WatchRemoved,
     };
     use uuid::Uuid;
     use x509::Fingerprint;
@@ -458,13 +484,34 @@ mod tests {
         };
         let all = of(&Event::CertificateIssued(CertificateIssued::Version(Box::new(version))));
         assert!(
-            matches!(&all[0], EventMeaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring"))
+            matches!(&all[1], EventMeaning::Resolve { kinds, .. } if kinds.contains(&"certificate.expiring"))
         );
-        let EventMeaning::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[1]
+        let EventMeaning::Watch { not_before_us: 1, not_after_us: 1_000_000, attributes, .. } = &all[2]
         else {
             panic!("{all:?}")
         };
         assert_eq!(attributes.team.as_deref(), Some("t"));
+    }
+
+    #[test]
+    fn a_newer_version_ends_no_alert_about_the_one_that_is_served() {
+        let certificate =
+            ManagedCertificate { served_not_before_us: Some(1), served_not_after_us: Some(500), ..web() };
+        let (run, serial) = (Run::default(), String::new());
+        let version =
+            IssuedVersion { certificate: certificate.clone(), run, serial, fingerprint: fingerprint() };
+        let issued = of(&Event::CertificateIssued(CertificateIssued::Version(Box::new(version))));
+        let [EventMeaning::Resolve { kinds, .. }] = &issued[..] else { panic!("{issued:?}") };
+        assert!(!kinds.contains(&"certificate.expiring") && !kinds.contains(&"certificate.not_deployed"));
+        let fingerprint = Some(fingerprint());
+        let served = of(&Event::CertificateServed(CertificateServed { certificate, fingerprint }));
+        assert!(matches!(
+            &served[..],
+            [
+                EventMeaning::Resolve { kinds: ["certificate.expiring"], .. },
+                EventMeaning::Watch { not_before_us: 1, not_after_us: 500, .. },
+            ]
+        ));
     }
 
     #[test]

@@ -494,6 +494,18 @@ pub struct CertificateView {
     pub notes: String,
     /// The newest version.
     pub current: Option<CurrentView>,
+    /// Of the versions that are verified as served, the one that ends first. Null: no agent and no scan verified one.
+    #[serde(default)]
+    pub served: Option<VerifiedView>,
+    /// `newest`, `older` or `not verified`: which version is served, of several places the one that ends first.
+    #[serde(default)]
+    pub served_status: String,
+    /// The end that counts for alerts, filters and the summary, RFC 3339: of what is served, else of the newest version.
+    #[serde(default)]
+    pub ends_at: Option<String>,
+    /// Since when a version waits to be in place at every target, RFC 3339. A renewal in between does not change it.
+    #[serde(default)]
+    pub undeployed_since: Option<String>,
     /// When its next run begins, RFC 3339.
     pub renew_at: Option<String>,
     /// The run that is planned or under way.
@@ -522,6 +534,18 @@ pub struct CurrentView {
     pub not_after: String,
     /// Whether it is revoked.
     pub revoked: bool,
+}
+
+/// A version that is verified as served.
+#[derive(Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct VerifiedView {
+    /// SHA-256 of the leaf.
+    pub fingerprint: String,
+    /// Start of validity, RFC 3339.
+    pub not_before: String,
+    /// The earliest end in its chain, RFC 3339.
+    pub not_after: String,
 }
 
 /// A run that is planned or under way.
@@ -644,8 +668,11 @@ pub struct SummaryView {
     pub certificates: u64,
     /// By status.
     pub statuses: BTreeMap<String, u64>,
-    /// Ended already.
+    /// Expired: what is served of them, else their newest version.
     pub expired: u64,
+    /// Certificates whose newest version is not in place at every target.
+    #[serde(default)]
+    pub not_deployed: u64,
     /// Ending within so many days from now.
     #[cfg_attr(feature = "schemas", schema(example = json!({"7": 2, "30": 10, "90": 40})))]
     pub expiring_days: BTreeMap<String, u64>,

@@ -30,6 +30,35 @@ pub struct ManagedCertificate {
     pub not_before_us: Option<i64>,
     /// End of the current version's validity, µs; `None` before the first version.
     pub not_after_us: Option<i64>,
+    /// Start of validity of what is served, µs; `None` when nothing is verified as served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_not_before_us: Option<i64>,
+    /// The earliest end of what is served, chains included, µs; `None` when nothing is verified as served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_not_after_us: Option<i64>,
+}
+
+/// Another version of a managed certificate than before is, of all that are verified as served, the one that ends first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CertificateServed {
+    /// The certificate.
+    #[serde(flatten)]
+    pub certificate: ManagedCertificate,
+    /// SHA-256 of the leaf; `None` when nothing is verified as served any more.
+    pub fingerprint: Option<Fingerprint>,
+}
+
+/// The newest version of a managed certificate is not in place at every target after a tenth of the time that was left.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CertificateDeploymentLate {
+    /// The certificate.
+    #[serde(flatten)]
+    pub certificate: ManagedCertificate,
+    /// Since when a version waits to be in place, µs. A renewal in between does not change it.
+    pub since_us: i64,
+    /// What the last attempt said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// The run that an event belongs to.

@@ -9,9 +9,10 @@ use crate::acme::{
 use crate::agent::AgentContact;
 use crate::audit::{AuditBroken, AuditWitness};
 use crate::certificate::{
-    CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDismissed, CertificateFailed,
-    CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,
-    CertificateRevoked, CertificateRun, CertificateUnserved, ManagedCertificate, RevokedByAuthority,
+    CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDeploymentLate,
+    CertificateDismissed, CertificateFailed, CertificateFound, CertificateIssued, CertificateRejected,
+    CertificateRevocationFailed, CertificateRevoked, CertificateRun, CertificateServed, CertificateUnserved,
+    ManagedCertificate, RevokedByAuthority,
 };
 use crate::change::{ApprovalGiven, ChangeDecided, ChangeWaiting};
 use crate::credential::{CredentialChange, CredentialName, CredentialRotationFailed};
@@ -103,6 +104,10 @@ events! {
     CertificateFailed(CertificateFailed) = "certificate.failed",
     /// Every target has the new version.
     CertificateDeployed(CertificateDeployed) = "certificate.deployed",
+    /// The newest version is not in place at every target for too long.
+    CertificateDeploymentLate(CertificateDeploymentLate) = "certificate.deployment_late",
+    /// Another version than before is verified as served.
+    CertificateServed(CertificateServed) = "certificate.served",
     /// A certificate was issued.
     CertificateIssued(CertificateIssued) = "certificate.issued",
     /// A certificate was revoked.

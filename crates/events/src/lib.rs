@@ -32,11 +32,11 @@ pub use acme::{
 pub use agent::AgentContact;
 pub use audit::{AuditBroken, AuditWitness};
 pub use certificate::{
-    CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDismissed, CertificateFailed,
-    CertificateFound, CertificateIssued, CertificateRejected, CertificateRevocationFailed,
-    CertificateRevoked, CertificateRun, CertificateUnserved, Deployment, DeploymentOutcome,
-    IssuedByAuthority, IssuedVersion, ManagedCertificate, RevocationOrigin, RevokedByAuthority,
-    RevokedVersion, Run,
+    CertificateClaimed, CertificateCreated, CertificateDeployed, CertificateDeploymentLate,
+    CertificateDismissed, CertificateFailed, CertificateFound, CertificateIssued, CertificateRejected,
+    CertificateRevocationFailed, CertificateRevoked, CertificateRun, CertificateServed, CertificateUnserved,
+    Deployment, DeploymentOutcome, IssuedByAuthority, IssuedVersion, ManagedCertificate, RevocationOrigin,
+    RevokedByAuthority, RevokedVersion, Run,
 };
 pub use change::{ApprovalGiven, ChangeDecided, ChangeWaiting};
 pub use credential::{CredentialChange, CredentialName, CredentialRotationFailed};

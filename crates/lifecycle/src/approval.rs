@@ -2,15 +2,13 @@
 
 use authority::plan::{IssuancePlan, PlanDifference};
 use authority::quorum::Progress;
+use store::patience;
 pub use store::states::ApprovalState;
 use uuid::Uuid;
 
 use crate::job::JobId;
 use crate::tables::approvals::{ApprovalRow, ApprovalView};
 use crate::tables::jobs::JobRow;
-
-/// How long an approval may take, µs. After it the run is over, and planned anew.
-pub(crate) const APPROVAL_PATIENCE_US: i64 = 7 * 86_400_000_000;
 
 /// An approval, for reading.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,8 +83,8 @@ impl Approval {
     }
 }
 
-/// The approval that a run needs.
-pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRow {
+/// The approval that a run of a certificate that lives so long needs.
+pub(crate) fn approval_of(job: &JobRow, reason: &str, life_us: i64, now_us: i64) -> ApprovalRow {
     ApprovalRow {
         id: 0,
         uuid: Uuid::now_v7(),
@@ -96,7 +94,7 @@ pub(crate) fn approval_of(job: &JobRow, reason: &str, now_us: i64) -> ApprovalRo
         reason: reason.to_owned(),
         requested_by: job.requested_by.clone(),
         requested_at_us: now_us,
-        expires_at_us: now_us + APPROVAL_PATIENCE_US,
+        expires_at_us: now_us + patience::approval_us(life_us),
         decided_by: None,
         decided_at_us: None,
         note: None,

@@ -80,6 +80,9 @@ pub(crate) struct ProcessState {
     pub(crate) last_tick_us: Mutex<i64>,
     /// The row of the open approval that the last tick looked at last; 0 to begin anew.
     pub(crate) approvals_looked_at: Mutex<i64>,
+    /// The row of the certificate whose served version was looked at last (0 to begin anew), and from when on changes that
+    /// scans saw are still to be read, µs.
+    pub(crate) served_looked_at: Mutex<(i64, i64)>,
 }
 
 /// What an issuer has under way in this process.

@@ -64,6 +64,11 @@ impl Entry {
         Self { was: row.clone(), row }
     }
 
+    /// Whether anything is to be written.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.was != self.row
+    }
+
     pub(crate) fn state(&self) -> State {
         self.row.state
     }
@@ -188,7 +193,7 @@ impl Ledger {
         self.groups.count(row, by);
         *self.totals.entry(ManagedTotal::State(row.state)).or_default() += by;
         if row.state != State::Archived
-            && let Some(day) = ManagedTotal::expiry(row.not_after_us)
+            && let Some(day) = ManagedTotal::expiry(row.ends_at_us())
         {
             *self.totals.entry(day).or_default() += by;
         }

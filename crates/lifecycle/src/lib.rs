@@ -25,6 +25,7 @@ mod revocation;
 mod run_consents;
 mod runs;
 mod scheduler;
+mod served;
 pub mod signing_keys;
 pub mod state;
 mod surroundings;

@@ -64,6 +64,7 @@ impl Lifecycle {
             figures: Figures::default(),
             last_tick_us: Mutex::new(i64::MIN),
             approvals_looked_at: Mutex::new(0),
+            served_looked_at: Mutex::new((0, 0)),
         });
         Self { inner }
     }

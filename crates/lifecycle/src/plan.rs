@@ -181,7 +181,7 @@ impl AskFacts {
         barred.extend(self.changers.get(&row.id).into_iter().flatten().cloned());
         barred.sort_unstable();
         barred.dedup();
-        let mut approval = approval_of(job, reason, now_us);
+        let mut approval = approval_of(job, reason, row.life_us(), now_us);
         approval.needed = self.plans.approvals.get(&row.profile).copied().unwrap_or(1);
         approval.plan_sha256 = Some(plan.sha256());
         approval.plan = Some(json_text(&plan));

@@ -10,6 +10,7 @@ use jiff::civil::{Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
+use store::patience;
 use uuid::Uuid;
 
 /// The part of its life after which a certificate is renewed, without another rule: the common advice of a third left.
@@ -20,14 +21,6 @@ pub const SPREAD_FRACTION: f64 = 0.05;
 
 /// A lead never exceeds this part of the life: a lead of 30 days on 30 days would renew for ever.
 pub const LEAD_FRACTION_MAX: f64 = 0.75;
-
-/// Shortest lead, in seconds: an issuance with retries and a deployment need some minutes. Half the life if that is
-/// shorter still.
-pub const LEAD_SECONDS_MIN: i64 = 600;
-
-/// A maintenance window that opens later than this before the end is not waited for, in seconds: an outage costs more
-/// than a change outside hours. A quarter of the life if that is shorter.
-pub const WINDOW_MARGIN_SECONDS: i64 = 86_400;
 
 /// Days looked ahead for the opening of a maintenance window: weekly windows open within eight.
 const WINDOW_DAYS_MAX: i64 = 9;
@@ -213,7 +206,7 @@ fn by_lead(id: Uuid, life: Life, lead: Lead) -> i64 {
         Lead::Hours(hours) => i64::from(hours) * 3_600 * SECOND_US,
         Lead::Fraction(fraction) => share(length, fraction.clamp(0.0, 1.0)),
     };
-    let least = (LEAD_SECONDS_MIN * SECOND_US).min(length / 2);
+    let least = patience::lead_least_us(length);
     let most = share(length, LEAD_FRACTION_MAX).max(least);
     let spread = share(share(length, SPREAD_FRACTION), position(id));
     life.not_after_us - asked.clamp(least, most) - spread
@@ -241,7 +234,7 @@ fn in_window(wanted: Due, life: Life, windows: &[MaintenanceWindow]) -> Due {
     if windows.is_empty() {
         return wanted;
     }
-    let margin = (WINDOW_MARGIN_SECONDS * SECOND_US).min(life.length_us() / 4);
+    let margin = patience::window_margin_us(life.length_us());
     match next_open(windows, wanted.at_us) {
         Some(open) if open == wanted.at_us => wanted,
         Some(open) if open <= life.not_after_us - margin => Due { at_us: open, because: Because::Window },
@@ -381,7 +374,7 @@ mod tests {
         // 30 days before the end of 6 days: never before a quarter less the spread.
         assert!(left(6 * DAY, &days(30)) <= 6 * DAY * 4 / 5);
         // No lead at all still leaves minutes.
-        assert!(left(DAY, &days(0)) >= LEAD_SECONDS_MIN * SECOND_US);
+        assert!(left(DAY, &days(0)) >= patience::lead_least_us(DAY));
         // A life of ten minutes is renewed in its middle.
         let short = left(10 * 60 * SECOND_US, &days(0));
         assert!((300 * SECOND_US..=330 * SECOND_US).contains(&short), "{short}");

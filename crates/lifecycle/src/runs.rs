@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde_json::json;
+use store::patience;
 use uuid::Uuid;
 
 use crate::job::{Consent, JobKind, JobState};
@@ -14,24 +15,13 @@ use crate::policy::PolicySet;
 use crate::renewal::{Life, Suggested, due, next_open};
 use crate::state::{Current, State};
 use crate::tables::jobs::{JobRow, NewJob};
-use crate::tables::managed::{ManagedRow, NEVER_ISSUED_US};
+use crate::tables::managed::ManagedRow;
 
 /// How long a run may be without news before others take it over, µs. Renewed at a third of it while it is at work.
 pub(crate) const LEASE_US: i64 = 120_000_000;
 
-/// How long a run goes on trying before it is given up, µs: a long weekend.
-pub(crate) const RUN_PATIENCE_US: i64 = 3 * 86_400_000_000;
-
 /// Certificates moved in one transaction: half a second's work, some MiB.
 pub(crate) const CHUNK: usize = 2_000;
-
-/// After a failed or refused run the next one comes after a tenth of the life that is left, between these, µs.
-const RETRY_MIN_US: i64 = 3_600_000_000;
-const RETRY_MAX_US: i64 = 86_400_000_000;
-
-/// The first pause after an attempt that may heal, doubled up to the last, µs.
-pub(crate) const BACKOFF_MIN_US: i64 = 30_000_000;
-pub(crate) const BACKOFF_MAX_US: i64 = 3_600_000_000;
 
 /// What is needed to plan the next run within a transaction.
 #[derive(Clone)]
@@ -47,8 +37,7 @@ impl Planner {
         if !rule.auto_renew {
             return None;
         }
-        let left = if row.not_after_us == NEVER_ISSUED_US { 0 } else { row.not_after_us - now_us };
-        let at = now_us + (left / 10).clamp(RETRY_MIN_US, RETRY_MAX_US);
+        let at = now_us + patience::retry_us(row.life_us(), row.left_us(now_us));
         let open = next_open(&rule.windows, at).filter(|open| *open < row.not_after_us);
         Some(open.unwrap_or(at))
     }
@@ -75,7 +64,7 @@ pub(crate) fn planned(row: &ManagedRow, at_us: i64, reason: &str, consent: Conse
         reason: reason.to_owned(),
         requested_by: "system:renewal".to_owned(),
         next_attempt_at_us: at_us,
-        deadline_at_us: at_us.saturating_add(RUN_PATIENCE_US),
+        deadline_at_us: at_us.saturating_add(patience::run_us(row.life_us())),
         detail: None,
         created_at_us: now_us,
     }
@@ -95,7 +84,7 @@ pub(crate) fn run_now(row: &ManagedRow, reason: &str, actor: &str, now_us: i64) 
         reason: reason.to_owned(),
         requested_by: actor.to_owned(),
         next_attempt_at_us: now_us,
-        deadline_at_us: now_us + RUN_PATIENCE_US,
+        deadline_at_us: now_us + patience::run_us(row.life_us()),
         detail: None,
         created_at_us: now_us,
     }
@@ -107,12 +96,12 @@ pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Opti
 }
 
 /// Lets a run that waits begin now.
-pub(crate) fn hasten(ledger: &mut Ledger, job: &JobRow, reason: &str, actor: &str) {
+pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason: &str, actor: &str) {
     // Whoever asked for it before cannot approve it because somebody else hastened it.
     ledger.plan_changed(job.certificate, &job.requested_by);
     let mut to = job.clone();
     to.next_attempt_at_us = ledger.at_us();
-    to.deadline_at_us = ledger.at_us() + RUN_PATIENCE_US;
+    to.deadline_at_us = ledger.at_us() + patience::run_us(row.life_us());
     to.reason = reason.to_owned();
     to.requested_by = actor.to_owned();
     ledger.change(job.clone(), to);
@@ -175,11 +164,11 @@ pub(crate) fn plan(
     }
 }
 
-/// The pause before the next attempt, µs: doubled each time, and a quarter more or less by the run, so that runs that
-/// failed together do not come back together.
-pub(crate) fn backoff(job: &JobRow) -> i64 {
-    let doubled = BACKOFF_MIN_US << (job.attempts.clamp(1, 20) - 1).min(7);
-    let bounded = doubled.min(BACKOFF_MAX_US);
+/// The pause before the next attempt of a certificate that lives so long, µs: doubled each time, and a quarter more or less
+/// by the run, so that runs that failed together do not come back together.
+pub(crate) fn backoff(job: &JobRow, life_us: i64) -> i64 {
+    let doubled = patience::backoff_first_us(life_us) << (job.attempts.clamp(1, 20) - 1).min(7);
+    let bounded = doubled.min(patience::backoff_longest_us(life_us));
     let share = (job.id.wrapping_mul(0x9e37) & 0xff) as f64 / 255.0;
     (bounded as f64 * (0.75 + 0.5 * share)) as i64
 }
@@ -202,7 +191,7 @@ pub(crate) fn deployment(
         reason: "issued".to_owned(),
         requested_by: "system:scheduler".to_owned(),
         next_attempt_at_us: now_us,
-        deadline_at_us: now_us + RUN_PATIENCE_US,
+        deadline_at_us: now_us + patience::run_us(row.life_us()),
         detail: Some(json!({ "target": target }).to_string()),
         created_at_us: now_us,
     }

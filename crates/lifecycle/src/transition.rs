@@ -167,6 +167,8 @@ pub(crate) fn described(row: &ManagedRow) -> ManagedCertificate {
         tags: serde_json::from_str(&row.tags).unwrap_or_default(),
         not_before_us: row.fingerprint.map(|_| row.not_before_us),
         not_after_us: row.fingerprint.map(|_| row.not_after_us),
+        served_not_before_us: row.served.map(|served| served.not_before_us),
+        served_not_after_us: row.served.map(|served| served.not_after_us),
     }
 }
 

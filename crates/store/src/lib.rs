@@ -17,6 +17,7 @@ mod keys;
 mod known;
 mod master_keys;
 pub mod nodes;
+pub mod patience;
 pub mod series;
 pub mod states;
 mod store;

@@ -45,14 +45,31 @@ struct WatchLabel {
 }
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct NoLabels {}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct SeriesLabel {
     series: &'static str,
+}
+
+/// When a certificate begins and ends, Unix time.
+#[derive(Clone, Copy)]
+struct Validity {
+    not_before: f64,
+    not_after: f64,
+}
+
+impl Validity {
+    fn of(not_before_us: i64, not_after_us: i64) -> Self {
+        Self { not_before: not_before_us as f64 / 1e6, not_after: not_after_us as f64 / 1e6 }
+    }
 }
 
 /// The estate as it was last read.
 #[derive(Default)]
 struct EstateSnapshot {
-    not_after: Vec<(CertificateLabels, f64)>,
+    certificates: Vec<(CertificateLabels, Validity)>,
+    not_deployed: u64,
     watches: Vec<WatchRow>,
     now_us: i64,
 }
@@ -93,7 +110,9 @@ impl Estate {
 
     async fn read(&self) -> Result<EstateSnapshot, StoreError> {
         let watches = inventory::tables::Watches::of(&self.store).page(None, WATCHES_MAX).await?.rows;
-        Ok(EstateSnapshot { not_after: self.not_after().await?, watches, now_us: self.clock.now_us() })
+        let now_us = self.clock.now_us();
+        let not_deployed = lifecycle::tables::Managed::of(&self.store).undeployed().await?;
+        Ok(EstateSnapshot { certificates: self.certificates().await?, not_deployed, watches, now_us })
     }
 
     /// Of each series with something measured, what its rule looks at; its own last week beside it.
@@ -124,16 +143,19 @@ impl Estate {
     }
 
     /// Managed ones first: the same certificate, found where it is served, is no second series.
-    async fn not_after(&self) -> Result<Vec<(CertificateLabels, f64)>, StoreError> {
+    async fn certificates(&self) -> Result<Vec<(CertificateLabels, Validity)>, StoreError> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();
         let managed = lifecycle::tables::Managed::of(&self.store)
             .page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX)
             .await?;
         for row in managed.rows.into_iter().map(|view| view.row) {
-            if let Some(fingerprint) = row.fingerprint.filter(|one| met.insert(*one)) {
+            // What is served, where that was verified.
+            let fingerprint = row.served.map(|served| served.fingerprint).or(row.fingerprint);
+            if let Some(fingerprint) = fingerprint.filter(|one| met.insert(*one)) {
                 let labels = labels(&row.name, &row.issuer, fingerprint, "managed");
-                all.push((labels, row.not_after_us as f64 / 1e6));
+                let begins_us = row.served.map_or(row.not_before_us, |served| served.not_before_us);
+                all.push((labels, Validity::of(begins_us, row.ends_at_us())));
             }
         }
         let answering = InventoryFilter { answering: Some(true), ..InventoryFilter::default() };
@@ -141,7 +163,7 @@ impl Estate {
         for leaf in found.rows.into_iter().filter_map(|row| row.leaf) {
             if met.insert(leaf.sha256) {
                 let labels = labels(&leaf.subject, &leaf.issuer, leaf.sha256, "found");
-                all.push((labels, leaf.not_after_us as f64 / 1e6));
+                all.push((labels, Validity::of(leaf.not_before_us, leaf.not_after_us)));
             }
         }
         Ok(all)
@@ -168,7 +190,19 @@ impl Collector for Estate {
             &mut encoder,
             "bulla_certificate_not_after_seconds",
             "End of validity of the certificates that end soonest, Unix time",
-            seen.not_after.clone(),
+            seen.certificates.iter().map(|(labels, one)| (labels.clone(), one.not_after)).collect(),
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_certificate_not_before_seconds",
+            "Start of validity of the certificates that end soonest, Unix time",
+            seen.certificates.iter().map(|(labels, one)| (labels.clone(), one.not_before)).collect(),
+        )?;
+        gauge(
+            &mut encoder,
+            "bulla_certificates_not_deployed",
+            "Managed certificates whose newest version is not in place at every target",
+            vec![(NoLabels {}, seen.not_deployed as f64)],
         )?;
         let of = |get: fn(&WatchRow, i64) -> Option<f64>| {
             let label = |row: &WatchRow| WatchLabel { watch: row.settings.name.clone() };

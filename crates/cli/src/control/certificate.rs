@@ -486,7 +486,8 @@ const COLUMNS: Columns = columns!(
     CertificateView:
     ("Name", name),
     ("Status", status),
-    ("Ends", current?.not_after),
+    ("Ends", ends_at),
+    ("Served", served_status),
     ("Renews", renew_at),
     ("Issuer", issuer),
     ("Owner", owner),

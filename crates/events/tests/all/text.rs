@@ -30,7 +30,13 @@ fn certificate() -> ManagedCertificate {
         tags: tags(),
         not_before_us: Some(1),
         not_after_us: Some(2),
+        served_not_before_us: None,
+        served_not_after_us: None,
     }
+}
+
+fn served_certificate() -> ManagedCertificate {
+    ManagedCertificate { served_not_before_us: Some(0), served_not_after_us: Some(1), ..certificate() }
 }
 
 fn new_certificate() -> ManagedCertificate {
@@ -325,6 +331,23 @@ fn golden() -> Vec<(Event, &'static str, &'static str)> {
             }),
             "certificate.found",
             r#"{"certificate":"abababababababababababababababababababababababababababababababab","certificate_name":"www.example.org","detail":"served at www.example.org:443","group":"","issuer":"CN=Issuer","name":"www.example.org","not_after_us":2,"not_before_us":1,"watch":"edge"}"#,
+        ),
+        (
+            Event::CertificateServed(CertificateServed {
+                certificate: served_certificate(),
+                fingerprint: Some(sha256()),
+            }),
+            "certificate.served",
+            r#"{"environment":"production","fingerprint":"abababababababababababababababababababababababababababababababab","issuer":"internal","name":"web","not_after_us":2,"not_before_us":1,"owner":"ann","profile":"default","served_not_after_us":1,"served_not_before_us":0,"tags":{"cost":"7"},"team":null}"#,
+        ),
+        (
+            Event::CertificateDeploymentLate(CertificateDeploymentLate {
+                certificate: certificate(),
+                since_us: 1,
+                error: Some("nginx -t failed".to_owned()),
+            }),
+            "certificate.deployment_late",
+            r#"{"environment":"production","error":"nginx -t failed","issuer":"internal","name":"web","not_after_us":2,"not_before_us":1,"owner":"ann","profile":"default","since_us":1,"tags":{"cost":"7"},"team":null}"#,
         ),
         (Event::CertificateUnserved(CertificateUnserved {}), "certificate.unserved", "{}"),
         (Event::CertificateDismissed(CertificateDismissed {}), "certificate.dismissed", "{}"),

@@ -8,7 +8,9 @@ use uuid::Uuid;
 use x509::crl::Reason;
 use x509::{Fingerprint, GeneralName};
 
-use super::{CurrentVersion, KeyLocation, ManagedCertificate, Options, Run, TargetRef, Version};
+use super::{
+    CurrentVersion, KeyLocation, ManagedCertificate, Options, Run, ServedVersion, TargetRef, Version,
+};
 use crate::job::JobId;
 use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSUED_US, OpenRun};
 
@@ -120,6 +122,12 @@ impl ManagedCertificate {
                 not_after_us: row.not_after_us,
                 revoked: row.revoked,
             }),
+            served: row.served.map(|served| ServedVersion {
+                fingerprint: Fingerprint::from_bytes(served.fingerprint),
+                not_before_us: served.not_before_us,
+                not_after_us: served.not_after_us,
+            }),
+            undeployed_since_us: row.undeployed_since_us,
             run: None,
             failures: u32::try_from(row.failures).unwrap_or(u32::MAX),
             last_error: row.last_error.clone(),
@@ -155,6 +163,9 @@ pub(crate) fn row_of(certificate: &ManagedCertificate) -> ManagedRow {
         fingerprint: certificate.current.map(|version| *version.fingerprint.as_bytes()),
         not_before_us: certificate.current.map_or(0, |version| version.not_before_us),
         not_after_us: certificate.current.map_or(NEVER_ISSUED_US, |version| version.not_after_us),
+        served: None,
+        undeployed_since_us: None,
+        undeployed_late_at_us: None,
         revoked: certificate.current.is_some_and(|version| version.revoked),
         failures: certificate.failures.into(),
         last_error: certificate.last_error.clone(),

@@ -69,6 +69,10 @@ pub struct ManagedCertificate {
     pub revision: i64,
     /// The newest version.
     pub current: Option<CurrentVersion>,
+    /// Of the versions that are verified as served, the one that ends first. `None`: nothing was verified.
+    pub served: Option<ServedVersion>,
+    /// Since when a version waits to be in place at every target, µs.
+    pub undeployed_since_us: Option<i64>,
     /// The run that is planned or under way.
     pub run: Option<Run>,
     /// Runs without success since the last one with.
@@ -172,6 +176,17 @@ pub struct CurrentVersion {
     pub revoked: bool,
 }
 
+/// A version that is verified as served: an agent put it in place or saw it there, or a scan saw it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServedVersion {
+    /// SHA-256 of the leaf.
+    pub fingerprint: Fingerprint,
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// The earliest end in its chain, µs.
+    pub not_after_us: i64,
+}
+
 /// The run of issuance or renewal that a certificate has open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
@@ -186,6 +201,13 @@ pub struct Run {
 }
 
 impl ManagedCertificate {
+    /// Its end, µs: of what is served, else of the newest version. `None` before the first.
+    #[must_use]
+    pub fn ends_at_us(&self) -> Option<i64> {
+        let served = self.served.map(|version| version.not_after_us);
+        served.or(self.current.map(|version| version.not_after_us))
+    }
+
     /// When its next run begins, µs. `None` when nothing is planned, or a run is under way or waits for somebody.
     #[must_use]
     pub fn renew_at_us(&self) -> Option<i64> {

@@ -178,6 +178,8 @@ impl NewCertificate {
             state: State::Pending,
             revision: 1,
             current: None,
+            served: None,
+            undeployed_since_us: None,
             run: None,
             failures: 0,
             last_error: None,

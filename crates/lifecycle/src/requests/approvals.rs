@@ -8,6 +8,7 @@ use authority::tables::{VoteRow, Votes, approvers_of, marks_of};
 use events::{ApprovalGiven, Event};
 use futures_util::FutureExt;
 use serde_json::json;
+use store::patience;
 use store::{AuditEvent, Cursor, Page, StoreError, Tx};
 use uuid::Uuid;
 
@@ -18,7 +19,7 @@ use crate::job::{Consent, JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, lost, on};
 use crate::managed::BadRequest;
 use crate::plan::{PlanFacts, void};
-use crate::runs::{Planner, RUN_PATIENCE_US, replan};
+use crate::runs::{Planner, replan};
 use crate::state::State;
 use crate::tables;
 use crate::tables::approvals::{
@@ -482,7 +483,7 @@ async fn settle(
             to.state = JobState::Queued;
             to.approval = Consent::Given;
             to.next_attempt_at_us = decision.at_us;
-            to.deadline_at_us = decision.at_us + RUN_PATIENCE_US;
+            to.deadline_at_us = decision.at_us + patience::run_us(row.life_us());
             ledger.change(job, to);
         } else {
             let mut to = job.clone();

@@ -233,8 +233,11 @@ impl Lifecycle {
                     if job.state != JobState::Queued {
                         return Ok(Err(not_waiting(id, &job).into()));
                     }
+                    let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else {
+                        return Ok(Err(DataError::not_found("job", id).into()));
+                    };
                     let mut ledger = Ledger::new(now_us, &actor);
-                    hasten(&mut ledger, &job, "asked", &actor);
+                    hasten(&mut ledger, &row, &job, "asked", &actor);
                     ledger.note_on(format!("job/{id}"), "job.retry", json!({}));
                     ledger.write(tx).await?;
                     Ok(Ok(()))
@@ -416,6 +419,7 @@ async fn move_one(
     }
     match what {
         Move::Archive => {
+            entry.row.set_in_place();
             for job in open {
                 if job.kind == JobKind::Deployment {
                     ended.push(job.id);
@@ -437,6 +441,7 @@ async fn move_one(
                 let why = "there is nothing to put in place: no version, or no targets with agents";
                 return Ok(Err(MoveError::NothingToDeploy(why)));
             }
+            entry.row.set_undeployed(now_us);
             for (target, agent) in &places {
                 ledger.queue(deployment(&entry.row, entry.row.version, *agent, *target, now_us));
             }

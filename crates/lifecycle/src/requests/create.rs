@@ -4,6 +4,7 @@ use events::{CertificateCreated, Event};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use serde_json::json;
+use store::patience;
 use store::{Batcher, BatcherOptions, Clock, Store, StoreError, Tx};
 use uuid::Uuid;
 
@@ -15,7 +16,6 @@ use crate::judgement::violation_row;
 use crate::ledger::{Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, NewCertificate, TargetRef, row_of};
 use crate::policy::Violation;
-use crate::runs::RUN_PATIENCE_US;
 use crate::tables::jobs::NewJob;
 use crate::tables::managed::{NewManaged, agents_of_targets, insert_managed};
 use crate::tables::policies::replace_violations;
@@ -81,7 +81,7 @@ async fn enter(
                 reason: "created".to_owned(),
                 requested_by: one.actor.clone(),
                 next_attempt_at_us: now_us,
-                deadline_at_us: now_us + RUN_PATIENCE_US,
+                deadline_at_us: now_us + patience::run_us(new.row.life_us()),
                 detail: None,
                 created_at_us: now_us,
             });

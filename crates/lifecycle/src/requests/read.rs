@@ -46,6 +46,8 @@ pub struct Counts {
     pub expiring_days: BTreeMap<u32, u64>,
     /// By the day (since 1970, UTC) on which they end.
     pub by_day: BTreeMap<i64, u64>,
+    /// Certificates whose newest version is not in place at every target.
+    pub undeployed: u64,
     /// Runs that are due and not begun, by issuer; `due_counted_to` means "at least".
     pub due: BTreeMap<String, u64>,
     /// Where counting of due runs stops.
@@ -231,6 +233,7 @@ impl Lifecycle {
         let mut counts = Counts {
             today: now.div_euclid(DAY_US),
             expired: summary.expired,
+            undeployed: summary.undeployed,
             by_day: summary.by_day,
             due_counted_to: DUE_COUNTED_MAX as u64,
             ..Counts::default()

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use events::Event;
 use futures_util::FutureExt;
 use serde_json::json;
+use store::patience;
 use store::{StoreError, Tx};
 use uuid::Uuid;
 use x509::Fingerprint;
@@ -22,7 +23,7 @@ use crate::managed::{
 };
 use crate::policy::PolicySet;
 use crate::revocation::ClaimedRevocation;
-use crate::runs::{CHUNK, LEASE_US, RUN_PATIENCE_US, hasten, run_now, run_of};
+use crate::runs::{CHUNK, LEASE_US, hasten, run_now, run_of};
 use crate::state::State;
 use crate::tables::jobs::{JobRow, NewJob, jobs_by_ids, open_jobs_of};
 use crate::tables::managed::{
@@ -407,7 +408,7 @@ fn renew_one(
         return;
     }
     match run_of(open, row.id) {
-        Some(job) if job.state == JobState::Queued => hasten(ledger, job, reason, &work.actor),
+        Some(job) if job.state == JobState::Queued => hasten(ledger, &row, job, reason, &work.actor),
         Some(_) => {
             report.already += 1;
             return;
@@ -447,7 +448,7 @@ fn revoke_one(
         reason: "asked".to_owned(),
         requested_by: work.actor.clone(),
         next_attempt_at_us: work.now_us,
-        deadline_at_us: work.now_us + RUN_PATIENCE_US,
+        deadline_at_us: work.now_us + patience::run_us(row.life_us()),
         detail: Some(json!({ "reason": request.reason.code(), "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
     };

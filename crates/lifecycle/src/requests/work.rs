@@ -23,6 +23,7 @@ use crate::job::{JobId, JobKind, JobState, id_of};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::runs::{LEASE_US, backoff, replan, target_of};
+use crate::served::Verified;
 use crate::state::{Illegal, State};
 use crate::tables;
 use crate::tables::jobs::{JobRow, cancel_deployments_of, claim_agent_jobs, jobs_by_ids, open_jobs_of};
@@ -310,9 +311,9 @@ async fn take_no_csr(
     }
     let error = result.error_text().unwrap_or_else(|| "the agent made no CSR".to_owned());
     let mut ledger = Ledger::new(now_us, "system:agents");
-    let again = now_us + backoff(&job);
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else { return Ok(()) };
     let mut entry = Entry::new(row);
+    let again = now_us + backoff(&job, entry.row.life_us());
     entry.row.last_error = Some(error.clone());
     if again < job.deadline_at_us {
         let mut to = job.clone();
@@ -356,10 +357,12 @@ async fn take_deployment(
     let Some(row) = managed_by_ids(tx, vec![job.certificate]).await?.pop() else { return Ok(()) };
     let actor = job.agent.map_or_else(|| "system:agents".to_owned(), |agent| format!("agent:{agent}"));
     let mut ledger = Ledger::new(now_us, &actor);
+    let verified = Verified::of(tx, &[&row]).await?;
     let mut entry = Entry::new(row);
+    verified.note(&mut ledger, &mut entry);
     let (run, outcome) = (run_of_job(&job), outcome_of(result.outcome));
     let delivery = Delivery { run, deployment: Deployment { target, outcome } };
-    let (id, certificate) = (job.id, job.certificate);
+    let (id, certificate, version) = (job.id, job.certificate, job.version);
     let over = for_good || job.attempts >= DEPLOY_ATTEMPTS_MAX || now_us >= job.deadline_at_us;
     let mut cancelled = false;
     if result.is_good() && open_deployments(tx, id).await?.0 == 0 {
@@ -367,6 +370,9 @@ async fn take_deployment(
         ledger.end(job, JobState::Done, None);
         let others = open_jobs_of(tx, vec![certificate]).await?;
         let others = others.iter().any(|other| other.kind == JobKind::Deployment && other.id != id);
+        if !others && version == entry.row.version {
+            entry.row.set_in_place();
+        }
         if !others && entry.state() == State::Deploying {
             // Illegal moves cannot be: the state is the one that this leads from.
             let _ = ledger.step(&mut entry, Transition::Deployed(delivery));
@@ -387,7 +393,7 @@ async fn take_deployment(
         entry.row.last_error.clone_from(&error);
         let mut to = job.clone();
         to.state = JobState::Queued;
-        to.next_attempt_at_us = now_us + backoff(&job);
+        to.next_attempt_at_us = now_us + backoff(&job, entry.row.life_us());
         to.last_error = error;
         ledger.change(job, to);
     }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 use issuers::Order;
+use store::patience;
 use store::{KeyRow, StoreError, Tx};
 
 use crate::at_work::AtWork;
@@ -20,7 +21,7 @@ use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::managed::{INTERNAL_ISSUER, KeyLocation, ManagedCertificate, first_der};
 use crate::plan::{self, AskFacts, standing_by_job};
 use crate::renewal::next_open;
-use crate::runs::{LEASE_US, Planner, RUN_PATIENCE_US, replan};
+use crate::runs::{LEASE_US, Planner, replan};
 use crate::state::State;
 use crate::surroundings::ProfileFacts;
 use crate::tables::jobs::{JobRow, claim_jobs, insert_run_keys};
@@ -257,7 +258,7 @@ async fn begin(
                 to.state = JobState::AwaitingCsr;
                 to.csr = None;
                 to.next_attempt_at_us = now_us;
-                to.deadline_at_us = now_us + RUN_PATIENCE_US;
+                to.deadline_at_us = now_us + patience::run_us(row.life_us());
                 ledger.change(job.clone(), to);
             }
             Decision::Go(csr) => {
@@ -275,7 +276,7 @@ async fn begin(
                 }
                 // The patience counts from the first attempt: a run that was due while nobody was here gets it all.
                 if job.attempts == 1 {
-                    to.deadline_at_us = now_us + RUN_PATIENCE_US;
+                    to.deadline_at_us = now_us + patience::run_us(row.life_us());
                 }
                 ledger.change(job.clone(), to.clone());
                 let before = versions.iter().find(|version| Some(version.id) == row.version);
@@ -304,7 +305,7 @@ enum Decision {
 fn decide(job: &JobRow, entry: &Entry, prepared: &PreparedRun, now_us: i64) -> Result<Decision, StoreError> {
     if let Some(error) = &prepared.error {
         // The key service may be away: a run that cannot begin tries again.
-        let pause = crate::runs::backoff(job);
+        let pause = crate::runs::backoff(job, entry.row.life_us());
         return Ok(if now_us < job.deadline_at_us || job.attempts == 1 {
             tracing::warn!(job = %id_of(job), error, "a run cannot begin");
             Decision::Postpone(now_us + pause, Some(error.clone()))

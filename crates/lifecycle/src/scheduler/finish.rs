@@ -8,6 +8,7 @@ use agent::tables::{NewDeployment, insert_deployments};
 use futures_util::FutureExt;
 use issuers::{Delivered, IssuerError, Retry};
 use serde_json::json;
+use store::patience::BACKOFF_MAX_US;
 use store::{Batcher, BatcherOptions, StoreError, Tx};
 use tracing::{error, warn};
 use uuid::Uuid;
@@ -26,7 +27,7 @@ use crate::managed::{ManagedCertificate, TargetRef, targets_of};
 use crate::plan::{PlanFacts, standing_by_job, void};
 use crate::policy::PolicySet;
 use crate::renewal::{Life, due};
-use crate::runs::{BACKOFF_MAX_US, Planner, backoff, deployment, planned, replan, run_now, target_of};
+use crate::runs::{Planner, backoff, deployment, planned, replan, run_now, target_of};
 use crate::state::State;
 use crate::surroundings::ProfileFacts;
 use crate::tables::approvals::ApprovalRow;
@@ -75,10 +76,8 @@ struct Ending {
 enum EndingKind {
     /// A version, whose certificate's row is still to be filled in.
     Issued(Box<NewManagedVersion>),
-    /// Try again at this time.
-    Again { error: String, at_us: i64 },
-    /// The run is over.
-    Over { error: String },
+    /// No version came.
+    Failed { error: String, retry: Retry },
 }
 
 impl Lifecycle {
@@ -129,24 +128,21 @@ fn ending(finished: Finished, now_us: i64) -> Ending {
     let Finished { job, facts, outcome, suggests, .. } = finished;
     let what = match outcome.and_then(|delivered| version(&job, &delivered, now_us)) {
         Ok(version) => EndingKind::Issued(Box::new(version)),
-        Err(error) => failure(&job, &error, now_us),
+        Err(error) => EndingKind::Failed { error: error.to_string(), retry: error.retry() },
     };
     Ending { job, facts, suggests, what }
 }
 
-fn failure(job: &JobRow, error: &IssuerError, now_us: i64) -> EndingKind {
-    let text = error.to_string();
-    let pause = match error.retry() {
-        Retry::Never => return EndingKind::Over { error: text },
-        Retry::Backoff => backoff(job),
+/// When a run whose attempt failed tries again; `None` when it is over.
+fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<i64> {
+    let pause = match retry {
+        Retry::Never => return None,
+        Retry::Backoff => backoff(job, life_us),
         Retry::After(after) => {
             i64::try_from(after.as_micros()).unwrap_or(i64::MAX).clamp(1_000_000, BACKOFF_MAX_US)
         }
     };
-    if now_us.saturating_add(pause) >= job.deadline_at_us {
-        return EndingKind::Over { error: format!("{text}; given up after {} attempts", job.attempts) };
-    }
-    EndingKind::Again { error: text, at_us: now_us + pause }
+    Some(now_us.saturating_add(pause)).filter(|at_us| *at_us < job.deadline_at_us)
 }
 
 /// What was delivered, as a version, if it is for the key that was asked for.
@@ -281,15 +277,7 @@ async fn store_all(
             EndingKind::Issued(version) => {
                 changes.issued(job, entry, version, given.get(&row.id).copied(), one)?;
             }
-            EndingKind::Again { error, at_us } => {
-                let mut to = job.clone();
-                to.state = JobState::Queued;
-                to.next_attempt_at_us = *at_us;
-                to.last_error = Some(error.clone());
-                changes.ledger.change(job, to);
-                changes.unwell(entry, error);
-            }
-            EndingKind::Over { error } => changes.over(job, entry, error),
+            EndingKind::Failed { error, retry } => changes.failed(job, entry, error, *retry),
         }
     }
     changes.write(tx).await
@@ -345,6 +333,9 @@ impl Changes<'_> {
         to.last_error = None;
         to.finished_at_us = Some(self.now_us);
         self.ledger.change(job, to);
+        if moved && deploys {
+            entry.row.set_undeployed(self.now_us);
+        }
         if moved {
             self.plan_next(&entry, ending);
             self.deploy(&entry.row, id, places);
@@ -427,10 +418,24 @@ impl Changes<'_> {
         }
     }
 
-    /// An attempt failed and another follows: said on the certificate.
-    fn unwell(&mut self, mut entry: Entry, error: &str) {
-        entry.row.last_error = Some(error.to_owned());
-        self.ledger.put(entry);
+    /// An attempt failed: another follows, and the certificate says so, or the run is over.
+    fn failed(&mut self, job: JobRow, mut entry: Entry, error: &str, retry: Retry) {
+        match again_at_us(&job, retry, entry.row.life_us(), self.now_us) {
+            Some(at_us) => {
+                let mut to = job.clone();
+                to.state = JobState::Queued;
+                to.next_attempt_at_us = at_us;
+                to.last_error = Some(error.to_owned());
+                self.ledger.change(job, to);
+                entry.row.last_error = Some(error.to_owned());
+                self.ledger.put(entry);
+            }
+            None if matches!(retry, Retry::Never) => self.over(job, entry, error),
+            None => {
+                let error = format!("{error}; given up after {} attempts", job.attempts);
+                self.over(job, entry, &error);
+            }
+        }
     }
 
     fn over(&mut self, job: JobRow, mut entry: Entry, error: &str) {

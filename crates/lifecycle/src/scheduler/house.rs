@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use futures_util::FutureExt;
+use store::patience::BACKOFF_MAX_US;
 use store::{StoreError, Tx};
 
 use super::TickReport;
@@ -11,7 +12,7 @@ use crate::handle::Lifecycle;
 use crate::job::{Consent, JobState};
 use crate::ledger::{Entry, Ledger, attempt, on};
 use crate::plan::AskFacts;
-use crate::runs::{BACKOFF_MAX_US, CHUNK, LEASE_US};
+use crate::runs::{CHUNK, LEASE_US};
 use crate::tables;
 use crate::tables::jobs::{gated_jobs, reap_jobs, unstick_jobs};
 use crate::tables::managed::{ManagedRow, managed_by_ids};
@@ -53,6 +54,7 @@ impl Lifecycle {
         };
         report.lapsed = self.expire_approvals().await? + self.end_overdue().await?;
         report.voided = self.void_changed().await?;
+        self.tell_late_deployments().await?;
         if report.reaped > 0 {
             self.inner.wake.notify_one();
         }

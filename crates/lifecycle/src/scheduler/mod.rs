@@ -8,6 +8,7 @@ mod finish;
 mod house;
 mod revoke;
 mod runner;
+mod served;
 mod suggest;
 mod teams;
 
@@ -56,6 +57,7 @@ impl Lifecycle {
     #[crate::boxed]
     pub async fn tick(&self) -> Result<TickReport, DataError> {
         self.follow_revocations().await?;
+        self.verify_served().await?;
         let mut report = self.schedule().await?;
         report.revoked = self.revoke_all_due().await?;
         let worked = self.work().await?;
@@ -77,6 +79,7 @@ impl Lifecycle {
                 self.schedule().await.map(|report| report.gated)
             }),
             self.every("revoke", tick, &stop, || self.revoke_all_due()),
+            self.every("served", tick, &stop, || self.verify_served()),
             self.every("revocations", tick, &stop, || self.follow_revocations()),
             self.every("suggestions", tick * 6, &stop, || self.ask_suggestions()),
             self.every("policies", tick * 720, &stop, || self.judge_all()),

@@ -274,7 +274,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
 fn failed(ledger: &mut Ledger, row: &ManagedRow, job: JobRow, error: &IssuerError, now_us: i64) {
     let pause = match error.retry() {
         Retry::Never => None,
-        Retry::Backoff => Some(backoff(&job)),
+        Retry::Backoff => Some(backoff(&job, row.life_us())),
         Retry::After(after) => Some(i64::try_from(after.as_micros()).unwrap_or(i64::MAX)),
     };
     let again = pause.map(|pause| now_us.saturating_add(pause)).filter(|at| *at < job.deadline_at_us);
@@ -323,7 +323,7 @@ fn current_revoked(
     let waits = run.filter(|run| run.state == JobState::Queued);
     if said.replace {
         match waits {
-            Some(run) => hasten(ledger, run, "revoked", said.by),
+            Some(run) => hasten(ledger, &entry.row, run, "revoked", said.by),
             // A run under way replaces it with a new key as it is.
             None if run.is_some() => {}
             None => {
@@ -337,6 +337,7 @@ fn current_revoked(
         ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));
     }
     if effects.contains(&Effect::EndRun) {
+        entry.row.set_in_place();
         for run in open.get(&entry.row.id).into_iter().flatten() {
             if run.kind == JobKind::Deployment {
                 ledger.end(run.clone(), JobState::Cancelled, Some("the certificate was revoked".to_owned()));

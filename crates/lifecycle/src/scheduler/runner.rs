@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use issuers::{IssuerError, IssuerKind};
+use store::patience::BACKOFF_MAX_US;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -14,7 +15,7 @@ use crate::error::DataError;
 use crate::finished::Finished;
 use crate::handle::Lifecycle;
 use crate::job::id_of;
-use crate::runs::{BACKOFF_MAX_US, LEASE_US};
+use crate::runs::LEASE_US;
 use crate::tables;
 
 /// Longest time an issuer is left alone after it asked for it: a clock set back must not make it years, µs.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt;
 use futures_util::stream::{self, StreamExt};
 use issuers::Window;
+use store::patience;
 use store::{StoreError, Tx};
 use tracing::debug;
 use x509::Certificate;
@@ -27,9 +28,6 @@ use crate::tables::managed::{
 const DUE_MAX: i64 = 500;
 /// Questions under way at once.
 const AT_ONCE: usize = 16;
-/// When an issuer does not answer, it is asked again after this, µs: RFC 9773 section 4.3 has six hours for clients that
-/// can tell nothing better.
-const AGAIN_US: i64 = 6 * 3_600_000_000;
 
 /// What came of a question.
 #[derive(Clone)]
@@ -140,7 +138,11 @@ async fn store_answers(
                 dropped.push(before.certificate);
                 continue;
             }
-            IssuerOpinion::Later => next.check_at_us = now_us + AGAIN_US,
+            IssuerOpinion::Later => {
+                let life_us =
+                    rows.get(&before.certificate).map_or(patience::LIFE_UNKNOWN_US, ManagedRow::life_us);
+                next.check_at_us = now_us + patience::suggestion_us(life_us);
+            }
             IssuerOpinion::Window(window) => {
                 next.check_at_us = now_us + i64::from(window.retry_after_seconds) * 1_000_000;
                 next.window_us = Some((window.start.0 * 1_000_000, window.end.0 * 1_000_000));

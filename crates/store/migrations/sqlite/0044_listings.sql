@@ -1,7 +1,7 @@
 -- Listings of certificates, counts by group and by hour, publication status. Times are microseconds since 1970 UTC.
 
 CREATE INDEX managed_by_start ON managed_certificates (not_before, id);
-CREATE INDEX managed_by_key_type ON managed_certificates (key_type, not_after, id);
+CREATE INDEX managed_by_key_type ON managed_certificates (key_type, ends_at, id);
 CREATE INDEX managed_versions_by_serial ON managed_versions (serial, certificate_id);
 CREATE INDEX policy_violations_by_rule ON policy_violations (rule, certificate_id);
 CREATE INDEX deployments_by_state ON deployments (state, id);

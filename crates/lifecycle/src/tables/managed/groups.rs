@@ -38,7 +38,7 @@ named! {
         Environment => "environment",
         /// The state.
         State => "status",
-        /// The day (UTC) on which the current version ends.
+        /// The day (UTC) on which the certificate ends: the served version, else the newest.
         ExpiryDay => "expiry_day",
     }
 }
@@ -98,7 +98,7 @@ impl GroupBy {
             Self::Environment => "environment".to_owned(),
             Self::State => "CAST(state AS TEXT)".to_owned(),
             Self::ExpiryDay => format!(
-                "CASE WHEN not_after = {NEVER_ISSUED_US} THEN NULL ELSE CAST(not_after / {DAY_US} AS TEXT) END"
+                "CASE WHEN ends_at = {NEVER_ISSUED_US} THEN NULL ELSE CAST(ends_at / {DAY_US} AS TEXT) END"
             ),
         }
     }
@@ -113,13 +113,13 @@ impl GroupBy {
             Self::Team => row.team.clone().unwrap_or_default(),
             Self::Environment => row.environment.clone().unwrap_or_default(),
             Self::State => row.state.name().to_owned(),
-            Self::ExpiryDay => day_text(row.not_after_us).unwrap_or_default(),
+            Self::ExpiryDay => day_text(row.ends_at_us()).unwrap_or_default(),
         }
     }
 }
 
-fn day_text(not_after_us: i64) -> Option<String> {
-    (not_after_us != NEVER_ISSUED_US).then(|| not_after_us.div_euclid(DAY_US).to_string())
+fn day_text(ends_at_us: i64) -> Option<String> {
+    (ends_at_us != NEVER_ISSUED_US).then(|| ends_at_us.div_euclid(DAY_US).to_string())
 }
 
 /// Changes of kept counts: by grouping and value.

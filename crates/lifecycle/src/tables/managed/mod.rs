@@ -6,14 +6,19 @@ mod page;
 mod plans;
 mod row;
 mod search;
+mod served;
 mod signing;
 mod totals;
 mod versions;
 
 pub use groups::{GroupBy, GroupChanges, GroupTotal, Groups, ManagedCount, adjust_managed_groups};
 pub use page::{Direction, ManagedFilter, ManagedOrder, ManagedScope, ManagedSort, managed_selected};
-pub use row::{ManagedRow, ManagedView, NEVER_ISSUED_US, OpenRun};
+pub use row::{ManagedRow, ManagedView, NEVER_ISSUED_US, OpenRun, ServedFacts};
 pub use search::ManagedSearch;
+pub use served::{
+    DeployedVersion, ObservedVersion, deployed_versions, late_deployments, managed_after, observed_changed,
+    observed_versions,
+};
 pub use signing::{SigningKeyPage, SigningKeyRow, SigningKeysBy};
 pub use totals::{ManagedSummary, ManagedTotal, adjust_managed_totals};
 pub use versions::{
@@ -87,13 +92,16 @@ const UPDATE: Bulk = db::bulk! {
     (id bigint, revision bigint, name text, state bigint, profile text, issuer text, owner text, team text,
      environment text, policy text, key_location bigint, agent uuid, key_type text, names text, tags text,
      targets text, options text, version_id bigint, fingerprint bytea, not_before bigint, not_after bigint,
-     revoked bigint, failures bigint, last_error text, at bigint)
+     served_fingerprint bytea, served_not_before bigint, served_not_after bigint, undeployed_since bigint,
+     undeployed_late_at bigint, revoked bigint, failures bigint, last_error text, at bigint)
     "-- managed_update
 UPDATE managed_certificates SET revision = revision + 1, name = :name, state = :state, profile = :profile,
   issuer = :issuer, owner = :owner, team = :team, environment = :environment, policy = :policy,
   key_location = :key_location, agent = :agent, key_type = :key_type, names = :names, tags = :tags,
   targets = :targets, options = :options, version_id = :version_id, fingerprint = :fingerprint,
-  not_before = :not_before, not_after = :not_after, revoked = :revoked, failures = :failures,
+  not_before = :not_before, not_after = :not_after, served_fingerprint = :served_fingerprint,
+  served_not_before = :served_not_before, served_not_after = :served_not_after,
+  undeployed_since = :undeployed_since, undeployed_late_at = :undeployed_late_at, revoked = :revoked, failures = :failures,
   last_error = :last_error, updated_at = :at
 WHERE id = :id AND revision = :revision RETURNING id"
 };
@@ -139,6 +147,10 @@ pub(crate) const ALL: &[&str] = &[
     groups::KEPT,
     totals::TOTALS,
     totals::EXPIRING_TO,
+    totals::UNDEPLOYED,
+    served::LATE,
+    served::CHANGED,
+    served::AFTER,
     signing::PAGE,
     signing::SINCE,
     signing::NEWEST,
@@ -164,6 +176,8 @@ pub(crate) const BULKS: &[&Bulk] = &[
     &TAGS_INSERT,
     &groups::ADJUST,
     &totals::ADJUST,
+    &served::DEPLOYED,
+    &served::OBSERVED,
     &versions::INSERT,
     &versions::REVOKE,
     &versions::BY_IDS,
@@ -299,6 +313,11 @@ pub async fn update_managed(tx: &mut Tx, rows: &[ManagedRow]) -> Result<usize, S
         Column::MaybeBlob(rows.iter().map(|row| row.fingerprint.map(|hash| hash.to_vec())).collect()),
         Column::Int(rows.iter().map(|row| row.not_before_us).collect()),
         Column::Int(rows.iter().map(|row| row.not_after_us).collect()),
+        Column::MaybeBlob(rows.iter().map(|row| row.served.map(|one| one.fingerprint.to_vec())).collect()),
+        Column::MaybeInt(rows.iter().map(|row| row.served.map(|one| one.not_before_us)).collect()),
+        Column::MaybeInt(rows.iter().map(|row| row.served.map(|one| one.not_after_us)).collect()),
+        Column::MaybeInt(rows.iter().map(|row| row.undeployed_since_us).collect()),
+        Column::MaybeInt(rows.iter().map(|row| row.undeployed_late_at_us).collect()),
         Column::Int(rows.iter().map(|row| row.revoked.into()).collect()),
         Column::Int(rows.iter().map(|row| row.failures).collect()),
         Column::MaybeText(rows.iter().map(|row| row.last_error.clone()).collect()),

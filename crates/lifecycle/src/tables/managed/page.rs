@@ -107,7 +107,7 @@ impl From<ManagedOrder> for ManagedSort {
 impl ManagedOrder {
     fn columns(self) -> &'static [&'static str] {
         match self {
-            Self::Expiry => &["not_after", "id"],
+            Self::Expiry => &["ends_at", "id"],
             Self::Name => &["name"],
             Self::Created => &["id"],
             Self::Issued => &["not_before", "id"],
@@ -149,7 +149,7 @@ impl ManagedSort {
 
     fn key(self, row: &ManagedRow) -> Vec<Value> {
         match self.by {
-            ManagedOrder::Expiry => vec![row.not_after_us.into(), row.id.into()],
+            ManagedOrder::Expiry => vec![row.ends_at_us().into(), row.id.into()],
             ManagedOrder::Name => vec![row.name.as_str().into()],
             ManagedOrder::Created => vec![row.id.into()],
             ManagedOrder::Issued => vec![row.not_before_us.into(), row.id.into()],
@@ -264,11 +264,11 @@ impl Conditions {
         }
         if let Some(before) = filter.expires_before_us {
             let mark = all.bind(before.into());
-            all.texts.push(format!("not_after < {mark}"));
+            all.texts.push(format!("ends_at < {mark}"));
         }
         if let Some(from) = filter.expires_from_us {
             let (from, never) = (all.bind(from.into()), all.bind(super::row::NEVER_ISSUED_US.into()));
-            all.texts.push(format!("not_after >= {from} AND not_after < {never}"));
+            all.texts.push(format!("ends_at >= {from} AND ends_at < {never}"));
         }
         if let Some(text) = &filter.contains {
             let mark = all.bind(contains(text).into());

@@ -55,6 +55,12 @@ pub struct ManagedRow {
     pub not_before_us: i64,
     /// End of the current version's validity, µs; [`NEVER_ISSUED_US`] before the first.
     pub not_after_us: i64,
+    /// What is verified as served; `None` when nothing was verified.
+    pub served: Option<ServedFacts>,
+    /// Since when a version waits to be in place at every target, µs.
+    pub undeployed_since_us: Option<i64>,
+    /// When people are told that it still waits, µs; `None` when they were, or nothing waits.
+    pub undeployed_late_at_us: Option<i64>,
     /// Whether the current version is revoked.
     pub revoked: bool,
     /// Runs without success since the last one with.
@@ -65,6 +71,58 @@ pub struct ManagedRow {
     pub created_at_us: i64,
     /// When it last changed, µs.
     pub updated_at_us: i64,
+}
+
+/// Of the versions that are verified as served somewhere, the one that ends first.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ServedFacts {
+    /// SHA-256 of the leaf.
+    pub fingerprint: [u8; 32],
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// The earliest end in its chain, µs.
+    pub not_after_us: i64,
+}
+
+impl ManagedRow {
+    /// The certificate's end, µs: of what is served, else of the newest version; [`NEVER_ISSUED_US`] before the first.
+    #[must_use]
+    pub fn ends_at_us(&self) -> i64 {
+        self.served.map_or(self.not_after_us, |served| served.not_after_us)
+    }
+
+    /// The length of a life of this certificate, µs: of its newest version, else what is assumed.
+    #[must_use]
+    pub fn life_us(&self) -> i64 {
+        match self.not_after_us {
+            NEVER_ISSUED_US => store::patience::LIFE_UNKNOWN_US,
+            not_after_us => not_after_us.saturating_sub(self.not_before_us).max(0),
+        }
+    }
+
+    /// What is left of the life of what is served, else of the newest version, µs; not below 0.
+    #[must_use]
+    pub fn left_us(&self, now_us: i64) -> i64 {
+        match self.ends_at_us() {
+            NEVER_ISSUED_US => 0,
+            ends_at_us => ends_at_us.saturating_sub(now_us).max(0),
+        }
+    }
+
+    /// A version waits from now on to be in place at every target. One that waited before it waits on: a renewal is no
+    /// success.
+    pub fn set_undeployed(&mut self, now_us: i64) {
+        self.undeployed_since_us.get_or_insert(now_us);
+        let late_at_us = now_us + store::patience::deployment_us(self.left_us(now_us));
+        self.undeployed_late_at_us =
+            Some(self.undeployed_late_at_us.map_or(late_at_us, |at| at.min(late_at_us)));
+    }
+
+    /// Nothing waits to be in place any more.
+    pub fn set_in_place(&mut self) {
+        self.undeployed_since_us = None;
+        self.undeployed_late_at_us = None;
+    }
 }
 
 /// A certificate with its open run, for reading.
@@ -95,7 +153,8 @@ macro_rules! managed_columns {
     () => {
         "m.id, m.uuid, m.name, m.state, m.revision, m.profile, m.issuer, m.owner, m.team, m.environment, m.policy, \
          m.key_location, m.agent, m.key_type, m.names, m.tags, m.targets, m.options, m.version_id, m.fingerprint, \
-         m.not_before, m.not_after, m.revoked, m.failures, m.last_error, m.created_at, m.updated_at"
+         m.not_before, m.not_after, m.served_fingerprint, m.served_not_before, m.served_not_after, m.undeployed_since, \
+         m.undeployed_late_at, m.revoked, m.failures, m.last_error, m.created_at, m.updated_at"
     };
 }
 
@@ -144,12 +203,22 @@ pub(super) fn managed_row(row: &mut Row) -> Result<ManagedRow, StoreError> {
         fingerprint: row.maybe_hash()?,
         not_before_us: row.int()?,
         not_after_us: row.int()?,
+        served: served(row)?,
+        undeployed_since_us: row.maybe_int()?,
+        undeployed_late_at_us: row.maybe_int()?,
         revoked: row.flag()?,
         failures: row.int()?,
         last_error: row.maybe_text()?,
         created_at_us: row.int()?,
         updated_at_us: row.int()?,
     })
+}
+
+fn served(row: &mut Row) -> Result<Option<ServedFacts>, StoreError> {
+    let (fingerprint, not_before, not_after) = (row.maybe_hash()?, row.maybe_int()?, row.maybe_int()?);
+    Ok(fingerprint.zip(not_before.zip(not_after)).map(|(fingerprint, (not_before_us, not_after_us))| {
+        ServedFacts { fingerprint, not_before_us, not_after_us }
+    }))
 }
 
 pub(super) fn view(mut row: Row) -> Result<ManagedView, StoreError> {

@@ -17,7 +17,8 @@ const DAY_US: i64 = 86_400_000_000;
 /// One count to change. `Ord`, because rows are locked in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum ManagedTotal {
-    /// Certificates whose current version ends on this day since 1970 (UTC). Archived ones are not counted.
+    /// Certificates that end on this day since 1970 (UTC): what is served of them, else their newest version. Archived
+    /// ones are not counted.
     Expiry(i64),
     /// Certificates in this state.
     State(ManagedState),
@@ -42,6 +43,8 @@ pub struct ManagedSummary {
     pub expiring: Vec<u64>,
     /// By the day (since 1970, UTC) on which they end.
     pub by_day: BTreeMap<i64, u64>,
+    /// Certificates whose newest version is not in place at every target.
+    pub undeployed: u64,
 }
 
 pub(super) const ADJUST: Bulk = db::bulk! { (kind text, bucket bigint, slot bigint, value bigint)
@@ -55,8 +58,12 @@ SELECT kind, bucket, CAST(sum(value) AS BIGINT) FROM managed_totals GROUP BY kin
 
 /// Those of one day up to a time of that day.
 pub(super) const EXPIRING_TO: &str = db::with_codes!([ManagedState::{Archived}] "-- managed_expiring_to
-SELECT count(*) FROM managed_certificates WHERE not_after >= ?1 AND not_after < ?2
+SELECT count(*) FROM managed_certificates WHERE ends_at >= ?1 AND ends_at < ?2
   AND state <> {ManagedState::Archived}");
+
+/// Those whose newest version is not in place at every target.
+pub(super) const UNDEPLOYED: &str =
+    "-- managed_undeployed\nSELECT count(*) FROM managed_certificates WHERE undeployed_since IS NOT NULL";
 
 /// Changes counts, in the caller's transaction: one statement.
 ///
@@ -109,7 +116,16 @@ impl Managed<'_> {
             let before = self.ending_before(&summary.by_day, now_us.saturating_add(*within)).await?;
             summary.expiring.push(before.saturating_sub(summary.expired));
         }
+        summary.undeployed = self.undeployed().await?;
         Ok(summary)
+    }
+
+    /// Certificates whose newest version is not in place at every target.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn undeployed(self) -> Result<u64, StoreError> {
+        self.0.row(UNDEPLOYED, Vec::new()).await?.map_or(Ok(0), |mut row| row.number::<u64>())
     }
 
     async fn ending_before(self, by_day: &BTreeMap<i64, u64>, at_us: i64) -> Result<u64, StoreError> {

@@ -21,7 +21,7 @@ use super::world::{DAY, HOUR, World};
 const TARGET: &str =
     r#"{"type":"files","fullchain":{"path":"/tmp/fullchain.pem"},"key":{"path":"/tmp/key.pem"}}"#;
 
-async fn target(world: &World, agent: Uuid, name: &str) -> TargetRef {
+pub(super) async fn target(world: &World, agent: Uuid, name: &str) -> TargetRef {
     let target = Uuid::now_v7();
     let settings = TargetSettings {
         name: name.to_owned(),
@@ -48,11 +48,11 @@ fn request(kind: KeyType, names: &[String]) -> (PrivateKey, Vec<u8>) {
     (key, der)
 }
 
-async fn jobs(world: &World, agent: Uuid) -> Vec<AgentJob> {
+pub(super) async fn jobs(world: &World, agent: Uuid) -> Vec<AgentJob> {
     WorkSource::jobs_for_agent(&world.life, agent, 16).await.unwrap()
 }
 
-fn good(target: &TargetRef) -> JobResult {
+pub(super) fn good(target: &TargetRef) -> JobResult {
     let TargetRef::Deploy { target, .. } = target else { panic!("{target:?}") };
     JobResult {
         outcome: Outcome::Deployed,
@@ -63,7 +63,7 @@ fn good(target: &TargetRef) -> JobResult {
     }
 }
 
-fn bad(error: &str) -> JobResult {
+pub(super) fn bad(error: &str) -> JobResult {
     JobResult::failed(None, error)
 }
 

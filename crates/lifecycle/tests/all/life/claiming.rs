@@ -46,10 +46,12 @@ fn leaf(name: &str, days: i64) -> Vec<u8> {
     signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap())
 }
 
-async fn seen(world: &World, host: &str, der: &[u8]) {
+/// A scan sees a certificate at a host now.
+pub(super) async fn seen_at(world: &World, host: &str, der: &[u8]) {
+    let now_us = world.clock.now_us();
     let leaf = Certificate::parse(der).unwrap();
     let scan = Uuid::now_v7();
-    store::Scans::of(&world.store).begin(scan, NOW, "{}").await.unwrap();
+    store::Scans::of(&world.store).begin(scan, now_us, "{}").await.unwrap();
     let certificate = NewCertificate {
         sha256: *leaf.fingerprint.as_bytes(),
         der: leaf.der.clone(),
@@ -66,7 +68,7 @@ async fn seen(world: &World, host: &str, der: &[u8]) {
     let observation = NewObservation {
         endpoint: endpoint(host),
         address: None,
-        observed_at_us: NOW,
+        observed_at_us: now_us,
         outcome: "ok".to_owned(),
         answered: true,
         tls_version: Some(0x0304),
@@ -104,7 +106,7 @@ async fn state(world: &World, host: &str) -> FoundState {
 
 pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     let der = leaf("found.example.org", 60);
-    seen(&world, "found.example.org", &der).await;
+    seen_at(&world, "found.example.org", &der).await;
     assert_eq!(state(&world, "found").await, FoundState::Unmanaged);
     let what = ClaimSubject::Endpoint(endpoint("found.example.org"));
     let created = world.life.claim(claim(what.clone()), "user:ann").await.unwrap();
@@ -149,7 +151,7 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
 
 pub(super) async fn what_was_dismissed_stays_away(world: World) {
     let der = leaf("b.example.org", 60);
-    seen(&world, "b.example.org", &der).await;
+    seen_at(&world, "b.example.org", &der).await;
     let fingerprint = Fingerprint::of(&der);
     let for_good = Dismissal { note: "a test machine".to_owned(), until_us: None };
     world.life.dismiss(fingerprint, for_good.clone(), "user:ann").await.unwrap();
@@ -191,10 +193,10 @@ pub(super) async fn whose_a_claim_is_follows_from_the_rules(world: World) {
         (name, Fingerprint::of(&der), der)
     });
     for (name, _, der) in &leaves {
-        seen(&world, name, der).await;
+        seen_at(&world, name, der).await;
     }
     // One certificate at two places.
-    seen(&world, "c.pay.example.org", &leaves[2].2).await;
+    seen_at(&world, "c.pay.example.org", &leaves[2].2).await;
     let unruled = world.life.found(&InventoryFilter::default(), None, 10).await.unwrap().rows;
     assert!(unruled.iter().all(|found| found.ownership.is_none()));
 

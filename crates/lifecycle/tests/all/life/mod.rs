@@ -49,6 +49,8 @@ testbed::on_both! { super::world::World:
     crashing::a_crash_while_creating_leaves_all_or_nothing
     crashing::a_crash_while_revoking_revokes_once
     telling::an_end_that_comes_near_is_an_alert_with_the_certificates_tags
+    telling::a_deployment_that_keeps_failing_is_told_and_no_renewal_hides_it
+    telling::what_is_served_is_what_agents_and_scans_verified
     approving::a_second_person_has_to_consent
     approving::a_signer_reads_the_approval_of_a_run
     approving::the_scheduler_asks_too

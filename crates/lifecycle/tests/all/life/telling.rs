@@ -1,16 +1,31 @@
 //! People hear of a certificate whose end comes near, whatever kept it from being renewed.
 
+use agent::work::Work;
+use alerts::tables::AlertRow;
 use alerts::{AlertOptions, AlertReport, Alerts, Channels};
-use lifecycle::managed::NewCertificate;
+use lifecycle::job::JobId;
+use lifecycle::managed::{NewCertificate, TargetRef};
 use outbound::resolve::Resolver;
 use store::states::AlertState;
+use uuid::Uuid;
+use x509::Severity;
 
-use super::world::{LIFE, World};
+use super::agents::{bad, good, jobs, target};
+use super::world::{DAY, HOUR, LIFE, World};
 
-pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tags(world: World) {
+fn alerts_of(world: &World) -> Alerts {
     let channels = Channels::new(Resolver::with_upstreams(Vec::new()));
     let (store, keystore, clock) = (world.store.clone(), world.keystore.clone(), world.clock.clone());
-    let alerts = Alerts::new(store, keystore, clock, channels, AlertOptions::default());
+    Alerts::new(store, keystore, clock, channels, AlertOptions::default())
+}
+
+async fn open_alerts(world: &World, alerts: &Alerts) -> Vec<AlertRow> {
+    settle(world, alerts).await;
+    alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows
+}
+
+pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tags(world: World) {
+    let alerts = alerts_of(&world);
     let mut new = NewCertificate::new(&["www.example.org"], "web");
     new.tags.insert("cost".to_owned(), "7".to_owned());
     let id = world.life.create(new, "user:ann").await.unwrap().certificate;
@@ -38,6 +53,130 @@ pub(super) async fn an_end_that_comes_near_is_an_alert_with_the_certificates_tag
         alerts::tables::Alerts::of(&world.store).page(AlertState::Open, None, 10).await.unwrap().rows,
         []
     );
+}
+
+/// A certificate with one target.
+async fn deployed_at(world: &World, agent: Uuid, name: &str) -> (Uuid, TargetRef) {
+    let place = target(world, agent, name).await;
+    let mut new = NewCertificate::new(&[name], "web");
+    new.targets = vec![place.clone()];
+    let id = world.life.create(new, "user:ann").await.unwrap().certificate;
+    world.life.tick().await.unwrap();
+    (id, place)
+}
+
+/// The agent takes what there is and says how it went.
+async fn report(world: &World, agent: Uuid, result: &agent::work::JobResult) {
+    for job in jobs(world, agent).await {
+        assert!(matches!(job.work, Work::Deploy { .. }), "{job:?}");
+        world.life.deployed(JobId(job.job), agent, result).await.unwrap();
+    }
+}
+
+/// `nginx -t` fails from the first renewal on. Simulated for estates of two hours, six days, 47 days and a year: how
+/// long after the renewal people hear of it, when they hear that what is served ends, and that no renewal hides it.
+pub(super) async fn a_deployment_that_keeps_failing_is_told_and_no_renewal_hides_it(world: World) {
+    let (agent, alerts) = (world.agent().await, alerts_of(&world));
+    for (number, life) in [2 * HOUR, 6 * DAY, 47 * DAY, 398 * DAY].into_iter().enumerate() {
+        *world.issuer("internal").life_us.lock() = life;
+        let begin = world.clock.now_us();
+        let (id, place) = deployed_at(&world, agent, &format!("n{number}.example.org")).await;
+        report(&world, agent, &good(&place)).await;
+        let served = world.life.get(id).await.unwrap().served.unwrap();
+        assert_eq!(open_alerts(&world, &alerts).await, [], "all is well");
+        let step = life / 120;
+        let (mut renewed_at, mut told_at, mut first_expiring_at) = (None, None, None);
+        while world.clock.now_us() < served.not_after_us + life / 10 {
+            world.advance(step);
+            world.life.tick().await.unwrap();
+            report(&world, agent, &bad("nginx -t failed")).await;
+            let now = world.clock.now_us();
+            let certificate = world.life.get(id).await.unwrap();
+            assert_eq!(certificate.served, Some(served), "a version that is in place nowhere is not served");
+            if certificate.current.unwrap().fingerprint != served.fingerprint {
+                renewed_at.get_or_insert(now);
+            }
+            let open = open_alerts(&world, &alerts).await;
+            if open.iter().any(|one| one.kind == "certificate.not_deployed") {
+                told_at.get_or_insert(now);
+            }
+            assert_eq!(told_at.is_some(), open.iter().any(|one| one.kind == "certificate.not_deployed"));
+            if open.iter().any(|one| one.kind == "certificate.expiring") {
+                first_expiring_at.get_or_insert(now);
+            }
+        }
+        let (renewed_at, told_at) = (renewed_at.unwrap(), told_at.expect("people hear of it"));
+        let left = served.not_after_us - renewed_at;
+        assert!(told_at - renewed_at <= left / 10 + step, "{life}: within a tenth of what was left");
+        let warned =
+            served.not_after_us - first_expiring_at.expect("people hear of the end of what is served");
+        assert!((life / 5 - step..=life / 5).contains(&warned), "{life}: at a fifth of the life: {warned}");
+        assert!(world.life.versions(id, None, 10).await.unwrap().rows.len() >= 2);
+        // What is served has expired; the newest version has not.
+        let open = open_alerts(&world, &alerts).await;
+        let expired = open.iter().find(|one| one.title.ends_with("has expired")).expect("it is critical");
+        assert_eq!((expired.kind.as_str(), expired.severity), ("certificate.expiring", Severity::Critical));
+        let counts = world.life.counts().await.unwrap();
+        assert_eq!((counts.expired, counts.undeployed), (1, 1), "{life}");
+        assert!(world.life.get(id).await.unwrap().current.unwrap().not_after_us > world.clock.now_us());
+        // The configuration is mended.
+        if jobs(&world, agent).await.is_empty() {
+            let _ = world.life.redeploy(id, "user:ann").await;
+        }
+        world.advance(step);
+        report(&world, agent, &good(&place)).await;
+        world.life.tick().await.unwrap();
+        report(&world, agent, &good(&place)).await;
+        assert_eq!(open_alerts(&world, &alerts).await, [], "{life}: in place, all is over");
+        let counts = world.life.counts().await.unwrap();
+        assert_eq!((counts.expired, counts.undeployed), (0, 0), "{life}");
+        world.check().await;
+        world.life.archive(id, None, "user:ann").await.unwrap();
+        assert!(world.clock.now_us() > begin + life);
+    }
+}
+
+/// Where nothing was verified, nothing is said to be served; an agent's report and a scan's observation count, of several
+/// the one that ends first, until a deployment everywhere is newer than the observation.
+pub(super) async fn what_is_served_is_what_agents_and_scans_verified(world: World) {
+    let agent = world.agent().await;
+    let (id, place) = deployed_at(&world, agent, "www.example.org").await;
+    assert_eq!(world.life.get(id).await.unwrap().served, None, "nothing is verified");
+    report(&world, agent, &good(&place)).await;
+    let first = world.life.get(id).await.unwrap();
+    assert_eq!(first.served.unwrap().fingerprint, first.current.unwrap().fingerprint);
+    assert_eq!(first.undeployed_since_us, None);
+    // The agent tried and saw that the old version is still there.
+    world.advance(LIFE * 7 / 10);
+    world.life.tick().await.unwrap();
+    let mut failed = bad("reload failed");
+    failed.served = Some(first.served.unwrap().fingerprint.to_string());
+    report(&world, agent, &failed).await;
+    let second = world.life.get(id).await.unwrap();
+    assert_eq!(second.served, first.served);
+    assert!(second.undeployed_since_us.is_some());
+    assert_eq!(second.ends_at_us(), Some(first.current.unwrap().not_after_us));
+    // A scan saw the new version somewhere: the old one still ends first.
+    let versions = world.life.versions(id, None, 10).await.unwrap().rows;
+    super::claiming::seen_at(&world, "lb.example.org", &versions[0].chain[0]).await;
+    world.life.verify_served().await.unwrap();
+    assert_eq!(world.life.get(id).await.unwrap().served, first.served);
+    // In place; a scan of long before that saw the old version says nothing any more.
+    super::claiming::seen_at(&world, "old.example.org", &versions[1].chain[0]).await;
+    world.advance(HOUR);
+    report(&world, agent, &good(&place)).await;
+    let third = world.life.get(id).await.unwrap();
+    assert_eq!(third.served.unwrap().fingerprint, third.current.unwrap().fingerprint);
+    // A scan after it sees the old version still.
+    world.advance(HOUR);
+    super::claiming::seen_at(&world, "old.example.org", &versions[1].chain[0]).await;
+    world.life.verify_served().await.unwrap();
+    assert_eq!(world.life.get(id).await.unwrap().served, first.served);
+    // It is older than an observation may be.
+    world.advance(LIFE / 4 + 1);
+    world.life.verify_served().await.unwrap();
+    assert_eq!(world.life.get(id).await.unwrap().served, third.served);
+    world.check().await;
 }
 
 /// Rounds until all events are read. On PostgreSQL events wait for transactions that began before, also other tests'.

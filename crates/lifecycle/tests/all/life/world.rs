@@ -473,10 +473,10 @@ impl World {
             let page = self.life.page(&filter, order, cursor.as_ref(), 100).await.unwrap();
             for one in &page.rows {
                 *states.entry(one.state).or_insert(0_u64) += 1;
-                if let Some(version) = one.current
+                if let Some(ends_at_us) = one.ends_at_us()
                     && one.state != lifecycle::state::State::Archived
                 {
-                    *ends.entry(version.not_after_us.div_euclid(DAY)).or_insert(0_u64) += 1;
+                    *ends.entry(ends_at_us.div_euclid(DAY)).or_insert(0_u64) += 1;
                 }
             }
             cursor = page.next;

@@ -3,7 +3,7 @@
 use agent::tables::DeploymentRow;
 use api::certificates::{
     CertificateView, CreatedView, CurrentView, DeploymentView, GroupView, GroupsView, RunView, ServedView,
-    SummaryView, VersionView, ViolationView,
+    SummaryView, VerifiedView, VersionView, ViolationView,
 };
 use lifecycle::managed::{ManagedCertificate, Run, Version};
 use lifecycle::policy::Violation;
@@ -29,6 +29,12 @@ fn run_view(run: Run) -> RunView {
 
 pub(super) fn certificate_view(certificate: ManagedCertificate) -> CertificateView {
     let renew_at = certificate.renew_at_us();
+    let ends_at = certificate.ends_at_us();
+    let served_status = match (&certificate.served, &certificate.current) {
+        (None, _) => "not verified",
+        (Some(served), Some(newest)) if served.fingerprint == newest.fingerprint => "newest",
+        (Some(_), _) => "older",
+    };
     let options = certificate.options;
     CertificateView {
         id: certificate.id,
@@ -58,6 +64,14 @@ pub(super) fn certificate_view(certificate: ManagedCertificate) -> CertificateVi
             not_after: time::shown(version.not_after_us),
             revoked: version.revoked,
         }),
+        served: certificate.served.map(|version| VerifiedView {
+            fingerprint: version.fingerprint.to_string(),
+            not_before: time::shown(version.not_before_us),
+            not_after: time::shown(version.not_after_us),
+        }),
+        served_status: served_status.to_owned(),
+        ends_at: time::maybe_shown(ends_at),
+        undeployed_since: time::maybe_shown(certificate.undeployed_since_us),
         renew_at: time::maybe_shown(renew_at),
         run: certificate.run.map(run_view),
         failures: certificate.failures,
@@ -160,6 +174,7 @@ pub(super) fn summary_view(counts: Counts) -> SummaryView {
         certificates: counts.certificates,
         statuses: counts.states.iter().map(|(state, count)| (state.name().to_owned(), *count)).collect(),
         expired: counts.expired,
+        not_deployed: counts.undeployed,
         expiring_days: counts.expiring_days.iter().map(|(days, count)| (days.to_string(), *count)).collect(),
         by_day: by_day.map(|(day, count)| (date(*day), *count)).collect(),
         due: counts.due,

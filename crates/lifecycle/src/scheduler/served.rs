@@ -1,0 +1,101 @@
+//! Keeps what is verified as served up to date, and tells of versions that are late at their targets.
+
+use events::{CertificateDeploymentLate, Event};
+use futures_util::FutureExt;
+use store::{StoreError, Tx};
+
+use crate::error::DataError;
+use crate::handle::Lifecycle;
+use crate::ledger::{Entry, Ledger, attempt, on};
+use crate::runs::CHUNK;
+use crate::served::Verified;
+use crate::tables::managed::{ManagedRow, late_deployments, managed_after, managed_by_ids, observed_changed};
+use crate::transition::described;
+
+/// Certificates looked at in one tick, beside those of which scans saw something else: 100,000 take 40 minutes, at some
+/// milliseconds a tick.
+const SWEEP: i64 = 200;
+/// How far back changes are read, µs: what a scan saw is stored within seconds, and the sweep finds the rest.
+const LOOK_BACK_US: i64 = 120_000_000;
+
+impl Lifecycle {
+    /// Notes what agents and scans verified as served since the last call, of certificates of which scans saw something
+    /// else and of the next ones in turn. Says of how many something changed. Part of [`Lifecycle::run`].
+    ///
+    /// # Errors
+    /// [`DataError`] of the database; the next call does it.
+    #[crate::boxed]
+    pub async fn verify_served(&self) -> Result<u64, DataError> {
+        let now_us = self.now_us();
+        let (after, from_us) = *self.inner.served_looked_at.lock();
+        let (after, changed) = attempt(&self.inner.store, "served_verify", move || {
+            on(move |tx| async move { verify(tx, after, from_us, now_us).await }.boxed())
+        })
+        .await?;
+        *self.inner.served_looked_at.lock() = (after, now_us - LOOK_BACK_US);
+        Ok(changed)
+    }
+
+    /// Tells of certificates whose newest version has not been in place everywhere for too long, each once a version.
+    pub(super) async fn tell_late_deployments(&self) -> Result<u64, DataError> {
+        let now_us = self.now_us();
+        loop {
+            let told = attempt(&self.inner.store, "deployments_late", move || {
+                on(move |tx| async move { tell_late(tx, now_us).await }.boxed())
+            })
+            .await?;
+            if told < CHUNK {
+                return Ok(told as u64);
+            }
+        }
+    }
+}
+
+/// One transaction's part: where the next begins, and how many changed.
+async fn verify(tx: &mut Tx, after: i64, from_us: i64, now_us: i64) -> Result<(i64, u64), StoreError> {
+    let mut rows = managed_after(tx, after, SWEEP).await?;
+    let next = rows.last().filter(|_| rows.len() as i64 == SWEEP).map_or(0, |row| row.id);
+    let mut changed = observed_changed(tx, from_us, CHUNK as i64).await?;
+    changed.retain(|id| rows.iter().all(|row| row.id != *id));
+    if !changed.is_empty() {
+        rows.extend(managed_by_ids(tx, changed).await?);
+    }
+    if rows.is_empty() {
+        return Ok((0, 0));
+    }
+    let verified = Verified::of(tx, &rows.iter().collect::<Vec<&ManagedRow>>()).await?;
+    let mut ledger = Ledger::new(now_us, "system:scheduler");
+    let mut changed = 0;
+    for row in rows {
+        let mut entry = Entry::new(row);
+        verified.note(&mut ledger, &mut entry);
+        changed += u64::from(entry.is_changed());
+        ledger.put(entry);
+    }
+    if changed > 0 {
+        ledger.write(tx).await?;
+    }
+    Ok((next, changed))
+}
+
+async fn tell_late(tx: &mut Tx, now_us: i64) -> Result<usize, StoreError> {
+    let rows = late_deployments(tx, now_us, CHUNK as i64).await?;
+    let count = rows.len();
+    if count == 0 {
+        return Ok(0);
+    }
+    let mut ledger = Ledger::new(now_us, "system:scheduler");
+    for row in rows {
+        let late = CertificateDeploymentLate {
+            certificate: described(&row),
+            since_us: row.undeployed_since_us.unwrap_or(now_us),
+            error: row.last_error.clone(),
+        };
+        let mut entry = Entry::new(row);
+        entry.row.undeployed_late_at_us = None;
+        ledger.announce(&entry.row, &Event::CertificateDeploymentLate(late));
+        ledger.put(entry);
+    }
+    ledger.write(tx).await?;
+    Ok(count)
+}

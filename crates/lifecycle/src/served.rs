@@ -1,0 +1,102 @@
+//! What is verified as served of a certificate, kept beside its newest version.
+//!
+//! A version counts where an agent put it in place or saw it after a failure, and where a scan saw it. Of several the one
+//! that ends first counts: that is when clients first fail. An observation counts for [`patience::observation_us`], and
+//! not against a deployment of the newest version that came after it; that of an endpoint which no watch looks at again
+//! only until a newer version is issued. Without any, nothing is verified.
+
+use std::collections::HashMap;
+
+use events::{CertificateServed, Event};
+use store::patience;
+use store::{StoreError, Tx};
+use uuid::Uuid;
+use x509::{Certificate, Fingerprint};
+
+use crate::ledger::{Entry, Ledger};
+use crate::managed::{TargetRef, split, targets_of};
+use crate::state::State;
+use crate::tables::managed::{
+    DeployedVersion, ManagedRow, ObservedVersion, ServedFacts, deployed_versions, observed_versions,
+};
+use crate::transition::described;
+
+/// What agents and scans say of certificates, by row.
+#[derive(Default)]
+pub(crate) struct Verified {
+    deployed: HashMap<i64, Vec<DeployedVersion>>,
+    observed: HashMap<i64, Vec<ObservedVersion>>,
+}
+
+impl Verified {
+    pub(crate) async fn of(tx: &mut Tx, rows: &[&ManagedRow]) -> Result<Self, StoreError> {
+        let places: Vec<(i64, Uuid)> =
+            rows.iter().flat_map(|row| targets(row).into_iter().map(|target| (row.id, target))).collect();
+        let mut all = Self::default();
+        for one in deployed_versions(tx, &places).await? {
+            all.deployed.entry(one.certificate).or_default().push(one);
+        }
+        for one in observed_versions(tx, rows.iter().map(|row| row.id).collect()).await? {
+            all.observed.entry(one.certificate).or_default().push(one);
+        }
+        Ok(all)
+    }
+
+    /// The version of a certificate that ends first, among all that are served.
+    fn served(&self, row: &ManagedRow, now_us: i64) -> Option<ServedFacts> {
+        let deployed = self.deployed.get(&row.id).map_or(&[][..], Vec::as_slice);
+        let everywhere = deployed.len() == targets(row).len() && deployed.iter().all(|one| one.newest);
+        let replaced_us = deployed.iter().map(|one| one.at_us).max().filter(|_| everywhere);
+        let from_us = (now_us - patience::observation_us(row.life_us())).max(replaced_us.unwrap_or(i64::MIN));
+        let observed = self.observed.get(&row.id).into_iter().flatten();
+        // What nobody looks at again says nothing of the time after the newest version was issued.
+        let is_fresh =
+            |one: &&ObservedVersion| one.at_us >= from_us && (one.watched || one.at_us >= row.not_before_us);
+        let observed = observed.filter(is_fresh).map(|one| ServedFacts {
+            fingerprint: one.fingerprint,
+            not_before_us: one.not_before_us,
+            not_after_us: one.not_after_us,
+        });
+        let deployed = deployed.iter().map(|one| ServedFacts {
+            fingerprint: one.fingerprint,
+            not_before_us: one.not_before_us,
+            not_after_us: earliest_end_us(one),
+        });
+        observed.chain(deployed).min_by_key(|one| (one.not_after_us, one.fingerprint))
+    }
+
+    /// Notes in a certificate what is served of it, and tells of it when that is something else than before.
+    pub(crate) fn note(&self, ledger: &mut Ledger, entry: &mut Entry) {
+        let row = &mut entry.row;
+        if row.undeployed_since_us.is_some() && targets(row).is_empty() {
+            row.set_in_place();
+        }
+        let served = self.served(row, ledger.at_us());
+        if served == row.served || row.state == State::Archived {
+            return;
+        }
+        row.served = served;
+        let fingerprint = served.map(|served| Fingerprint::from_bytes(served.fingerprint));
+        let event = Event::CertificateServed(CertificateServed { certificate: described(row), fingerprint });
+        ledger.announce(&entry.row, &event);
+    }
+}
+
+/// The targets that agents serve for a certificate.
+fn targets(row: &ManagedRow) -> Vec<Uuid> {
+    let all = targets_of(row).unwrap_or_default();
+    let target = |one| match one {
+        TargetRef::Deploy { target, .. } => Some(target),
+        TargetRef::Endpoint { .. } => None,
+    };
+    all.into_iter().filter_map(target).collect()
+}
+
+/// The earliest end in a chain, µs. A certificate that had ended when the leaf began is no part of any client's path.
+fn earliest_end_us(version: &DeployedVersion) -> i64 {
+    let ends = split(&version.chain).into_iter().skip(1).filter_map(|der| {
+        let above = Certificate::parse(&der).ok()?;
+        Some(above.not_after.0.saturating_mul(1_000_000)).filter(|end| *end > version.not_before_us)
+    });
+    ends.chain([version.not_after_us]).min().unwrap_or(version.not_after_us)
+}
