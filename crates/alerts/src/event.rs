@@ -55,8 +55,18 @@ fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static
             (&["endpoint.key_not_proven"], Severity::Critical, "did not prove that it has its private key")
         }
         Condition::Outdated => {
-            (&["endpoint.outdated"], Severity::High, "serves a version that was replaced over a day ago")
+            (&["endpoint.outdated"], Severity::High, "serves a version that was replaced long ago")
         }
+        Condition::Silent => (&["endpoint.silent"], Severity::High, "does not answer any more"),
+        Condition::NotYetValid => {
+            (&["endpoint.not_yet_valid"], Severity::High, "shows a certificate that is not valid yet")
+        }
+        Condition::ChainEnds => (
+            &["endpoint.chain_ends"],
+            Severity::High,
+            "shows a chain that ends before its certificate, or soon",
+        ),
+        Condition::Critical => (&["endpoint.critical"], Severity::Critical, "has a critical finding"),
     }
 }
 
@@ -412,6 +422,10 @@ mod tests {
             (Condition::Revoked, "endpoint.revoked"),
             (Condition::KeyNotProven, "endpoint.key_not_proven"),
             (Condition::Outdated, "endpoint.outdated"),
+            (Condition::Silent, "endpoint.silent"),
+            (Condition::NotYetValid, "endpoint.not_yet_valid"),
+            (Condition::ChainEnds, "endpoint.chain_ends"),
+            (Condition::Critical, "endpoint.critical"),
         ] {
             let (code, detail) = (String::new(), "why".to_owned());
             let trouble =

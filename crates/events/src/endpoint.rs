@@ -36,8 +36,16 @@ pub enum Condition {
     Revoked,
     /// The endpoint did not prove that it has the private key.
     KeyNotProven,
-    /// The certificate was replaced over a day ago.
+    /// The certificate was replaced, and longer ago than a twentieth of its life (at most a day).
     Outdated,
+    /// The endpoint answered before and does not answer any more.
+    Silent,
+    /// The certificate is not valid yet.
+    NotYetValid,
+    /// A certificate above the leaf ends before the leaf does, or soon.
+    ChainEnds,
+    /// A critical finding that is no other condition.
+    Critical,
 }
 
 /// How the certificate of an endpoint differs from the one before.

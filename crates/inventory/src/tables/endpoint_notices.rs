@@ -69,6 +69,8 @@ pub struct SeenLeaf {
     pub not_after_us: i64,
     /// The row of the chain; 0 when it came alone.
     pub chain: i64,
+    /// Of the certificates above it in the chain that had not ended when it began, the one that ends first.
+    pub above: Option<SeenAbove>,
     /// Whether it is a version of a certificate under management.
     pub managed: bool,
     /// Since when that certificate has had a later version, µs.
@@ -77,6 +79,38 @@ pub struct SeenLeaf {
     pub issued: bool,
     /// Whether nobody wants to hear of it at the time asked for.
     pub dismissed: bool,
+}
+
+/// A certificate above a leaf, in the chain that an endpoint showed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenAbove {
+    /// Its subject.
+    pub subject: String,
+    /// Start of validity, µs.
+    pub not_before_us: i64,
+    /// End of validity, µs.
+    pub not_after_us: i64,
+}
+
+/// An endpoint of which a watch told, and that did not answer a scan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SilentEndpoint {
+    /// Its row: pages go by it.
+    pub row: i64,
+    /// Which.
+    pub endpoint: EndpointKey,
+    /// When it was looked at, µs.
+    pub at_us: i64,
+    /// The code of what came of the look.
+    pub outcome: String,
+    /// SHA-256 of the certificate that it showed last.
+    pub sha256: [u8; 32],
+    /// The certificate's first name, or its subject.
+    pub name: String,
+    /// Its issuer's name.
+    pub issuer_name: String,
+    /// What was told of it.
+    pub told: EndpointNotice,
 }
 
 /// An endpoint that a watch told of and that it does not look at any more, or that is gone by its source's word.
@@ -94,7 +128,7 @@ const SEEN: &str = "-- told_seen
 SELECT o.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, o.change_kind, o.observed_at, o.address,
        o.findings, c.id, c.sha256, c.subject,
        (SELECT n.name FROM certificate_names n WHERE n.certificate_id = c.id ORDER BY n.position LIMIT 1),
-       c.issuer_id, i.name, c.not_before, c.not_after, o.chain_id,
+       c.issuer_id, i.name, c.not_before, c.not_after, o.chain_id, a.subject, a.not_before, a.not_after,
        (SELECT 1 FROM managed_versions v WHERE v.fingerprint = c.sha256 LIMIT 1),
        (SELECT n.issued_at FROM managed_versions v JOIN managed_certificates g ON g.id = v.certificate_id
         JOIN managed_versions n ON n.id = g.version_id
@@ -107,6 +141,8 @@ JOIN endpoints e ON e.id = o.endpoint_id
 JOIN certificates c ON c.id = o.leaf_id
 JOIN issuers i ON i.id = c.issuer_id
 LEFT JOIN endpoints_told t ON t.endpoint_id = o.endpoint_id
+LEFT JOIN certificates a ON a.id = (SELECT x.id FROM chain_members n JOIN certificates x ON x.id = n.certificate_id
+  WHERE n.chain_id = o.chain_id AND n.position > 0 AND x.not_after > c.not_before ORDER BY x.not_after, x.id LIMIT 1)
 WHERE o.scan_id = ?1 AND o.endpoint_id > ?2 ORDER BY o.endpoint_id LIMIT ?4";
 
 const UNSEEN: &str = "-- told_unseen
@@ -117,6 +153,17 @@ WHERE t.watch = ?1 AND t.endpoint_id > ?2
   AND NOT EXISTS (SELECT 1 FROM observations o WHERE o.scan_id = ?3 AND o.endpoint_id = t.endpoint_id
                   AND o.outcome <> 'gone')
 ORDER BY t.endpoint_id LIMIT ?4";
+
+const SILENT: &str = "-- told_silent
+SELECT t.endpoint_id, e.host, e.port, e.protocol, e.server_name, e.address, o.observed_at, o.outcome, c.sha256,
+       COALESCE((SELECT n.name FROM certificate_names n WHERE n.certificate_id = c.id ORDER BY n.position LIMIT 1),
+         c.subject), i.name, t.leaf_id, t.issuer_id, t.chain_id, t.conditions, t.expiry
+FROM endpoints_told t JOIN endpoints e ON e.id = t.endpoint_id
+JOIN observations o ON o.scan_id = ?3 AND o.endpoint_id = t.endpoint_id
+JOIN certificates c ON c.id = t.leaf_id JOIN issuers i ON i.id = c.issuer_id
+WHERE t.watch = ?1 AND t.endpoint_id > ?2 AND NOT o.answered AND o.outcome <> 'gone' AND e.port > 0
+  AND NOT EXISTS (SELECT 1 FROM dismissals d WHERE d.fingerprint = c.sha256 AND (d.until IS NULL OR d.until > ?4))
+ORDER BY t.endpoint_id LIMIT ?5";
 
 const TELL: Bulk = db::bulk! {
     (endpoint_id bigint, watch uuid, leaf_id bigint, issuer_id bigint, chain_id bigint, conditions bigint,
@@ -140,7 +187,7 @@ SELECT c.sha256 FROM certificates c WHERE c.id = :id
   AND NOT EXISTS (SELECT 1 FROM endpoints_told t WHERE t.leaf_id = c.id AND t.expiry = 1)"
 };
 
-pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN];
+pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
 pub(crate) const BULKS: &[&Bulk] = &[&TELL, &UNTELL, &UNSERVED];
 
 /// Notes what people are told of endpoints, by row, for `watch`.
@@ -202,6 +249,25 @@ impl EndpointNotices<'_> {
         self.0.rows(Cost::Walk, SEEN, parameters).await?.into_iter().map(seen).collect()
     }
 
+    /// Endpoints behind row `after` that `watch` told of and that did not answer `scan`; `now_us` is for dismissals that
+    /// have an end. At most `limit`; fewer are the last.
+    ///
+    /// # Errors
+    /// [`StoreError::UnknownScan`]; those of the database.
+    pub async fn silent_endpoints(
+        self,
+        watch: Uuid,
+        scan: Uuid,
+        after: i64,
+        now_us: i64,
+        limit: usize,
+    ) -> Result<Vec<SilentEndpoint>, StoreError> {
+        let scan = Scans::of(self.0).row_id(scan).await?;
+        let limit = limit_of(limit).0 as i64;
+        let parameters = vec![watch.into(), after.into(), scan.into(), now_us.into(), limit.into()];
+        self.0.rows(Cost::Walk, SILENT, parameters).await?.into_iter().map(silent).collect()
+    }
+
     /// Endpoints behind row `after` that `watch` told of and that `scan` did not look at; without a scan, all that it
     /// told of. At most `limit`; fewer are the last.
     ///
@@ -232,6 +298,24 @@ impl EndpointNotices<'_> {
     }
 }
 
+fn silent(mut row: Row) -> Result<SilentEndpoint, StoreError> {
+    let number = row.int()?;
+    let endpoint = endpoint_key(&mut row)?;
+    let (at_us, outcome, sha256) = (row.int()?, row.text()?, row.hash()?);
+    let (name, issuer_name) = (row.text()?, row.text()?);
+    let told = told_of(&mut row)?.ok_or_else(|| StoreError::Corrupt("nothing was told".to_owned()))?;
+    Ok(SilentEndpoint { row: number, endpoint, at_us, outcome, sha256, name, issuer_name, told })
+}
+
+fn above(row: &mut Row) -> Result<Option<SeenAbove>, StoreError> {
+    let (subject, not_before, not_after) = (row.maybe_text()?, row.maybe_int()?, row.maybe_int()?);
+    Ok(subject.zip(not_before.zip(not_after)).map(|(subject, (not_before_us, not_after_us))| SeenAbove {
+        subject,
+        not_before_us,
+        not_after_us,
+    }))
+}
+
 fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
     let number = row.int()?;
     let endpoint = endpoint_key(&mut row)?;
@@ -248,6 +332,7 @@ fn seen(mut row: Row) -> Result<SeenEndpoint, StoreError> {
         not_before_us: row.int()?,
         not_after_us: row.int()?,
         chain: row.maybe_int()?.unwrap_or(0),
+        above: above(&mut row)?,
         managed: row.maybe_int()?.is_some(),
         replaced_at_us: row.maybe_int()?,
         issued: row.maybe_int()?.is_some(),

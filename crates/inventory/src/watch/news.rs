@@ -8,10 +8,12 @@ use events::{
 };
 use scan::target::CloudStore;
 use serde::Deserialize;
+use store::patience;
 use store::{EndpointKey, NewEvent, new_event};
+use x509::Severity;
 
 use crate::record;
-use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, SeenLeaf};
+use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, SeenLeaf, SilentEndpoint};
 use crate::tables::watches::{WatchOutcome, WatchRow};
 
 /// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
@@ -23,17 +25,22 @@ const EVIDENCE_MAX: usize = 512;
 /// changed may have gone by the old ones.
 const CLOCKS_APART_US: i64 = 300_000_000;
 
-/// How long after a renewal a version before it may still be served, µs: a day, for deployments to have their window.
-const REPLACED_FOR_US: i64 = 86_400_000_000;
+/// A certificate above the leaf ends soon when a tenth of its life is left, at most this, µs: authorities take weeks to
+/// replace one.
+const CHAIN_SOON_US: i64 = 30 * 86_400_000_000;
 
 /// Every condition, in the order in which people are told of them.
-const CONDITIONS: [Condition; 6] = [
+const CONDITIONS: [Condition; 10] = [
     Condition::Mismatch,
     Condition::Untrusted,
     Condition::Weak,
     Condition::Revoked,
     Condition::KeyNotProven,
     Condition::Outdated,
+    Condition::Silent,
+    Condition::NotYetValid,
+    Condition::ChainEnds,
+    Condition::Critical,
 ];
 
 /// The bit of a condition in the inventory.
@@ -45,12 +52,18 @@ fn bit(condition: Condition) -> i64 {
         Condition::Revoked => 8,
         Condition::KeyNotProven => 16,
         Condition::Outdated => 32,
+        Condition::Silent => 64,
+        Condition::NotYetValid => 128,
+        Condition::ChainEnds => 256,
+        Condition::Critical => 512,
     }
 }
 
-/// The condition that a finding puts its endpoint in.
-fn condition_of(code: &str) -> Option<Condition> {
-    Some(match code {
+/// The condition that a finding puts its endpoint in. The end of a certificate is watched by its date.
+fn condition_of(finding: &StoredFinding) -> Option<Condition> {
+    Some(match finding.code.as_str() {
+        "certificate.expired" | "certificate.expiring" | "certificate.expiring-fraction" => return None,
+        "certificate.not-yet-valid" => Condition::NotYetValid,
         "endpoint.name-mismatch" => Condition::Mismatch,
         "chain.self-signed"
         | "chain.untrusted"
@@ -64,6 +77,7 @@ fn condition_of(code: &str) -> Option<Condition> {
         | "protocol.weak-cipher" => Condition::Weak,
         "endpoint.revoked" | "endpoint.staple-revoked" => Condition::Revoked,
         "endpoint.key-not-proven" => Condition::KeyNotProven,
+        _ if finding.severity == Severity::Critical => Condition::Critical,
         _ => return None,
     })
 }
@@ -75,6 +89,12 @@ struct StoredFinding {
     title: String,
     #[serde(default)]
     evidence: String,
+    #[serde(default = "least")]
+    severity: Severity,
+}
+
+fn least() -> Severity {
+    Severity::Info
 }
 
 /// What a run counts together.
@@ -93,6 +113,11 @@ pub(super) struct Budget {
 }
 
 impl Budget {
+    /// Begins to count anew what is not told: what is still there is met again.
+    pub(super) fn begin_pass(&mut self) {
+        self.untold = 0;
+    }
+
     fn take(&mut self, topic: Topic) -> bool {
         let told = self.told.entry(topic).or_insert(0);
         *told += 1;
@@ -186,8 +211,10 @@ pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Bud
         }
     }
     if let Some(change) = change_of(seen, run.baseline) {
-        // Ours are expected; the rest is told of as long as there is room, and is in the list of changes in any case.
-        let expected = leaf.managed || leaf.issued || leaf.dismissed || change == CertificateChange::Renewed;
+        // A listener that is new is told of, whatever it shows. Of the other changes ours are expected; the rest is told of as
+        // long as there is room, and is in the list of changes in any case.
+        let ours = change != CertificateChange::New && (leaf.managed || leaf.issued);
+        let expected = ours || leaf.dismissed || change == CertificateChange::Renewed;
         let quiet = expected || !budget.take(Topic::Change(change));
         news.events.push(certificate_changed(seen, watch, change, quiet));
     }
@@ -214,9 +241,11 @@ fn change_of(seen: &SeenEndpoint, baseline: bool) -> Option<CertificateChange> {
 /// knows.
 fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
     let all: Vec<StoredFinding> = serde_json::from_str(&seen.findings).unwrap_or_default();
-    let mut found: Vec<_> = all.into_iter().filter_map(|one| Some((condition_of(&one.code)?, one))).collect();
-    let replaced =
-        seen.leaf.replaced_at_us.filter(|at_us| at_us.saturating_add(REPLACED_FOR_US) < seen.at_us);
+    let mut found: Vec<_> = all.into_iter().filter_map(|one| Some((condition_of(&one)?, one))).collect();
+    found.extend(chain_ends(seen));
+    let life_us = seen.leaf.not_after_us.saturating_sub(seen.leaf.not_before_us);
+    let replaced = seen.leaf.replaced_at_us;
+    let replaced = replaced.filter(|at_us| at_us.saturating_add(patience::replaced_us(life_us)) < seen.at_us);
     if let Some(at_us) = replaced {
         let since = jiff::Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default();
         found.push((
@@ -225,10 +254,69 @@ fn findings(seen: &SeenEndpoint) -> Vec<(Condition, StoredFinding)> {
                 code: "endpoint.outdated".to_owned(),
                 title: "a version that was replaced is still served".to_owned(),
                 evidence: format!("there has been a newer one since {since}"),
+                severity: Severity::High,
             },
         ));
     }
     found
+}
+
+/// Whether a certificate above the leaf ends before the leaf, or soon.
+fn chain_ends(seen: &SeenEndpoint) -> Option<(Condition, StoredFinding)> {
+    let leaf = &seen.leaf;
+    let above = leaf.above.as_ref()?;
+    let soon_us = (above.not_after_us.saturating_sub(above.not_before_us) / 10).clamp(0, CHAIN_SOON_US);
+    if above.not_after_us <= seen.at_us {
+        // Clients that have another path do not care; of those that have none the scan says that the chain is not trusted.
+        return None;
+    }
+    let early = above.not_after_us < leaf.not_after_us;
+    if !early && above.not_after_us.saturating_sub(soon_us) > seen.at_us {
+        return None;
+    }
+    let at = jiff::Timestamp::from_microsecond(above.not_after_us).map(|at| at.to_string());
+    let title = if early {
+        "a certificate of the chain ends before the leaf"
+    } else {
+        "a certificate of the chain ends soon"
+    };
+    let finding = StoredFinding {
+        code: "chain.ends".to_owned(),
+        title: title.to_owned(),
+        evidence: format!("{} ends at {}", above.subject, at.unwrap_or_default()),
+        severity: Severity::High,
+    };
+    Some((Condition::ChainEnds, finding))
+}
+
+/// What is to be told of an endpoint that answered before and does not any more; `None` when there is no room.
+pub(super) fn news_of_silent(silent: &SilentEndpoint, watch: &WatchRow, budget: &mut Budget) -> Option<News> {
+    if !budget.take(Topic::Condition(Condition::Silent)) {
+        return None;
+    }
+    let event = Event::EndpointTrouble(EndpointTrouble {
+        endpoint: EndpointCertificate {
+            name: written(&silent.endpoint),
+            watch: watch.settings.name.clone(),
+            group: watch.settings.group.clone(),
+            issuer: silent.issuer_name.clone(),
+            certificate: x509::Fingerprint::from_bytes(silent.sha256),
+            certificate_name: silent.name.clone(),
+        },
+        condition: Condition::Silent,
+        code: "endpoint.silent".to_owned(),
+        detail: format!("it answered before; the last look ended with: {}", silent.outcome),
+        ownership: Ownership::default(),
+    });
+    let event = EndpointEvent { at_us: silent.at_us, subject: subject(&silent.endpoint), event };
+    let conditions = silent.told.conditions | bit(Condition::Silent);
+    let told = EndpointNotice { conditions, ..silent.told };
+    Some(News { events: vec![event], told: Some(told), ..News::default() })
+}
+
+/// Whether people were told that an endpoint does not answer.
+pub(super) fn is_silent(told: &EndpointNotice) -> bool {
+    told.conditions & bit(Condition::Silent) != 0
 }
 
 pub(super) fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
@@ -314,7 +402,12 @@ fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
         found: EndpointCertificate { name: name_of(&seen.leaf).to_owned(), ..certificate(seen, watch) },
         detail: format!("{how} {}", written(&seen.endpoint)),
         not_before_us: seen.leaf.not_before_us,
-        not_after_us: seen.leaf.not_after_us,
+        // Clients fail when the first certificate of the chain ends.
+        not_after_us: seen
+            .leaf
+            .above
+            .as_ref()
+            .map_or(seen.leaf.not_after_us, |above| seen.leaf.not_after_us.min(above.not_after_us)),
         ownership: Ownership::default(),
     });
     EndpointEvent { at_us: seen.at_us, subject: found(&seen.leaf.sha256), event }
@@ -322,6 +415,7 @@ fn certificate_found(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointEvent {
 
 #[cfg(test)]
 mod tests {
+    use crate::tables::endpoint_notices::SeenAbove;
     use crate::tables::watches::{WatchLast, WatchSettings, WatchTimes};
     use uuid::Uuid;
 
@@ -374,6 +468,7 @@ mod tests {
                 not_before_us: 0,
                 not_after_us: 90 * DAY_US,
                 chain: 5,
+                above: None,
                 managed: false,
                 replaced_at_us: None,
                 issued: false,
@@ -418,6 +513,64 @@ mod tests {
         over.leaf = SeenLeaf { row: 8, managed: true, ..over.leaf };
         let over = topics(&news(&over));
         assert_eq!(over[0], ("endpoint.trouble_over", Topic::Condition(Condition::Outdated)));
+    }
+
+    fn above(not_after_us: i64) -> Option<SeenAbove> {
+        let subject = "CN=Issuer".to_owned();
+        Some(SeenAbove { subject, not_before_us: not_after_us - 3_650 * DAY_US, not_after_us })
+    }
+
+    #[test]
+    fn a_chain_that_ends_before_its_leaf_or_soon_is_told_and_its_end_counts() {
+        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: false };
+        let ends = [("endpoint.trouble", Topic::Condition(Condition::ChainEnds))];
+        // It is day 10; the leaf ends on day 90. Days on which the certificate above ends.
+        for (day, is_told) in [(9, false), (11, true), (89, true), (90, false), (4_000, false)] {
+            let mut one = seen(Some(told));
+            one.leaf.above = above(day * DAY_US);
+            let news = news(&one);
+            let expected = if is_told { &ends[..] } else { &[] };
+            assert_eq!(topics(&news), expected, "{day}");
+            let Event::CertificateFound(found) = &news.found.as_ref().unwrap().event else { panic!() };
+            assert_eq!(found.not_after_us, day.min(90) * DAY_US);
+        }
+        let mut soon = seen(Some(told));
+        soon.leaf.not_after_us = 20 * DAY_US;
+        soon.leaf.above = above(39 * DAY_US);
+        assert_eq!(topics(&news(&soon)), ends, "30 days or less are left of ten years");
+        soon.leaf.above = above(41 * DAY_US);
+        assert_eq!(topics(&news(&soon)), []);
+    }
+
+    #[test]
+    fn a_critical_finding_is_told_whatever_it_is() {
+        let told = EndpointNotice { leaf: 7, issuer: 3, chain: 5, conditions: 0, expiry: true };
+        let mut one = seen(Some(told));
+        let with = |one: &mut SeenEndpoint, code: &str, severity: &str| {
+            one.findings = format!(r#"[{{"code":"{code}","title":"t","severity":"{severity}"}}]"#);
+            topics(&news(one))
+        };
+        let trouble = |condition| vec![("endpoint.trouble", Topic::Condition(condition))];
+        assert_eq!(with(&mut one, "something.new", "critical"), trouble(Condition::Critical));
+        assert_eq!(with(&mut one, "something.new", "high"), []);
+        assert_eq!(with(&mut one, "certificate.not-yet-valid", "critical"), trouble(Condition::NotYetValid));
+        assert_eq!(with(&mut one, "certificate.expired", "critical"), [], "its date is watched");
+        assert_eq!(with(&mut one, "chain.expired-intermediate", "critical"), trouble(Condition::Untrusted));
+    }
+
+    #[test]
+    fn a_listener_that_is_new_is_told_whatever_it_shows() {
+        let quiet = |change: &dyn Fn(&mut SeenLeaf)| {
+            let mut one = seen(None);
+            change(&mut one.leaf);
+            match &news(&one).events[0].event {
+                Event::EndpointCertificateChanged(body) => (body.change, body.quiet),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(quiet(&|leaf| leaf.issued = true), (CertificateChange::New, false));
+        assert_eq!(quiet(&|leaf| leaf.managed = true), (CertificateChange::New, false));
+        assert_eq!(quiet(&|leaf| leaf.dismissed = true), (CertificateChange::New, true));
     }
 
     #[test]

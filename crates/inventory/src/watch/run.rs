@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::claims::{Node, RunClaim};
+use super::news::Budget;
 use super::outcome::{Findings, Unfinished};
 use super::parts::parts_of;
 use super::{Clouds, WatchSpec, Watches, schedule};
@@ -120,12 +121,17 @@ impl Watches {
                 _ => self.make_parts(scan, row, parts, node, stop).await,
             }
         };
-        let (mut findings, (kept, not_listed)) =
-            tokio::try_join!(looks, self.list_clouds(scan, &spec, stop))?;
+        let mut budget = Budget::default();
+        let seen = async { tokio::try_join!(looks, self.list_clouds(scan, &spec, stop)) };
+        let (mut findings, (kept, not_listed)) = tokio::select! {
+            seen = seen => seen?,
+            // Never ends: it only tells.
+            () = self.tell_meanwhile(scan, row, &mut budget, stop) => return Err(Unfinished::Cancelled),
+        };
         for (severity, count) in kept {
             *findings.entry(severity).or_insert(0) += count;
         }
-        let untold = self.tell(scan, row, not_listed.count == 0, stop).await?;
+        let untold = self.tell(scan, row, not_listed.count == 0, budget, stop).await?;
         if stop.is_cancelled() {
             return Err(Unfinished::Cancelled);
         }

@@ -3,6 +3,7 @@
 //! is told once, whoever makes the run, however often it is taken up.
 
 use std::collections::{BTreeSet, HashSet};
+use std::time::Duration;
 
 use events::{CertificateUnserved, Event};
 use futures_util::FutureExt;
@@ -11,7 +12,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Watches;
-use super::news::{Budget, News, TellingRun, changed_since, condition_ended, found, in_set, news_of};
+use super::news::{
+    Budget, News, TellingRun, changed_since, condition_ended, found, in_set, is_silent, news_of,
+    news_of_silent,
+};
 use crate::ownership::{Candidate, Rules};
 use crate::tables;
 use crate::tables::endpoint_notices::{EndpointNotice, SeenEndpoint, tell, unserved, untell};
@@ -19,8 +23,41 @@ use crate::tables::watches::WatchRow;
 
 /// Endpoints told of in one transaction.
 const PAGE: usize = 500;
+/// How often people are told of what a run has seen so far.
+const TELL_EVERY: Duration = Duration::from_secs(20);
+/// The pause after a pass is so many times as long as the pass: telling of a million endpoints takes a tenth of a core.
+const PASS_SHARE: u32 = 9;
+
+/// When a run tells.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Pass {
+    /// While it looks.
+    Meanwhile,
+    /// At its end.
+    Last,
+}
 
 impl Watches {
+    /// Tells of what `scan` has stored so far, again and again, until the caller drops this: people hear of a long run's
+    /// findings before its end. What one pass costs is small beside the pause after it.
+    pub(super) async fn tell_meanwhile(
+        &self,
+        scan: Uuid,
+        row: &WatchRow,
+        budget: &mut Budget,
+        stop: &CancellationToken,
+    ) {
+        let mut pause = TELL_EVERY;
+        loop {
+            tokio::time::sleep(pause).await;
+            let began = tokio::time::Instant::now();
+            if let Err(error) = self.tell_of_seen(scan, row, Pass::Meanwhile, budget, stop).await {
+                tracing::debug!(%scan, error = &error as &dyn std::error::Error, "what a run saw is told later");
+            }
+            pause = TELL_EVERY.max(began.elapsed() * PASS_SHARE);
+        }
+    }
+
     /// Tells of what `scan` saw and, if it saw `whole` of it, of what `row` does not look at any more; answers what was left
     /// untold. Stops between two pages when told to; whoever takes the run up goes on.
     pub(super) async fn tell(
@@ -28,11 +65,29 @@ impl Watches {
         scan: Uuid,
         row: &WatchRow,
         whole: bool,
+        mut budget: Budget,
         stop: &CancellationToken,
     ) -> Result<u64, StoreError> {
-        let (store, mut after, mut budget) = (&self.0.store, 0, Budget::default());
+        self.tell_of_seen(scan, row, Pass::Last, &mut budget, stop).await?;
+        if whole && !stop.is_cancelled() {
+            self.tell_of_unseen(row, Some(scan)).await?;
+        }
+        Ok(budget.untold)
+    }
+
+    async fn tell_of_seen(
+        &self,
+        scan: Uuid,
+        row: &WatchRow,
+        pass: Pass,
+        budget: &mut Budget,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        budget.begin_pass();
+        let (store, mut after) = (&self.0.store, 0);
         // Before the rules, so that a change between the two is met again rather than missed.
-        let again = changed_since(tables::Ownership::of(store).changed_us().await?, row);
+        let again =
+            pass == Pass::Last && changed_since(tables::Ownership::of(store).changed_us().await?, row);
         let rules = Rules::read(store).await?;
         let run = TellingRun { watch: row, baseline: row.last.is_none(), again };
         while !stop.is_cancelled() {
@@ -43,8 +98,7 @@ impl Watches {
             after = last.row;
             let (mut events, mut told, mut left) = (Vec::new(), Vec::new(), BTreeSet::new());
             let mut scheduled = HashSet::new();
-            let mut all: Vec<News> =
-                seen.iter().map(|endpoint| news_of(endpoint, run, &mut budget)).collect();
+            let mut all: Vec<News> = seen.iter().map(|endpoint| news_of(endpoint, run, budget)).collect();
             self.say_whose(&rules, row, &seen, &mut all).await?;
             for (endpoint, news) in seen.iter().zip(all) {
                 events.extend(news.events.into_iter().map(NewEvent::from));
@@ -58,10 +112,36 @@ impl Watches {
                 self.write_told(row.id, events, told, Vec::new(), left).await?;
             }
         }
-        if whole && !stop.is_cancelled() {
-            self.tell_of_unseen(row, Some(scan)).await?;
+        self.tell_of_silent(scan, row, budget, stop).await
+    }
+
+    /// Tells of endpoints that answered before and did not answer `scan`.
+    async fn tell_of_silent(
+        &self,
+        scan: Uuid,
+        row: &WatchRow,
+        budget: &mut Budget,
+        stop: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        let mut after = 0;
+        while !stop.is_cancelled() {
+            let now_us = self.0.clock.now_us();
+            let silent = tables::EndpointNotices::of(&self.0.store)
+                .silent_endpoints(row.id, scan, after, now_us, PAGE)
+                .await?;
+            let Some(last) = silent.last() else { return Ok(()) };
+            after = last.row;
+            let (mut events, mut told) = (Vec::new(), Vec::new());
+            for endpoint in silent.iter().filter(|endpoint| !is_silent(&endpoint.told)) {
+                let Some(news) = news_of_silent(endpoint, row, budget) else { continue };
+                events.extend(news.events.into_iter().map(NewEvent::from));
+                told.extend(news.told.map(|told| (endpoint.row, told)));
+            }
+            if !told.is_empty() {
+                self.write_told(row.id, events, told, Vec::new(), BTreeSet::new()).await?;
+            }
         }
-        Ok(budget.untold)
+        Ok(())
     }
 
     /// Says in what is told of endpoints who answers for them, by the rules of ownership. Nothing is asked of the database

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fleet::Mix;
 use inventory::ownership::{Assignment, Conditions, FromTags, NewRule, Ownership};
 use inventory::tables::watches::WatchOutcome;
-use inventory::watch::{NewWatch, Runner, Watches};
+use inventory::watch::{NewWatch, Runner, WatchOptions, Watches};
 use serde_json::Value;
 use store::{OutboxPlace, OutboxRow};
 use uuid::Uuid;
@@ -70,6 +70,11 @@ impl Listener {
     }
 }
 
+fn is_critical(code: &str) -> bool {
+    let mut all = x509::lint::RULES.iter().chain(scan::rules::RULES);
+    all.any(|rule| rule.code == code && rule.severity == x509::Severity::Critical)
+}
+
 fn condition(code: &str) -> Option<&'static str> {
     Some(match code {
         "endpoint.name-mismatch" => "mismatch",
@@ -85,6 +90,9 @@ fn condition(code: &str) -> Option<&'static str> {
         | "protocol.weak-cipher" => "weak",
         "endpoint.staple-revoked" => "revoked",
         "endpoint.key-not-proven" => "key_not_proven",
+        "certificate.not-yet-valid" => "not_yet_valid",
+        "certificate.expired" => return None,
+        _ if is_critical(code) => "critical",
         _ => return None,
     })
 }
@@ -195,6 +203,27 @@ async fn a_renewal_is_expected_and_another_endpoint_is_new(world: World) {
     listener.world.fleet.stop().await;
 }
 
+async fn silence_is_told_once_and_its_end_too(world: World) {
+    let mut listener = Listener::new(world).await;
+    let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
+    let first = listener.run(row.id).await;
+    assert_eq!(said(&first, "endpoint.trouble"), Said::new());
+    // Names are resolved no more, so nobody answers.
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let away = listener.world.node_with(closed, WatchOptions::default()).await;
+    let here = std::mem::replace(&mut listener.runner, away.runner());
+    let events = listener.run(row.id).await;
+    let targets = listener.world.targets.iter();
+    let silent: Said = targets.map(|target| format!("endpoint/{target} silent")).collect();
+    assert_eq!(said(&events, "endpoint.trouble"), silent);
+    assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "it is told once");
+    listener.runner = here;
+    let events = listener.run(row.id).await;
+    assert_eq!(said(&events, "endpoint.trouble_over"), silent);
+    assert_eq!(said(&events, "endpoint.trouble"), Said::new());
+    listener.world.fleet.stop().await;
+}
+
 fn owned(name: &str, position: u32, when: Conditions) -> NewRule {
     let assign = Assignment {
         team: Some(name.to_owned()),
@@ -255,6 +284,16 @@ async fn what_is_told_says_whose_it_is_on_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_told_says_whose_it_is_on_postgres() {
     what_is_told_says_whose_it_is(World::postgres_with(Mix::AllKinds).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_told_once_and_its_end_too_on_sqlite() {
+    silence_is_told_once_and_its_end_too(World::sqlite_with(Mix::Healthy).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_told_once_and_its_end_too_on_postgres() {
+    silence_is_told_once_and_its_end_too(World::postgres_with(Mix::Healthy).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
