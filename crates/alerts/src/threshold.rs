@@ -137,6 +137,20 @@ mod tests {
     const HOUR_US: i64 = 3_600_000_000;
 
     #[test]
+    fn the_scanner_rises_by_the_same_thresholds() {
+        let defaults = Settings::default().thresholds;
+        let scanner = x509::lint::EXPIRY_THRESHOLDS.map(|(threshold, severity)| match threshold {
+            x509::lint::ExpiryThreshold::Days(days) => {
+                Threshold { days: Some(days), fraction: None, severity }
+            }
+            x509::lint::ExpiryThreshold::Fraction(fraction) => {
+                Threshold { days: None, fraction: Some(fraction), severity }
+            }
+        });
+        assert_eq!(defaults, scanner);
+    }
+
+    #[test]
     fn short_and_long_certificates_have_thresholds_of_their_own_size() {
         let settings = Settings::default();
         // (lifetime, time before the end, what is reached)

@@ -68,7 +68,7 @@ pub struct EndpointTrouble {
     pub endpoint: EndpointCertificate,
     /// The condition.
     pub condition: Condition,
-    /// The code of the rule: `chain.untrusted`.
+    /// The code of the rule: `chain.untrusted-root`.
     pub code: String,
     /// The finding, for people.
     pub detail: String,

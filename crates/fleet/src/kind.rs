@@ -407,14 +407,15 @@ pub(crate) static KINDS: &[Kind] = &[
     Kind { leaf: dated(-145, 150), ..flawed("expires-in-5-days", 8, &["certificate.expiring"]) },
     Kind { leaf: dated(-130, 150), ..flawed("expires-in-20-days", 8, &["certificate.expiring"]) },
     Kind { leaf: dated(-5, 6), ..flawed("six-days-nearly-over", 2, &["certificate.expiring-fraction"]) },
-    Kind { leaf: dated(-20, 825), ..flawed("lifetime-825-days", 3, &["certificate.lifetime"]) },
+    Kind { leaf: dated(-20, 3_650), ..flawed("lifetime-ten-years", 3, &["certificate.lifetime"]) },
     // Wrong names
     Kind { leaf: named(Naming::Other), ..flawed("name-mismatch", 12, &["endpoint.name-mismatch"]) },
-    Kind { leaf: named(Naming::CommonNameOnly), ..flawed("common-name-only", 3, &["certificate.no-san", "endpoint.name-mismatch"]) },
+    Kind { leaf: named(Naming::CommonNameOnly), ..flawed("common-name-only", 3, &["certificate.common-name-only"]) },
     Kind { leaf: named(Naming::LongCommonName), ..flawed("common-name-too-long", 2, &["certificate.common-name-too-long"]) },
     // Wrong chains
     Kind { leaf: issued(Issuer::Oneself), chain: Chain::LeafAlone, ..flawed("self-signed", 12, &["chain.self-signed"]) },
-    Kind { leaf: issued(Issuer::Private), chain: Chain::WithRoot, ..flawed("untrusted", 6, &["chain.untrusted"]) },
+    Kind { leaf: issued(Issuer::Private), chain: Chain::WithRoot, ..flawed("untrusted", 6, &["chain.untrusted-root"]) },
+    Kind { leaf: issued(Issuer::Private), ..flawed("root-unknown", 6, &["chain.untrusted-root"]) },
     Kind { chain: Chain::LeafAlone, ..flawed("incomplete-chain", 10, &["chain.incomplete"]) },
     Kind { leaf: issued(Issuer::Deep), chain: Chain::Misordered, ..flawed("misordered-chain", 5, &["chain.misordered"]) },
     Kind { chain: Chain::Stray, ..flawed("stray-certificate", 5, &["chain.stray"]) },

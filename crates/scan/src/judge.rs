@@ -14,7 +14,7 @@ use crate::observation::{Observation, Trust};
 use crate::options::ScanOptions;
 use crate::rules;
 use crate::tls;
-use crate::trusted::Trusted;
+use crate::trusted::{TrustAnchors, Trusted};
 
 /// Parsed certificates kept because many endpoints send the same ones; intermediates, in practice.
 /// About 4 KB each.
@@ -151,7 +151,7 @@ impl Judge {
         let Some(leaf) = observation.leaf().cloned() else { return };
         let sent = &observation.chain[1..];
         let verdict = verify::verify_chain(&leaf, sent, &self.trust.all, now, &self.signatures);
-        let trust = self.trust_of(&verdict);
+        let trust = self.trust_of(&leaf, sent, now, &verdict);
         // What the leaf itself breaks, the lints say, and better.
         let breach = breach(&verdict).filter(|_| !verdict.is_told_by_lint(&leaf));
         if let Some((rule, evidence)) = breach {
@@ -159,7 +159,7 @@ impl Judge {
         }
         judge_order(&leaf, sent, findings);
         self.lint(&leaf, sent, trust.public, now, findings);
-        judge_name(observation, &leaf, findings);
+        judge_name(observation, &leaf, trust.public, findings);
         observation.trust = Some(trust);
     }
 
@@ -184,7 +184,13 @@ impl Judge {
         })
     }
 
-    fn trust_of(&self, verdict: &Verdict) -> Trust {
+    fn trust_of(
+        &self,
+        leaf: &Arc<Certificate>,
+        sent: &[Arc<Certificate>],
+        now: UnixTime,
+        verdict: &Verdict,
+    ) -> Trust {
         let (word, reason) = match verdict {
             Verdict::Trusted { .. } => ("trusted", String::new()),
             other => (other.code(), other.to_string()),
@@ -193,8 +199,18 @@ impl Judge {
             Verdict::Trusted { path } => path.clone(),
             _ => Vec::new(),
         };
-        let public = path.last().is_some_and(|root| self.trust.public.contains(root));
-        Trust { verdict: word, reason, path: path.iter().map(|c| c.fingerprint).collect(), public }
+        let mut anchors = path.last().map_or_else(Vec::new, |root| self.trust.stores_of(root));
+        let mut public = anchors.contains(&TrustAnchors::Mozilla);
+        // A cross-signed chain may have a second path. The search ends early where the issuer has no public root.
+        if verdict.is_trusted() && !public && !self.trust.public().is_empty() {
+            public =
+                verify::verify_chain(leaf, sent, self.trust.public(), now, &self.signatures).is_trusted();
+            if public {
+                anchors.insert(0, TrustAnchors::Mozilla);
+            }
+        }
+        let path = path.iter().map(|c| c.fingerprint).collect();
+        Trust { verdict: word, reason, path, public, anchors }
     }
 
     fn context(&self, leaf: bool, publicly_trusted: bool, now: UnixTime) -> LintContext {
@@ -268,13 +284,15 @@ fn judge_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>], findings: &mu
 
 /// Held against the name that was asked for. A bare address from a range was asked for by nobody:
 /// without a name there is nothing to mismatch.
-fn judge_name(observation: &Observation, leaf: &Certificate, findings: &mut Findings) {
+fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findings: &mut Findings) {
     let Some(name) = observation.target.sni().and_then(|name| HostName::parse(name).ok()) else {
         return;
     };
     let name = ReferenceName::Host(name);
     let why = match matches_name(leaf, &name) {
         NameMatch::SubjectAlternativeName => return,
+        // Clients of private PKIs may well read it; `certificate.common-name-only` tells the rest.
+        NameMatch::CommonNameOnly if !public => return,
         NameMatch::CommonNameOnly => {
             format!("only the common name says {name}; clients do not read it")
         }
@@ -354,6 +372,36 @@ mod tests {
     use super::*;
     use crate::observation::Outcome;
     use crate::target::Target;
+
+    #[test]
+    fn only_a_root_programme_makes_a_chain_publicly_trusted() {
+        let pem = include_bytes!("../tests/fixtures/chain.pem");
+        let (_, der) = x509::pem::certificates(pem).next().expect("a certificate");
+        let certificate = Arc::new(Certificate::parse(&der).unwrap());
+        let judged = |trusted: Trusted| {
+            let mut observation = Observation::ended(
+                Arc::new(Target::file(std::path::Path::new("/leaf"))),
+                certificate.not_before.0 * 1_000_000,
+                Outcome::Answered,
+                None,
+            );
+            observation.chain = vec![certificate.clone()];
+            Judge::new(&ScanOptions::default(), trusted)
+                .judge_chain(&mut observation, &mut Findings::default());
+            let trust = observation.trust.expect("judged");
+            (trust.verdict, trust.public, trust.anchors)
+        };
+        let mut system = Trusted::nobody();
+        system.add_to_system(certificate.clone());
+        assert_eq!(judged(system), ("trusted", false, vec![TrustAnchors::System]));
+        let mut given = Trusted::nobody();
+        given.add(certificate.clone());
+        assert_eq!(judged(given), ("trusted", false, vec![TrustAnchors::Given]));
+        let mut public = Trusted::nobody();
+        public.add_to_mozilla(certificate.clone());
+        assert_eq!(judged(public), ("trusted", true, vec![TrustAnchors::Mozilla]));
+        assert!(Trusted::system().public().len() > 100);
+    }
 
     #[test]
     fn a_certificate_above_never_takes_the_place_of_an_unreadable_leaf() {

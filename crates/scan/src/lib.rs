@@ -28,7 +28,7 @@ pub use observation::{Observation, Outcome};
 pub use options::{Limits, ScanOptions};
 pub use progress::{Progress, Snapshot};
 pub use target::{Target, TargetOptions, Targets};
-pub use trusted::{TrustError, Trusted};
+pub use trusted::{TrustAnchors, TrustError, Trusted};
 
 /// Why there is no scanner.
 #[derive(Debug, thiserror::Error)]

@@ -10,6 +10,7 @@ use x509::{Certificate, Finding, Fingerprint, Severity, UnixTime};
 use crate::revocation::Verdict;
 use crate::target::Target;
 use crate::tls;
+use crate::trusted::TrustAnchors;
 
 named! {
     /// How a look ended. "Unknown" is a value: nothing is filed under a neighbour for want of a name.
@@ -120,8 +121,10 @@ pub struct Trust {
     pub reason: String,
     /// The path as verified, leaf first.
     pub path: Vec<Fingerprint>,
-    /// The path ends at a root of the system's store, not only at one given by `--ca`.
+    /// A public root programme trusts the chain, not only this system or `--ca`.
     pub public: bool,
+    /// The stores of trust anchors that trust the chain.
+    pub anchors: Vec<TrustAnchors>,
 }
 
 /// One look at one endpoint.

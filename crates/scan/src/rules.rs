@@ -69,13 +69,14 @@ pub static SELF_SIGNED: Rule = Rule {
 };
 /// The chain ends at a root nobody here trusts.
 pub static UNTRUSTED: Rule = Rule {
-    code: "chain.untrusted",
+    code: "chain.untrusted-root",
     severity: Severity::High,
     title: "chain ends at a root that is not trusted",
     source: "RFC 5280 section 6.1.1 (d)",
-    advice: "if the root is yours, pass it with --ca; if not, issue from an authority your clients trust",
+    advice: "if the root is yours, pass it with --ca; if the issuer that the evidence names is an intermediate, serve it too; \
+             else issue from an authority your clients trust",
 };
-/// An intermediate is neither sent nor known.
+/// The leaf's issuer is neither sent nor known.
 pub static INCOMPLETE: Rule = Rule {
     code: "chain.incomplete",
     severity: Severity::High,

@@ -1,15 +1,30 @@
-//! Whom we trust: the system's roots, and those given by hand.
+//! The trust anchors: the Mozilla root programme, the system's store, and those given by hand.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use x509::Certificate;
+use coded::named;
 use x509::verify::TrustStore;
+use x509::{Certificate, Fingerprint};
+
+named! {
+    /// A store of trust anchors.
+    pub enum TrustAnchors: "store of trust anchors" {
+        /// The Mozilla root programme, as compiled into this version. It makes a chain publicly trusted.
+        Mozilla => "mozilla",
+        /// The store of the system that scans.
+        System => "system",
+        /// The certificates of `--ca` and `scan.ca_files`.
+        Given => "given",
+    }
+}
 
 /// The roots that chains are judged by.
 pub struct Trusted {
     pub(crate) all: TrustStore,
-    pub(crate) public: TrustStore,
+    mozilla: TrustStore,
+    system: TrustStore,
+    given: TrustStore,
 }
 
 /// Roots that could not be had.
@@ -36,22 +51,46 @@ impl Trusted {
     /// No roots at all.
     #[must_use]
     pub fn nobody() -> Self {
-        Self { all: TrustStore::default(), public: TrustStore::default() }
+        let none = TrustStore::default;
+        Self { all: none(), mozilla: none(), system: none(), given: none() }
     }
 
-    /// The roots of this system. A machine without any is no error: chains are then untrusted, and
-    /// the caller may say so.
+    /// The roots of the Mozilla root programme and of this system. A machine without any is no error.
     #[must_use]
     pub fn system() -> Self {
         let mut trusted = Self::nobody();
-        for der in outbound::tls::system_roots() {
-            if let Ok(root) = Certificate::parse(&der) {
+        for der in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
+            if let Ok(root) = Certificate::parse(der) {
                 let root = Arc::new(root);
                 trusted.all.add(root.clone());
-                trusted.public.add(root);
+                trusted.mozilla.add(root);
+            }
+        }
+        for der in outbound::tls::system_roots() {
+            // Most are known: they are not parsed and kept twice.
+            let known = trusted.mozilla.exactly(&Fingerprint::of(&der)).cloned();
+            if let Some(root) = known.or_else(|| Certificate::parse(&der).ok().map(Arc::new)) {
+                trusted.all.add(root.clone());
+                trusted.system.add(root);
             }
         }
         trusted
+    }
+
+    /// The stores that trust `root`.
+    #[must_use]
+    pub(crate) fn stores_of(&self, root: &Certificate) -> Vec<TrustAnchors> {
+        let stores = [
+            (TrustAnchors::Mozilla, &self.mozilla),
+            (TrustAnchors::System, &self.system),
+            (TrustAnchors::Given, &self.given),
+        ];
+        stores.into_iter().filter(|(_, store)| store.contains(root)).map(|(name, _)| name).collect()
+    }
+
+    /// The roots of the Mozilla root programme.
+    pub(crate) fn public(&self) -> &TrustStore {
+        &self.mozilla
     }
 
     /// Roots there are.
@@ -68,7 +107,8 @@ impl Trusted {
 
     /// Trusts `root` too. It makes no chain public.
     pub fn add(&mut self, root: Arc<Certificate>) {
-        self.all.add(root);
+        self.all.add(root.clone());
+        self.given.add(root);
     }
 
     /// Trusts every certificate in a PEM or DER file.
@@ -84,6 +124,20 @@ impl Trusted {
             0 => Err(TrustError::Empty { path: name() }),
             added => Ok(added),
         }
+    }
+
+    /// Counts `root` among those of the system's store, for tests.
+    #[cfg(test)]
+    pub(crate) fn add_to_system(&mut self, root: Arc<Certificate>) {
+        self.all.add(root.clone());
+        self.system.add(root);
+    }
+
+    /// Counts `root` among those of the Mozilla root programme, for tests.
+    #[cfg(test)]
+    pub(crate) fn add_to_mozilla(&mut self, root: Arc<Certificate>) {
+        self.all.add(root.clone());
+        self.mozilla.add(root);
     }
 
     /// Trusts every certificate in PEM or DER bytes.

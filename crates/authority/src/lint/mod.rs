@@ -55,7 +55,7 @@ pub fn objections(certificate: &Certificate, now: UnixTime, required: Requiremen
     };
     let matters = |finding: &Finding| {
         let soon = [&lint::EXPIRING, &lint::EXPIRING_FRACTION];
-        let servers = [&lint::NO_SAN, &lint::NOT_SERVER_AUTH];
+        let servers = [&lint::NO_SAN, &lint::COMMON_NAME_ONLY, &lint::NOT_SERVER_AUTH];
         finding.rule.severity >= SEVERITY_REFUSED
             && !soon.iter().any(|rule| rule.code == finding.rule.code)
             && (required.for_servers || !servers.iter().any(|rule| rule.code == finding.rule.code))

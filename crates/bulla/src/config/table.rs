@@ -10,7 +10,7 @@ pub(super) const KEYS: &[Key] = &[
     ("scan.all_addresses", Kind::Boolean, "every address of a name is an endpoint of its own"),
     ("scan.max_addresses", Kind::Number, "addresses one network may have"),
     ("scan.ca_files", Kind::List, "files of certificates to trust too"),
-    ("scan.system_roots", Kind::Boolean, "trust this system's roots"),
+    ("scan.system_roots", Kind::Boolean, "trust this system's roots and the Mozilla root programme"),
     ("scan.expiring_within_days", Kind::Number, "days before its end a certificate is about to expire"),
     ("scan.expiring_fraction", Kind::Number, "the same as a fraction of its life"),
     ("scan.fail_on", Kind::Text, "never, info, low, medium, high or critical"),

@@ -133,8 +133,10 @@ pub(crate) struct TrustView<'a> {
     reason: &'a str,
     /// SHA-256 of each certificate of the verified path, leaf first.
     path: &'a [Fingerprint],
-    /// Whether the path ends at a root of this system's store.
+    /// Whether a public root programme trusts the chain.
     public: bool,
+    /// The stores that trust the chain: `mozilla`, `system`, `given`.
+    stores: Vec<&'static str>,
 }
 
 /// Whether a certificate of the chain was revoked.
@@ -304,7 +306,13 @@ impl Phases {
 
 impl<'a> TrustView<'a> {
     fn of(trust: &'a Trust) -> Self {
-        Self { verdict: trust.verdict, reason: &trust.reason, path: &trust.path, public: trust.public }
+        Self {
+            verdict: trust.verdict,
+            reason: &trust.reason,
+            path: &trust.path,
+            public: trust.public,
+            stores: trust.anchors.iter().map(|anchors| anchors.name()).collect(),
+        }
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) struct ScanArgs {
     /// Trust the certificates in this file (PEM or DER) too; may be repeated
     #[arg(long, help_heading = "Judgement", value_name = "FILE", action = ArgAction::Append)]
     pub(crate) ca: Vec<PathBuf>,
-    /// Do not trust this system's roots
+    /// Trust neither this system's roots nor the Mozilla root programme, only --ca
     #[arg(long, help_heading = "Judgement")]
     pub(crate) no_system_roots: bool,
     /// Days before its end from which on a certificate is about to expire [default: 30]

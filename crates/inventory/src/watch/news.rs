@@ -66,6 +66,8 @@ fn condition_of(finding: &StoredFinding) -> Option<Condition> {
         "certificate.not-yet-valid" => Condition::NotYetValid,
         "endpoint.name-mismatch" => Condition::Mismatch,
         "chain.self-signed"
+        | "chain.untrusted-root"
+        // Its code before 0.1.0, still in databases.
         | "chain.untrusted"
         | "chain.incomplete"
         | "chain.expired-intermediate"

@@ -79,7 +79,7 @@ fn condition(code: &str) -> Option<&'static str> {
     Some(match code {
         "endpoint.name-mismatch" => "mismatch",
         "chain.self-signed"
-        | "chain.untrusted"
+        | "chain.untrusted-root"
         | "chain.incomplete"
         | "chain.expired-intermediate"
         | "chain.invalid" => "untrusted",

@@ -5,15 +5,17 @@
 //! finding is a fact the certificate itself shows.
 
 mod context;
+mod expiry;
 mod findings;
 mod names;
 mod rules;
 
 use self::findings::Findings;
 use crate::verify::is_for_servers;
-use crate::{Certificate, DAY, Finding, KeyAlgorithm, KeyUsage, SignatureAlgorithm, UnixTime};
+use crate::{Certificate, DAY, Finding, KeyAlgorithm, KeyUsage, Severity, SignatureAlgorithm, UnixTime};
 
 pub use context::LintContext;
+pub use expiry::{EXPIRY_THRESHOLDS, ExpiryThreshold, expiry_severity};
 pub use rules::*;
 
 /// Findings of one certificate. There are few more rules than that, and no certificate breaks
@@ -53,6 +55,12 @@ fn dates(certificate: &Certificate, context: &LintContext, findings: &mut Findin
     if now < from {
         return findings.add(&NOT_YET_VALID, format!("valid from {from}"));
     }
+    expiry(certificate, context, findings);
+}
+
+/// The end that comes near. The severity rises at [`EXPIRY_THRESHOLDS`].
+fn expiry(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
+    let (from, to, now) = (certificate.not_before, certificate.not_after, context.now);
     let left = to.since(now);
     let soon = i64::from(context.expiring_within_days) * DAY;
     let last_part = (to.since(from) as f64 * context.expiring_fraction) as i64;
@@ -62,10 +70,20 @@ fn dates(certificate: &Certificate, context: &LintContext, findings: &mut Findin
     if last_part < soon {
         if left < last_part {
             let life = to.since(from) / DAY;
-            findings.add(&EXPIRING_FRACTION, format!("{} of {life}", evidence()));
+            let rule = match expiry_severity(from, to, now) {
+                Some(Severity::Critical) => &EXPIRING_FRACTION_CRITICAL,
+                Some(Severity::High) => &EXPIRING_FRACTION_HIGH,
+                _ => &EXPIRING_FRACTION,
+            };
+            findings.add(rule, format!("{} of {life}", evidence()));
         }
     } else if left < soon {
-        findings.add(&EXPIRING, evidence());
+        let rule = match expiry_severity(from, to, now) {
+            Some(Severity::Critical) => &EXPIRING_CRITICAL,
+            Some(Severity::High) => &EXPIRING_HIGH,
+            _ => &EXPIRING,
+        };
+        findings.add(rule, evidence());
     }
 }
 
@@ -159,6 +177,9 @@ const LIFETIME_SCHEDULE: [(i64, i64); 5] = [
     (1_519_862_400, 825), // 2018-03-01
 ];
 
+/// Days that clients from Apple accept of private authorities, too.
+const PRIVATE_LIFETIME_DAYS: i64 = 825;
+
 /// Days a public authority may issue for on that day; `None` before 2018-03-01.
 #[must_use]
 pub fn lifetime_limit_days(issued: UnixTime) -> Option<i64> {
@@ -167,6 +188,7 @@ pub fn lifetime_limit_days(issued: UnixTime) -> Option<i64> {
 
 fn lifetime(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     let Some(limit) = lifetime_limit_days(certificate.not_before) else { return };
+    let limit = if context.publicly_trusted { limit } else { PRIVATE_LIFETIME_DAYS };
     // Both ends count (RFC 5280 section 4.1.2.5).
     let seconds = certificate.not_after.since(certificate.not_before).saturating_add(1);
     if seconds > limit * DAY {
@@ -174,7 +196,7 @@ fn lifetime(certificate: &Certificate, context: &LintContext, findings: &mut Fin
         let days = (seconds - 1) / DAY + 1;
         let rule = if context.publicly_trusted { &LIFETIME_PUBLIC } else { &LIFETIME };
         let issued = certificate.not_before;
-        findings.add(rule, format!("{days} days, issued at {issued}, when the limit was {limit}"));
+        findings.add(rule, format!("{days} days, issued at {issued}; the limit is {limit}"));
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::context::LintContext;
 use super::findings::Findings;
 use super::rules::{
-    COMMON_NAME_NOT_IN_SAN, COMMON_NAME_TOO_LONG, INTERNAL_NAME, NO_SAN, SAN_ADDRESS_AS_DNS, SAN_BAD_ADDRESS,
-    SAN_INVALID, SAN_UNDERSCORE, WILDCARD, WILDCARD_BAD,
+    COMMON_NAME_NOT_IN_SAN, COMMON_NAME_ONLY, COMMON_NAME_TOO_LONG, INTERNAL_NAME, NO_SAN,
+    SAN_ADDRESS_AS_DNS, SAN_BAD_ADDRESS, SAN_INVALID, SAN_UNDERSCORE, WILDCARD, WILDCARD_BAD,
 };
 use crate::{Certificate, GeneralName, HostName, Rule};
 
@@ -14,7 +14,7 @@ use crate::{Certificate, GeneralName, HostName, Rule};
 const SHOWN_MAX: usize = 5;
 
 pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
-    common_names(certificate, findings);
+    common_names(certificate, context, findings);
     let mut hosts = 0;
     let mut broken = Broken::default();
     for name in &certificate.subject_alt_names {
@@ -34,7 +34,8 @@ pub(super) fn check(certificate: &Certificate, context: &LintContext, findings: 
         }
     }
     if hosts == 0 {
-        findings.add(&NO_SAN, format!("subject {}", certificate.subject.text));
+        let rule = if context.publicly_trusted { &NO_SAN } else { &COMMON_NAME_ONLY };
+        findings.add(rule, format!("subject {}", certificate.subject.text));
     }
     broken.tell(findings);
 }
@@ -94,14 +95,14 @@ fn host(name: &str, host: &str, context: &LintContext, broken: &mut Broken) {
         broken.add(&SAN_ADDRESS_AS_DNS, name);
     } else if host.ends_with('.') || HostName::check(host).is_err() {
         broken.add(&SAN_INVALID, name);
-    } else if host.contains('_') {
+    } else if context.publicly_trusted && host.contains('_') {
         broken.add(&SAN_UNDERSCORE, name);
     } else if context.publicly_trusted && is_internal_name(host) {
         broken.add(&INTERNAL_NAME, name);
     }
 }
 
-fn common_names(certificate: &Certificate, findings: &mut Findings<'_>) {
+fn common_names(certificate: &Certificate, context: &LintContext, findings: &mut Findings<'_>) {
     const CHARACTERS_MAX: usize = 64;
     for name in &certificate.subject.common_names {
         let length = name.chars().count();
@@ -109,7 +110,11 @@ fn common_names(certificate: &Certificate, findings: &mut Findings<'_>) {
             findings.add(&COMMON_NAME_TOO_LONG, format!("{length} characters"));
         }
         let sans = &certificate.subject_alt_names;
-        if !sans.is_empty() && is_host_like(name) && !sans.iter().any(|san| is_same(san, name)) {
+        if context.publicly_trusted
+            && !sans.is_empty()
+            && is_host_like(name)
+            && !sans.iter().any(|san| is_same(san, name))
+        {
             findings.add(&COMMON_NAME_NOT_IN_SAN, printable(name));
         }
     }

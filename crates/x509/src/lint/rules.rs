@@ -66,14 +66,18 @@ rules! {
         "publicly trusted and valid longer than allowed",
         "BR section 6.3.2",
         "Have it issued anew: browsers refuse it however long it still runs.";
-    LIFETIME = "lifetime", Low,
-        "valid longer than public authorities may issue",
-        "BR section 6.3.2",
-        "Issue for shorter times: Apple's clients hold private authorities to 825 days, and a key that leaks is good for as long as its certificate.";
+    LIFETIME = "lifetime", Info,
+        "private and valid longer than 825 days",
+        "BR section 6.3.2 (ballot 193)",
+        "Issue for 825 days or less if clients from Apple connect: they refuse more, also from private authorities.";
     NO_SAN = "no-san", High,
-        "no subject alternative name for a host",
+        "publicly trusted without a subject alternative name for a host",
         "RFC 9525 section 2, BR section 7.1.2.7.12",
         "Put the host into a subject alternative name: clients do not read the common name.";
+    COMMON_NAME_ONLY = "common-name-only", Medium,
+        "private certificate without a subject alternative name for a host",
+        "RFC 9525 section 2",
+        "Put the host into a subject alternative name: browsers, Go and Java do not read the common name.";
     COMMON_NAME_NOT_IN_SAN = "common-name-not-in-san", Low,
         "common name missing from the alternative names",
         "BR section 7.1.4.3",
@@ -178,4 +182,27 @@ rules! {
         "breaks the encoding rules",
         "RFC 5280 section 4.1, X.690",
         "Have it issued anew by correct software: strict clients refuse it.";
+}
+
+macro_rules! nearer {
+    ($($name:ident = $of:ident, $severity:ident;)*) => {
+        $(
+            #[doc = concat!("[`", stringify!($of), "`], nearer to the end.")]
+            pub static $name: Rule = Rule {
+                code: $of.code,
+                severity: Severity::$severity,
+                title: $of.title,
+                source: $of.source,
+                advice: $of.advice,
+            };
+        )*
+    };
+}
+
+// The same rules with the severities of `EXPIRY_THRESHOLDS`; `RULES` has each code once.
+nearer! {
+    EXPIRING_HIGH = EXPIRING, High;
+    EXPIRING_CRITICAL = EXPIRING, Critical;
+    EXPIRING_FRACTION_HIGH = EXPIRING_FRACTION, High;
+    EXPIRING_FRACTION_CRITICAL = EXPIRING_FRACTION, Critical;
 }

@@ -34,7 +34,7 @@ struct Dead {
 /// what has to be mended.
 #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
 enum Nearness {
-    /// Ended below an issuer nobody has.
+    /// Ended at the leaf, whose issuer is missing.
     Incomplete,
     /// Ended at a root nobody trusts, and broke a rule on the way.
     UnknownRootAndBroken,
@@ -126,7 +126,7 @@ impl<'a, C: SignatureCache> Search<'a, C> {
             }
         }
         if !climbed {
-            self.give_up(below);
+            self.give_up(path);
         }
         None
     }
@@ -256,7 +256,16 @@ impl<'a, C: SignatureCache> Search<'a, C> {
         None
     }
 
-    fn give_up(&mut self, below: &Certificate) {
+    /// Ends a path whose last certificate has no issuer here.
+    fn give_up(&mut self, path: &Path<'a>) {
+        let Some(&below) = path.certificates.last() else { return };
+        if path.certificates.len() > 1 {
+            let (which, name) = (below.fingerprint, below.issuer.text.clone());
+            return match path.fault.clone() {
+                Some(fault) => self.bury(Nearness::UnknownRootAndBroken, fault),
+                None => self.bury(Nearness::UnknownRoot, Distrust::RootNotTrusted { which, name }),
+            };
+        }
         let verdict = Verdict::Incomplete {
             missing: below.issuer.text.clone(),
             issuer_url: below.issuer_urls.first().cloned(),

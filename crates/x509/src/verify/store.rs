@@ -68,6 +68,15 @@ impl TrustStore {
         self.fingerprints.contains(certificate)
     }
 
+    /// The anchor with this fingerprint.
+    #[must_use]
+    pub fn exactly(&self, certificate: &Fingerprint) -> Option<&Arc<Certificate>> {
+        if !self.fingerprints.contains(certificate) {
+            return None;
+        }
+        self.anchors.iter().find(|anchor| anchor.fingerprint == *certificate)
+    }
+
     /// The anchors, in the order added.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Certificate>> {
         self.anchors.iter()

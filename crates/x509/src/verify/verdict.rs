@@ -15,7 +15,7 @@ pub enum Verdict {
     },
     /// The leaf is signed by its own key and not itself trusted.
     SelfSigned,
-    /// The chain as sent ends below an issuer that was neither sent nor is trusted.
+    /// The leaf was sent without its issuer, and that issuer is not trusted.
     Incomplete {
         /// The name of the missing issuer.
         missing: String,
@@ -37,6 +37,14 @@ pub enum Distrust {
         /// That certificate.
         root: Fingerprint,
         /// Its name.
+        name: String,
+    },
+    /// The path ends at an intermediate whose issuer was neither sent nor is in the store. Servers leave their root out
+    /// (RFC 8446 section 4.4.2), so that issuer is a root of a private PKI.
+    RootNotTrusted {
+        /// The certificate at the end of the path.
+        which: Fingerprint,
+        /// The name of its issuer.
         name: String,
     },
     /// A certificate above the leaf has expired.
@@ -118,15 +126,17 @@ pub enum Distrust {
 }
 
 impl Verdict {
-    /// A word for filters: `trusted`, `self-signed`, `incomplete`, `untrusted` (a root nobody
-    /// knows), `expired-intermediate`, or `invalid` for every other broken rule.
+    /// A word for filters: `trusted`, `self-signed`, `incomplete`, `untrusted` (a root that is
+    /// not trusted), `expired-intermediate`, or `invalid` for every other broken rule.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
             Self::Trusted { .. } => "trusted",
             Self::SelfSigned => "self-signed",
             Self::Incomplete { .. } => "incomplete",
-            Self::Untrusted { reason: Distrust::SelfSignedRootNotTrusted { .. } } => "untrusted",
+            Self::Untrusted {
+                reason: Distrust::SelfSignedRootNotTrusted { .. } | Distrust::RootNotTrusted { .. },
+            } => "untrusted",
             Self::Untrusted { reason: Distrust::Expired { .. } } => "expired-intermediate",
             Self::Untrusted { .. } => "invalid",
         }
@@ -154,6 +164,7 @@ impl Distrust {
     pub fn which(&self) -> Option<Fingerprint> {
         match self {
             Self::SelfSignedRootNotTrusted { root: which, .. }
+            | Self::RootNotTrusted { which, .. }
             | Self::Expired { which, .. }
             | Self::NotYetValid { which, .. }
             | Self::BadSignature { which, .. }
@@ -191,6 +202,9 @@ impl fmt::Display for Distrust {
         match self {
             Self::SelfSignedRootNotTrusted { name, .. } => {
                 write!(f, "the root {name} is not trusted")
+            }
+            Self::RootNotTrusted { name, .. } => {
+                write!(f, "the chain ends below {name}, which is not a trusted root")
             }
             Self::Expired { name, not_after, .. } => write!(f, "{name} expired at {not_after}"),
             Self::NotYetValid { name, not_before, .. } => {

@@ -151,8 +151,9 @@ const CASES: &[Case] = &[
     agreed("missing intermediate", |w| w.given(w.leaf(as_is), vec![]), "incomplete", "Middle", "20"),
     agreed(
         "missing upper intermediate",
+        // A private root looks the same: the evidence names the issuer.
         |w| w.given(w.deep_leaf(as_is), vec![w.lower(as_is)]),
-        "incomplete",
+        "untrusted",
         "Middle",
         "20",
     ),
@@ -344,7 +345,7 @@ const CASES: &[Case] = &[
             let fake = authority("Root", &w.other_key, "Root", &w.other_key).certificate(&w.other_key);
             Given { leaf: w.leaf(as_is), sent: vec![w.middle(as_is)], trusted: vec![fake] }
         },
-        "incomplete",
+        "untrusted",
         "Root",
         "20",
     ),
@@ -661,6 +662,19 @@ fn a_missing_issuer_can_be_fetched_where_the_certificate_says() {
     let verdict = judge(&w.given(leaf, vec![]), &());
     let Verdict::Incomplete { missing, issuer_url } = verdict else { panic!("{verdict}") };
     assert_eq!((missing.as_str(), issuer_url.as_deref()), ("CN=Middle", Some("http://x/y.cer")));
+}
+
+#[test]
+fn an_intermediate_below_an_unknown_root_is_private_and_not_incomplete() {
+    let w = World::new();
+    for sent in [vec![w.middle(as_is)], vec![w.middle(as_is), w.root(as_is)]] {
+        let leaf = w.leaf(as_is);
+        let verdict = verify_chain(&leaf, &sent, &TrustStore::new(), NOW, &());
+        assert_eq!(verdict.code(), "untrusted", "{verdict}");
+        assert!(verdict.to_string().contains("CN=Root"), "{verdict}");
+    }
+    let verdict = verify_chain(&w.leaf(as_is), &[], &TrustStore::new(), NOW, &());
+    assert_eq!(verdict.code(), "incomplete", "{verdict}");
 }
 
 /// Counts what reaches the cryptography.
