@@ -45,6 +45,9 @@ const SECOND_PASS_MAX: usize = 131_072;
 /// target is looked at again, which costs time and nothing else.
 const REMEMBERED_MAX: usize = 4_194_304;
 
+/// How long targets that nobody has read yet are read after the deadline, to say of each that it was not scanned.
+const READ_AFTER_DEADLINE: Duration = Duration::from_secs(1);
+
 /// The least time between a failure that came at once and the second look: longer than the resolver
 /// remembers a SERVFAIL (one second).
 const RECOVERY: Duration = Duration::from_millis(1_100);
@@ -115,11 +118,14 @@ impl Scanner {
         // A thread of its own: standard input blocks. It ends with its input or its reader.
         std::thread::spawn(move || read_targets(targets, &feed, &refuse, &reading));
         let observations = self.with_verdicts(observations, &stop);
+        let measuring = stop.child_token();
+        self.prober.patience.measure(measuring.clone());
         let scheduler = Scheduler::new(self.prober.clone(), input, known, out, progress.clone(), stop);
         let guard = telemetry::tasks::guard("scan-scheduler");
         tokio::spawn(async move {
             let _guard = guard;
             scheduler.run().await;
+            measuring.cancel();
         });
         Run { observations, refused, progress }
     }
@@ -192,6 +198,7 @@ struct Scheduler {
     seen: HashSet<u64>,
     hasher: RandomState,
     resolving: JoinSet<Resolved>,
+    resolving_targets: HashMap<Id, Arc<Target>>,
     ready: VecDeque<Job>,
     parked: HashMap<Slot, VecDeque<Job>>,
     parked_count: usize,
@@ -223,6 +230,7 @@ impl Scheduler {
             seen: HashSet::new(),
             hasher: RandomState::new(),
             resolving: JoinSet::new(),
+            resolving_targets: HashMap::new(),
             ready: VecDeque::new(),
             parked: HashMap::new(),
             parked_count: 0,
@@ -239,6 +247,7 @@ impl Scheduler {
 
     async fn run(mut self) {
         let stop = self.stop.clone();
+        let deadline = self.prober.options.deadline.map(|limit| tokio::time::Instant::now() + limit);
         loop {
             self.start_probes();
             if self.finished() {
@@ -248,9 +257,14 @@ impl Scheduler {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
+                () = tokio::time::sleep_until(deadline.unwrap_or_else(tokio::time::Instant::now)),
+                    if deadline.is_some() => {
+                    self.cancel_all().await;
+                    break;
+                }
                 Some(done) = self.probing.join_next_with_id() => self.on_probed(done).await,
                 Some(done) = self.reading.join_next() => drop(unless_panicked(done)),
-                Some(done) = self.resolving.join_next() => self.on_resolved(done).await,
+                Some(done) = self.resolving.join_next_with_id() => self.on_resolved(done).await,
                 target = self.input.recv(), if room => match target {
                     Some(target) => self.on_target(target),
                     None => self.input_open = false,
@@ -265,6 +279,32 @@ impl Scheduler {
         self.resolving.shutdown().await;
         // Files are read by threads, which see the token between two files.
         self.reading.shutdown().await;
+    }
+
+    /// Reports every target that has not ended: the deadline of the scan has come.
+    async fn cancel_all(&mut self) {
+        self.probing.abort_all();
+        self.resolving.abort_all();
+        let mut left: Vec<Arc<Target>> = self.under_way.drain().map(|(_, (target, _))| target).collect();
+        left.extend(self.resolving_targets.drain().map(|(_, target)| target));
+        left.extend(self.ready.drain(..).map(|job| job.target));
+        left.extend(self.parked.drain().flat_map(|(_, jobs)| jobs).map(|job| job.target));
+        left.extend(self.last.drain(..).map(|retry| retry.target));
+        for target in left {
+            self.report_cancelled(target).await;
+        }
+        let until = tokio::time::Instant::now() + READ_AFTER_DEADLINE;
+        while let Ok(Some(target)) = tokio::time::timeout_at(until, self.input.recv()).await {
+            self.progress.queued();
+            self.report_cancelled(Arc::new(target)).await;
+        }
+    }
+
+    async fn report_cancelled(&self, target: Arc<Target>) {
+        let detail = Some("it had not answered at the deadline of the scan".to_owned());
+        self.progress.finished(Outcome::Cancelled);
+        // The reader is gone only when the scan is being torn down.
+        let _ = self.out.send(Observation::ended(target, now_us(), Outcome::Cancelled, detail)).await;
     }
 
     fn finished(&self) -> bool {
@@ -321,17 +361,19 @@ impl Scheduler {
                 dns_us: 0,
                 valid_until: None,
                 attempts,
+                stalled: false,
                 pause,
             });
             return;
         }
-        let prober = self.prober.clone();
-        self.resolving.spawn(async move {
+        let (prober, resolving) = (self.prober.clone(), target.clone());
+        let lookup = self.resolving.spawn(async move {
             wait_out(pause).await;
             let (began_us, began) = (now_us(), Instant::now());
             let result = prober.resolve(&target, pass).await;
             Resolved { target, pass, attempts, began_us, result, took_us: micros(began) }
         });
+        self.resolving_targets.insert(lookup.id(), resolving);
     }
 
     /// Reports a target that the engine cannot look at.
@@ -358,8 +400,13 @@ impl Scheduler {
         });
     }
 
-    async fn on_resolved(&mut self, done: Result<Resolved, JoinError>) {
-        let Some(mut done) = unless_panicked(done) else { return };
+    async fn on_resolved(&mut self, done: Result<(Id, Resolved), JoinError>) {
+        let id = match &done {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        self.resolving_targets.remove(&id);
+        let Some((_, mut done)) = unless_panicked(done) else { return };
         let result = std::mem::replace(&mut done.result, Err(ResolveError::BadName));
         let resolution = match result {
             Ok(resolution) => resolution,
@@ -373,6 +420,7 @@ impl Scheduler {
             dns_us: done.took_us,
             valid_until: Some(resolution.valid_until),
             attempts: done.attempts,
+            stalled: false,
             pause: Duration::ZERO,
         };
         if !self.prober.options.all_addresses {
@@ -511,6 +559,7 @@ impl Scheduler {
             Err(error) => return self.on_abnormal_end(target, address, &error).await,
         };
         job.pass = Pass::Second;
+        job.stalled = outcome == Outcome::Stall;
         if !self.keep_for_last(target, None, outcome) {
             // The queue filled up while this look was under way: look again at once instead.
             self.ready.push_back(job);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::target::Target;
 
-/// Whether an endpoint is probed for the first or the second time.
+/// Whether an endpoint is probed for the first or the last time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pass {
     First,
@@ -25,6 +25,8 @@ pub(crate) struct Job {
     /// When the DNS answer with these addresses expires.
     pub(crate) valid_until: Option<Instant>,
     pub(crate) attempts: u8,
+    /// At the first try the connection was made and not one byte came.
+    pub(crate) stalled: bool,
     /// The delay before the probe begins.
     pub(crate) pause: Duration,
 }

@@ -262,13 +262,36 @@ fn judge_session(session: &tls::Evidence, observation: &Observation, findings: &
     if observation.profile == Some(tls::Profile::Legacy.name()) {
         findings.add(&rules::VERSION_INTOLERANT, "only an older ClientHello was answered");
     }
-    let Some(suite) = session.cipher else { return };
-    let name = tls::names::cipher_suite(suite);
-    if ["RC4", "_DES_", "DES40", "3DES", "NULL", "EXPORT", "anon"].iter().any(|w| name.contains(w)) {
-        findings.add(&rules::WEAK_CIPHER, &name);
+    let Some(chosen) = session.cipher else { return };
+    let mut known = tls::weaknesses(chosen);
+    for weakness in &known {
+        findings.add(rule_of(*weakness), tls::names::cipher_suite(chosen));
     }
-    if name.starts_with("TLS_RSA_") {
-        findings.add(&rules::NO_FORWARD_SECRECY, &name);
+    let Some(accepted) = &observation.accepted else { return };
+    let newest = session.version.filter(|version| *version >= 0x0303);
+    if let (Some(old), Some(newest)) = (accepted.obsolete_version, newest) {
+        let (old, newest) = (tls::names::version(old), tls::names::version(newest));
+        findings.add(
+            &rules::OBSOLETE_PROTOCOL,
+            format!("accepts {old}, and {newest} of a client that offers all"),
+        );
+    }
+    for suite in &accepted.weak_suites {
+        for weakness in tls::weaknesses(*suite) {
+            if !known.contains(&weakness) {
+                known.push(weakness);
+                let (weak, chosen) = (tls::names::cipher_suite(*suite), tls::names::cipher_suite(chosen));
+                let evidence = format!("accepts {weak}, and {chosen} of a client that offers all");
+                findings.add(rule_of(weakness), evidence);
+            }
+        }
+    }
+}
+
+fn rule_of(weakness: tls::Weakness) -> &'static Rule {
+    match weakness {
+        tls::Weakness::Broken => &rules::WEAK_CIPHER,
+        tls::Weakness::NoForwardSecrecy => &rules::NO_FORWARD_SECRECY,
     }
 }
 

@@ -87,6 +87,24 @@ impl Outcome {
         matches!(self, Self::DnsTimeout | Self::BlackHole | Self::Stall | Self::Slow)
     }
 
+    /// There is no server, as far as can be told: the name leads nowhere, nothing listens, or nothing comes back.
+    #[must_use]
+    pub fn no_answer(self) -> bool {
+        self.silent()
+            || matches!(
+                self,
+                Self::NxDomain
+                    | Self::NoAddress
+                    | Self::ServFail
+                    | Self::DnsRefused
+                    | Self::DnsMalformed
+                    | Self::CnameLoop
+                    | Self::Refused
+                    | Self::Reset
+                    | Self::Unreachable
+            )
+    }
+
     /// A second try, a moment later, may well end otherwise.
     #[must_use]
     pub fn can_heal(self) -> bool {
@@ -148,6 +166,8 @@ pub struct Observation {
     pub timing: Timing,
     /// The handshake, as far as it came.
     pub session: Option<Box<tls::Evidence>>,
+    /// What the server accepts besides what it chose; `None`: not known.
+    pub accepted: Option<tls::Accepted>,
     /// The ClientHello profile sent, by name.
     pub profile: Option<&'static str>,
     /// The chain as sent, leaf first. Certificates that do not parse are in `unparsed`.
@@ -201,6 +221,7 @@ impl Observation {
             attempts: 1,
             timing: Timing::default(),
             session: None,
+            accepted: None,
             profile: None,
             chain: Vec::new(),
             unparsed: Vec::new(),

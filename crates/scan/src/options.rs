@@ -45,12 +45,19 @@ pub struct ScanOptions {
     pub families: Families,
     /// Look at every address of a name, each as an endpoint of its own.
     pub all_addresses: bool,
-    /// Limits of the first look: short, so that the dead do not hold the pool.
+    /// Limits of the first try: short, so that the dead do not hold the pool. They hold until the answers of others show how
+    /// long an answer takes.
     pub first: Limits,
-    /// Limits of the second look at those that were silent.
+    /// Limits of the last try, for those that were silent at the first: generous, for it decides who is dead.
     pub second: Limits,
-    /// Whether the silent get a second look at all.
+    /// Whether the silent get a second try at all.
     pub second_pass: bool,
+    /// How long the whole scan may take; `None`: as long as it needs. What has not ended by then is [`Cancelled`].
+    ///
+    /// [`Cancelled`]: crate::Outcome::Cancelled
+    pub deadline: Option<Duration>,
+    /// Try whether servers accept obsolete versions and weak cipher suites, too, besides what they choose.
+    pub accepted: bool,
     /// Complete TLS 1.3 handshakes, so that servers log no abort and show their tickets.
     pub finish_handshake: bool,
     /// Certificates with at most this many days left are about to expire.
@@ -75,10 +82,12 @@ impl Default for ScanOptions {
             class_limits: HashMap::new(),
             families: Families::usable(),
             all_addresses: false,
-            // A SYN is repeated after one second: both of these see two of them.
+            // A SYN is repeated after one second: this sees two of them.
             first: Limits::each(Duration::from_millis(2_000)),
-            second: Limits::each(Duration::from_millis(2_500)),
+            second: Limits::each(Duration::from_secs(10)),
             second_pass: true,
+            deadline: None,
+            accepted: true,
             finish_handshake: false,
             expiring_within_days: x509::lint::LintContext::EXPIRING_WITHIN_DAYS,
             expiring_fraction: x509::lint::LintContext::EXPIRING_FRACTION,

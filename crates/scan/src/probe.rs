@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use outbound::dial::{self, DialError};
 use outbound::guard::Refused;
@@ -19,7 +19,9 @@ use crate::job::{Job, Pass};
 use crate::judge::Judge;
 use crate::observation::{Observation, Outcome, Timing};
 use crate::options::{Limits, ScanOptions};
+use crate::patience::Patience;
 use crate::progress::Progress;
+use crate::stacks::{Stack, Stacks};
 use crate::starttls;
 use crate::target::Target;
 use crate::tls::{self, Handshake, Profile};
@@ -30,6 +32,12 @@ const READ_CHUNK: usize = 17 * 1_024;
 /// Addresses tried in one probe: past four, a name's further addresses are not asked for a
 /// connection (with `--all-addresses` each has a probe of its own).
 const ADDRESSES_TRIED_MAX: usize = 4;
+/// How long a hello in one packet waits for an answer to the one in two, in the last try.
+const HEAD_START: Duration = Duration::from_secs(2);
+/// The least and the most time for a short handshake that asks what else a server accepts.
+const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
+/// No limit of its own: whoever calls has one.
+const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
 /// Probes endpoints; what all probes of a scanner share.
 pub(crate) struct Prober {
@@ -38,6 +46,8 @@ pub(crate) struct Prober {
     resolver: Resolver,
     shares: Arc<tls::KeyShares>,
     pub(crate) judge: Judge,
+    pub(crate) patience: Arc<Patience>,
+    stacks: Stacks,
 }
 
 /// How one connection went.
@@ -62,19 +72,29 @@ impl Prober {
             judge: Judge::new(&options, trust),
             shares: Arc::new(tls::KeyShares::generate().map_err(|_| crate::ScanError::NoRandomness)?),
             resolver,
+            patience: Arc::default(),
+            stacks: Stacks::default(),
             options,
         })
     }
 
-    fn limits(&self, pass: Pass) -> &Limits {
+    /// The limit of a phase, by what is known now.
+    fn limit(&self, pass: Pass, phase: impl Fn(&Limits) -> Duration) -> Duration {
+        let last = phase(&self.options.second);
         match pass {
-            Pass::First => &self.options.first,
-            Pass::Second => &self.options.second,
+            Pass::First if self.options.second_pass => {
+                self.patience.first_limit(phase(&self.options.first), last)
+            }
+            // Nothing comes after it.
+            Pass::First => self.patience.last_limit(phase(&self.options.first)),
+            Pass::Second => self.patience.last_limit(last),
         }
     }
 
     pub(crate) async fn resolve(&self, target: &Target, pass: Pass) -> Result<Resolution, ResolveError> {
-        self.resolver.resolve(target.host_text(), self.options.families, self.limits(pass).dns).await
+        // The resolver shares its limit out among name servers.
+        let limit = self.limit(pass, |limits| limits.dns);
+        self.resolver.resolve(target.host_text(), self.options.families, limit).await
     }
 
     async fn probe(&self, job: &Job) -> Observation {
@@ -89,7 +109,6 @@ impl Prober {
     }
 
     async fn connect_and_talk(&self, job: &Job, observation: &mut Observation) {
-        let limits = self.limits(job.pass);
         let addresses = match self.addresses(job).await {
             Ok(addresses) => addresses,
             Err(error) => {
@@ -106,7 +125,7 @@ impl Prober {
             }
         };
         let dialled = Instant::now();
-        let connected = dial(&addresses, job.target.port, limits).await;
+        let connected = self.dial(&addresses, job).await;
         observation.timing.dial_us = Some(micros(dialled));
         let (stream, address) = match connected {
             Ok(connected) => connected,
@@ -118,17 +137,118 @@ impl Prober {
             }
         };
         observation.address = Some(address);
-        // What was silent when asked in two packets is asked in one.
-        let profile = if job.pass == Pass::First { Profile::Modern } else { Profile::Compact };
-        let mut talk = self.talk(stream, &job.target, profile, limits).await;
+        let socket = SocketAddr::new(address, job.target.port);
+        let mut talk = match job.stalled {
+            true => self.talk_twice(stream, socket, job).await,
+            false => self.talk(stream, job, Profile::Modern).await,
+        };
         if may_be_intolerant(&talk) {
-            if let Some(older) = self.talk_legacy(job, address, limits).await {
+            if let Some(older) = self.talk_legacy(job, socket).await {
                 talk = older;
             }
             observation.attempts = observation.attempts.saturating_add(1);
         }
         self.note_pressure(talk.end.as_ref().err().map_or(Outcome::Answered, |(o, _)| *o));
+        if talk.end.is_ok() {
+            self.patience.answered(dialled.elapsed());
+            observation.accepted = self.accepted(socket, &job.target, &talk, dialled.elapsed()).await;
+        }
         self.report(talk, observation);
+    }
+
+    async fn dial(
+        &self,
+        addresses: &[IpAddr],
+        job: &Job,
+    ) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
+        let limit = || self.limit(job.pass, |limits| limits.dial);
+        let dialled = self.patience.wait(limit, dial(addresses, job.target.port)).await;
+        dialled.unwrap_or(Err((addresses[0], DialError::TimedOut)))
+    }
+
+    /// Two connections to an endpoint that was silent at the first try: the usual hello, and a while later one that fits into a
+    /// packet, for what is on the way and drops hellos of two. The usual one has a head start, so that a server which is merely
+    /// slow shows what it shows to everybody.
+    async fn talk_twice(&self, stream: TcpStream, socket: SocketAddr, job: &Job) -> Conversation {
+        let mut usual = std::pin::pin!(self.talk(stream, job, Profile::Modern));
+        if let Ok(talk) = tokio::time::timeout(HEAD_START, usual.as_mut()).await {
+            return talk;
+        }
+        let mut compact = std::pin::pin!(async {
+            let stream = dial::connect(socket, UNBOUNDED).await.ok()?;
+            let began = Instant::now();
+            let talk = self.talk(stream, job, Profile::Compact).await;
+            let answered = !talk.evidence.chain.is_empty();
+            if answered {
+                // What answers this one in a second answers the usual one in a second, if it does at all.
+                tokio::time::sleep(began.elapsed().max(HEAD_START)).await;
+            }
+            answered.then_some(talk)
+        });
+        tokio::select! {
+            biased;
+            talk = usual.as_mut() => talk,
+            talk = compact.as_mut() => match talk {
+                Some(talk) => talk,
+                None => usual.await,
+            },
+        }
+    }
+
+    /// What the server accepts besides what it chose. `took` is the time of the first answer.
+    async fn accepted(
+        &self,
+        socket: SocketAddr,
+        target: &Target,
+        talk: &Conversation,
+        took: Duration,
+    ) -> Option<tls::Accepted> {
+        if !self.options.accepted || talk.evidence.chain.is_empty() {
+            return None;
+        }
+        let limit = (took * 4).clamp(INQUIRY_LIMITS.0, INQUIRY_LIMITS.1);
+        let stack = Stack::new(socket, target.protocol, &talk.evidence);
+        let version = talk.evidence.version;
+        self.stacks.accepted(stack, self.ask(socket, target, version, limit)).await
+    }
+
+    async fn ask(
+        &self,
+        socket: SocketAddr,
+        target: &Target,
+        chosen: Option<u16>,
+        limit: Duration,
+    ) -> Option<tls::Accepted> {
+        let inquire = |question| async move {
+            let inquiry = inquire(socket, target, question);
+            self.patience.wait(|| limit, inquiry).await.ok().flatten()
+        };
+        let obsolete = async {
+            match chosen {
+                // It has nothing better.
+                Some(..0x0303) => Some(tls::Answer::Refused),
+                _ => inquire(tls::Question::ObsoleteVersion).await,
+            }
+        };
+        let weak = async {
+            let first = inquire(tls::Question::WeakSuite).await?;
+            let tls::Answer::Accepted { suite, .. } = first else { return Some(Vec::new()) };
+            let other = match tls::weaknesses(suite)[..] {
+                [tls::Weakness::Broken] => tls::Question::StaticRsaSuite,
+                [tls::Weakness::NoForwardSecrecy] => tls::Question::BrokenSuite,
+                _ => return Some(vec![suite]),
+            };
+            Some(match inquire(other).await {
+                Some(tls::Answer::Accepted { suite: another, .. }) => vec![suite, another],
+                _ => vec![suite],
+            })
+        };
+        let (obsolete, weak) = tokio::join!(obsolete, weak);
+        let obsolete_version = match obsolete? {
+            tls::Answer::Accepted { version, .. } => Some(version),
+            tls::Answer::Refused => None,
+        };
+        Some(tls::Accepted { obsolete_version, weak_suites: weak? })
     }
 
     /// Where to connect to. A job that waited longer than the name server's word holds asks again, usually
@@ -153,19 +273,15 @@ impl Prober {
     }
 
     /// A second connection with an older hello; `None` when it learned no more than the first.
-    async fn talk_legacy(&self, job: &Job, address: IpAddr, limits: &Limits) -> Option<Conversation> {
-        let stream = dial::connect(SocketAddr::new(address, job.target.port), limits.dial).await.ok()?;
-        let talk = self.talk(stream, &job.target, Profile::Legacy, limits).await;
+    async fn talk_legacy(&self, job: &Job, socket: SocketAddr) -> Option<Conversation> {
+        let limit = self.limit(job.pass, |limits| limits.dial);
+        let stream = dial::connect(socket, limit).await.ok()?;
+        let talk = self.talk(stream, job, Profile::Legacy).await;
         (!talk.evidence.chain.is_empty()).then_some(talk)
     }
 
-    async fn talk(
-        &self,
-        mut stream: TcpStream,
-        target: &Target,
-        profile: Profile,
-        limits: &Limits,
-    ) -> Conversation {
+    async fn talk(&self, mut stream: TcpStream, job: &Job, profile: Profile) -> Conversation {
+        let target = &*job.target;
         let mut talk = Conversation {
             profile,
             evidence: tls::Evidence::default(),
@@ -183,17 +299,16 @@ impl Prober {
         };
         let mut said_anything = false;
         let mut handshake = None;
-        let result = tokio::time::timeout(
-            limits.handshake,
-            self.converse(&mut stream, target, &offer, &mut talk, &mut handshake, &mut said_anything),
-        )
-        .await;
+        let limit = || self.limit(job.pass, |limits| limits.handshake);
+        let conversation =
+            self.converse(&mut stream, target, &offer, &mut talk, &mut handshake, &mut said_anything);
+        let result = self.patience.wait(limit, conversation).await;
         let waited_for_tickets = handshake.as_ref().is_some_and(Handshake::may_stop);
         talk.end = match result {
             Ok(end) => end,
             Err(_) if waited_for_tickets => Ok(()),
-            Err(_) if said_anything => Err((Outcome::Slow, format!("not over after {:?}", limits.handshake))),
-            Err(_) => Err((Outcome::Stall, format!("not one byte in {:?}", limits.handshake))),
+            Err(_) if said_anything => Err((Outcome::Slow, format!("not over after {:?}", limit()))),
+            Err(_) => Err((Outcome::Stall, format!("not one byte in {:?}", limit()))),
         };
         if let Some(handshake) = handshake {
             talk.evidence = handshake.into_evidence();
@@ -303,19 +418,39 @@ pub(crate) async fn probe_and_report(
     None
 }
 
-async fn dial(
-    addresses: &[IpAddr],
-    port: u16,
-    limits: &Limits,
-) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
+async fn dial(addresses: &[IpAddr], port: u16) -> Result<(TcpStream, IpAddr), (IpAddr, DialError)> {
     if let [address] = *addresses {
-        return match dial::connect(SocketAddr::new(address, port), limits.dial).await {
+        return match dial::connect(SocketAddr::new(address, port), UNBOUNDED).await {
             Ok(stream) => Ok((stream, address)),
             Err(error) => Err((address, error)),
         };
     }
     let tried = &addresses[..addresses.len().min(ADDRESSES_TRIED_MAX)];
-    dial::happy_eyeballs(tried, port, limits.dial).await
+    dial::happy_eyeballs(tried, port, UNBOUNDED).await
+}
+
+/// A short handshake on a connection of its own; `None` when there is no answer that tells anything.
+async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -> Option<tls::Answer> {
+    let mut random = [0; 32];
+    aws_lc_rs::rand::fill(&mut random).ok()?;
+    let mut stream = dial::connect(socket, UNBOUNDED).await.ok()?;
+    if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
+        start_tls(&mut stream, dialogue, &mut false).await.ok()?;
+    }
+    let mut wrapping = starttls::Wrapping::new(target.protocol);
+    let (mut inquiry, hello) = tls::Inquiry::start(question, target.sni(), target.protocol.alpn(), &random);
+    send(&mut stream, &wrapping.wrap(hello)).await.ok()?;
+    loop {
+        let received =
+            receive(&stream, |bytes| wrapping.unwrap(bytes).map(|bytes| inquiry.receive(bytes))).await;
+        match received {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(answer))) => return Some(answer),
+            // Closed or reset without a ServerHello.
+            Err(_) => return Some(tls::Answer::Refused),
+            Ok(Err(_)) => return None,
+        }
+    }
 }
 
 /// Concurrent probes: what was asked for, or what the descriptors allow.

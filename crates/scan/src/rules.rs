@@ -124,29 +124,29 @@ pub static UNREADABLE: Rule = Rule {
     source: "RFC 5280 section 4.1",
     advice: "rebuild the chain file from certificates only",
 };
-/// Nothing newer than TLS 1.1.
+/// TLS 1.1 or before, chosen or accepted.
 pub static OBSOLETE_PROTOCOL: Rule = Rule {
     code: "protocol.obsolete",
     severity: Severity::High,
-    title: "server speaks nothing newer than TLS 1.1",
+    title: "server accepts TLS 1.1 or before",
     source: "RFC 8996 sections 4 and 5",
-    advice: "turn on TLS 1.2 and 1.3",
+    advice: "turn off TLS 1.0 and 1.1; turn on TLS 1.2 and 1.3",
 };
-/// The best suite the server picked is broken.
+/// A broken cipher suite, chosen or accepted.
 pub static WEAK_CIPHER: Rule = Rule {
     code: "protocol.weak-cipher",
     severity: Severity::High,
-    title: "server's choice among all cipher suites is a broken one",
+    title: "server accepts a broken cipher suite",
     source: "RFC 7465; RFC 9325 section 4.1",
-    advice: "turn on AEAD suites with (EC)DHE key exchange",
+    advice: "allow AEAD suites with (EC)DHE key exchange only",
 };
-/// RSA key transport.
+/// RSA key transport, chosen or accepted.
 pub static NO_FORWARD_SECRECY: Rule = Rule {
     code: "protocol.no-forward-secrecy",
     severity: Severity::Medium,
-    title: "server's choice among all cipher suites has no forward secrecy",
+    title: "server accepts a cipher suite without forward secrecy",
     source: "RFC 9325 section 4.1",
-    advice: "turn on (EC)DHE key exchange",
+    advice: "turn off cipher suites with static RSA key exchange (TLS_RSA_…)",
 };
 /// The server fails when TLS 1.3 is offered.
 pub static VERSION_INTOLERANT: Rule = Rule {

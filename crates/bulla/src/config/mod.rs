@@ -292,6 +292,7 @@ pub(crate) struct ScanSettings {
     pub(crate) expiring_within_days: u32,
     pub(crate) expiring_fraction: f64,
     pub(crate) fail_on: String,
+    pub(crate) accepted: bool,
     pub(crate) dns: Vec<String>,
     pub(crate) in_flight: usize,
     pub(crate) per_address: usize,
@@ -344,6 +345,7 @@ impl Default for ScanSettings {
             expiring_within_days: engine.expiring_within_days,
             expiring_fraction: engine.expiring_fraction,
             fail_on: "never".into(),
+            accepted: engine.accepted,
             dns: Vec::new(),
             in_flight: 0,
             per_address: engine.per_address,
@@ -613,14 +615,11 @@ impl Settings {
         Programs::new(&one).map_err(wrong_program)
     }
 
-    /// The severity from which on the exit code is 1.
-    pub(crate) fn fail_on(&self) -> Outcome<Option<x509::Severity>> {
-        match self.scan.fail_on.as_str() {
-            "never" => Ok(None),
-            word => word.parse().map(Some).map_err(|error| {
-                Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")
-            }),
-        }
+    /// What makes the exit code of a scan 1.
+    pub(crate) fn fail_on(&self) -> Outcome<crate::scan_command::FailOn> {
+        self.scan.fail_on.parse().map_err(|error: String| {
+            Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")
+        })
     }
 }
 

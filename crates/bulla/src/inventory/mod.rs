@@ -1,5 +1,6 @@
 //! `bulla inventory`: what is known from earlier scans.
 
+mod export;
 mod pages;
 mod rows;
 mod show;
@@ -42,6 +43,12 @@ enum InventoryCommand {
         /// When to colour
         #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
         color: cli::terminal::Colour,
+    },
+    /// Certificates as PEM: those given, or the chains of all endpoints, each certificate once
+    #[command(after_help = "Example: bulla inventory export www.example.com > chain.pem")]
+    Export {
+        /// A SHA-256 fingerprint or at least its first 8 digits, or HOST, HOST:PORT, or a file
+        what: Vec<String>,
     },
     /// What changed: between the last two scans, between two given ones, or since a date
     Diff(DiffArgs),
@@ -112,6 +119,7 @@ pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> 
     match &args.command {
         InventoryCommand::List(args) => endpoints(&store, args).await?,
         InventoryCommand::Show { what, json, color } => show::run(&store, what, *json, *color).await?,
+        InventoryCommand::Export { what } => export::run(&store, what).await?,
         InventoryCommand::Diff(args) => diff(&store, args).await?,
         InventoryCommand::History { endpoint, pages } => history(&store, endpoint, pages).await?,
         InventoryCommand::Issuers(pages) => {

@@ -26,14 +26,18 @@ const NAMES_MAX: usize = 20;
 /// Shows a certificate or a host.
 pub(crate) async fn run(store: &Store, what: &str, json: bool, colour: Colour) -> Outcome<()> {
     let paint = Paint(colour.on_stdout());
-    let digits: String = what.chars().filter(|c| *c != ':').collect();
-    let hexadecimal = digits.len() >= FINGERPRINT_DIGITS_MIN && digits.chars().all(|c| c.is_ascii_hexdigit());
-    let text = if hexadecimal {
-        certificate(store, &digits, json, paint).await?
-    } else {
-        host(store, what, json, paint).await?
+    let text = match fingerprint_digits(what) {
+        Some(digits) => certificate(store, &digits, json, paint).await?,
+        None => host(store, what, json, paint).await?,
     };
     cli::exit::print(&text)
+}
+
+/// The digits of a word that may be a fingerprint or its beginning.
+pub(super) fn fingerprint_digits(what: &str) -> Option<String> {
+    let digits: String = what.chars().filter(|c| *c != ':').collect();
+    let hexadecimal = digits.len() >= FINGERPRINT_DIGITS_MIN && digits.chars().all(|c| c.is_ascii_hexdigit());
+    hexadecimal.then_some(digits)
 }
 
 async fn certificate(store: &Store, digits: &str, as_json: bool, paint: Paint) -> Outcome<String> {

@@ -6,13 +6,14 @@ use scan::{EstateFinding, Observation};
 use serde::Serialize;
 
 use super::record::Endpoint;
-use super::{Closing, Report, Sink, Summary, Tally};
+use super::{Closing, Report, ReportStyle, Sink, Summary, Tally};
 
 /// Streams observations; never holds more than one.
 pub(crate) struct JsonReport {
     sink: Sink,
     form: Form,
     first: bool,
+    pem: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -32,8 +33,8 @@ struct Line<'a, T: Serialize> {
 
 impl JsonReport {
     /// One document.
-    pub(crate) fn document(sink: Sink, started_at_us: i64) -> Self {
-        let mut report = Self { sink, form: Form::Document, first: true };
+    pub(crate) fn document(sink: Sink, style: ReportStyle, started_at_us: i64) -> Self {
+        let mut report = Self { sink, form: Form::Document, first: true, pem: style.pem };
         let head = serde_json::json!(cli::units::rfc3339_us(started_at_us));
         // A failure here is met again, and reported, by the first observation or the close.
         let _ = write!(
@@ -45,8 +46,8 @@ impl JsonReport {
     }
 
     /// A line each.
-    pub(crate) fn lines(sink: Sink) -> Self {
-        Self { sink, form: Form::Lines, first: true }
+    pub(crate) fn lines(sink: Sink, style: ReportStyle) -> Self {
+        Self { sink, form: Form::Lines, first: true, pem: style.pem }
     }
 
     fn line<T: Serialize>(&mut self, kind: &'static str, content: &T) -> io::Result<()> {
@@ -57,7 +58,10 @@ impl JsonReport {
 
 impl Report for JsonReport {
     fn observe(&mut self, observation: &Observation) -> io::Result<()> {
-        let endpoint = Endpoint::of(observation);
+        let mut endpoint = Endpoint::of(observation);
+        if self.pem {
+            endpoint.include_pem(observation);
+        }
         if self.form == Form::Lines {
             return self.line("endpoint", &endpoint);
         }

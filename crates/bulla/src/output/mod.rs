@@ -29,8 +29,8 @@ pub(crate) fn report(
 ) -> Outcome<Box<dyn Report>> {
     Ok(match format {
         Format::Table => Box::new(table::TableReport::new(sink, style, started_at_us)),
-        Format::Json => Box::new(json::JsonReport::document(sink, started_at_us)),
-        Format::Jsonl => Box::new(json::JsonReport::lines(sink)),
+        Format::Json => Box::new(json::JsonReport::document(sink, style, started_at_us)),
+        Format::Jsonl => Box::new(json::JsonReport::lines(sink, style)),
         Format::Csv => Box::new(csv::CsvReport::new(sink)),
         Format::Html => Box::new(html::HtmlReport::new(sink, started_at_us)),
         Format::Yaml | Format::Name => {

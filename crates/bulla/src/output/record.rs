@@ -12,6 +12,7 @@ use data_encoding::HEXLOWER;
 use scan::Observation;
 use scan::observation::{Timing, Trust};
 use scan::revocation::{Source, Verdict};
+use scan::tls::names;
 use serde::{Serialize, Serializer};
 use x509::crl::Reason;
 use x509::{
@@ -45,6 +46,8 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) profile: Option<&'static str>,
     pub(crate) timing: Phases,
     pub(crate) tls: Option<Session<'a>>,
+    /// `null`: not known.
+    pub(crate) accepted: Option<AcceptedView>,
     pub(crate) chain: Vec<CertificateView<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub(crate) unparsed: &'a [String],
@@ -88,6 +91,8 @@ pub(crate) struct Detail<'a> {
     profile: Option<&'static str>,
     timing: Phases,
     tls: Option<Session<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted: Option<AcceptedView>,
     trust: Option<TrustView<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     revocation: Vec<RevocationView<'a>>,
@@ -107,6 +112,7 @@ impl<'a> Detail<'a> {
             profile: observation.profile,
             timing: Phases::of(&observation.timing),
             tls: observation.session.as_deref().map(Session::of),
+            accepted: AcceptedView::of(observation),
             trust: observation.trust.as_ref().map(TrustView::of),
             revocation: observation.revocation.iter().map(RevocationView::of).collect(),
             unparsed: &observation.unparsed,
@@ -249,6 +255,9 @@ pub(crate) struct CertificateView<'a> {
     must_staple: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     faults: &'a [String],
+    /// With `--include-pem`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pem: Option<String>,
 }
 
 /// A subject's public key.
@@ -281,6 +290,7 @@ impl<'a> Endpoint<'a> {
             profile: observation.profile,
             timing: Phases::of(&observation.timing),
             tls: observation.session.as_deref().map(Session::of),
+            accepted: AcceptedView::of(observation),
             chain: observation.chain.iter().map(|c| CertificateView::of(c)).collect(),
             unparsed: &observation.unparsed,
             trust: observation.trust.as_ref().map(TrustView::of),
@@ -288,6 +298,38 @@ impl<'a> Endpoint<'a> {
             findings: observation.findings.iter().map(FindingView::from).collect(),
             kept: SourceView::of(observation),
         }
+    }
+}
+
+impl Endpoint<'_> {
+    /// Adds each certificate of the chain as PEM.
+    pub(crate) fn include_pem(&mut self, observation: &Observation) {
+        for (view, certificate) in self.chain.iter_mut().zip(&observation.chain) {
+            view.pem = Some(x509::pem::encode("CERTIFICATE", &certificate.der));
+        }
+    }
+}
+
+/// What the server accepts besides what it chose.
+#[derive(Serialize)]
+pub(crate) struct AcceptedView {
+    /// The newest of TLS 1.1 and before.
+    obsolete_version: Option<Cow<'static, str>>,
+    /// One suite of each weakness.
+    weak_cipher_suites: Vec<Cow<'static, str>>,
+}
+
+impl AcceptedView {
+    fn of(observation: &Observation) -> Option<Self> {
+        let accepted = observation.accepted.as_ref()?;
+        Some(Self {
+            obsolete_version: accepted.obsolete_version.map(names::version),
+            weak_cipher_suites: accepted
+                .weak_suites
+                .iter()
+                .map(|suite| names::cipher_suite(*suite))
+                .collect(),
+        })
     }
 }
 
@@ -351,6 +393,7 @@ impl<'a> CertificateView<'a> {
             embedded_scts: certificate.embedded_scts,
             must_staple: certificate.must_staple,
             faults: &certificate.faults,
+            pem: None,
         }
     }
 }

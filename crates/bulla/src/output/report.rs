@@ -34,6 +34,8 @@ pub(crate) struct ReportStyle {
     pub(crate) width: Option<u16>,
     /// Only the findings and the table, no summary.
     pub(crate) quiet: bool,
+    /// JSON has the certificates as PEM.
+    pub(crate) pem: bool,
 }
 
 /// Standard output, or a new file in place of an old one.

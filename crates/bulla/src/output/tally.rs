@@ -48,6 +48,8 @@ impl Words {
 pub(crate) struct Tally {
     pub(crate) endpoints: u64,
     pub(crate) answered: u64,
+    /// Endpoints that did not answer, but for addresses of networks.
+    pub(crate) no_answer: u64,
     /// Endpoints by urgency, 0 (nothing found) to 6 (critical).
     pub(crate) by_rank: [u64; 7],
     pub(crate) by_outcome: BTreeMap<&'static str, u64>,
@@ -78,6 +80,7 @@ impl Tally {
         self.endpoints += 1;
         let answered = observation.outcome == Outcome::Answered;
         self.answered += u64::from(answered);
+        self.no_answer += u64::from(observation.outcome.no_answer() && !observation.target.is_of_network());
         let severity = observation.severity();
         self.worst = self.worst.max(severity);
         self.by_rank[usize::from(rank(severity, answered))] += 1;
@@ -93,6 +96,11 @@ impl Tally {
         self.keys.add(&key_name(&leaf.public_key));
         let week = (leaf.not_after.0 - self.started_at_s).div_euclid(WEEK_S);
         *self.weeks.entry(week.clamp(-1, WEEKS_MAX)).or_default() += 1;
+    }
+
+    /// Endpoints that had not answered at the deadline of the scan.
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.by_outcome.get(Outcome::Cancelled.name()).copied().unwrap_or_default()
     }
 
     /// Takes note of what concerns several endpoints at once.
@@ -142,6 +150,8 @@ pub(crate) struct Summary<'a> {
     pub(crate) interrupted: bool,
     pub(crate) endpoints: u64,
     pub(crate) answered: u64,
+    /// Endpoints that did not answer, but for addresses of networks.
+    pub(crate) no_answer: u64,
     pub(crate) endpoints_per_second: f64,
     /// Endpoints by their worst finding.
     pub(crate) by_severity: BTreeMap<&'static str, u64>,
@@ -168,6 +178,7 @@ impl<'a> Summary<'a> {
             interrupted: closing.interrupted,
             endpoints: tally.endpoints,
             answered: tally.answered,
+            no_answer: tally.no_answer,
             endpoints_per_second: rate(tally.endpoints, closing.elapsed),
             by_severity,
             by_outcome: &tally.by_outcome,

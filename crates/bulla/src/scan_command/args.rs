@@ -8,6 +8,7 @@ use cli::format::Format;
 use cli::terminal::Colour;
 use cli::units;
 
+use super::fail_on::FailOn;
 use crate::config::RevocationSetting;
 
 /// Shown after the long help.
@@ -99,9 +100,15 @@ pub(crate) struct ScanArgs {
     /// responders, which learn what is looked at. The URLs are those in the certificates.
     #[arg(long, help_heading = "Judgement", value_enum, value_name = "WHOM")]
     pub(crate) revocation: Option<RevocationSetting>,
-    /// Exit with code 1 when a finding is at least this bad: info, low, medium, high, critical
-    #[arg(long, help_heading = "Judgement", value_name = "SEVERITY")]
-    pub(crate) fail_on: Option<x509::Severity>,
+    /// Do not try whether servers accept obsolete versions and weak cipher suites besides what they choose
+    #[arg(long, help_heading = "Judgement")]
+    pub(crate) no_accepted: bool,
+    /// Exit with code 1 when a finding is at least this bad: info, low, medium, high, critical; or no-answer
+    ///
+    /// A host that does not answer counts as high, and is no-answer. Silent addresses of a network do not count. Several words
+    /// are separated by commas: critical,no-answer
+    #[arg(long, help_heading = "Judgement", value_name = "SEVERITY", value_parser = fail_on_words)]
+    pub(crate) fail_on: Option<String>,
 
     /// Name server to ask, instead of the system's: ADDRESS or ADDRESS:PORT; may be repeated
     #[arg(long, help_heading = "Network", value_name = "ADDRESS", action = ArgAction::Append)]
@@ -116,11 +123,16 @@ pub(crate) struct ScanArgs {
     #[arg(long, help_heading = "Network", value_name = "PROTOCOL=COUNT", action = ArgAction::Append)]
     pub(crate) per_protocol: Vec<String>,
     /// How long each phase (DNS, connect, handshake) may take at the first try [default: 2s]
+    ///
+    /// It holds until the answers of others show how long an answer takes.
     #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) timeout: Option<Duration>,
-    /// The same at the second try, which the silent get at the end [default: 2500ms]
+    /// The same at the last try, which decides whether a silent endpoint is dead [default: 10s]
     #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) retry_timeout: Option<Duration>,
+    /// End the scan after this time; endpoints that have not answered by then are `cancelled` (exit code 3)
+    #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
+    pub(crate) deadline: Option<Duration>,
     /// No second try
     #[arg(long, help_heading = "Network")]
     pub(crate) no_retry: bool,
@@ -138,6 +150,9 @@ pub(crate) struct ScanArgs {
     /// Write the results into this file instead of standard output
     #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) output_file: Option<PathBuf>,
+    /// Put each certificate of the chain into JSON and JSON lines, as PEM
+    #[arg(long, help_heading = "Output")]
+    pub(crate) include_pem: bool,
     /// Rows of the table, the most urgent first; 0 for all [default: 50]
     #[arg(long, help_heading = "Output", value_name = "ROWS")]
     pub(crate) limit: Option<usize>,
@@ -157,4 +172,8 @@ pub(crate) struct ScanArgs {
     /// Store nothing
     #[arg(long, help_heading = "Inventory", conflicts_with_all = ["db", "again"])]
     pub(crate) no_store: bool,
+}
+
+fn fail_on_words(text: &str) -> Result<String, String> {
+    text.parse::<FailOn>().map(|_| text.to_owned())
 }

@@ -3,6 +3,7 @@
 mod args;
 mod clouds;
 mod demo;
+mod fail_on;
 mod liveness;
 mod metrics;
 mod plan;
@@ -12,7 +13,7 @@ mod storing;
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem};
@@ -27,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub(crate) use args::ScanArgs;
+pub(crate) use fail_on::FailOn;
 use plan::Spec;
 use progress::Bar;
 pub(crate) use scan_kit::{ScanKit, SharedRevocationChecker};
@@ -93,7 +95,8 @@ async fn scan(
         }
         None => None,
     };
-    let scanner = scanner(&spec, demo, clouds.as_ref().map(|clouds| clouds.raw))?;
+    let in_flight = clouds.as_ref().map(|clouds| clouds.raw);
+    let scanner = scanner(&spec, demo, in_flight, args.deadline)?;
 
     let (started_at_us, began) = (now_us(), Instant::now());
     let report = output::report(settings.scan.output, sink, style(args, settings), started_at_us)?;
@@ -166,7 +169,12 @@ async fn scan(
     }
 }
 
-fn scanner(spec: &Spec, demo: Option<&demo::Demo>, in_flight: Option<usize>) -> Outcome<Scanner> {
+fn scanner(
+    spec: &Spec,
+    demo: Option<&demo::Demo>,
+    in_flight: Option<usize>,
+    deadline: Option<Duration>,
+) -> Outcome<Scanner> {
     let mut trust = spec.trust()?;
     let resolver = match demo {
         Some(demo) => demo.resolver(&mut trust),
@@ -174,6 +182,7 @@ fn scanner(spec: &Spec, demo: Option<&demo::Demo>, in_flight: Option<usize>) -> 
     };
     let mut options = spec.scan_options()?;
     options.in_flight = in_flight.or(options.in_flight);
+    options.deadline = deadline;
     options.revocation = spec.revocation(&resolver, outbound::guard::Guard::default())?;
     Scanner::new(options, resolver, trust)
         .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
@@ -189,7 +198,8 @@ fn bar_wanted(args: &ScanArgs, settings: &Settings) -> bool {
 /// Stores the rest, and the summary with the scan.
 async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
     let stowed = storing
-        .finish(closing.interrupted, |stored| {
+        // What the deadline cut off is scanned by `--resume`.
+        .finish(closing.interrupted || tally.cancelled() > 0, |stored| {
             let closing = Closing { stored: stored.cloned(), ..closing.clone() };
             storing::summary_json(&Summary::of(tally, &closing))
         })
@@ -199,7 +209,7 @@ async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
 }
 
 /// The exit code, most pressing reason first.
-fn conclude(tally: &Tally, closing: &Closing, fail_on: Option<x509::Severity>) -> Outcome<Exit> {
+fn conclude(tally: &Tally, closing: &Closing, fail_on: FailOn) -> Outcome<Exit> {
     if closing.interrupted {
         return Ok(Exit::Interrupted);
     }
@@ -209,11 +219,15 @@ fn conclude(tally: &Tally, closing: &Closing, fail_on: Option<x509::Severity>) -
                  then go on with `bulla scan --resume`",
         ));
     }
-    if fail_on.is_some_and(|limit| tally.worst >= Some(limit)) {
+    if fail_on.fails(tally) {
         return Ok(Exit::Findings);
     }
     let nothing = tally.answered == 0 && closing.skipped == 0;
-    Ok(if nothing || closing.invalid_targets > 0 { Exit::Incomplete } else { Exit::Ok })
+    Ok(if nothing || closing.invalid_targets > 0 || tally.cancelled() > 0 {
+        Exit::Incomplete
+    } else {
+        Exit::Ok
+    })
 }
 
 fn style(args: &ScanArgs, settings: &Settings) -> ReportStyle {
@@ -224,6 +238,7 @@ fn style(args: &ScanArgs, settings: &Settings) -> ReportStyle {
         paint: Paint(colour),
         width: if to_file { None } else { terminal::width() },
         quiet: args.quiet,
+        pem: args.include_pem,
     }
 }
 
@@ -335,7 +350,9 @@ impl ResultCollector {
                 next = observations.recv() => match next {
                     Some(observation) => {
                         self.observe(&observation, stop);
-                        if let Some(storing) = storing {
+                        // What the deadline cut off is scanned by `--resume`.
+                        let ended = observation.outcome != scan::Outcome::Cancelled;
+                        if let Some(storing) = storing.as_mut().filter(|_| ended) {
                             keep(storing, &observation, stop, bar).await;
                         }
                     }

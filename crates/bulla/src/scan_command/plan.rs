@@ -102,6 +102,8 @@ impl Spec {
             first: Limits::each(Duration::from_millis(settings.timeout_ms)),
             second: Limits::each(Duration::from_millis(settings.retry_timeout_ms)),
             second_pass: settings.retry,
+            deadline: None,
+            accepted: settings.accepted,
             finish_handshake: settings.finish_handshakes,
             expiring_within_days: settings.expiring_within_days,
             expiring_fraction: settings.expiring_fraction,
@@ -194,7 +196,8 @@ pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
     set(&mut scan.retry_timeout_ms, args.retry_timeout.map(milliseconds));
     set(&mut scan.output, args.output);
     set(&mut scan.table_rows, args.limit);
-    set(&mut scan.fail_on, args.fail_on.map(|severity| severity.name().to_owned()));
+    set(&mut scan.fail_on, args.fail_on.clone());
+    scan.accepted &= !args.no_accepted;
     settings.store.enabled &= !args.no_store;
     // A first timeout longer than the second would make the second try pointless.
     if args.retry_timeout.is_none() {

@@ -102,7 +102,11 @@ impl Expansion {
         let (protocol, source) = self.protocol_at(port);
         // The host's own name needs no saying; with it the target is the same endpoint as without.
         let server_name = server_name.filter(|name| !matches!(&host, Host::Name(own) if own == name));
-        Some(Target::new(host, port, protocol, source, server_name))
+        let target = Target::new(host, port, protocol, source, server_name);
+        Some(match self.hosts {
+            Hosts::Network(_) => target.of_network(),
+            Hosts::Name(_) | Hosts::Address(_) => target,
+        })
     }
 
     fn protocol_at(&self, port: u16) -> (Protocol, ProtocolSource) {

@@ -62,6 +62,8 @@ pub struct Target {
     pub server_name: Option<HostName>,
     /// The host as text, where the host does not hold it.
     text: Box<str>,
+    /// Whether it is an address of a network, where silence says nothing.
+    of_network: bool,
 }
 
 impl Target {
@@ -80,7 +82,19 @@ impl Target {
             Host::Path(path) => path.to_string_lossy().into(),
             Host::Resource(name) => (&**name).into(),
         };
-        Self { host, port, protocol, protocol_source, server_name, text }
+        Self { host, port, protocol, protocol_source, server_name, text, of_network: false }
+    }
+
+    /// The same as an address of a network.
+    #[must_use]
+    pub(crate) fn of_network(self) -> Self {
+        Self { of_network: true, ..self }
+    }
+
+    /// Whether it is an address of a network: nobody said that there is a server.
+    #[must_use]
+    pub fn is_of_network(&self) -> bool {
+        self.of_network
     }
 
     /// A file or folder. Its path is made absolute (links are left as they are), so that it is the

@@ -33,7 +33,7 @@ const MODERN_SUITES: &[u16] = &[0x1301, 0x1302, 0x1303];
 /// Modern first, so that servers which let the client choose show the best they have. Anonymous and
 /// pre-shared ones are absent: such a handshake has no certificate to read.
 #[rustfmt::skip]
-const OLD_SUITES: &[u16] = &[
+pub(super) const OLD_SUITES: &[u16] = &[
     // ECDHE with AEAD
     0xc02b, 0xc02f, 0xc02c, 0xc030, 0xcca9, 0xcca8, 0xc0ac, 0xc0ad, 0xc0ae, 0xc0af,
     0xc05c, 0xc05d, 0xc060, 0xc061,
@@ -164,6 +164,42 @@ impl ClientHello {
     }
 }
 
+/// A ClientHello of TLS 1.2 and before that offers `suites` only, in a record.
+pub(super) fn old(
+    version: u16,
+    suites: &[u16],
+    server_name: Option<&str>,
+    alpn: &[&str],
+    random: &[u8; 32],
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(&[message::CLIENT_HELLO, 0, 0, 0]);
+    put_u16(&mut out, version);
+    out.extend_from_slice(random);
+    put_vec8(&mut out, &[]);
+    put_vec16(&mut out, |out| {
+        put_all(out, suites);
+        put_u16(out, RENEGOTIATION_SCSV);
+    });
+    put_vec8(&mut out, &[0]); // no compression
+    let extensions_at = out.len();
+    put_u16(&mut out, 0);
+    put_server_name(&mut out, server_name);
+    put_extension(&mut out, extension::SUPPORTED_GROUPS, |out| {
+        put_vec16(out, |out| put_all(out, &GROUPS[1..]));
+    });
+    put_extension(&mut out, extension::EC_POINT_FORMATS, |out| put_vec8(out, &[0]));
+    put_alpn(&mut out, alpn);
+    put_extension(&mut out, extension::SIGNATURE_ALGORITHMS, |out| {
+        put_vec16(out, |out| put_all(out, OLD_SIGNATURE_SCHEMES));
+    });
+    put_padding(&mut out, 0);
+    let length = out.len();
+    set_u16(&mut out, extensions_at, length - extensions_at - 2);
+    set_u16(&mut out, 2, length - 4);
+    record::plain(record::HANDSHAKE, 0x0301, &out)
+}
+
 fn put_all(out: &mut Vec<u8>, numbers: &[u16]) {
     for number in numbers {
         put_u16(out, *number);
@@ -171,14 +207,7 @@ fn put_all(out: &mut Vec<u8>, numbers: &[u16]) {
 }
 
 fn put_common_extensions(out: &mut Vec<u8>, offer: &Offer, modern: bool) {
-    if let Some(name) = offer.server_name.as_deref().and_then(sendable_name) {
-        put_extension(out, extension::SERVER_NAME, |out| {
-            put_vec16(out, |out| {
-                out.push(0); // host_name
-                put_vec16(out, |out| out.extend_from_slice(name.as_bytes()));
-            });
-        });
-    }
+    put_server_name(out, offer.server_name.as_deref());
     put_extension(out, extension::EXTENDED_MASTER_SECRET, |_| {});
     if modern {
         put_extension(out, extension::RENEGOTIATION_INFO, |out| out.push(0));
@@ -199,6 +228,17 @@ fn put_common_extensions(out: &mut Vec<u8>, offer: &Offer, modern: bool) {
         });
     });
     put_extension(out, extension::SIGNED_CERTIFICATE_TIMESTAMP, |_| {});
+}
+
+fn put_server_name(out: &mut Vec<u8>, server_name: Option<&str>) {
+    if let Some(name) = server_name.and_then(sendable_name) {
+        put_extension(out, extension::SERVER_NAME, |out| {
+            put_vec16(out, |out| {
+                out.push(0); // host_name
+                put_vec16(out, |out| out.extend_from_slice(name.as_bytes()));
+            });
+        });
+    }
 }
 
 fn put_modern_extensions(out: &mut Vec<u8>) {

@@ -5,6 +5,7 @@
 //! just what has to be found), they verify chains on the way (which is done elsewhere, once per
 //! chain), and they make new keys for every connection. Without I/O and without a clock.
 
+mod acceptance;
 mod cursor;
 mod evidence;
 mod extension;
@@ -22,6 +23,7 @@ mod tests;
 mod tls12;
 mod tls13;
 
+pub use acceptance::{Accepted, Answer, Inquiry, Question, Weakness, weaknesses};
 pub use evidence::{Evidence, Failure, Proof, TicketOffer};
 pub use handshake::{Handshake, Step};
 pub use shares::{KeyShares, NoRandomness};

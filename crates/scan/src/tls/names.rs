@@ -237,6 +237,8 @@ name_table! {
         0xc012 => "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
         0xc013 => "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
         0xc014 => "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+        0xc016 => "TLS_ECDH_anon_WITH_RC4_128_SHA",
+        0xc017 => "TLS_ECDH_anon_WITH_3DES_EDE_CBC_SHA",
         0xc015 => "TLS_ECDH_anon_WITH_NULL_SHA",
         0xc018 => "TLS_ECDH_anon_WITH_AES_128_CBC_SHA",
         0xc019 => "TLS_ECDH_anon_WITH_AES_256_CBC_SHA",

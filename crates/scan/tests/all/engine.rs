@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use fleet::{Mix, Plan};
+use fleet::{Latency, Mix, Plan};
 use outbound::guard::Guard;
-use scan::{Known, Outcome, ScanOptions, TargetOptions, Targets};
+use scan::{Known, Limits, Outcome, ScanOptions, TargetOptions, Targets};
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::patient;
@@ -86,7 +86,8 @@ async fn a_name_that_moves_is_followed_when_its_ttl_is_over() {
 async fn every_healthy_endpoint_costs_one_full_handshake_and_no_second_hello() {
     let world = World::of(&healthy(300)).await;
     let targets = targets_of(&world).await;
-    let seen = world.scan(patient(), &targets).await;
+    // The short handshakes that ask what else a server accepts count as certificates chosen, and end before any is sent.
+    let seen = world.scan(ScanOptions { accepted: false, ..patient() }, &targets).await;
     assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Answered));
     let counters = world.fleet.counters();
     assert_eq!(counters.certificates_sent, 300);
@@ -146,5 +147,37 @@ async fn a_slow_reader_slows_the_scan_and_loses_nothing() {
         assert!(seen.insert(observation.target.identity()), "none is doubled");
     }
     assert_eq!(seen.len(), targets.len());
+    world.fleet.stop().await;
+}
+
+/// The first limit is far below what any endpoint takes: the last try decides, and it shows the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_endpoints_are_not_dead_and_show_what_they_show_to_everybody() {
+    let slow = Duration::from_millis(400)..=Duration::from_millis(600);
+    let none = Duration::ZERO..=Duration::ZERO;
+    let latency = Latency::Custom { dns: none.clone(), dial: none, handshake: slow };
+    let world = World::of(&Plan { latency, ..healthy(60) }).await;
+    let targets = targets_of(&world).await;
+    let tiny = Limits { handshake: Duration::from_millis(20), ..patient().first };
+    let seen = world.scan(ScanOptions { first: tiny, ..patient() }, &targets).await;
+    let lost: Vec<_> = seen.observations.iter().filter(|o| o.outcome != Outcome::Answered).collect();
+    assert!(lost.is_empty(), "{lost:?}");
+    let modern = seen.observations.iter().filter(|o| o.profile == Some("modern")).count();
+    assert_eq!(modern, targets.len());
+    world.fleet.stop().await;
+}
+
+/// What has not ended at the deadline is reported as such, and not as dead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadline_ends_the_scan_and_reports_every_target() {
+    let never = Duration::from_secs(3_600)..=Duration::from_secs(3_600);
+    let none = Duration::ZERO..=Duration::ZERO;
+    let latency = Latency::Custom { dns: none.clone(), dial: none, handshake: never };
+    let world = World::of(&Plan { latency, ..healthy(40) }).await;
+    let targets = targets_of(&world).await;
+    let deadline = Some(Duration::from_secs(1));
+    let seen = world.scan(ScanOptions { deadline, in_flight: Some(8), ..patient() }, &targets).await;
+    assert_eq!(seen.observations.len(), targets.len());
+    assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Cancelled), "{:?}", seen.observations);
     world.fleet.stop().await;
 }

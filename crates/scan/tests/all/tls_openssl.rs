@@ -461,3 +461,54 @@ fn any_suite_openssl_has_is_read() {
     let seen = workshop.serve(&base).look();
     assert_eq!(seen.chain, [der]);
 }
+
+/// The codes of the findings about the protocol, by server; sorted, each once.
+async fn protocol_findings(servers: &[&Server]) -> Vec<(Vec<&'static str>, Option<scan::tls::Accepted>)> {
+    use scan::{Scanner, Trusted};
+    let resolver = outbound::resolve::Resolver::with_upstreams(Vec::new());
+    let scanner = Scanner::new(crate::limits::patient(), resolver, Trusted::nobody()).unwrap();
+    let targets: Vec<String> = servers.iter().map(|server| server.address.to_string()).collect();
+    let seen = crate::world::scan_with(&scanner, &targets).await;
+    let of = |target: &String| {
+        let observation = seen.of(target).expect("every target is observed");
+        assert_eq!(observation.outcome, scan::Outcome::Answered, "{observation:?}");
+        let mut codes: Vec<_> = observation.findings.iter().map(|finding| finding.rule.code).collect();
+        codes.retain(|code| code.starts_with("protocol."));
+        codes.sort_unstable();
+        codes.dedup();
+        (codes, observation.accepted.clone())
+    };
+    targets.iter().map(of).collect()
+}
+
+/// All of them answer the first hello in the same way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_accepts_is_found_where_it_chooses_the_best() {
+    let workshop = Workshop::new();
+    workshop.certificate("a", RSA_2048);
+    let serve = |more: &[&str]| workshop.serve(&[&["-cert", "a.pem", "-key", "a.key"], more].concat());
+    let strong = "ECDHE+AESGCM:ECDHE+AES";
+    let modern = serve(&["-cipher", "ECDHE+AESGCM"]);
+    let newest = serve(&["-tls1_3"]);
+    let old = serve(&["-min_protocol", "TLSv1", "-cipher", &format!("{strong}:@SECLEVEL=0")]);
+    let static_rsa = serve(&["-cipher", "ECDHE+AESGCM:AES128-GCM-SHA256", "-serverpref"]);
+    let null = serve(&["-cipher", "ECDHE+AESGCM:AES128-GCM-SHA256:NULL-SHA256:@SECLEVEL=0", "-serverpref"]);
+    let all = serve(&["-min_protocol", "TLSv1", "-cipher", ANYTHING]);
+    let found = protocol_findings(&[&modern, &newest, &old, &static_rsa, &null, &all]).await;
+    let codes: Vec<_> = found.iter().map(|(codes, _)| codes.clone()).collect();
+    let (obsolete, weak, static_suite) =
+        ("protocol.obsolete", "protocol.weak-cipher", "protocol.no-forward-secrecy");
+    assert_eq!(
+        codes,
+        [
+            vec![],
+            vec![],
+            vec![obsolete],
+            vec![static_suite],
+            vec![static_suite, weak],
+            vec![static_suite, obsolete, weak],
+        ],
+        "{found:?}"
+    );
+    assert!(found[2].1.as_ref().is_some_and(|accepted| accepted.weak_suites.is_empty()), "{found:?}");
+}

@@ -1,0 +1,93 @@
+//! What servers accept besides what they choose, asked once for endpoints that behave alike.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+
+use crate::target::Protocol;
+use crate::tls::{Accepted, Evidence};
+
+/// Stacks remembered; about 200 bytes each. Past it they are forgotten and asked again.
+const STACKS_MAX: usize = 65_536;
+
+/// What endpoints have in common that behave alike: the socket, and the first answer. The address belongs to it, because two
+/// servers may answer a modern hello alike, and one of them accept TLS 1.0.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub(crate) struct Stack {
+    socket: SocketAddr,
+    protocol: Protocol,
+    version: Option<u16>,
+    cipher: Option<u16>,
+    group: Option<u16>,
+    signature_scheme: Option<u16>,
+    alpn: Option<String>,
+}
+
+impl Stack {
+    pub(crate) fn new(socket: SocketAddr, protocol: Protocol, first: &Evidence) -> Self {
+        Self {
+            socket,
+            protocol,
+            version: first.version,
+            cipher: first.cipher,
+            group: first.group,
+            signature_scheme: first.signature_scheme,
+            alpn: first.alpn.clone(),
+        }
+    }
+}
+
+/// What is known of each stack.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks(Mutex<HashMap<Stack, Arc<OnceCell<Accepted>>>>);
+
+impl Stacks {
+    /// What `stack` accepts: by `ask` where nobody has asked yet. Others with the same stack wait for it. An inquiry without an
+    /// answer is not remembered.
+    pub(crate) async fn accepted(
+        &self,
+        stack: Stack,
+        ask: impl Future<Output = Option<Accepted>>,
+    ) -> Option<Accepted> {
+        let cell = {
+            let mut known = self.0.lock();
+            if known.len() >= STACKS_MAX {
+                known.clear();
+            }
+            known.entry(stack).or_default().clone()
+        };
+        cell.get_or_try_init(|| async { ask.await.ok_or(()) }).await.ok().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn endpoints_that_behave_alike_are_asked_once() {
+        let (stacks, asked) = (Stacks::default(), AtomicUsize::new(0));
+        let first = Evidence { version: Some(0x0304), ..Evidence::default() };
+        let stack = |port| Stack::new(SocketAddr::from(([127, 0, 0, 1], port)), Protocol::Tls, &first);
+        let accepted = Accepted { obsolete_version: Some(0x0301), ..Accepted::default() };
+        let ask = |answer: Option<Accepted>| async {
+            asked.fetch_add(1, Ordering::Relaxed);
+            answer
+        };
+        assert_eq!(stacks.accepted(stack(1), ask(None)).await, None);
+        for _ in 0..3 {
+            assert_eq!(stacks.accepted(stack(1), ask(Some(accepted.clone()))).await, Some(accepted.clone()));
+        }
+        assert_eq!(
+            stacks.accepted(stack(2), ask(Some(Accepted::default()))).await,
+            Some(Accepted::default())
+        );
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+    }
+}
