@@ -49,6 +49,11 @@ pub(crate) async fn run(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
             for line in master_keys::described(&configuration.settings.authority)? {
                 print(&line)?;
             }
+            let clouds_file = &configuration.settings.watch.clouds_file;
+            if !clouds_file.as_os_str().is_empty() {
+                let sources = crate::scan_command::cloud_sources(clouds_file)?;
+                print(&format!("watch.clouds_file names {sources} clouds and clusters"))?;
+            }
             check_connections(&configuration.settings.store).await?;
         }
     }

@@ -68,6 +68,15 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     ended
 }
 
+/// How many clouds and clusters the file of `watch.clouds_file` names. Providers that do not exist are refused.
+pub(crate) fn cloud_sources(file: &std::path::Path) -> Outcome<usize> {
+    let read = clouds::read(file).map_err(|error| {
+        Problem::usage(format_args!("watch.clouds_file {}: {error}", file.display()))
+            .hint("the providers are aws, azure, gcp and kubernetes")
+    })?;
+    Ok(read.names().len())
+}
+
 /// What a scan needs before its first look.
 struct PreparedScan {
     spec: Spec,

@@ -31,6 +31,21 @@ fn each_value_says_where_it_comes_from() {
 }
 
 #[test]
+fn a_cloud_that_does_not_exist_is_refused_before_a_server_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("clouds.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        run(bulla().args(["config", "check"]).env("BULLA_WATCH_CLOUDS_FILE", &file))
+    };
+    let output = check("[[oracle]]\naccount = \"1\"\n");
+    assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
+    assert!(stderr(&output).contains("oracle"), "{}", stderr(&output));
+    let output = check("[[kubernetes]]\nname = \"prod\"\n");
+    assert!(stdout(&output).contains("names 1 clouds and clusters"), "{}", describe(&output));
+}
+
+#[test]
 fn a_variable_that_means_nothing_is_refused() {
     let output = run(bulla().args(["config", "check"]).env("BULLA_SCAN_TIMEOUT", "1"));
     assert_eq!(output.status.code(), Some(2));

@@ -1,16 +1,18 @@
 //! Watches: scans that the server makes by itself.
 
+use std::io::Read;
 use std::time::Duration;
 
 use api::history::SeriesView;
 use api::watches::{WatchBody, WatchView};
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde_json::{Map, Value, json};
 
 use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
-use crate::exit::Outcome;
+use crate::exit::{Outcome, Problem};
 use crate::units;
 
 const PATH: &str = "/api/v1/watches";
@@ -20,7 +22,11 @@ const HISTORY_PATH: &str = "/api/v1/history";
 #[derive(Debug, Subcommand)]
 pub enum WatchCommand {
     /// Have the server scan targets on schedule, from now on
+    #[command(after_help = "Example: bulla watch add edge @hosts.txt 10.0.0.0/24:8443 --every 6h")]
     Add(Box<NewWatch>),
+    /// Change a watch: what is not given stays as it is
+    #[command(after_help = "Example: bulla watch set edge --every 1h @hosts.txt")]
+    Set(Box<ChangedWatch>),
     /// List them
     List(Listing),
     /// Show one
@@ -61,7 +67,7 @@ pub enum WatchCommand {
 pub struct NewWatch {
     /// Its name
     name: String,
-    /// Hosts, addresses, networks and URLs, as `bulla scan` takes them; the server looks, so no files
+    /// Hosts, addresses, networks and URLs, as `bulla scan` takes them; @FILE is a list of them on this machine
     #[arg(value_name = "TARGET", required_unless_present = "source")]
     targets: Vec<String>,
     /// Clouds and clusters of the server's watch.clouds_file: aws/123456789012, aws, all
@@ -95,16 +101,120 @@ pub struct NewWatch {
     show: Output,
 }
 
+/// What changes of a watch.
+#[derive(Args, Debug)]
+pub struct ChangedWatch {
+    /// Its name or id
+    name: String,
+    /// Targets in place of those it has; @FILE is a list of them on this machine
+    #[arg(value_name = "TARGET")]
+    targets: Vec<String>,
+    /// Clouds and clusters in place of those it has
+    #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
+    source: Option<Vec<String>>,
+    /// From one run to the next; a jitter that is longer becomes as long
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    every: Option<Duration>,
+    /// How much later a run may begin
+    #[arg(long, value_name = "DURATION", value_parser = units::duration)]
+    jitter: Option<Duration>,
+    /// What it belongs to
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Ports for targets that name none
+    #[arg(long, short, value_name = "PORTS")]
+    port: Option<String>,
+    /// Server names to ask for, each in turn, at targets that name none
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    sni: Option<Vec<String>>,
+    /// Protocol spoken before TLS at targets without a scheme
+    #[arg(long, value_name = "PROTOCOL")]
+    starttls: Option<String>,
+    #[command(flatten)]
+    show: Output,
+}
+
+impl ChangedWatch {
+    /// The body that replaces `watch`, as the API shows it; `targets` are those given, lists read.
+    fn change(&self, watch: &Value, targets: &[String]) -> Value {
+        // What a request has; the rest of a view is computed.
+        const MEMBERS: [&str; 11] = [
+            "name",
+            "group",
+            "targets",
+            "sources",
+            "ports",
+            "server_names",
+            "starttls",
+            "all_addresses",
+            "interval_s",
+            "jitter_s",
+            "enabled",
+        ];
+        let mut body: Map<String, Value> =
+            MEMBERS.iter().map(|member| ((*member).to_owned(), watch[*member].clone())).collect();
+        let mut set = |member: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                body.insert(member.to_owned(), value);
+            }
+        };
+        set("targets", (!targets.is_empty()).then(|| json!(targets)));
+        set("sources", self.source.as_ref().map(|sources| json!(sources)));
+        set("group", self.group.as_ref().map(|group| json!(group)));
+        set("ports", self.port.as_ref().map(|ports| json!(ports)));
+        set("server_names", self.sni.as_ref().map(|names| json!(names)));
+        set("starttls", self.starttls.as_ref().map(|protocol| json!(protocol)));
+        set("interval_s", self.every.map(|every| json!(every.as_secs())));
+        set("jitter_s", self.jitter.map(|jitter| json!(jitter.as_secs())));
+        if self.jitter.is_none() && body["jitter_s"].as_u64() > body["interval_s"].as_u64() {
+            body["jitter_s"] = body["interval_s"].clone();
+        }
+        Value::Object(body)
+    }
+}
+
+/// Most bytes of a list of targets: 10,000 targets of a kilobyte each, which a watch may have.
+const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// The targets given, with those of lists (`@FILE`) in place of the lists: one a line, `#` begins a comment.
+fn expand(targets: &[String]) -> Outcome<Vec<String>> {
+    let mut all = Vec::with_capacity(targets.len());
+    for target in targets {
+        let Some(path) = target.strip_prefix('@') else {
+            all.push(target.clone());
+            continue;
+        };
+        let read = std::fs::File::open(path).and_then(|file| {
+            let mut text = String::new();
+            std::io::Read::take(file, LIST_BYTES_MAX).read_to_string(&mut text).map(|_| text)
+        });
+        let text = read.map_err(|error| {
+            Problem::usage(format_args!("cannot read the list {path}: {error}"))
+                .hint("give a text file with a target a line")
+        })?;
+        let lines = text.lines().map(without_comment);
+        all.extend(lines.filter(|line| !line.is_empty()).map(str::to_owned));
+    }
+    Ok(all)
+}
+
+/// As in the lists of `bulla scan`: a comment begins with `#` at the start of a line or after a space.
+fn without_comment(line: &str) -> &str {
+    let line = line.trim_start_matches('\u{feff}').trim();
+    let mut comments = line.match_indices('#').map(|(at, _)| &line[..at]);
+    comments.find(|before| before.is_empty() || before.ends_with([' ', '\t'])).unwrap_or(line).trim_end()
+}
+
 /// A tenth of the interval spreads watches made together, and nobody waits long.
 const JITTER_FRACTION: u32 = 10;
 
 impl NewWatch {
-    fn request(&self) -> WatchBody {
+    fn request(&self) -> Outcome<WatchBody> {
         let jitter = self.jitter.unwrap_or(self.every / JITTER_FRACTION);
-        WatchBody {
+        Ok(WatchBody {
             name: self.name.clone(),
             group: self.group.clone(),
-            targets: self.targets.clone(),
+            targets: expand(&self.targets)?,
             sources: self.source.clone(),
             ports: self.port.clone(),
             server_names: self.sni.clone(),
@@ -113,7 +223,7 @@ impl NewWatch {
             interval_s: self.every.as_secs(),
             jitter_s: jitter.as_secs(),
             enabled: !self.paused,
-        }
+        })
     }
 }
 
@@ -170,7 +280,13 @@ impl Run for WatchCommand {
             client.send(Method::POST, &format!("{}/{verb}", one(name)), None).await.map(drop)
         };
         match self {
-            Self::Add(new) => show_one(&client.submit(Method::POST, PATH, &new.request()).await?, &new.show),
+            Self::Add(new) => show_one(&client.submit(Method::POST, PATH, &new.request()?).await?, &new.show),
+            Self::Set(change) => {
+                let targets = expand(&change.targets)?;
+                let path = one(&change.name);
+                let changed = client.change(&path, async |watch| Ok(change.change(watch, &targets))).await?;
+                show_one(&changed, &change.show)
+            }
             Self::List(listing) => listing.print(client, PATH, &(), WATCHES).await,
             Self::Show { name, show } => show_one(&client.get(&one(name), &()).await?, show),
             Self::Status(listing) => listing.print(client, PATH, &(), STATUS).await,
@@ -180,5 +296,49 @@ impl Run for WatchCommand {
             Self::Resume { name } => post(name, "resume").await,
             Self::Remove { name } => client.send(Method::DELETE, &one(name), None).await.map(drop),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Change {
+        #[command(flatten)]
+        change: ChangedWatch,
+    }
+
+    #[test]
+    fn a_change_replaces_what_is_given_and_nothing_else() {
+        let watch = json!({
+            "id": "7", "name": "edge", "group": "prod", "targets": ["a.example"], "sources": [], "ports": null,
+            "server_names": [], "starttls": null, "all_addresses": true, "interval_s": 3600, "jitter_s": 360, "enabled": false,
+            "state": "paused", "lag_s": 0,
+        });
+        let arguments = ["set", "edge", "--every", "2m", "--source", "aws"];
+        let change = Change::try_parse_from(arguments).unwrap().change;
+        assert_eq!(
+            change.change(&watch, &[]),
+            json!({
+                "name": "edge", "group": "prod", "targets": ["a.example"], "sources": ["aws"], "ports": null,
+                "server_names": [], "starttls": null, "all_addresses": true, "interval_s": 120, "jitter_s": 120,
+                "enabled": false,
+            })
+        );
+        assert_eq!(change.change(&watch, &["b.example".to_owned()])["targets"], json!(["b.example"]));
+    }
+
+    #[test]
+    fn a_list_is_read_on_this_machine() {
+        let list = std::env::temp_dir().join(format!("bulla-watch-{}.txt", std::process::id()));
+        std::fs::write(&list, "# hosts\n a.example\n\nb.example:8443 # the other\n").unwrap();
+        let given = ["c.example".to_owned(), format!("@{}", list.display())];
+        let expanded = expand(&given);
+        std::fs::remove_file(&list).unwrap();
+        assert_eq!(expanded.unwrap(), ["c.example", "a.example", "b.example:8443"]);
+        assert!(expand(&["@/nowhere/at/all".to_owned()]).is_err());
     }
 }
