@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::units::{self, now_us};
+use serde_json::Value;
 use store::{InventoryFilter, InventoryOrder, ScanRow, ScanState, Store};
 use uuid::Uuid;
 
@@ -44,13 +45,13 @@ enum InventoryCommand {
         #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
         color: cli::terminal::Colour,
     },
-    /// Certificates as PEM: those given, or the chains of all endpoints, each certificate once
+    /// Certificates as PEM, each once: those given, or the chains of all endpoints
     #[command(after_help = "Example: bulla inventory export www.example.com > chain.pem")]
     Export {
         /// A SHA-256 fingerprint or at least its first 8 digits, or HOST, HOST:PORT, or a file
         what: Vec<String>,
     },
-    /// What changed: between the last two scans, between two given ones, or since a date
+    /// What changed between the last two scans of the same targets, two given ones, or since a date
     Diff(DiffArgs),
     /// Every look at an endpoint, newest first
     History {
@@ -181,17 +182,33 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     .await
 }
 
-/// The newest scan that came to its end, and the one before it.
+/// What two scans must have in common to be compared: the targets and what makes endpoints of them. Of a scan that another
+/// version wrote, everything.
+fn scope(spec: &str) -> Value {
+    const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
+    const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
+    let Ok(Value::Object(spec)) = serde_json::from_str(spec) else { return Value::from(spec) };
+    let settings = spec.get("settings");
+    let own = OF_SPEC.iter().map(|member| spec.get(*member).cloned().unwrap_or_default());
+    let set = OF_SETTINGS
+        .iter()
+        .map(|member| settings.and_then(|all| all.get(*member)).cloned().unwrap_or_default());
+    own.chain(set).chain([spec.get("all_addresses").cloned().unwrap_or_default()]).collect()
+}
+
+/// The newest scan that came to its end, and the one of the same scope before it.
 async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
     /// Scans looked through: interrupted ones are passed over, and nobody has this many in a row.
     const SCANS_MAX: usize = 1_000;
     let page =
         store::Scans::of(store).page(None, SCANS_MAX).await.map_err(|error| database::problem(&error))?;
     let mut ended = page.rows.iter().filter(|scan: &&ScanRow| scan.state == ScanState::Finished);
-    match (ended.next(), ended.next()) {
+    let newest = ended.next();
+    let before = newest.and_then(|newest| ended.find(|scan| scope(&scan.spec) == scope(&newest.spec)));
+    match (newest, before) {
         (Some(b), Some(a)) => Ok((a.id, b.id)),
-        _ => Err(Problem::usage("there are no two finished scans to compare")
-            .hint("scan once more, or ask for changes by date: --since 2d")),
+        _ => Err(Problem::usage("there are no two finished scans of the same targets to compare")
+            .hint("scan once more, name two scans, or ask for changes by date: --since 2d")),
     }
 }
 
@@ -229,4 +246,23 @@ async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<V
         .await
         .map_err(|error| database::problem(&error))?;
     Ok(page.rows.into_iter().map(|row| row.endpoint).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scans_of_other_targets_are_not_compared() {
+        let spec = |targets: &str, ports: &str, timeout: u64| {
+            format!(
+                r#"{{"targets":[{targets:?}],"again":false,"server_names":[],"starttls":null,
+                    "settings":{{"ports":{ports:?},"timeout_ms":{timeout}}}}}"#
+            )
+        };
+        let one = scope(&spec("a.example", "443", 1));
+        assert_eq!(one, scope(&spec("a.example", "443", 2)), "how long is waited does not matter");
+        assert_ne!(one, scope(&spec("b.example", "443", 1)));
+        assert_ne!(one, scope(&spec("a.example", "8443", 1)));
+    }
 }

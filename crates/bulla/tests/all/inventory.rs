@@ -67,6 +67,27 @@ fn a_host_and_a_certificate_are_shown() {
 }
 
 #[test]
+fn certificates_come_as_pem_each_once() {
+    let world = World::healthy();
+    let output = run(&mut world.scan(&["--include-pem", "--output", "jsonl", &world.targets().remove(0)]));
+    let line: serde_json::Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    let leaf = line["chain"][0]["pem"].as_str().unwrap_or_else(|| panic!("{line}")).to_owned();
+    assert!(leaf.starts_with("-----BEGIN CERTIFICATE-----\n"), "{leaf}");
+    world.scan_all(&["--quiet"]);
+    let export = |what: &[&str]| stdout(&run(&mut world.bulla(&[&["inventory", "export"], what].concat())));
+    let blocks = |pem: &str| -> Vec<String> {
+        pem.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
+    };
+    let all = blocks(&export(&[]));
+    let distinct: std::collections::HashSet<_> = all.iter().collect();
+    assert!(all.len() >= ENDPOINTS && distinct.len() == all.len(), "{} of {}", distinct.len(), all.len());
+    assert!(all.contains(&leaf));
+    assert_eq!(blocks(&export(&[&world.targets().remove(0)]))[0], leaf);
+    let fingerprint = line["chain"][0]["fingerprint_sha256"].as_str().unwrap();
+    assert_eq!(export(&[fingerprint]), leaf);
+}
+
+#[test]
 fn everything_known_is_scanned_again() {
     let world = World::healthy();
     world.scan_all(&["--quiet"]);
