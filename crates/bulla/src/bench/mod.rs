@@ -69,8 +69,14 @@ fn bulla(args: &ScanBench, folder: &Path, name: String) -> Outcome<Row> {
     let estate = Estate::start(args, folder)?;
     let results = folder.join("bulla.jsonl");
     let mut command = Command::new(estate::own_binary()?);
+    command.arg("scan");
+    // As typed: with storing, into an inventory that is new for each run.
+    if !args.scan_arguments.iter().any(|argument| argument == "--no-store") {
+        let run = results.with_extension(format!("{}.db", cli::units::now_us()));
+        command.arg("--db").arg(run);
+    }
     command
-        .args(["scan", "--no-store", "--no-system-roots", "--quiet", "--output", "jsonl", "--output-file"])
+        .args(["--no-system-roots", "--quiet", "--output", "jsonl", "--output-file"])
         .arg(&results)
         .arg("--ca")
         .arg(&estate.roots)
