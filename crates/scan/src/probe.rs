@@ -139,7 +139,7 @@ impl Prober {
         observation.address = Some(address);
         let socket = SocketAddr::new(address, job.target.port);
         let mut talk = match job.stalled {
-            true => self.talk_twice(stream, socket, job).await,
+            true => Box::pin(self.talk_twice(stream, socket, job)).await,
             false => self.talk(stream, job, Profile::Modern).await,
         };
         if may_be_intolerant(&talk) {
@@ -209,7 +209,7 @@ impl Prober {
         let limit = (took * 4).clamp(INQUIRY_LIMITS.0, INQUIRY_LIMITS.1);
         let stack = Stack::new(socket, target.protocol, &talk.evidence);
         let version = talk.evidence.version;
-        self.stacks.accepted(stack, self.ask(socket, target, version, limit)).await
+        self.stacks.accepted(stack, Box::pin(self.ask(socket, target, version, limit))).await
     }
 
     async fn ask(
