@@ -9,6 +9,7 @@ use crate::read_log::Reading;
 use crate::tables;
 use crate::tables::{
     CredentialAsker, CredentialRow, FoundCredential, NAMES_UNBOUNDED, SEALED_CREDENTIALS, SEALED_OCTETS_MAX,
+    SearchLimits,
 };
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name};
@@ -179,7 +180,7 @@ impl Credentials {
         self.open_row(row.ok_or(CredentialError::NotFound)?)
     }
 
-    /// Names that the asker may read, newest first; of certificates only those that end within `days`, when given.
+    /// Names that the asker may read, newest first, before them the one that is the text of the search; of certificates only those that end within `days`, when given.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than [`FIND_MAX`].
@@ -203,9 +204,9 @@ impl Credentials {
             }
             Find::NameLike(part) => {
                 // As CredHub: a percent sign stands for anything, an underscore for itself.
-                let part = part.to_ascii_lowercase().replace('\\', "\\\\").replace('_', "\\_");
+                let limits = SearchLimits { ends_by_us: ends, most, now_us: now };
                 tables::Credentials::of(self.store())
-                    .like(asker, &format!("%{part}%"), ends, most, now)
+                    .with_text(asker, &part.to_ascii_lowercase(), limits)
                     .await?
             }
         };
@@ -215,6 +216,12 @@ impl Credentials {
             )));
         }
         found.sort_by(|a, b| b.created_at_us.cmp(&a.created_at_us).then_with(|| b.name.cmp(&a.name)));
+        // Whoever searches for a whole name wants that one first.
+        if let Find::NameLike(part) = what
+            && let Some(exact) = found.iter().position(|found| found.name.eq_ignore_ascii_case(part))
+        {
+            found[..=exact].rotate_right(1);
+        }
         Ok(found)
     }
 

@@ -17,6 +17,7 @@ const LARGE: &[&str] = &[
     "credential_hook_calls",
     "credential_permissions",
     "credential_rotations",
+    "credential_tails",
     "credential_unwraps",
     "credential_versions",
     "credential_wraps",

@@ -12,6 +12,7 @@ mod hooks;
 mod list;
 mod permissions;
 mod rotation;
+mod search;
 mod tokens;
 mod version;
 mod wraps;
@@ -51,6 +52,7 @@ pub use rotation::{
     plan_rotation_policy, plan_rotations, put_rotation_policy, remove_rotation_policy,
     rotation_policy_that_tells, rotation_range, rotations_now, step_rotations,
 };
+pub use search::SearchLimits;
 pub use version::CredentialRow;
 pub use wraps::{NewWrap, SEALED_WRAPS, Unwrapped, WRAPS_OF_ONE_MAX, insert_wrap, unwrap};
 pub use write::{
@@ -139,6 +141,8 @@ macro_rules! stands {
     };
 }
 
+use stands;
+
 macro_rules! version_columns {
     () => {
         "c.uuid, c.name, c.kind, v.uuid, v.number, v.created_at, v.ends_at, v.facts, v.not_after, v.transitional, v.signed_by"
@@ -218,17 +222,6 @@ WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <=
     " ORDER BY c.name_key LIMIT ?6"
 );
 
-/// Names like ?1. A walk over all names: a part of a name has no index.
-const LIKE: &str = concat!(
-    "-- credentials_like
-SELECT c.name, c.current_at, c.current_not_after FROM credentials c
-WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.current_not_after <= ?4) AND ",
-    stands!("?6"),
-    " AND ",
-    may!("1", "?2", "?3"),
-    " ORDER BY c.name_key LIMIT ?5"
-);
-
 /// Of each child of a path (?1, with its slash; ?2 the same with the character after a slash) the first name: a probe of
 /// the index for each child, whatever lies below it.
 const CHILDREN: Bulk = db::bulk! {
@@ -288,7 +281,7 @@ pub(crate) const SENDS: Sends = Sends {
         NAME_OF,
         FOUND,
         UNDER,
-        LIKE,
+        search::LIKE,
         LISTED,
         NUMBERED,
         CERTIFICATES,
@@ -322,9 +315,10 @@ pub(crate) const SENDS: Sends = Sends {
         tokens::ENDED,
         tokens::TIDY,
     ],
-    sqlite: &[],
+    sqlite: &[search::WITH_TRIGRAMS],
     postgres: &[],
     bulks: &[
+        &search::WITH_PATH,
         &current::CURRENT,
         &current::CURRENT_BOUNDED,
         &NEWEST,
@@ -486,26 +480,6 @@ impl Credentials<'_> {
         let parameters =
             vec![from.into(), before.into(), everything, actor, ends, count(most), now_us.into()];
         let rows = self.0.rows(Cost::Walk, UNDER, parameters).await?;
-        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
-    }
-
-    /// As [`Self::under`], of names (lower case) like `pattern`: `%` stands for any run, `_` for any
-    /// character, `\` takes that from what follows.
-    ///
-    /// # Errors
-    /// Those of the database.
-    pub async fn like(
-        self,
-        asker: &CredentialAsker,
-        pattern: &str,
-        ends_by_us: Option<i64>,
-        most: usize,
-        now_us: i64,
-    ) -> Result<Vec<FoundCredential>, StoreError> {
-        let [everything, actor] = asker.values_listed();
-        let ends = ends_by_us.unwrap_or(0).into();
-        let parameters = vec![pattern.into(), everything, actor, ends, count(most), now_us.into()];
-        let rows = self.0.rows(Cost::Walk, LIKE, parameters).await?;
         listed(asker, rows.into_iter().map(found_of), |found| &found.name)
     }
 

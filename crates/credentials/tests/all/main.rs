@@ -36,6 +36,8 @@ testbed::on_both! { crate::place::Place:
     values::one_answer_has_64_mib_at_most
     values::references_are_replaced_by_what_they_name
     values::names_are_found_by_path_part_and_end
+    values::a_search_finds_a_text_wherever_it_is
+    values::a_search_for_a_whole_name_is_one_statement
     permissions::case_changes_nothing
     permissions::each_operation_is_asked_for
     permissions::nobody_changes_their_own

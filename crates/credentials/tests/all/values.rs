@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use credentials::tables::{NewCredentialVersion, Put, put_credential_versions};
 use credentials::{
-    CaVersions, CredentialError, Find, GenerateRequest, Kind, Mode, Name, Parameters, PasswordParameters,
-    SetRequest, Value,
+    Asker, CaVersions, CredentialError, Find, GenerateRequest, Kind, Mode, Name, Operations, Parameters,
+    PasswordParameters, PermissionPath, SetRequest, Value,
 };
 use serde_json::json;
 
-use crate::place::{Place, admin, name};
+use crate::place::{Place, admin, client, name};
 
 /// Statements that log a read: the chain, its records, its new end.
 const LOGGING: u64 = 3;
@@ -340,6 +340,59 @@ pub(crate) async fn names_are_found_by_path_part_and_end(place: Place) {
         place.credentials.find_exactly(&admin(), &name("/a")).await.unwrap().is_none(),
         "no prefix of it"
     );
+}
+
+/// Names that a search finds, sorted.
+async fn like(place: &Place, asker: &Asker, text: &str) -> Vec<String> {
+    let found = place.credentials.find(asker, &Find::NameLike(text.to_owned()), None).await.unwrap();
+    let mut names: Vec<String> = found.into_iter().map(|one| one.name).collect();
+    names.sort();
+    names
+}
+
+pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Place) {
+    for at in ["/main/x", "/main/x-longer", "/a/main/x", "/a/b/Main/X/y", "/mainx", "/main/y", "/x/main"] {
+        place.set(at, Kind::Value, json!("v")).await;
+        place.advance(1);
+    }
+    // Beginning with a slash, in the middle, at the end; without regard to case.
+    let with = ["/a/b/Main/X/y", "/a/main/x", "/main/x", "/main/x-longer"];
+    assert_eq!(like(&place, &admin(), "/main/x").await, with);
+    assert_eq!(like(&place, &admin(), "/MAIN/X").await, with);
+    assert_eq!(like(&place, &admin(), "ain/x").await, with, "without the slash");
+    assert_eq!(like(&place, &admin(), "/a/").await, ["/a/b/Main/X/y", "/a/main/x"]);
+    assert_eq!(like(&place, &admin(), "in").await.len(), 7, "too short for the index");
+    assert_eq!(like(&place, &admin(), "/").await.len(), 7);
+    assert_eq!(like(&place, &admin(), "/a%main").await, ["/a/b/Main/X/y", "/a/main/x"]);
+    assert_eq!(like(&place, &admin(), "/main/x/nothing").await, [""; 0]);
+    assert_eq!(like(&place, &admin(), "\"main").await, [""; 0]);
+    let found = place.credentials.find(&admin(), &Find::NameLike("/Main/x".to_owned()), None).await.unwrap();
+    assert_eq!(found[0].name, "/main/x", "the name itself comes first, whatever is newer");
+    let found = place.credentials.find(&admin(), &Find::NameLike("ain/x".to_owned()), None).await.unwrap();
+    assert_eq!(found[0].name, "/a/b/Main/X/y", "otherwise the newest");
+    // What may not be read is not found.
+    assert_eq!(like(&place, &client("c"), "/main/x").await, [""; 0]);
+    let (below, read) = (PermissionPath::parse("/a/*").unwrap(), Operations::parse(&["read"]).unwrap());
+    place.credentials.grant(&admin(), "uaa-client:c", &below, read).await.unwrap();
+    assert_eq!(like(&place, &client("c"), "/main/x").await, ["/a/b/Main/X/y", "/a/main/x"]);
+    // What is deleted is not found, and found again when it is taken back.
+    place.credentials.delete(&admin(), &name("/a/main/x")).await.unwrap();
+    assert_eq!(like(&place, &admin(), "/main/x").await, ["/a/b/Main/X/y", "/main/x", "/main/x-longer"]);
+    assert_eq!(like(&place, &admin(), "a/main").await, [""; 0]);
+    place.credentials.undelete(&admin(), &name("/a/main/x")).await.unwrap();
+    assert_eq!(like(&place, &admin(), "/main/x").await, with);
+    assert_eq!(like(&place, &admin(), "a/main").await, ["/a/main/x"]);
+}
+
+pub(crate) async fn a_search_for_a_whole_name_is_one_statement(place: Place) {
+    for at in 0..200 {
+        place.set(&format!("/main/p/s{at}"), Kind::Value, json!("v")).await;
+    }
+    for (text, count, statements) in [("/main/p/s77", 1, 1), ("/main/p/none", 0, 1), ("/main/p", 200, 2)] {
+        let before = place.store.statements_sent();
+        assert_eq!(like(&place, &admin(), text).await.len(), count, "{text}");
+        assert_eq!(place.store.statements_sent() - before, statements, "{text}");
+    }
 }
 
 pub(crate) async fn one_answer_has_64_mib_at_most(place: Place) {

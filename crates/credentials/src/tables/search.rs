@@ -1,0 +1,172 @@
+//! Names that have a text in them.
+
+use super::asker::{CredentialAsker, may};
+use super::handle::Credentials;
+use super::list::{count, listed};
+use super::{FoundCredential, found_of, stands};
+use db::{Bulk, Cost, StoreError};
+
+/// Rows that a search reads where it runs. A search that finds more runs again where it may take its time.
+const FEW: usize = 64;
+
+/// The character after all others: what begins with a text is from the text on and before the text with this character.
+const LAST: char = '\u{10FFFF}';
+
+/// Characters that the index of trigrams needs of a text.
+const TRIGRAM_CHARS: usize = 3;
+
+/// Trigrams of one search: more leave no fewer names over.
+const TRIGRAMS_MAX: usize = 12;
+
+macro_rules! rest {
+    ($names:expr) => {
+        concat!(
+            $names,
+            " AND (?5 = 0 OR c.current_not_after <= ?5) AND ",
+            stands!("?7"),
+            " AND ",
+            may!("1", "?3", "?4"),
+            " LIMIT ?6"
+        )
+    };
+}
+
+/// Names that have a text in them that begins with a slash: one of their tails is from ?1 on and before ?2. Their newest
+/// version ends before ?5; 0 stands for any. One range of an index, then a probe of another for each name.
+pub(super) const WITH_PATH: Bulk = Bulk {
+    sqlite: rest!(
+        "-- credentials_with_path
+SELECT c.name, c.current_at, c.current_not_after
+FROM (SELECT DISTINCT t.credential_id AS id FROM credential_tails t WHERE t.tail >= ?1 AND t.tail < ?2) f
+CROSS JOIN credentials c WHERE c.id = f.id"
+    ),
+    postgres: rest!(
+        "-- credentials_with_path
+SELECT c.name, c.current_at, c.current_not_after
+FROM (SELECT DISTINCT t.credential_id AS id FROM credential_tails t WHERE t.tail >= ?1 AND t.tail < ?2) f
+CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.id = f.id LIMIT 1) c WHERE TRUE"
+    ),
+};
+
+/// Names like ?1, among those that have the trigrams ?2 (SQLite).
+pub(super) const WITH_TRIGRAMS: &str = rest!(
+    "-- credentials_with_trigrams
+SELECT c.name, c.current_at, c.current_not_after
+FROM credential_trigrams f CROSS JOIN credentials c
+WHERE c.id = f.rowid AND credential_trigrams MATCH ?2 AND c.name_key LIKE ?1 ESCAPE '\\'"
+);
+
+/// Names like ?1. PostgreSQL answers it by its index of trigrams, where it has one and the pattern has three characters
+/// that follow each other; otherwise it is a walk over all names.
+pub(super) const LIKE: &str = concat!(
+    "-- credentials_like
+SELECT c.name, c.current_at, c.current_not_after FROM credentials c
+WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.current_not_after <= ?4) AND ",
+    stands!("?6"),
+    " AND ",
+    may!("1", "?2", "?3"),
+    " LIMIT ?5"
+);
+
+/// What a search is limited to, besides its text.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchLimits {
+    /// Only names whose newest version's certificate ends by then, µs.
+    pub ends_by_us: Option<i64>,
+    /// Names at most.
+    pub most: usize,
+    /// The time, µs.
+    pub now_us: i64,
+}
+
+impl Credentials<'_> {
+    /// Names that have a text (lower case) in them and that the asker may read, in no order. `%` in the text stands for
+    /// any run of characters. Indexes answer it, unless no three characters of the text follow each other.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn with_text(
+        self,
+        asker: &CredentialAsker,
+        text: &str,
+        limits: SearchLimits,
+    ) -> Result<Vec<FoundCredential>, StoreError> {
+        if text.len() > 1 && text.starts_with('/') && !text.contains('%') {
+            return self.with_path(asker, text, limits).await;
+        }
+        let escaped = text.replace('\\', "\\\\").replace('_', "\\_");
+        self.like(asker, &format!("%{escaped}%"), trigrams(text), limits).await
+    }
+
+    async fn with_path(
+        self,
+        asker: &CredentialAsker,
+        text: &str,
+        limits: SearchLimits,
+    ) -> Result<Vec<FoundCredential>, StoreError> {
+        let search = async |cost, most| {
+            let [everything, actor] = asker.values_listed();
+            let ends = limits.ends_by_us.unwrap_or(0).into();
+            let (before, now) = (format!("{text}{LAST}"), limits.now_us.into());
+            let parameters =
+                vec![text.into(), before.as_str().into(), everything, actor, ends, count(most), now];
+            self.0.rows(cost, WITH_PATH.of(self.0), parameters).await
+        };
+        let few = FEW.min(limits.most);
+        let mut rows = search(Cost::Point, few).await?;
+        if rows.len() == few {
+            rows = search(Cost::Walk, limits.most).await?;
+        }
+        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
+    }
+
+    async fn like(
+        self,
+        asker: &CredentialAsker,
+        pattern: &str,
+        trigrams: Option<String>,
+        limits: SearchLimits,
+    ) -> Result<Vec<FoundCredential>, StoreError> {
+        let [everything, actor] = asker.values_listed();
+        let ends = limits.ends_by_us.unwrap_or(0).into();
+        let (most, now) = (count(limits.most), limits.now_us.into());
+        let rows = match trigrams.filter(|_| !self.0.is_postgres()) {
+            Some(trigrams) => {
+                let parameters = vec![pattern.into(), trigrams.into(), everything, actor, ends, most, now];
+                self.0.rows(Cost::Walk, WITH_TRIGRAMS, parameters).await?
+            }
+            None => {
+                let parameters = vec![pattern.into(), everything, actor, ends, most, now];
+                self.0.rows(Cost::Walk, LIKE, parameters).await?
+            }
+        };
+        listed(asker, rows.into_iter().map(found_of), |found| &found.name)
+    }
+}
+
+/// The trigrams of a text as SQLite's index is asked for them, of the longest run without a percent sign; `None` where it
+/// has none.
+fn trigrams(text: &str) -> Option<String> {
+    let run: Vec<char> = text.split('%').map(|run| run.chars().collect()).max_by_key(Vec::len)?;
+    let quoted = |three: &[char]| format!("\"{}\"", three.iter().collect::<String>().replace('"', "\"\""));
+    let windows = run.windows(TRIGRAM_CHARS);
+    // Spread over the whole text: its beginning may be what all names begin with.
+    let step = windows.len().div_ceil(TRIGRAMS_MAX).max(1);
+    let all: Vec<String> = windows.rev().step_by(step).map(quoted).collect();
+    (!all.is_empty()).then(|| all.join(" AND "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_asked_for_by_what_three_characters_of_it_follow_each_other() {
+        assert_eq!(trigrams("abcd").as_deref(), Some("\"bcd\" AND \"abc\""));
+        assert_eq!(trigrams("ab%xyz%cd").as_deref(), Some("\"xyz\""));
+        assert_eq!(trigrams("a\"b").as_deref(), Some("\"a\"\"b\""));
+        assert_eq!((trigrams("ab%c"), trigrams(""), trigrams("%")), (None, None, None));
+        let long = trigrams(&"abcdefgh".repeat(128)).unwrap();
+        assert!(long.matches(" AND ").count() < TRIGRAMS_MAX, "{long}");
+    }
+}
