@@ -304,8 +304,18 @@ impl Credentials {
             Some(ca) => Some(self.signing_authority(asker, &Name::parse(ca)?, transitional_signs).await?),
             None => None,
         };
-        let key: PrivateKey = self.stock().take(wanted.key_kind()?).await?;
         let now = UnixTime(self.now_us() / 1_000_000);
+        if let Some(authority) = authority.as_ref().filter(|_| !wanted.allow_expired_ca) {
+            let until = authority.ca.certificate.not_after;
+            if until < now {
+                return Err(CredentialError::bad(format!(
+                    "The certificate of the CA {} has expired at {until}, and it signs nothing more. hint: regenerate the CA, or \
+                     generate with \"allow_expired_ca\": true",
+                    authority.name_key
+                )));
+            }
+        }
+        let key: PrivateKey = self.stock().take(wanted.key_kind()?).await?;
         let made =
             wanted.make(&key, authority.as_ref().map(|authority| &authority.ca), now, self.options()).await?;
         let itself = (wanted.is_ca && authority.is_none()).then(|| name.key().to_owned());

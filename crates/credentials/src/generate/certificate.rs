@@ -98,6 +98,9 @@ pub struct CertificateParameters {
     /// The name of the credential that signs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
+    /// Whether a CA whose certificate has expired may sign it. Not in CredHub.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub allow_expired_ca: bool,
     /// Whether it signs itself.
     pub self_sign: bool,
     /// Whether it is an authority's.
@@ -120,6 +123,7 @@ impl Default for CertificateParameters {
             key_type: None,
             duration: DURATION,
             ca: None,
+            allow_expired_ca: false,
             self_sign: false,
             is_ca: false,
         }
@@ -275,6 +279,7 @@ impl CertificateParameters {
             key_type: kind.filter(|kind| kind.rsa_bits().is_none()),
             duration: u32::try_from(days).unwrap_or(DURATION).clamp(1, DURATION_MAX),
             self_sign: ca.is_none(),
+            allow_expired_ca: false,
             ca,
             is_ca: crate::value::is_authority(certificate),
         }

@@ -143,10 +143,12 @@ pub(crate) async fn what_cannot_be_an_authority_signs_as_before(place: Place) {
     let made = certificate(&leaf(&place, "/leaf", "/ca").await);
     assert!(made.crl_urls.is_empty() && made.ocsp_urls.is_empty());
     assert!(place.authority.all_cas().await.unwrap().is_empty());
-    // One that has ended.
+    // One that has ended signs only where that is asked for.
     authority(&place, "/ending").await;
     place.advance(366 * 86_400);
-    let made = certificate(&leaf(&place, "/late", "/ending").await);
+    let late =
+        make(&place, "/late", |p| (p.ca, p.allow_expired_ca) = (Some("/ending".to_owned()), true)).await;
+    let made = certificate(&late);
     assert_eq!(place.authority.all_cas().await.unwrap().len(), 1);
     assert!(!made.crl_urls.is_empty(), "it was known before it ended");
 }

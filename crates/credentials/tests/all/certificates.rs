@@ -345,3 +345,30 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Place) {
     }
     assert_eq!(found, 3);
 }
+
+pub(crate) async fn a_ca_that_has_expired_signs_nothing(place: Place) {
+    make(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 10)).await;
+    let of_ca = |p: &mut CertificateParameters| p.ca = Some("/ca".to_owned());
+    make(&place, "/leaf", of_ca).await;
+    place.advance(11 * 86_400);
+    let request = |allow: bool| {
+        let mut wanted = CertificateParameters {
+            common_name: Some("late".to_owned()),
+            key_type: Some(keys::KeyType::P256),
+            allow_expired_ca: allow,
+            ..CertificateParameters::default()
+        };
+        of_ca(&mut wanted);
+        GenerateRequest::new(name("/late"), Parameters::Certificate(Box::new(wanted)), Mode::Overwrite)
+    };
+    let refused = place.credentials.generate(&admin(), request(false)).await.unwrap_err().to_string();
+    assert!(refused.contains("/ca has expired at 20") && refused.contains("allow_expired_ca"), "{refused}");
+    let refused = place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap_err();
+    assert!(refused.to_string().contains("has expired"), "{refused}");
+    // Somebody asked for it.
+    let made = place.credentials.generate(&admin(), request(true)).await.unwrap();
+    assert_eq!(made.signed_by.as_deref(), Some("/ca"));
+    // A CA that is made again signs.
+    place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
+    place.credentials.generate(&admin(), request(false)).await.unwrap();
+}

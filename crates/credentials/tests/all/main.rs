@@ -55,6 +55,7 @@ testbed::on_both! { crate::place::Place:
     sealing::no_secret_is_in_the_log_or_the_events
     away::a_version_ends_with_its_time
     away::what_is_deleted_is_taken_back_within_its_days
+    certificates::a_ca_that_has_expired_signs_nothing
     away::versions_are_deleted_taken_back_and_destroyed_by_number
     away::as_many_versions_stay_as_their_path_allows
     away::a_path_has_children
