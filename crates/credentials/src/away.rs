@@ -40,14 +40,14 @@ pub enum VersionsChange {
 }
 
 impl Credentials {
-    /// What was deleted and can be taken back by the asker, the last deleted first, at most 1,000.
+    /// What was deleted, or has ended by its time to live, and can be taken back by the asker; the last first, at most 1,000.
     ///
     /// # Errors
     /// Those of the database.
     #[crate::boxed]
     pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
-        let since_us = self.since_us(self.options().undelete_days);
-        Ok(tables::Credentials::of(self.store()).deleted(asker, since_us, DELETED_MAX).await?)
+        let times = (self.since_us(self.options().undelete_days), self.now_us());
+        Ok(tables::Credentials::of(self.store()).deleted(asker, times, DELETED_MAX).await?)
     }
 
     /// So many days ago, µs.
@@ -55,7 +55,8 @@ impl Credentials {
         self.now_us().saturating_sub(i64::from(days).saturating_mul(DAY_US))
     }
 
-    /// Takes back the credential of a name that was deleted last, with all its versions.
+    /// Takes back what ended at a name by its time to live, which then has none any more; else the credential of the name that
+    /// was deleted last, with all its versions.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`] when none was deleted, its time is over, or the asker may not write there;
@@ -65,10 +66,10 @@ impl Credentials {
         let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
         let told = self.changed(asker, name, event.at_us);
         let (key, asker) = (name.key().to_owned(), asker.clone());
-        let since_us = self.since_us(self.options().undelete_days);
+        let times = (self.since_us(self.options().undelete_days), self.now_us());
         let restored = self.store().write_points("credential_restore", move |tx| {
             async move {
-                let restored = restore_credential(tx, &asker, &key, since_us).await?;
+                let restored = restore_credential(tx, &asker, &key, times).await?;
                 if restored.is_some() {
                     store::audit(tx, vec![event]).await?;
                     store::emit(tx, vec![told]).await?;

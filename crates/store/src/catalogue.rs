@@ -97,6 +97,7 @@ migrations! {
     37 "ca_default" "0037_ca_default.sql",
     38 "served" "0038_served.sql",
     42 "credential_search" "0042_credential_search.sql",
+    43 "credential_endings" "0043_credential_endings.sql",
     44 "listings" "0044_listings.sql",
     45 "search" "0045_search.sql",
 }

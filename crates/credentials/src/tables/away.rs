@@ -16,7 +16,7 @@ use store::states::CredentialKind;
 /// Credentials or versions destroyed by one transaction.
 const DESTROYED_MAX: i64 = 500;
 
-/// A credential that was deleted and can be taken back.
+/// A credential that was deleted, or has ended, and can be taken back.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeletedCredential {
     /// The credential's identity.
@@ -25,7 +25,7 @@ pub struct DeletedCredential {
     pub name: String,
     /// Its type.
     pub kind: CredentialKind,
-    /// When it was deleted, µs.
+    /// When it was deleted or ended, µs.
     pub deleted_at_us: i64,
 }
 
@@ -56,6 +56,24 @@ pub(super) const DELETED_NAMED: &str = deleted!(
     " AND substr(name_key, 46) = ?3 AND deleted_at > ?4",
     " ORDER BY c.deleted_at DESC, c.id DESC LIMIT 1"
 );
+macro_rules! ended {
+    ($name:literal, $where:literal, $rest:literal) => {
+        concat!(
+            "-- ",
+            $name,
+            "\nSELECT c.uuid, c.name, c.kind, c.current_ends_at, c.id FROM credentials c
+WHERE c.deleted_at IS NULL AND c.current_ends_at > ?3 AND c.current_ends_at <= ?4 AND ",
+            $where,
+            may!("2", "?1", "?2"),
+            $rest
+        )
+    };
+}
+
+/// Those whose newest version ended after ?3 and by ?4. The last ended first.
+pub(super) const ENDED_NAMES: &str =
+    ended!("credentials_ended", "", " ORDER BY c.current_ends_at DESC, c.id DESC LIMIT ?5");
+pub(super) const ENDED_NAMED: &str = ended!("credential_ended_named", "c.name_key = ?5 AND ", "");
 pub(super) const RESTORE: &str = "-- credential_restore
 UPDATE credentials SET name_key = substr(name_key, 46), deleted_at = NULL WHERE id = ?1 AND deleted_at IS NOT NULL";
 
@@ -119,8 +137,8 @@ DELETE FROM credentials WHERE id = {any id}
 AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key"
 };
 
-/// Takes back the credential of a name (lower case) that was deleted last, if that was after `since_us`; `None` when there is
-/// none or the asker may not write there.
+/// Takes back the credential of a name (lower case) whose newest version has ended, or else that was deleted last, if that was
+/// after `since_us`; `None` when there is none or the asker may not write there.
 ///
 /// # Errors
 /// [`StoreError::Conflict`] when the name is taken; those of the database.
@@ -129,12 +147,19 @@ pub async fn restore_credential(
     tx: &mut Tx,
     asker: &CredentialAsker,
     name_key: &str,
-    since_us: i64,
+    (since_us, now_us): (i64, i64),
 ) -> Result<Option<DeletedCredential>, StoreError> {
     if !super::permissions::may_do(tx, asker, name_key, CredentialOperation::Write).await? {
         return Ok(None);
     }
     let [everything, actor] = asker.values_at(name_key);
+    // What stands at the name and has ended comes before what was deleted: that could not take the name.
+    let parameters = vec![everything.clone(), actor.clone(), since_us.into(), now_us.into(), name_key.into()];
+    if let Some(mut row) = tx.row(ENDED_NAMED, parameters).await? {
+        let change = VersionsChange::TakeBack(now_us);
+        let back = change_credential_versions(tx, asker, name_key, None, change).await?;
+        return Ok(if back { Some(deleted_of(&mut row)?.0) } else { None });
+    }
     let parameters = vec![everything, actor, name_key.into(), since_us.into()];
     let Some(mut row) = tx.row(DELETED_NAMED, parameters).await? else {
         return Ok(None);
@@ -291,21 +316,27 @@ pub struct OldVersions {
 }
 
 impl Credentials<'_> {
-    /// Credentials that were deleted after a time and can be taken back by the asker, the last deleted first.
+    /// Credentials that were deleted, or whose newest version ended, after a time and that can be taken back by the asker; the
+    /// last first.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn deleted(
         self,
         asker: &CredentialAsker,
-        since_us: i64,
+        (since_us, now_us): (i64, i64),
         most: usize,
     ) -> Result<Vec<DeletedCredential>, StoreError> {
         let [everything, actor] = asker.values_listed();
-        let parameters = vec![everything, actor, since_us.into(), super::list::count(most)];
-        let rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
+        let parameters = vec![everything.clone(), actor.clone(), since_us.into(), super::list::count(most)];
+        let mut rows = self.0.rows(Cost::Walk, DELETED, parameters).await?;
+        let parameters = vec![everything, actor, since_us.into(), now_us.into(), super::list::count(most)];
+        rows.extend(self.0.rows(Cost::Walk, ENDED_NAMES, parameters).await?);
         let rows = rows.into_iter().map(|mut row| Ok(deleted_of(&mut row)?.0));
-        super::list::listed(asker, rows, |deleted| &deleted.name)
+        let mut all = super::list::listed(asker, rows, |deleted| &deleted.name)?;
+        all.sort_by_key(|deleted| std::cmp::Reverse(deleted.deleted_at_us));
+        all.truncate(most);
+        Ok(all)
     }
 
     /// Destroys some hundred versions of credentials that were deleted by a time, and those that have no version left.

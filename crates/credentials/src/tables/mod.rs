@@ -300,6 +300,8 @@ pub(crate) const SENDS: Sends = Sends {
         write::SET_ASIDE,
         away::DELETED,
         away::DELETED_NAMED,
+        away::ENDED_NAMES,
+        away::ENDED_NAMED,
         away::RESTORE,
         away::ENDED,
         away::OLD,

@@ -69,6 +69,34 @@ pub(crate) async fn a_version_ends_with_its_time(place: Place) {
     assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
 }
 
+pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(place: Place) {
+    let store = &place.credentials;
+    let short =
+        |at: &str| SetRequest { ttl_s: Some(60), ..SetRequest::new(name(at), Kind::Value, json!("one")) };
+    for at in ["/short", "/Other/short"] {
+        store.set(&admin(), short(at)).await.unwrap();
+        place.advance(1);
+    }
+    assert!(store.deleted(&admin()).await.unwrap().is_empty(), "not ended yet");
+    place.advance(60);
+    let listed = async |asker| {
+        let deleted = store.deleted(&asker).await.unwrap();
+        deleted.into_iter().map(|one| one.name).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(admin()).await, ["/Other/short", "/short"], "the last first");
+    assert_eq!(listed(client("nobody")).await, [""; 0]);
+    let refused = store.undelete(&client("nobody"), &name("/short")).await;
+    assert!(matches!(refused, Err(CredentialError::NotFound)), "{refused:?}");
+    assert_eq!(store.undelete(&admin(), &name("/Short")).await.unwrap().name, "/short");
+    assert_eq!(text(store, "/short").await.as_deref(), Some("one"));
+    assert_eq!(listed(admin()).await, ["/Other/short"]);
+    place.advance(3_600);
+    assert_eq!(text(store, "/short").await.as_deref(), Some("one"), "for good");
+    // What is set after the end takes the name: nothing is to be taken back.
+    place.set("/other/short", Kind::Value, json!("two")).await;
+    assert_eq!(listed(admin()).await, [""; 0]);
+}
+
 pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) {
     let store = &place.credentials;
     place.set("/Team/a", Kind::Value, json!("1")).await;

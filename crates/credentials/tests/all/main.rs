@@ -54,6 +54,7 @@ testbed::on_both! { crate::place::Place:
     sealing::what_is_under_a_missing_master_key_is_counted
     sealing::no_secret_is_in_the_log_or_the_events
     away::a_version_ends_with_its_time
+    away::what_ended_by_its_time_to_live_is_listed_and_taken_back
     away::what_is_deleted_is_taken_back_within_its_days
     certificates::a_ca_that_has_expired_signs_nothing
     away::versions_are_deleted_taken_back_and_destroyed_by_number
