@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
 use super::super::input;
-use super::store::problem;
+use super::store::{self, problem};
 use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
@@ -113,7 +113,8 @@ impl ExecArgs {
         let stop = stop::on_signal_within(GRACE)?;
         // Before the first values are read: what changes after that is told.
         let mut changes = client.changes();
-        let mut values = self.values(client).await?;
+        let first = store::wait_for_store(&stop, async || self.values(client).await);
+        let Some(mut values) = first.await? else { return Ok(Exit::Interrupted) };
         let mut child = self.spawn(&values)?;
         loop {
             tokio::select! {

@@ -1,8 +1,11 @@
 //! The routes of the credential store, how it writes choices, and its errors.
 
-use clap::ValueEnum;
+use std::time::Duration;
 
-use crate::exit::{Exit, Problem};
+use clap::ValueEnum;
+use tokio_util::sync::CancellationToken;
+
+use crate::exit::{Exit, Outcome, Problem};
 
 pub(super) const DATA: &str = "/api/v1/data";
 pub(super) const LOOKUP: &str = "/api/v1/lookup";
@@ -12,6 +15,31 @@ pub(super) const PERMISSIONS: &str = "/api/v2/permissions";
 /// As the API writes a choice.
 pub(super) fn name_of<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// Between two tries to reach a store that is away at startup: the first time, and doubled up to the most.
+const WAIT: Duration = Duration::from_millis(250);
+const WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// Repeats what fails because the store cannot be reached, until it answers; `None` when this process is to stop. Other
+/// failures are the caller's.
+pub(super) async fn wait_for_store<T>(
+    stop: &CancellationToken,
+    read: impl AsyncFn() -> Outcome<T>,
+) -> Outcome<Option<T>> {
+    let mut wait = WAIT;
+    loop {
+        match read().await {
+            Err(problem) if problem.exit == Exit::Server => {
+                tracing::warn!(error = problem.message, again_within = ?wait, "the credential store is away");
+            }
+            other => return other.map(Some),
+        }
+        if stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_none() {
+            return Ok(None);
+        }
+        wait = (wait * 2).min(WAIT_MAX);
+    }
 }
 
 /// An error of the store's client as a problem of this program.
@@ -27,4 +55,33 @@ pub(super) fn problem(error: &client::Error) -> Problem {
         }
     };
     Problem::new(exit, error).hint(hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Fails as often with this exit code, then reads 7.
+    async fn waited(exit: Exit, failures: u32, stop: &CancellationToken) -> (Outcome<Option<u32>>, u32) {
+        let tries = Cell::new(0);
+        let read = async || {
+            tries.set(tries.get() + 1);
+            if tries.get() <= failures { Err(Problem::new(exit, "it fails")) } else { Ok(7) }
+        };
+        (wait_for_store(stop, read).await, tries.get())
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_away_is_waited_for_and_a_refusal_is_not() {
+        let stop = CancellationToken::new();
+        let (read, tries) = waited(Exit::Server, 2, &stop).await;
+        assert_eq!((read.ok(), tries), (Some(Some(7)), 3));
+        let (refused, tries) = waited(Exit::Refused, 2, &stop).await;
+        assert_eq!((refused.is_err(), tries), (true, 1));
+        stop.cancel();
+        let (stopped, tries) = waited(Exit::Server, 2, &stop).await;
+        assert_eq!((stopped.ok(), tries), (Some(None), 1));
+    }
 }

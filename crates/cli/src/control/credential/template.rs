@@ -10,7 +10,7 @@ use tokio::process::Command;
 use tokio::time::{Instant, MissedTickBehavior};
 use zeroize::Zeroizing;
 
-use super::store::problem;
+use super::store::{self, problem};
 use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
@@ -60,14 +60,15 @@ impl TemplateArgs {
         let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
         let client = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
         let mut changes = self.watch.then(|| client.changes());
-        let changed = self.write(&template, &client).await?;
         let Some(changes) = &mut changes else {
-            if changed {
+            if self.write(&template, &client).await? {
                 self.run_command().await?;
             }
             return Ok(Exit::Ok);
         };
         let stop = stop::on_signal()?;
+        let first = store::wait_for_store(&stop, async || self.write(&template, &client).await);
+        let Some(changed) = first.await? else { return Ok(Exit::Ok) };
         let ttl = client.limits().ttl;
         // Where changes are not told, what is remembered ends by its age; and what failed is tried again. One clock for the
         // whole time: changes of other names do not set it back.
