@@ -1,8 +1,8 @@
 //! What is remembered, name by name, and how far it is believed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use flight::{BoundedMap, Eviction};
@@ -21,6 +21,15 @@ const SPREAD: f64 = 0.2;
 
 /// Octets that an entry takes beside its value.
 const ENTRY_OCTETS: usize = 512;
+
+/// Of the memory for values this part is for names without a credential, beside it: requests for such names evict no value.
+const ABSENT_PART: u64 = 4;
+
+/// While the stream of changes is unbroken an entry is fresh for so long.
+const FOLLOWED_FRESH: Duration = Duration::from_secs(24 * 3_600);
+
+/// An entry is kept in memory for so long, unless its space is needed.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// A credential, or that there is none.
 pub(crate) type LookupResult = Option<Arc<Credential>>;
@@ -79,8 +88,46 @@ struct Gap {
     settled: Option<Instant>,
 }
 
+/// Since when the store tells of every change of values and of access, on a stream without a gap.
+#[derive(Clone, Copy)]
+enum Followed {
+    No,
+    Since(Instant),
+    /// The stream ended at `until`.
+    Until {
+        since: Instant,
+        until: Instant,
+    },
+}
+
+impl Followed {
+    /// When the answer to a question of this time was last known to be true.
+    fn confirmed(self, asked_at: Instant, now: Instant) -> Instant {
+        match self {
+            Self::Since(since) if asked_at >= since => now,
+            Self::Until { since, until } if asked_at >= since => asked_at.max(until),
+            _ => asked_at,
+        }
+    }
+}
+
+/// An entry to be kept on disk.
+pub(crate) struct SavedEntry {
+    pub(crate) name: Name,
+    pub(crate) answer: LookupResult,
+    /// How long ago it was last known to be true.
+    pub(crate) age: Duration,
+}
+
 pub(crate) struct Cache {
     values: BoundedMap<Name, Entry>,
+    /// Names without a credential.
+    absent: BoundedMap<Name, Entry>,
+    followed: Mutex<Followed>,
+    /// The names of entries, while they are to be kept on disk.
+    saved: Mutex<Option<HashSet<Name>>>,
+    /// Counts what changes the entries.
+    revision: AtomicU64,
     recent: Mutex<Recent>,
     gap: Mutex<Option<Gap>>,
     limits: Limits,
@@ -95,19 +142,54 @@ impl Cache {
             let octets = (value + name.as_str().len() + ENTRY_OCTETS) as u64;
             u32::try_from(octets.max(least)).unwrap_or(u32::MAX)
         };
-        let values = BoundedMap::builder(limits.octets_max)
-            .weigher(weigh)
-            .time_to_live(limits.lifetime)
-            .eviction(Eviction::LeastRecent)
-            .build();
-        Self { values, recent: Mutex::default(), gap: Mutex::new(None), limits }
+        let map = |octets: u64| {
+            let map = BoundedMap::builder(octets).weigher(weigh).time_to_live(limits.lifetime.max(KEPT));
+            map.eviction(Eviction::LeastRecent).build()
+        };
+        Self {
+            values: map(limits.octets_max),
+            absent: map(limits.octets_max / ABSENT_PART),
+            followed: Mutex::new(Followed::No),
+            saved: Mutex::new(None),
+            revision: AtomicU64::new(0),
+            recent: Mutex::default(),
+            gap: Mutex::new(None),
+            limits,
+        }
+    }
+
+    fn entry(&self, name: &Name) -> Option<Arc<Entry>> {
+        self.values.get_shared(name).or_else(|| self.absent.get_shared(name))
+    }
+
+    /// The store tells of every change from now on; `resumed`: also of those since the stream before ended.
+    pub(crate) fn follow_from_now(&self, resumed: bool) {
+        let mut followed = self.followed.lock();
+        let since = match *followed {
+            Followed::Since(since) | Followed::Until { since, .. } if resumed => since,
+            _ => Instant::now(),
+        };
+        *followed = Followed::Since(since);
+    }
+
+    /// The stream of changes ended.
+    pub(crate) fn follow_no_more(&self) {
+        let mut followed = self.followed.lock();
+        if let Followed::Since(since) = *followed {
+            *followed = Followed::Until { since, until: Instant::now() };
+        }
+    }
+
+    /// Whether the store tells of every change.
+    pub(crate) fn is_followed(&self) -> bool {
+        matches!(*self.followed.lock(), Followed::Since(_))
     }
 
     /// The first of these names that is there, as far as all up to it are remembered; and how far that is believed.
     pub(crate) fn first(&self, names: &[Name]) -> Option<(LookupResult, Age)> {
         let mut age = Age::Fresh;
         for name in names {
-            let entry = self.values.get_shared(name)?;
+            let entry = self.entry(name)?;
             age = age.max(self.age(&entry)?);
             entry.used.store(true, Ordering::Relaxed);
             if entry.answer.is_some() {
@@ -119,7 +201,8 @@ impl Cache {
 
     fn age(&self, entry: &Entry) -> Option<Age> {
         let now = Instant::now();
-        let gone = now.saturating_duration_since(entry.asked_at);
+        let followed = *self.followed.lock();
+        let gone = now.saturating_duration_since(followed.confirmed(entry.asked_at, now));
         if gone > self.limits.lifetime || entry.ends_at.is_some_and(|end| now >= end) {
             return None;
         }
@@ -130,7 +213,8 @@ impl Cache {
         if gap.is_some_and(|gap| gap.distrusted(now).is_some_and(|before| entry.asked_at <= before)) {
             return Some(Age::Old);
         }
-        let age = if gone < entry.fresh_for {
+        let is_new = now.saturating_duration_since(entry.asked_at) < FOLLOWED_FRESH;
+        let age = if gone < entry.fresh_for && (is_new || gone > Duration::ZERO) {
             Age::Fresh
         } else if gone < entry.fresh_for + self.limits.revalidate {
             Age::Stale
@@ -142,13 +226,13 @@ impl Cache {
 
     /// Whether it is for this caller to make it anew: for the first who asks until it is done.
     pub(crate) fn begin_renewing(&self, names: &[Name]) -> bool {
-        let entry = names.first().and_then(|name| self.values.get_shared(name));
+        let entry = names.first().and_then(|name| self.entry(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))
     }
 
     /// It came to nothing: the next who asks may try.
     pub(crate) fn end_renewing(&self, names: &[Name]) {
-        if let Some(entry) = names.first().and_then(|name| self.values.get_shared(name)) {
+        if let Some(entry) = names.first().and_then(|name| self.entry(name)) {
             entry.renewing.store(false, Ordering::Relaxed);
         }
     }
@@ -184,14 +268,88 @@ impl Cache {
         // Under the lock: a change comes before, and is seen, or after, and takes the entry away or doubts it.
         let recent = self.recent.lock();
         if !recent.changed_since(&name, mark.changes) {
-            self.values.insert(name, entry);
+            self.insert(name, entry);
         }
+    }
+
+    fn insert(&self, name: Name, entry: Entry) {
+        if let Some(saved) = &mut *self.saved.lock() {
+            saved.insert(name.clone());
+        }
+        self.revision.fetch_add(1, Ordering::Relaxed);
+        let (map, other) = match entry.answer {
+            Some(_) => (&self.values, &self.absent),
+            None => (&self.absent, &self.values),
+        };
+        other.invalidate(&name);
+        map.insert(name, entry);
+    }
+
+    /// What this client may read may have changed: nothing that it read before is answered.
+    pub(crate) fn clear(&self) {
+        let mut recent = self.recent.lock();
+        recent.count += 1;
+        recent.any = recent.count;
+        // Answers on their way are not kept either.
+        recent.forgotten = recent.count;
+        self.values.invalidate_all();
+        self.absent.invalidate_all();
+        if let Some(saved) = &mut *self.saved.lock() {
+            saved.clear();
+        }
+        self.revision.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A number that changes with the entries.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Relaxed)
+    }
+
+    /// From now on [`Self::entries_to_save`] knows the names of all entries.
+    pub(crate) fn begin_saving(&self) {
+        self.saved.lock().get_or_insert_default();
+    }
+
+    /// The entries that may still be answered.
+    pub(crate) fn entries_to_save(&self) -> Vec<SavedEntry> {
+        let (now, followed) = (Instant::now(), *self.followed.lock());
+        let mut saved = self.saved.lock();
+        let Some(names) = &mut *saved else { return Vec::new() };
+        let mut all = Vec::new();
+        names.retain(|name| {
+            let Some(entry) = self.entry(name) else { return false };
+            let age = now.saturating_duration_since(followed.confirmed(entry.asked_at, now));
+            if age > self.limits.lifetime {
+                return false;
+            }
+            all.push(SavedEntry { name: name.clone(), answer: entry.answer.clone(), age });
+            true
+        });
+        all
+    }
+
+    /// An entry from disk. The store is asked for it again as soon as it answers.
+    pub(crate) fn restore(&self, entry: SavedEntry) {
+        let Some(asked_at) = Instant::now().checked_sub(entry.age) else { return };
+        let ends_in = entry.answer.as_ref().and_then(|credential| credential.ends_in());
+        let restored = Entry {
+            ends_at: ends_in.and_then(|left| Instant::now().checked_add(left)),
+            answer: entry.answer,
+            asked_at,
+            fresh_for: Duration::ZERO,
+            renewing: AtomicBool::new(false),
+            used: AtomicBool::new(true),
+            doubted: AtomicBool::new(true),
+        };
+        self.insert(entry.name, restored);
     }
 
     /// It has changed. Whether somebody has asked for it since its last change, and is likely to ask again.
     pub(crate) fn forget(&self, name: Name) -> bool {
         let mut recent = self.recent.lock();
-        let used = self.values.remove(&name).is_some_and(|entry| entry.used.load(Ordering::Relaxed));
+        let entry = self.values.remove(&name).or_else(|| self.absent.remove(&name));
+        let used = entry.is_some_and(|entry| entry.used.load(Ordering::Relaxed));
+        self.revision.fetch_add(1, Ordering::Relaxed);
         recent.changed(name);
         used
     }
@@ -199,7 +357,7 @@ impl Cache {
     /// It may have changed: it is asked for anew, and answered where nobody can be asked.
     pub(crate) fn doubt(&self, name: Name) {
         let mut recent = self.recent.lock();
-        if let Some(entry) = self.values.get_shared(&name) {
+        if let Some(entry) = self.entry(&name) {
             entry.doubted.store(true, Ordering::Relaxed);
         }
         recent.changed(name);
@@ -207,7 +365,7 @@ impl Cache {
 
     /// It was read because it had changed: nobody has asked for it yet.
     pub(crate) fn unused(&self, name: &Name) {
-        if let Some(entry) = self.values.get_shared(name) {
+        if let Some(entry) = self.entry(name) {
             entry.used.store(false, Ordering::Relaxed);
         }
     }
@@ -231,12 +389,13 @@ impl Cache {
     /// Lets go of what has ended.
     pub(crate) fn tidy(&self) {
         self.values.run_pending_tasks();
+        self.absent.run_pending_tasks();
     }
 
     #[cfg(test)]
     fn entries(&self) -> u64 {
         self.tidy();
-        self.values.entry_count()
+        self.values.entry_count() + self.absent.entry_count()
     }
 }
 
@@ -340,6 +499,75 @@ mod tests {
             "that there is none is believed for less long"
         );
         assert!(cache.first(&names[..1]).unwrap().0.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_changes_are_followed_nothing_ages_and_its_lifetime_begins_when_they_end() {
+        let cache = Cache::new(limits());
+        cache.put(name("/before"), some("/before"), cache.mark());
+        later(1).await;
+        cache.follow_from_now(false);
+        cache.put(name("/a"), some("/a"), cache.mark());
+        cache.put(name("/none"), None, cache.mark());
+        let age = |text: &str| cache.first(&[name(text)]).map(|(_, age)| age);
+        later(3_600).await;
+        assert_eq!((age("/a"), age("/none")), (Some(Age::Fresh), Some(Age::Fresh)));
+        assert_eq!(age("/before"), None, "read before changes were followed");
+        cache.follow_no_more();
+        later(599).await;
+        assert_eq!((age("/a"), age("/none")), (Some(Age::Old), Some(Age::Old)));
+        cache.follow_from_now(true);
+        assert_eq!(age("/a"), Some(Age::Fresh), "nothing was missed");
+        cache.follow_no_more();
+        later(601).await;
+        assert_eq!(age("/a"), None);
+        cache.follow_from_now(true);
+        later(24 * 3_600).await;
+        assert_ne!(age("/a"), Some(Age::Fresh), "once a day it is read again all the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_access_changes_nothing_is_answered_and_nothing_on_its_way_is_kept() {
+        let cache = Cache::new(limits());
+        let mark = cache.mark();
+        cache.put(name("/a"), some("/a"), mark);
+        cache.put(name("/none"), None, mark);
+        cache.clear();
+        assert!(cache.first(&[name("/a")]).is_none() && cache.first(&[name("/none")]).is_none());
+        cache.put(name("/a"), some("/a"), mark);
+        assert!(cache.first(&[name("/a")]).is_none(), "asked for before");
+        cache.put(name("/a"), some("/a"), cache.mark());
+        assert!(cache.first(&[name("/a")]).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_without_a_credential_evict_no_value() {
+        let cache = Cache::new(Limits { octets_max: 64 << 10, ..limits() });
+        cache.put(name("/a"), some("/a"), cache.mark());
+        for number in 0..10_000 {
+            cache.put(name(&format!("/none{number}")), None, cache.mark());
+        }
+        assert!(cache.first(&[name("/a")]).is_some() && cache.entries() < 100);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_restored_is_answered_for_the_rest_of_its_lifetime() {
+        let cache = Cache::new(limits());
+        cache.begin_saving();
+        cache.put(name("/a"), some("/a"), cache.mark());
+        cache.put(name("/none"), None, cache.mark());
+        later(100).await;
+        let saved = cache.entries_to_save();
+        assert_eq!(saved.len(), 2);
+        let other = Cache::new(limits());
+        for entry in saved {
+            assert_eq!(entry.age, Duration::from_secs(100));
+            other.restore(entry);
+        }
+        assert_eq!(other.first(&[name("/a")]).unwrap().1, Age::Old, "the store is asked where it answers");
+        assert!(other.first(&[name("/none")]).unwrap().0.is_none());
+        later(501).await;
+        assert!(other.first(&[name("/a")]).is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,6 +23,9 @@ use crate::login::Login;
 use crate::transport::{Endpoint, Transport, TransportOptions, check_socket};
 use crate::{Credential, Error, Name, Stats};
 
+/// Between two looks whether changes are followed, at the start of an agent.
+const FOLLOWED_POLL: Duration = Duration::from_millis(20);
+
 /// A client to be.
 pub struct Builder {
     url: String,
@@ -182,8 +185,9 @@ impl Client {
             }
             (Age::Stale, None) | (Age::Stale | Age::Old, Some((_, true))) => self.renew(names),
             (Age::Stale | Age::Old, Some((_, false))) => {}
-            (Age::Old, None) => match self.fetch(names).await {
-                Err(error) if error.is_unavailable() => {
+            (Age::Old, None) => match self.fetch(Arc::clone(&names)).await {
+                // Unless it was revoked, or its lifetime ended, meanwhile.
+                Err(error) if error.is_unavailable() && self.0.cache.first(&names).is_some() => {
                     tracing::warn!(%error, "a credential is answered from the cache");
                 }
                 answer => {
@@ -241,6 +245,25 @@ impl Client {
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.limits
+    }
+
+    /// Follows changes, and returns once the store tells of them, or does not within this time.
+    pub(crate) async fn follow_within(&self, most: Duration) {
+        self.batches();
+        let followed = async {
+            while !self.0.cache.is_followed() {
+                tokio::time::sleep(FOLLOWED_POLL).await;
+            }
+        };
+        if self.0.limits.follow && timeout(most, followed).await.is_err() {
+            tracing::warn!(
+                "the store does not tell of changes yet: credentials are read again when their time is over"
+            );
+        }
+    }
+
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.0.cache
     }
 
     pub(crate) fn transport(&self) -> &Arc<Transport> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use events::CredentialName;
-use events::feed::{LAGGED, READY, Ready};
+use events::feed::{ACCESS, Access, LAGGED, READY, Ready};
 use http::header::HeaderValue;
 use http::{HeaderMap, Method};
 use tokio::sync::broadcast;
@@ -95,11 +95,17 @@ pub(crate) async fn follow(
     changes: Sender,
     again: impl Fn(Name),
 ) {
-    let mut following = Following { transport, cache, changes, again, last: None, begun_before: false };
+    let mut following =
+        Following { transport, cache, changes, again, last: None, begun_before: false, resumed: false };
     let mut pause = AGAIN;
     loop {
         let began = Instant::now();
         let ended = following.stream().await;
+        following.cache.follow_no_more();
+        if matches!(ended, Err(Error::Denied(_))) {
+            // What this client was told before it is not told any more.
+            following.cache.clear();
+        }
         if began.elapsed() > GOOD {
             pause = AGAIN;
         }
@@ -123,6 +129,8 @@ struct Following<F> {
     /// The id of the last event.
     last: Option<String>,
     begun_before: bool,
+    /// Whether this stream goes on from where the one before ended.
+    resumed: bool,
 }
 
 impl<F: Fn(Name)> Following<F> {
@@ -157,14 +165,20 @@ impl<F: Fn(Name)> Following<F> {
         }
         match event.kind.as_str() {
             READY => {
-                let gap = !serde_json::from_str::<Ready>(&event.data).is_ok_and(|ready| ready.resumed);
-                if gap {
+                self.resumed = serde_json::from_str::<Ready>(&event.data).is_ok_and(|ready| ready.resumed);
+                if !self.resumed {
                     // At the first there is little to ask for anew, and no other client lost its stream with this one.
                     self.gap(if self.begun_before { jitter(SPREAD, 1.0) } else { Duration::ZERO });
                 }
                 self.begun_before = true;
             }
-            LAGGED => self.gap(jitter(SPREAD, 1.0)),
+            LAGGED => {
+                self.gap(jitter(SPREAD, 1.0));
+                if self.cache.is_followed() {
+                    self.cache.follow_from_now(false);
+                }
+            }
+            ACCESS => self.access(serde_json::from_str(&event.data).unwrap_or(Access { changed: true })),
             kind if kind.starts_with("credential.") => {
                 // Whatever the kind of change is: the name is enough to ask again, and without one all is doubted.
                 let change = serde_json::from_str::<CredentialName>(&event.data);
@@ -173,6 +187,18 @@ impl<F: Fn(Name)> Following<F> {
                 notify(&self.cache, &self.changes, name, &self.again);
             }
             _ => {}
+        }
+    }
+
+    /// The store tells of changes of access on this stream, and maybe of one.
+    fn access(&self, access: Access) {
+        if access.changed {
+            self.transport.counters.changes.add();
+            self.cache.clear();
+            let _ = self.changes.0.send(Change::Any);
+        }
+        if !self.cache.is_followed() {
+            self.cache.follow_from_now(self.resumed);
         }
     }
 

@@ -41,7 +41,7 @@ mod transport;
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
-pub use agent::{Agent, AgentError, AgentOptions};
+pub use agent::{Agent, AgentError, AgentOptions, TlsAgent, TlsAgentOptions};
 pub use batch::NAMES_MAX;
 pub use client::{Builder, Client};
 pub use credential::Credential;

@@ -13,9 +13,9 @@ pub struct Limits {
     pub revalidate: Duration,
     /// And so long, counted from when it was read, where the store does not answer.
     pub lifetime: Duration,
-    /// Names that are remembered.
+    /// Names that are remembered, beside the bound of memory.
     pub entries_max: u64,
-    /// Octets that these take.
+    /// Bytes of memory for credentials. Names without one have a quarter of that beside it.
     pub octets_max: u64,
     /// For one question, all its tries together.
     pub deadline: Duration,
@@ -30,7 +30,7 @@ impl Default for Limits {
             negative_ttl: Duration::from_secs(15),
             revalidate: Duration::from_secs(30),
             lifetime: Duration::from_secs(3_600),
-            entries_max: 10_000,
+            entries_max: u64::MAX,
             octets_max: 64 << 20,
             deadline: Duration::from_secs(10),
             follow: true,

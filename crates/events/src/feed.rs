@@ -12,6 +12,9 @@ pub const LAGGED: &str = "lagged";
 /// The name of the event that has an id to resume from, and nothing else.
 pub const PLACE: &str = "place";
 
+/// The name of the event about what the reader may read: see [`Access`].
+pub const ACCESS: &str = "access";
+
 /// The kind of event with which an agent names a changed credential, also a deleted one.
 pub const CREDENTIAL_CHANGED: &str = "credential.changed";
 
@@ -20,6 +23,13 @@ pub const CREDENTIAL_CHANGED: &str = "credential.changed";
 pub struct Ready {
     /// Whether everything since the event that the client had last follows.
     pub resumed: bool,
+}
+
+/// What a reader may read. The first one of a stream says that changes of access follow.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Access {
+    /// Whether it may have changed: nothing that was read before holds.
+    pub changed: bool,
 }
 
 /// Events were lost.

@@ -230,6 +230,11 @@ impl Events {
         Ok(Some((follower, kept)))
     }
 
+    /// How many follow the credentials.
+    pub(crate) fn credential_followers(&self) -> usize {
+        self.actors.lock().values().sum()
+    }
+
     async fn begin(
         &self,
         store: Store,

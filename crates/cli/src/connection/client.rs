@@ -167,6 +167,11 @@ impl Client {
         Ok(date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|date| date.timestamp()))
     }
 
+    /// The token that requests are sent with.
+    pub fn token(&self) -> Option<&SecretString> {
+        self.token.as_ref()
+    }
+
     /// Gets a JSON document. The query is a type of crate `api`, `()` for none.
     pub async fn get(&self, path: &str, query: &impl Serialize) -> Outcome<Value> {
         let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;

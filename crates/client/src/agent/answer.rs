@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::credhub::{
-    Data, DataQuery, ErrorView, LookupOutcome, LookupRequest, LookupView, NameList, NameQuery, StatusView,
+    Data, DataQuery, ErrorView, Found, FoundView, LookupOutcome, LookupRequest, LookupView, NameList,
+    NameQuery, StatusView,
 };
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -52,10 +53,20 @@ struct AgentState {
     client: Client,
     places: Arc<Semaphore>,
     stop: CancellationToken,
+    searches: Searches,
 }
 
-pub(super) fn router(client: Client, stop: CancellationToken) -> Router {
-    let agent = AgentState { client, places: Arc::new(Semaphore::new(REQUESTS_MAX)), stop };
+/// What a search (`name-like`) for a text that begins with a slash finds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Searches {
+    /// Every name with the text in it: the store answers.
+    Parts,
+    /// The name that is the text, from the cache.
+    WholeNames,
+}
+
+pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken) -> Router {
+    let agent = AgentState { client, places: Arc::new(Semaphore::new(REQUESTS_MAX)), stop, searches };
     let bounded = Router::new()
         .route("/api/v1/data", any(data))
         .route("/api/v1/lookup", post(lookup))
@@ -117,11 +128,19 @@ async fn data(
     request: Request,
 ) -> Response {
     let client = agent.client.clone();
+    let reads = request.method() == Method::GET;
     let name = match query {
+        Ok(Query(DataQuery {
+            name: None,
+            path: None,
+            name_like: Some(text),
+            expires_within_days: None,
+            ..
+        })) if reads && agent.searches == Searches::WholeNames && text.len() > 1 && text.starts_with('/') => {
+            return found(&client, &text).await;
+        }
         Ok(Query(DataQuery { name: Some(name), current: Some(current), versions: None, .. }))
-            if request.method() == Method::GET
-                && current.eq_ignore_ascii_case("true")
-                && !name.is_empty() =>
+            if reads && current.eq_ignore_ascii_case("true") && !name.is_empty() =>
         {
             name
         }
@@ -136,6 +155,24 @@ async fn data(
         Ok(credential) => shown(&credential),
         Err(error) => refused(&error),
     }
+}
+
+/// The name itself, as a search answers it.
+async fn found(client: &Client, name: &str) -> Response {
+    let credentials = match client.get(name).await {
+        Ok(credential) => {
+            let version = &credential.view().version;
+            let found = FoundView {
+                name: version.name.clone(),
+                version_created_at: version.version_created_at.clone(),
+                expiry_date: None,
+            };
+            vec![found]
+        }
+        Err(Error::NotFound(_) | Error::Invalid(_)) => Vec::new(),
+        Err(error) => return refused(&error),
+    };
+    Json(Found { credentials }).into_response()
 }
 
 fn object(body: &Bytes) -> Option<Map<String, Value>> {

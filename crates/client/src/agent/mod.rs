@@ -1,9 +1,13 @@
-//! The store's API on a Unix socket, over the cache: for everything else on the same host.
+//! The store's API over the cache, for everything else on the same host: on a Unix socket, or on TCP with TLS.
 //!
-//! Who may connect reads what the agent may: the socket's owner and mode are the permission.
+//! Whoever may connect to the socket reads what the agent may: the socket's owner and mode are the permission. On TCP a
+//! client logs in with the agent's own token.
 
 mod answer;
+mod caller;
+mod disk;
 mod interpolate;
+mod tls;
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
@@ -16,10 +20,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream, unix};
 use tokio_util::sync::CancellationToken;
 
 use crate::Client;
+use answer::Searches;
+pub use tls::{TlsAgent, TlsAgentOptions};
 
 /// Connections at once; more wait in the system's queue.
 const CONNECTIONS_MAX: usize = 512;
@@ -49,6 +56,9 @@ pub enum AgentError {
     /// Another one answers there.
     #[error("an agent listens on {0} already")]
     Running(PathBuf),
+    /// The certificate, its key, or the agent's own token cannot be used.
+    #[error("the agent cannot listen with TLS: {0}")]
+    Tls(String),
     /// What is there is no socket, or somebody else's; or its folder is everybody's.
     #[error("{path} cannot be the agent's socket: {why}")]
     UnusableSocket {
@@ -108,7 +118,7 @@ impl Agent {
 
     /// Serves until `stop`; requests under way get five seconds then.
     pub async fn serve(self, stop: CancellationToken) {
-        let router = answer::router(self.client.clone(), stop.clone());
+        let router = answer::router(self.client.clone(), Searches::Parts, stop.clone());
         let (tasks, is_private) = (ServiceTasks::stopped_by(stop.clone()), self.is_private());
         let handler = move |stream: UnixStream, _: unix::SocketAddr| {
             let (router, stop) = (router.clone(), stop.clone());
@@ -185,7 +195,11 @@ fn listen(options: &AgentOptions) -> io::Result<(UnixListener, u64)> {
     listened
 }
 
-async fn connection(stream: UnixStream, router: Router, stop: CancellationToken) {
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: S,
+    router: Router,
+    stop: CancellationToken,
+) {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN).max_buf_size(HEAD_MAX);
     builder

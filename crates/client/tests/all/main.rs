@@ -4,3 +4,4 @@
 
 mod agent;
 mod store;
+mod tls;

@@ -1,21 +1,26 @@
 //! A store on a Unix socket that answers as a test wants it to, and an agent before it.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use client::{Agent, AgentOptions, Client, Limits};
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream;
 use http::StatusCode;
 use http::header::AUTHORIZATION;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::broadcast;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A long while, after which something did not happen.
@@ -40,6 +45,40 @@ type Answers = Arc<dyn Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> +
 struct Behind {
     answers: Answers,
     asked: Arc<Mutex<Vec<ReceivedRequest>>>,
+    feed: Option<Feed>,
+}
+
+/// The stream of changes of a fake store, and whether the store is away.
+#[derive(Clone)]
+pub(crate) struct Feed {
+    events: broadcast::Sender<Option<String>>,
+    away: Arc<AtomicBool>,
+}
+
+impl Feed {
+    /// Tells of an event.
+    pub(crate) fn send(&self, kind: &str, data: &str) {
+        self.events.send(Some(format!("event: {kind}\ndata: {data}\n\n"))).unwrap();
+    }
+
+    /// Ends the stream; all requests are answered with 503 until [`Self::back`].
+    pub(crate) fn away(&self) {
+        self.away.store(true, SeqCst);
+        self.events.send(None).unwrap();
+    }
+
+    pub(crate) fn back(&self) {
+        self.away.store(false, SeqCst);
+    }
+
+    fn stream(&self) -> Response {
+        let begin = "event: ready\ndata: {\"resumed\":false}\n\nevent: access\ndata: {\"changed\":false}\n\n";
+        let later = stream::unfold(self.events.subscribe(), |mut events| async move {
+            let event = events.recv().await.ok().flatten()?;
+            Some((Ok::<_, Infallible>(event), events))
+        });
+        Body::from_stream(stream::iter([Ok(begin.to_owned())]).chain(later)).into_response()
+    }
 }
 
 /// Ends when it is dropped.
@@ -55,10 +94,25 @@ impl FakeStore {
     pub(crate) fn start(
         answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(answers, None)
+    }
+
+    /// As [`Self::start`], and tells of changes.
+    pub(crate) fn start_telling(
+        answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
+    ) -> (Self, Feed) {
+        let feed = Feed { events: broadcast::Sender::new(16), away: Arc::default() };
+        (Self::start_with(answers, Some(feed.clone())), feed)
+    }
+
+    fn start_with(
+        answers: impl Fn(ReceivedRequest) -> BoxFuture<'static, StubResponse> + Send + Sync + 'static,
+        feed: Option<Feed>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("store")).unwrap();
         let asked = Arc::default();
-        let behind = Behind { answers: Arc::new(answers), asked: Arc::clone(&asked) };
+        let behind = Behind { answers: Arc::new(answers), asked: Arc::clone(&asked), feed };
         let router = Router::new().fallback(answered).with_state(behind);
         let stop = CancellationToken::new();
         let ended = stop.clone();
@@ -74,6 +128,16 @@ impl FakeStore {
         let url = format!("unix:{}", self.folder.path().join("store").display());
         let limits = Limits { follow: false, ..limits };
         Client::builder(url).bearer("own-token").limits(limits).build().unwrap()
+    }
+
+    /// A client with a token that follows changes.
+    pub(crate) fn following(&self, token: &str, limits: Limits) -> Client {
+        let url = format!("unix:{}", self.folder.path().join("store").display());
+        Client::builder(url).bearer(token).limits(limits).build().unwrap()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// An agent over this client: its socket.
@@ -103,6 +167,14 @@ async fn answered(State(behind): State<Behind>, request: Request) -> Response {
         token,
         body: axum::body::to_bytes(body, usize::MAX).await.unwrap(),
     };
+    if let Some(feed) = &behind.feed {
+        if feed.away.load(SeqCst) {
+            return (StatusCode::SERVICE_UNAVAILABLE, axum::Json(json!({ "error": "away" }))).into_response();
+        }
+        if asked.path == "/api/v1/events" {
+            return feed.stream();
+        }
+    }
     behind.asked.lock().push(asked.clone());
     let (status, document) = (behind.answers)(asked).await;
     (StatusCode::from_u16(status).unwrap(), axum::Json(document)).into_response()

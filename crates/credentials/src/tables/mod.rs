@@ -43,8 +43,8 @@ pub use hooks::{
     settle_hook_calls,
 };
 pub use permissions::{
-    CredentialReaders, PermissionRow, PermissionSettings, delete_permission, insert_permission,
-    update_permission,
+    CredentialReaders, PermissionRow, PermissionSettings, PermissionsMark, delete_permission,
+    insert_permission, update_permission,
 };
 pub use rotation::{
     ChangeStep, DueRotation, PlannedNames, PlannedRotation, PlanningPolicy, ROTATION_POLICIES_MAX,
@@ -313,6 +313,7 @@ pub(crate) const SENDS: Sends = Sends {
         permissions::AT,
         permissions::PAGE,
         permissions::MAY,
+        permissions::MARK,
         tokens::END,
         tokens::ENDED,
         tokens::TIDY,

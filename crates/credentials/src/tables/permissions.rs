@@ -30,6 +30,10 @@ pub struct PermissionRow {
     pub settings: PermissionSettings,
 }
 
+/// What the permissions of an actor are, for comparison: equal as long as none was given, changed or taken.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct PermissionsMark([i64; 3]);
+
 pub(super) const INSERT: &str = "-- credential_permission_insert
 INSERT INTO credential_permissions (uuid, actor, path, path_key, prefix, operations, created_at, granted_by)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (actor, path_key) DO NOTHING";
@@ -53,6 +57,12 @@ pub(super) const BY_ID: &str = select!("credential_permission", "uuid = ?1");
 pub(super) const BY_PATH: &str = select!("credential_permission_at", "actor = ?1 AND path_key = ?2");
 pub(super) const AT: &str = select!("credential_permissions_at", "path_key = ?1 ORDER BY id LIMIT ?2");
 pub(super) const PAGE: &str = select!("credential_permissions_page", "id > ?1 ORDER BY id LIMIT ?2");
+
+/// The permissions of an actor ?1 in few numbers. Another set of permissions has others: each change of one changes the
+/// last, and a new one has an id that was never there.
+pub(super) const MARK: &str = "-- credential_permissions_mark
+SELECT count(*), CAST(COALESCE(sum(id), 0) AS BIGINT), CAST(COALESCE(sum(id * operations), 0) AS BIGINT)
+FROM credential_permissions WHERE actor = ?1";
 
 /// Whether the asker holds one of the operations ?4 on a name or path ?1. A path counts as the names below it.
 pub(super) const MAY: &str = concat!(
@@ -160,6 +170,17 @@ pub(super) async fn may_do(
 }
 
 impl Credentials<'_> {
+    /// The mark of the permissions of an actor. A range of one index.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn permissions_mark(self, actor: &str) -> Result<PermissionsMark, StoreError> {
+        let Some(mut row) = self.0.row(MARK, vec![actor.into()]).await? else {
+            return Ok(PermissionsMark([0; 3]));
+        };
+        Ok(PermissionsMark([row.int()?, row.int()?, row.int()?]))
+    }
+
     /// Whether the asker holds the operation on a name or path (lower case), without looking at what lies there.
     ///
     /// # Errors

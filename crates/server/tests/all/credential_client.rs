@@ -140,6 +140,19 @@ impl CredentialServer {
         answer.json::<Value>().await.unwrap()["token"].as_str().unwrap().to_owned()
     }
 
+    /// Revokes the API token of this name.
+    async fn forget_token(&self, name: &str) {
+        let root = reqwest::Certificate::from_der(&self.ca.root).unwrap();
+        let http = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
+        let url = format!("https://{}/api/v1/tokens", self.api.unwrap());
+        let listed = http.get(&url).bearer_auth(&self.admin).send().await.unwrap();
+        let listed: Value = listed.json().await.unwrap();
+        let all = listed["items"].as_array().unwrap();
+        let id = all.iter().find(|one| one["name"] == name).unwrap()["id"].as_str().unwrap().to_owned();
+        let request = http.delete(format!("{url}/{id}")).bearer_auth(&self.admin).header("if-match", "*");
+        assert_eq!(request.send().await.unwrap().status(), 204);
+    }
+
     fn builder(&self) -> client::Builder {
         let root = x509::pem::encode("CERTIFICATE", &self.ca.root);
         Client::builder(format!("https://{}", self.address)).roots(root)
@@ -199,6 +212,7 @@ testbed::on_both! { super::CredentialServer:
     what_changed_before_a_fall_is_known_after_it
     a_stream_that_broke_goes_on_where_it_was
     after_a_gap_everything_is_asked_for_once
+    what_may_be_read_no_more_is_forgotten
 }
 
 #[tokio::test]
@@ -438,6 +452,36 @@ async fn after_a_gap_everything_is_asked_for_once(mut place: CredentialServer) {
     let stats = client.stats();
     assert_eq!(stats.requests, before.requests + 1, "once, together: {before:?} {stats:?}");
     assert_eq!(stats.gaps, 2, "{stats:?}");
+}
+
+async fn what_may_be_read_no_more_is_forgotten(place: CredentialServer) {
+    place.set("/a/x", "one").await;
+    let token = place.token("reader").await;
+    let path = PermissionPath::parse("/a/*").unwrap();
+    let read = Operations::parse(&["read"]).unwrap();
+    let granted = place.credentials.grant(&admin(), "uaa-client:reader", &path, read).await.unwrap();
+    // By its age nothing is read again for a day.
+    let client = place.builder().bearer(&token).limits(long()).build().unwrap();
+    let mut changes = client.changes();
+    assert_eq!(next(&mut changes).await, Change::Any);
+    until_value(&client, "/a/x", "one").await;
+    let until_refused = async |refused: fn(&Error) -> bool| {
+        let began = std::time::Instant::now();
+        loop {
+            match client.get("/a/x").await {
+                Err(error) if refused(&error) => break,
+                other => assert!(began.elapsed() < PATIENCE, "{other:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    place.credentials.revoke_permission(&admin(), granted.id).await.unwrap();
+    until_refused(|error| matches!(error, Error::NotFound(_))).await;
+    // That it is not there is not believed for a day either.
+    place.grant("uaa-client:reader", "/a/x").await;
+    until_value(&client, "/a/x", "one").await;
+    place.forget_token("reader").await;
+    until_refused(|error| matches!(error, Error::Denied(_))).await;
 }
 
 #[tokio::test]

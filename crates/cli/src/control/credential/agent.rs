@@ -1,10 +1,13 @@
-//! `bulla credential agent`: the store's API on a Unix socket.
+//! `bulla credential agent`: the store's API on a Unix socket, or on TCP with TLS.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use client::{Agent, AgentError, AgentOptions, Limits};
+use client::{Agent, AgentError, AgentOptions, Limits, TlsAgent, TlsAgentOptions};
+use keys::Secret;
+use secrecy::ExposeSecret;
 
 use super::store::problem;
 use crate::connection::Client;
@@ -17,14 +20,29 @@ const GRACE: Duration = Duration::from_secs(8);
 
 /// `bulla credential agent`
 #[derive(Args, Debug)]
-pub(super) struct SocketArgs {
-    /// The socket, in a folder that only its owner may write to: /run/bulla/agent.sock
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
-    /// Who may connect, and so read all that the agent may
+pub(super) struct AgentArgs {
+    /// Listen on this Unix socket, in a folder that only its owner may write to: /run/bulla/agent.sock
+    #[arg(long, value_name = "PATH", required_unless_present = "listen")]
+    socket: Option<PathBuf>,
+    /// Listen on this address with TLS, for clients that log in with the agent's own token: 127.0.0.1:8844
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "socket", requires_all = ["tls_certificate", "tls_key"])]
+    listen: Option<SocketAddr>,
+    /// With --listen: the certificate with its chain (PEM)
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_certificate: Option<PathBuf>,
+    /// With --listen: the certificate's private key (PEM)
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    tls_key: Option<PathBuf>,
+    /// With --listen: keep the cache in this file, sealed under the token, so that a restart while the store is away has it
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    cache_file: Option<PathBuf>,
+    /// Who may connect to the socket, and so read all that the agent may
     #[arg(long, value_enum, value_name = "WHO", default_value = "owner")]
     access: Access,
-    /// A credential is answered from the cache for so long; changes are told of before
+    /// Memory for credentials, MiB; names without a credential have a quarter of it beside
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    memory: u32,
+    /// A credential is answered from the cache for so long where the store does not tell of changes
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1m")]
     ttl: Duration,
     /// And for so long while the store does not answer
@@ -41,27 +59,58 @@ enum Access {
     Group,
 }
 
-impl SocketArgs {
+impl AgentArgs {
     /// Serves until it is told to stop.
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
-        let limits = Limits { ttl: self.ttl, lifetime: self.lifetime, ..Limits::default() };
-        let client = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
+        let octets_max = u64::from(self.memory) << 20;
+        let limits = Limits { ttl: self.ttl, lifetime: self.lifetime, octets_max, ..Limits::default() };
+        let cached = client.caching_client()?.limits(limits).build().map_err(|error| problem(&error))?;
         let stop = stop::on_signal_within(GRACE)?;
+        if let (Some(listen), Some(certificate), Some(key)) =
+            (self.listen, &self.tls_certificate, &self.tls_key)
+        {
+            let token = client.token().ok_or_else(no_token)?.expose_secret();
+            let options = TlsAgentOptions {
+                listen,
+                certificate: read(certificate)?.into_bytes(),
+                key: Secret::new(read(key)?),
+                token: Secret::new(token),
+                cache_file: self.cache_file.clone(),
+            };
+            let agent = TlsAgent::bind(cached, options).await.map_err(|error| cannot_listen(&error))?;
+            eprintln!("the agent listens at https://{listen}");
+            agent.serve(stop).await;
+            return Ok(Exit::Ok);
+        }
         let mode = match self.access {
             Access::Owner => 0o600,
             Access::Group => 0o660,
         };
-        let agent = Agent::bind(client, AgentOptions { socket: self.socket.clone(), mode }).await;
+        let socket = self.socket.clone().unwrap_or_default();
+        let agent = Agent::bind(cached, AgentOptions { socket: socket.clone(), mode }).await;
         let agent = agent.map_err(|error| cannot_listen(&error))?;
-        eprintln!("the agent listens at {}", self.socket.display());
+        eprintln!("the agent listens at {}", socket.display());
         agent.serve(stop).await;
         Ok(Exit::Ok)
     }
 }
 
+fn read(path: &Path) -> Outcome<String> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Problem::usage(format_args!("cannot read {}: {error}", path.display()))
+            .hint("check the file and its permissions")
+    })
+}
+
+fn no_token() -> Problem {
+    Problem::usage("an agent with --listen needs a token of its own: its clients log in with it")
+        .hint("give --token-file, or BULLA_CLIENT_TOKEN")
+}
+
 fn cannot_listen(error: &AgentError) -> Problem {
     let hint = match error {
         AgentError::Running(_) => "stop it first, or give another --socket",
+        AgentError::Tls(_) => "check --tls-certificate and --tls-key",
         AgentError::UnusableSocket { .. } => "choose a --socket in a folder that only its owner may write to",
         AgentError::Io { .. } => "check that the folder is there, and its permissions",
     };

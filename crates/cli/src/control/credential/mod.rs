@@ -112,8 +112,8 @@ enum CredentialCommand {
     Exec(exec::ExecArgs),
     /// Write a file with ((/name)) and ((/name.field)) replaced by what they name
     Template(template::TemplateArgs),
-    /// Serve credentials on a Unix socket, from a cache that outlives falls of the store
-    Agent(agent::SocketArgs),
+    /// Serve credentials on a Unix socket or with TLS, from a cache that outlives failures of the store
+    Agent(agent::AgentArgs),
     /// Who may do what with what lies where
     #[command(subcommand)]
     Permission(PermissionCommand),

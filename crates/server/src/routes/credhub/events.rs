@@ -6,7 +6,8 @@ use std::time::Duration;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use credentials::Asker;
-use events::feed::{LAGGED, Lagged, PLACE, READY, Ready};
+use credentials::tables::PermissionsMark;
+use events::feed::{ACCESS, Access, LAGGED, Lagged, PLACE, READY, Ready};
 use futures_util::{Stream, StreamExt, stream};
 use http::StatusCode;
 use http::request::Parts;
@@ -20,8 +21,11 @@ use crate::credhub::Refused;
 use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
 
-/// Between two looks whether whoever follows is still let in.
-const ASK_EVERY: Duration = Duration::from_secs(60);
+/// Between two looks at what a follower may read, with few followers: what is revoked is told of within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// With more followers each is looked at less often, so that a node looks at this many in [`LOOK_EVERY`].
+const LOOKS_MAX: usize = 256;
 
 /// Events that are not for a follower, after which it is told its place: it need not be read past them again.
 const PASSED_MAX: usize = 500;
@@ -30,7 +34,8 @@ const PASSED_MAX: usize = 500;
 /// `credential.deleted`, with the name and no value.
 ///
 /// The first event is `ready`. Its `resumed` says whether all that happened since `Last-Event-ID` follows; where it does
-/// not, and after `lagged`, something may have been missed. `place` has nothing but an id to go on from.
+/// not, and after `lagged`, something may have been missed. `place` has nothing but an id to go on from. `access` says
+/// whether what the caller may read may have changed; with the caller's own access the stream ends after it.
 pub(super) async fn follow(
     context: Context,
     Principal(asker): Principal,
@@ -46,8 +51,14 @@ pub(super) async fn follow(
     let ready =
         Event::default().id(id_of(follower.place())).event(READY).data(json!(Ready { resumed }).to_string());
     let stopping = context.server().stopping().clone();
-    let feed = EventFeed { context, parts, asker, store, follower, ask_at: Instant::now() + ASK_EVERY };
-    let events = stream::iter([Ok(ready)]).chain(feed.events()).take_until(stopping.cancelled_owned());
+    // Before the stream begins: of what changes after that it tells.
+    let mark = credentials::tables::Credentials::of(&store).permissions_mark(&asker.actor).await;
+    let mark = mark.map_err(credentials::CredentialError::from)?;
+    let access = Event::default().event(ACCESS).data(json!(Access { changed: false }).to_string());
+    let look_at = Instant::now() + LOOK_EVERY;
+    let feed = EventFeed { context, parts, asker, mark, store, follower, look_at, ended: false };
+    let begin = stream::iter([Ok(ready), Ok(access)]);
+    let events = begin.chain(feed.events()).take_until(stopping.cancelled_owned());
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -58,7 +69,11 @@ struct EventFeed {
     asker: Asker,
     store: Store,
     follower: Follower,
-    ask_at: Instant,
+    /// The permissions of the caller when they were last looked at.
+    mark: PermissionsMark,
+    look_at: Instant,
+    /// The caller is not let in any more.
+    ended: bool,
 }
 
 impl EventFeed {
@@ -69,15 +84,41 @@ impl EventFeed {
         })
     }
 
+    /// Looks whether the caller is still let in, and whether its permissions are those they were. A database that does not
+    /// answer says nothing of either.
+    async fn access_changed(&mut self) -> bool {
+        let followers = self.context.server().events().credential_followers();
+        self.look_at =
+            Instant::now() + LOOK_EVERY * u32::try_from(1 + followers / LOOKS_MAX).unwrap_or(u32::MAX);
+        let asker = match authenticate(&self.parts, &self.context).await {
+            Ok(asker) => asker,
+            Err(refused) => {
+                let status = refused.status();
+                self.ended = !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS;
+                return self.ended;
+            }
+        };
+        let tables = credentials::tables::Credentials::of(&self.store);
+        let Ok(mark) = tables.permissions_mark(&asker.actor).await else { return false };
+        let changed = mark != self.mark || asker.everything != self.asker.everything;
+        (self.asker, self.mark) = (asker, mark);
+        changed
+    }
+
     /// The next event; `None` ends the stream, from whose place the follower goes on.
     async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
         let mut passed = 0;
         loop {
             let followed = tokio::select! {
                 followed = self.follower.next() => followed?,
-                () = tokio::time::sleep_until(self.ask_at) => {
-                    self.asker = authenticate(&self.parts, &self.context).await.ok()?;
-                    self.ask_at = Instant::now() + ASK_EVERY;
+                () = tokio::time::sleep_until(self.look_at) => {
+                    if self.access_changed().await {
+                        let data = json!(Access { changed: true }).to_string();
+                        return Some(Event::default().event(ACCESS).data(data));
+                    }
                     continue;
                 }
             };

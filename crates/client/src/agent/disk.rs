@@ -1,0 +1,164 @@
+//! The cache of an agent in a file, so that an agent that starts while the store is away has answers.
+//!
+//! The file is sealed (AES-256-GCM) under a key derived from the agent's token: whoever has the token may ask the store, and
+//! a copy of the file alone opens nothing. Names and values are inside.
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf;
+use keys::Secret;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::AgentError;
+use crate::cache::SavedEntry;
+use crate::{Client, Credential, Name};
+
+/// What the file begins with, and what its seal is bound to.
+const MAGIC: &[u8] = b"bulla-agent-cache-1\n";
+/// What the key is derived for.
+const LABEL: &[&[u8]] = &[b"bulla credential agent: cache on disk"];
+/// Bytes of a nonce.
+const NONCE: usize = 12;
+/// Between two looks whether the cache has changed. One that was cleared is written then.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two writes of a cache that changes all the time.
+const WRITE_EVERY: Duration = Duration::from_secs(10);
+
+/// A file that keeps a cache.
+pub(super) struct DiskCache {
+    path: PathBuf,
+    key: Arc<LessSafeKey>,
+}
+
+/// What the file holds.
+#[derive(Deserialize, Serialize)]
+struct Document<C> {
+    /// Seconds since 1970.
+    saved_at: u64,
+    entries: Vec<DocumentEntry<C>>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct DocumentEntry<C> {
+    name: String,
+    /// Seconds since it was last known to be true, at `saved_at`.
+    age: u64,
+    /// `None`: there is no such credential.
+    credential: Option<C>,
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl DiskCache {
+    /// Of this file, which need not be there.
+    pub(super) fn open(path: PathBuf, token: &Secret) -> Result<Self, AgentError> {
+        let unusable = |_| AgentError::Tls("no key can be derived from the token".to_owned());
+        let pseudo_random = hkdf::Salt::new(hkdf::HKDF_SHA256, MAGIC).extract(token.expose().as_bytes());
+        let key = pseudo_random.expand(LABEL, &AES_256_GCM).map(UnboundKey::from).map_err(unusable)?;
+        Ok(Self { path, key: Arc::new(LessSafeKey::new(key)) })
+    }
+
+    /// Puts what the file holds into the cache of a client. A file that does not open is passed over: another token wrote it.
+    pub(super) fn load(&self, client: &Client) -> Result<(), AgentError> {
+        client.cache().begin_saving();
+        let sealed = match std::fs::read(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(|source| AgentError::Io { path: self.path.clone(), source })?,
+        };
+        let Some(document) = unseal(&self.key, sealed) else {
+            tracing::warn!(file = %self.path.display(), "the cache does not open under this token: the agent starts without it");
+            return Ok(());
+        };
+        let passed = now().saturating_sub(document.saved_at);
+        for entry in document.entries {
+            let age = Duration::from_secs(entry.age.saturating_add(passed));
+            let answer =
+                entry.credential.map(|credential| Credential::of(credential).map(Arc::new)).transpose();
+            if let (Ok(name), Ok(answer)) = (Name::parse(&entry.name), answer)
+                && age <= client.limits().lifetime
+            {
+                client.cache().restore(SavedEntry { name, answer, age });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the cache as it changes, and at the end.
+    pub(super) async fn keep(self, client: Client, stop: CancellationToken) {
+        let (mut written, mut at) = (client.cache().revision(), None);
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            let revision = client.cache().revision();
+            let is_due = at.is_none_or(|at: tokio::time::Instant| at.elapsed() >= WRITE_EVERY);
+            if revision != written && (is_due || client.cache().entries_to_save().is_empty()) {
+                self.write(&client).await;
+                (written, at) = (revision, Some(tokio::time::Instant::now()));
+            }
+        }
+        self.write(&client).await;
+    }
+
+    async fn write(&self, client: &Client) {
+        let (path, key, client) = (self.path.clone(), Arc::clone(&self.key), client.clone());
+        let write = move || seal(&key, &client).and_then(|sealed| put(&path, &sealed));
+        let written = tokio::task::spawn_blocking(write).await;
+        if let Ok(Err(error)) = written {
+            tracing::warn!(%error, file = %self.path.display(), "the cache cannot be written");
+        }
+    }
+}
+
+fn seal(key: &LessSafeKey, client: &Client) -> std::io::Result<Vec<u8>> {
+    let mut entries = Vec::new();
+    for saved in client.cache().entries_to_save() {
+        let credential = saved.answer.as_ref().map(|credential| serde_json::to_value(credential.view()));
+        let (name, age) = (saved.name.as_str().to_owned(), saved.age.as_secs());
+        entries.push(DocumentEntry { name, age, credential: credential.transpose()? });
+    }
+    let mut document = Document { saved_at: now(), entries };
+    let text = Zeroizing::new(serde_json::to_vec(&document)?);
+    document
+        .entries
+        .iter_mut()
+        .filter_map(|entry| entry.credential.as_mut())
+        .for_each(crate::credential::wipe);
+    let failed = |_| std::io::Error::other("the cache cannot be sealed");
+    let mut nonce = [0; NONCE];
+    aws_lc_rs::rand::fill(&mut nonce).map_err(failed)?;
+    let mut inside = Zeroizing::new(Vec::with_capacity(text.len() + AES_256_GCM.tag_len()));
+    inside.extend_from_slice(&text);
+    key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(MAGIC), &mut *inside)
+        .map_err(failed)?;
+    Ok([MAGIC, &nonce[..], &inside[..]].concat())
+}
+
+fn unseal(key: &LessSafeKey, sealed: Vec<u8>) -> Option<Document<Value>> {
+    let rest = sealed.strip_prefix(MAGIC)?;
+    let (nonce, inside) = rest.split_at_checked(NONCE)?;
+    let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+    let mut inside = Zeroizing::new(inside.to_vec());
+    let text = key.open_in_place(nonce, Aad::from(MAGIC), &mut inside).ok()?;
+    serde_json::from_slice(text).ok()
+}
+
+/// In one step, for the owner only.
+fn put(path: &Path, octets: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(octets)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)
+}
