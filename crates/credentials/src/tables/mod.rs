@@ -7,6 +7,7 @@ mod access;
 mod asker;
 mod away;
 mod current;
+mod found;
 mod handle;
 mod hooks;
 mod list;
@@ -23,6 +24,7 @@ use std::collections::BTreeSet;
 use uuid::Uuid;
 
 use asker::may;
+use found::{found_of, stands};
 use list::{count, list, listed};
 use version::{columns, readable, row_of};
 
@@ -38,6 +40,7 @@ pub use away::{
     destroy_ended_versions, restore_credential,
 };
 pub use current::{NAMES_UNBOUNDED, SEALED_OCTETS_MAX};
+pub use found::FoundCredential;
 pub use hooks::{
     HOOKS_MAX, HookCall, HookOutcome, HookRow, SEALED_HOOKS, delete_hook, insert_hook_calls, put_hook,
     settle_hook_calls,
@@ -122,26 +125,6 @@ pub struct NumberedVersion {
     /// The version; `None` when it was destroyed or never was.
     pub version: Option<CredentialRow>,
 }
-
-/// A credential that was found.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct FoundCredential {
-    /// As it was first written.
-    pub name: String,
-    /// When its newest version was stored, µs.
-    pub created_at_us: i64,
-    /// When that version's certificate ends, µs.
-    pub not_after_us: Option<i64>,
-}
-
-/// Whether the newest version of a name (`c`) has not ended at the time `$now`.
-macro_rules! stands {
-    ($now:literal) => {
-        concat!("(c.current_ends_at IS NULL OR c.current_ends_at > ", $now, ")")
-    };
-}
-
-use stands;
 
 macro_rules! version_columns {
     () => {
@@ -583,10 +566,6 @@ fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
         transitional: row.flag()?,
         signed_by: row.maybe_text()?,
     })
-}
-
-fn found_of(mut row: Row) -> Result<FoundCredential, StoreError> {
-    Ok(FoundCredential { name: row.text()?, created_at_us: row.int()?, not_after_us: row.maybe_int()? })
 }
 
 /// Every statement of these tables, for the test that prepares them on both databases.

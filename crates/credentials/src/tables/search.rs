@@ -1,9 +1,9 @@
 //! Names that have a text in them.
 
 use super::asker::{CredentialAsker, may};
+use super::found::{FoundCredential, found_of, stands};
 use super::handle::Credentials;
 use super::list::{count, listed};
-use super::{FoundCredential, found_of, stands};
 use db::{Bulk, Cost, StoreError};
 
 /// Rows that a search reads where it runs. A search that finds more runs again where it may take its time.
