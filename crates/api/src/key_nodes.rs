@@ -96,8 +96,10 @@ pub struct MembershipView {
     pub more: bool,
     /// Nodes that are there and that are new or have changed, at most 256.
     pub nodes: Vec<StatementView>,
-    /// Nodes that are not there any more.
+    /// Nodes that are not there any more. Those in `absent` are among them, unless the answer begins anew.
     pub gone: Vec<Uuid>,
+    /// Nodes that were not heard in time and are not retired: each is a node until its statement ends.
+    pub absent: Vec<StatementView>,
 }
 
 /// What a node is told when it says that it is there.

@@ -179,7 +179,7 @@ impl Sites {
             now_ms: now / 1_000,
             beat_every_ms: BEAT_EVERY.as_millis() as u64,
             lease_ms: LEASE.as_millis() as u64,
-            membership: self.0.view.membership(beat.since),
+            membership: self.0.view.membership(beat.since, now / 1_000_000),
             state: self.0.numbers.of(node),
         })
     }

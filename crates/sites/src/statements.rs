@@ -45,7 +45,11 @@ impl Sites {
         let now = self.now_us();
         let (mut signed, mut new) = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
         for row in rows {
-            let Some(statement) = statement_of(row, now) else { continue };
+            let Some(mut statement) = statement_of(row, now) else { continue };
+            if let Some(end) = end_of_last(row).filter(|_| !row.present) {
+                // The others go on asking a node that is not heard until its statement ends. No other statement makes that longer.
+                statement.not_after_s = end;
+            }
             let one = statement.sign(&*signer, Instant::now() + SIGN_WITHIN).await?;
             new.push(NewStatement {
                 node: row.id,
@@ -104,6 +108,11 @@ fn statement_of(row: &NodeRow, now_us: i64) -> Option<Statement> {
         issued_at_s: now_us / 1_000_000,
         not_after_s: now_us.saturating_add(LIFE_US) / 1_000_000,
     })
+}
+
+/// When the node's last statement ends, in seconds since 1970; `None` where there is none yet.
+fn end_of_last(row: &NodeRow) -> Option<i64> {
+    serde_json::from_str::<SignedStatement>(&row.statement).ok()?.end_s()
 }
 
 fn next_at(node: Uuid, now_us: i64) -> i64 {

@@ -30,8 +30,30 @@ struct KnownNode {
 struct Live {
     spki_sha256: [u8; 32],
     address: String,
-    /// While the others are told of it.
+    /// Whether its lease holds.
+    is_present: bool,
     statement: Option<SignedStatement>,
+    /// When the statement ends, in seconds since 1970.
+    not_after_s: i64,
+}
+
+impl Live {
+    /// What the others are told of it at `now_s`.
+    fn told(&self, now_s: i64) -> Told<'_> {
+        match &self.statement {
+            Some(statement) if self.is_present => Told::Present(statement),
+            Some(statement) if now_s < self.not_after_s => Told::Absent(statement),
+            _ => Told::Gone,
+        }
+    }
+}
+
+/// What a node is told of another.
+enum Told<'s> {
+    Present(&'s SignedStatement),
+    /// Not heard, with a statement that holds.
+    Absent(&'s SignedStatement),
+    Gone,
 }
 
 /// Whether a peer that claims to be a node is one.
@@ -81,8 +103,8 @@ impl View {
         }
     }
 
-    /// What changed after `since`, [`MEMBERS_MAX`] changes at most.
-    pub(super) fn membership(&self, since: i64) -> Membership {
+    /// What changed after `since`, [`MEMBERS_MAX`] changes at most, as told at `now_s` (seconds since 1970).
+    pub(super) fn membership(&self, since: i64, now_s: i64) -> Membership {
         let state = self.0.read();
         // Nothing is known yet; or something was known that never was, as after a restored backup.
         let anew = since <= 0 || since > state.last;
@@ -91,11 +113,18 @@ impl View {
         let mut changes = state.by_change.range((Bound::Excluded(since), Bound::Unbounded));
         let mut count = 0;
         while let Some((change, node)) = changes.next() {
-            let statement = state.nodes.get(node).and_then(|known| known.live.as_ref()?.statement.clone());
-            match statement {
-                Some(statement) => told.nodes.push(statement),
-                None if anew => continue,
-                None => told.gone.push(*node),
+            let live = state.nodes.get(node).and_then(|known| known.live.as_ref());
+            let state_of = live.map_or(Told::Gone, |live| live.told(now_s));
+            match state_of {
+                Told::Present(statement) => told.nodes.push(statement.clone()),
+                Told::Gone if anew => continue,
+                Told::Gone => told.gone.push(*node),
+                Told::Absent(statement) => {
+                    told.absent.push(statement.clone());
+                    if !anew {
+                        told.gone.push(*node);
+                    }
+                }
             }
             count += 1;
             if count == MEMBERS_MAX {
@@ -111,7 +140,7 @@ impl View {
     pub(super) fn counts(&self) -> (usize, usize) {
         let state = self.0.read();
         let live = || state.nodes.values().filter_map(|known| known.live.as_ref());
-        let present = live().filter(|live| live.statement.is_some()).count();
+        let present = live().filter(|live| live.is_present && live.statement.is_some()).count();
         (present, live().count() - present)
     }
 }
@@ -120,8 +149,15 @@ fn live_of(row: &NodeRow) -> Option<Live> {
     if row.retired_at_us.is_some() {
         return None;
     }
-    let statement = row.present.then(|| serde_json::from_str(&row.statement).ok()).flatten();
-    Some(Live { spki_sha256: row.spki_sha256, address: row.address.clone(), statement })
+    let statement: Option<SignedStatement> = serde_json::from_str(&row.statement).ok();
+    let not_after_s = statement.as_ref().and_then(SignedStatement::end_s).unwrap_or_default();
+    Some(Live {
+        spki_sha256: row.spki_sha256,
+        address: row.address.clone(),
+        is_present: row.present,
+        statement,
+        not_after_s,
+    })
 }
 
 #[cfg(test)]
@@ -160,27 +196,51 @@ mod tests {
     fn a_node_is_told_what_it_does_not_know() {
         let view = View::default();
         view.take(vec![row(1, 1, true), row(2, 2, false), row(3, 3, true)]);
-        let all = view.membership(0);
+        let all = view.membership(0, 0);
         assert_eq!(
             (ids(&all), all.gone.len(), all.since, all.anew, all.more),
             (vec!["1", "3"], 0, 3, true, false)
         );
-        let nothing = view.membership(3);
+        let nothing = view.membership(3, 0);
         assert!(nothing.nodes.is_empty() && nothing.gone.is_empty() && !nothing.anew && nothing.since == 3);
         view.take(vec![row(1, 4, false), row(2, 5, true)]);
-        let news = view.membership(3);
+        let news = view.membership(3, 0);
         assert_eq!((ids(&news), &news.gone[..], news.since), (vec!["2"], &[Uuid::from_u128(1)][..], 5));
         // Of what happened twice the last is told.
         view.take(vec![row(2, 6, false)]);
-        let news = view.membership(3);
+        let news = view.membership(3, 0);
         assert_eq!((news.nodes.len(), news.gone.len(), news.since), (0, 2, 6));
+    }
+
+    #[test]
+    fn a_node_that_is_not_heard_is_told_of_while_its_statement_holds() {
+        let lasting = |present, changed| NodeRow {
+            statement: r#"{"payload":"{\"not_after_s\":100}","signature":""}"#.to_owned(),
+            ..row(1, changed, present)
+        };
+        let view = View::default();
+        view.take(vec![lasting(true, 1)]);
+        view.take(vec![lasting(false, 2)]);
+        let id = Uuid::from_u128(1);
+        let told = view.membership(1, 99);
+        assert_eq!((told.nodes.len(), told.absent.len(), &told.gone[..]), (0, 1, &[id][..]));
+        let anew = view.membership(0, 99);
+        assert_eq!((anew.nodes.len(), anew.absent.len(), anew.gone.len(), anew.anew), (0, 1, 0, true));
+        let ended = view.membership(1, 100);
+        assert_eq!((ended.absent.len(), &ended.gone[..]), (0, &[id][..]));
+        assert_eq!(view.counts(), (0, 1));
+        // Retired is another thing, at once.
+        view.take(vec![NodeRow { retired_at_us: Some(1), ..lasting(false, 3) }]);
+        let told = view.membership(2, 99);
+        assert_eq!((told.absent.len(), &told.gone[..]), (0, &[id][..]));
+        assert!(view.membership(0, 99).absent.is_empty());
     }
 
     #[test]
     fn a_number_that_never_was_begins_anew() {
         let view = View::default();
         view.take(vec![row(1, 1, true)]);
-        let told = view.membership(9);
+        let told = view.membership(9, 0);
         assert_eq!((ids(&told), told.since, told.anew), (vec!["1"], 1, true));
     }
 
@@ -191,7 +251,7 @@ mod tests {
         view.take((1..=count).map(|n| row(n as u128, n as i64, n % 7 != 0)).collect());
         let (mut since, mut seen, mut answers) = (0, 0, 0);
         loop {
-            let told = view.membership(since);
+            let told = view.membership(since, 0);
             assert!(told.nodes.len() <= MEMBERS_MAX);
             seen += told.nodes.len();
             since = told.since;
@@ -213,7 +273,7 @@ mod tests {
         assert_eq!(view.node_status(Uuid::from_u128(1)), NodeStatus::Retired);
         assert_eq!(view.node_status(Uuid::from_u128(7)), NodeStatus::Unknown);
         assert!(matches!(view.node_status(Uuid::from_u128(2)), NodeStatus::Node { .. }));
-        assert_eq!(view.membership(2).gone, [Uuid::from_u128(1)]);
+        assert_eq!(view.membership(2, 0).gone, [Uuid::from_u128(1)]);
         assert!(!view.is_empty());
     }
 }

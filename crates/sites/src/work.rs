@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use keyless::places::SignedStatement;
+pub use keyless::places::SignedStatement;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -105,8 +105,11 @@ pub struct Membership {
     pub more: bool,
     /// Nodes that are there, [`MEMBERS_MAX`] at most.
     pub nodes: Vec<SignedStatement>,
-    /// Nodes that are not.
+    /// Nodes that are not. Those in `absent` are among them, for nodes of a version that does not read that.
     pub gone: Vec<Uuid>,
+    /// Nodes that the control plane does not hear and has not retired: each is a node until its statement ends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<SignedStatement>,
 }
 
 /// What changed of keys and policies for one node. What it is told twice it was told once.

@@ -116,6 +116,17 @@ impl SignedStatement {
             .map_err(|_| StatementError::Forged)?;
         serde_json::from_str(&self.payload).map_err(|error| StatementError::Malformed(error.to_string()))
     }
+
+    /// When it ends, in seconds since 1970, as it says itself: for the control plane, which made it. `None` where that cannot be
+    /// read.
+    #[must_use]
+    pub fn end_s(&self) -> Option<i64> {
+        #[derive(Deserialize)]
+        struct Life {
+            not_after_s: i64,
+        }
+        Some(serde_json::from_str::<Life>(&self.payload).ok()?.not_after_s)
+    }
 }
 
 fn signed_octets(payload: &str) -> Vec<u8> {

@@ -103,7 +103,7 @@ impl Links {
         self.peers.values().map(|link| &link.peer)
     }
 
-    fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
+    pub(super) fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.peers.get(&node).map(|link| Arc::clone(&link.peer))
     }
 

@@ -53,6 +53,8 @@ pub(super) struct Peer {
     begun: AtomicU64,
     /// When the oldest unanswered request was sent, in microseconds since this was made; 0: the node owes no reply.
     owes_since_us: AtomicU64,
+    /// Whether others do not hear the node, and it has not answered since.
+    is_doubted: AtomicBool,
     suspect_after_us: AtomicU64,
     born: Instant,
     measurements: Mutex<Measurements>,
@@ -99,6 +101,7 @@ impl Peer {
             by_tenant: Mutex::default(),
             begun: AtomicU64::new(0),
             owes_since_us: AtomicU64::new(0),
+            is_doubted: AtomicBool::new(false),
             suspect_after_us: AtomicU64::new(SUSPECT_MIN.as_micros() as u64),
             born: Instant::now(),
             measurements: Mutex::default(),
@@ -160,7 +163,7 @@ impl Peer {
         let in_flight = self.in_flight.load(Relaxed);
         let since_us = self.owes_since_us.load(Relaxed);
         let is_late = || self.now_us().saturating_sub(since_us) > self.suspect_after_us.load(Relaxed);
-        let is_suspect = since_us > 0 && is_late();
+        let is_suspect = self.is_doubted.load(Relaxed) || since_us > 0 && is_late();
         Some(Rank { is_suspect, is_lacking: false, distance: distance(way_us), in_flight })
     }
 
@@ -176,6 +179,13 @@ impl Peer {
     /// The node sent something: it owes no reply.
     pub(super) fn heard_from(&self) {
         self.owes_since_us.store(0, Relaxed);
+        self.is_doubted.store(false, Relaxed);
+    }
+
+    /// Others do not hear the node: it comes after all others until it answers, and is asked to at once.
+    pub(super) fn doubt(&self) {
+        self.is_doubted.store(true, Relaxed);
+        self.wake();
     }
 
     /// Has it measured now, and told what is wanted of it.

@@ -90,6 +90,12 @@ impl Router {
         self.settle_soon();
     }
 
+    /// Measures the ways to these nodes at once. Each is tried after the others until it answers.
+    pub fn check(&self, nodes: impl Iterator<Item = NodeId>) {
+        let links = self.0.links.lock();
+        nodes.filter_map(|node| links.peer(node)).for_each(|peer| peer.doubt());
+    }
+
     /// These nodes, as far as they are there, now and later. Must be called on a runtime.
     #[must_use]
     pub fn holders(&self, nodes: Vec<NodeId>) -> Arc<Holders> {

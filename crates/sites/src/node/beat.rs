@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use enrollment::client::{ApiError, backoff};
 use futures_util::future::{Either, select};
+use keyless::routing::NodeId;
 use tokio::task::JoinError;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
+use super::members::MemberChanges;
 use super::{KeyNode, NodeError};
 use crate::timing::AWAY_PAUSE_MAX;
 use crate::work::{Beat, BeatAnswer, MEASURED_MAX, Membership};
@@ -91,7 +93,7 @@ impl KeyNode {
         let answer = once_more(&mut state.twice, ask).await?;
         self.let_in(state);
         let (more, anew) = (answer.membership.more, answer.membership.anew);
-        self.take_members(answer.membership);
+        self.take_members(answer.membership, answer.now_ms / 1_000);
         // A number that is another one, be it smaller, as after a restored backup.
         if state.told.replace(answer.state) != Some(answer.state) || anew {
             self.news.notify_one();
@@ -112,10 +114,13 @@ impl KeyNode {
         nearest.map(|(node, way)| (Uuid::from_bytes(node.0), milliseconds(way))).collect()
     }
 
-    fn take_members(&self, told: Membership) {
+    /// Takes what is told of the other nodes at the control plane's time `now_s`, in seconds since 1970.
+    fn take_members(&self, told: Membership, now_s: i64) {
         let mut known = self.known.lock();
-        let changed = known.members.take(told);
-        if changed.is_empty() {
+        let MemberChanges { changed, absent } = known.members.take(told, now_s);
+        // Not heard there is not gone: whether it can be reached from here is found out at once.
+        self.router.check(absent.iter().map(|node| NodeId(*node.as_bytes())));
+        if changed.is_empty() && absent.is_empty() {
             return;
         }
         self.router.set_members(known.members.list());

@@ -35,6 +35,9 @@ pub(super) struct Settings {
 pub(super) struct KnownMembers {
     pub(super) since: i64,
     pub(super) nodes: Vec<SignedStatement>,
+    /// Those that the control plane did not hear.
+    #[serde(default)]
+    pub(super) absent: Vec<SignedStatement>,
 }
 
 /// What the node's own key is sealed to.

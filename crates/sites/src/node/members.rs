@@ -9,11 +9,29 @@ use uuid::Uuid;
 use super::folder::KnownMembers;
 use crate::work::Membership;
 
+/// What is stated of a node.
+struct Known {
+    signed: SignedStatement,
+    statement: Statement,
+    /// Whether the control plane does not hear it: it is a node until the statement ends.
+    is_absent: bool,
+}
+
 /// Who is there, by its identity.
-type Nodes = HashMap<Uuid, (SignedStatement, Statement)>;
+type Nodes = HashMap<Uuid, Known>;
+
+/// What an answer of the control plane changes.
+#[derive(Debug, Default, Eq, PartialEq)]
+pub(super) struct MemberChanges {
+    /// Nodes that came, changed or went.
+    pub(super) changed: Vec<Uuid>,
+    /// Nodes that the control plane has ceased to hear.
+    pub(super) absent: Vec<Uuid>,
+}
 
 /// All nodes, this one among them. What is stated of one that no longer answers stays while nobody says otherwise: a
-/// control plane that is away takes nobody's peers.
+/// control plane that is away takes nobody's peers. Nor does a control plane that does not hear a node: whether a node can be
+/// reached is seen by the connection to it, and the control plane sees another one.
 pub(super) struct Members {
     /// Signs statements: DER.
     statement_key: Vec<u8>,
@@ -26,14 +44,18 @@ pub(super) struct Members {
 impl Members {
     /// As they were known last.
     pub(super) fn restored(known: KnownMembers, statement_key: Vec<u8>) -> Self {
-        let nodes = verified(&statement_key, known.nodes);
+        let mut nodes = verified(&statement_key, known.nodes, false);
+        nodes.extend(verified(&statement_key, known.absent, true));
         Self { statement_key, since: known.since, nodes, anew: None }
     }
 
     /// To be kept.
     pub(super) fn known(&self) -> KnownMembers {
-        let nodes = self.nodes.values().map(|(signed, _)| signed.clone()).collect();
-        KnownMembers { since: self.since, nodes }
+        let those = |is_absent| {
+            let those = self.nodes.values().filter(move |known| known.is_absent == is_absent);
+            those.map(|known| known.signed.clone()).collect()
+        };
+        KnownMembers { since: self.since, nodes: those(false), absent: those(true) }
     }
 
     /// To be sent with the next beat.
@@ -41,31 +63,44 @@ impl Members {
         self.since
     }
 
-    /// Takes an answer; who came, changed or went.
-    pub(super) fn take(&mut self, told: Membership) -> Vec<Uuid> {
+    /// Takes an answer. `now_s` is the control plane's time, in seconds since 1970.
+    pub(super) fn take(&mut self, told: Membership, now_s: i64) -> MemberChanges {
         self.since = told.since;
         if told.anew {
             self.anew = Some(Nodes::new());
         }
-        let came = verified(&self.statement_key, told.nodes);
+        let mut absent = verified(&self.statement_key, told.absent, true);
+        absent.retain(|_, known| known.statement.holds_at(now_s));
+        let was_heard = |node: &&Uuid| self.nodes.get(*node).is_some_and(|known| !known.is_absent);
+        let newly_absent = absent.keys().filter(was_heard).copied().collect();
+        let gone: Vec<Uuid> = told.gone.into_iter().filter(|node| !absent.contains_key(node)).collect();
+        let mut came = verified(&self.statement_key, told.nodes, false);
+        came.extend(absent);
         // A statement that is only newer says nothing new.
-        let is_other = |(node, told): (&Uuid, &(SignedStatement, Statement))| {
-            let is_same = self.nodes.get(node).is_some_and(|known| is_same(&known.1, &told.1));
+        let is_other = |(node, told): (&Uuid, &Known)| {
+            let known = self.nodes.get(node);
+            let is_same = known.is_some_and(|known| is_same(&known.statement, &told.statement));
             (!is_same).then_some(*node)
         };
-        let mut changed: Vec<Uuid> =
-            came.iter().filter_map(is_other).chain(told.gone.iter().copied()).collect();
+        let mut changed: Vec<Uuid> = came.iter().filter_map(is_other).chain(gone.iter().copied()).collect();
         let into = self.anew.as_mut().unwrap_or(&mut self.nodes);
         into.extend(came);
-        told.gone.iter().for_each(|gone| drop(into.remove(gone)));
+        gone.iter().for_each(|gone| drop(into.remove(gone)));
         if told.more && self.anew.is_some() {
-            return Vec::new();
+            return MemberChanges { changed: Vec::new(), absent: newly_absent };
         }
         if let Some(anew) = self.anew.take() {
             changed = self.nodes.keys().chain(anew.keys()).copied().collect();
             self.nodes = anew;
         }
-        changed
+        changed.extend(self.expire(now_s));
+        MemberChanges { changed, absent: newly_absent }
+    }
+
+    /// Removes the nodes that the control plane does not hear and whose statements have ended. Which.
+    fn expire(&mut self, now_s: i64) -> Vec<Uuid> {
+        let is_over = |known: &Known| known.is_absent && !known.statement.holds_at(now_s);
+        self.nodes.extract_if(|_, known| is_over(known)).map(|(node, _)| node).collect()
     }
 
     /// How many there are.
@@ -75,7 +110,7 @@ impl Members {
 
     /// Whether a node is there and can open what is sealed to this.
     pub(super) fn satisfies(&self, node: Uuid, formula: &Formula) -> bool {
-        self.nodes.get(&node).is_some_and(|(_, statement)| formula.satisfied_by(&statement.attributes))
+        self.nodes.get(&node).is_some_and(|known| formula.satisfied_by(&known.statement.attributes))
     }
 
     /// As a router wants them.
@@ -87,7 +122,7 @@ impl Members {
             address: statement.address.clone(),
             tls_spki_sha256: statement.tls_spki_sha256,
         };
-        self.nodes.values().map(|(_, statement)| member(statement)).collect()
+        self.nodes.values().map(|known| member(&known.statement)).collect()
     }
 
     /// Who can open what is sealed to this.
@@ -104,11 +139,11 @@ fn is_same(known: &Statement, told: &Statement) -> bool {
 }
 
 /// Those that the control plane has signed.
-fn verified(key: &[u8], statements: Vec<SignedStatement>) -> Nodes {
+fn verified(key: &[u8], statements: Vec<SignedStatement>, is_absent: bool) -> Nodes {
     let mut nodes = Nodes::new();
     for signed in statements {
         match signed.verify(key) {
-            Ok(statement) => drop(nodes.insert(statement.node, (signed, statement))),
+            Ok(statement) => drop(nodes.insert(statement.node, Known { signed, statement, is_absent })),
             Err(error) => tracing::warn!(%error, "a statement about a node is not believed"),
         }
     }
@@ -154,13 +189,14 @@ mod tests {
         let nodes =
             vec![stated(&key, 1, "DE").await, stated(&key, 2, "US").await, stated(&stranger, 3, "DE").await];
         let told = Membership { since: 3, anew: true, nodes, ..Membership::default() };
-        assert_eq!(members.take(told).len(), 2);
+        assert_eq!(members.take(told, 0).changed.len(), 2);
         assert_eq!(names(&members), ["node-1", "node-2"]);
         let german: Formula = "country: DE".parse().unwrap();
         assert_eq!(members.satisfying(&german), HashSet::from([NodeId(1_u128.to_be_bytes())]));
         let told = Membership { since: 4, gone: vec![Uuid::from_u128(1)], ..Membership::default() };
-        assert_eq!(members.take(told), [Uuid::from_u128(1)]);
-        assert!(members.take(Membership { since: 4, ..Membership::default() }).is_empty());
+        assert_eq!(members.take(told, 0).changed, [Uuid::from_u128(1)]);
+        let nothing = members.take(Membership { since: 4, ..Membership::default() }, 0);
+        assert_eq!(nothing, MemberChanges::default());
         assert_eq!((names(&members), members.since()), (vec!["node-2".to_owned()], 4));
         let again = Members::restored(members.known(), key.spki().to_vec());
         assert_eq!((names(&again), again.since()), (names(&members), 4));
@@ -168,18 +204,63 @@ mod tests {
         assert!(names(&other).is_empty(), "of another control plane");
     }
 
+    /// The control plane's word that it does not hear a node ends nothing: the end of the statement does, or the retirement.
+    #[tokio::test]
+    async fn a_node_that_the_control_plane_does_not_hear_stays_until_its_statement_ends() {
+        let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
+        let (one, other) = (stated(&key, 1, "DE").await, stated(&key, 2, "DE").await);
+        let (first, second) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
+        let nodes = vec![one.clone(), other.clone()];
+        members.take(Membership { since: 1, anew: true, nodes, ..Membership::default() }, 0);
+        let absent = |since, absent: Vec<SignedStatement>, gone: &[Uuid]| Membership {
+            since,
+            absent,
+            gone: gone.to_vec(),
+            ..Membership::default()
+        };
+        let changes = members.take(absent(2, vec![one.clone()], &[first]), 0);
+        assert_eq!((changes.changed, changes.absent), (vec![], vec![first]));
+        assert_eq!(names(&members), ["node-1", "node-2"]);
+        assert_eq!(
+            members.take(absent(2, vec![one.clone()], &[first]), 0),
+            MemberChanges::default(),
+            "told twice"
+        );
+
+        // So it is after a restart, and where all is told anew.
+        let again = Members::restored(members.known(), key.spki().to_vec());
+        assert_eq!(names(&again), ["node-1", "node-2"]);
+        members.take(Membership { anew: true, nodes: vec![other], ..absent(3, vec![one.clone()], &[]) }, 0);
+        assert_eq!(names(&members), ["node-1", "node-2"]);
+
+        // It is heard again; then not any more until its statement ends, at 1 s.
+        members.take(Membership { since: 4, nodes: vec![one.clone()], ..Membership::default() }, 5);
+        assert_eq!(names(&members), ["node-1", "node-2"]);
+        members.take(absent(5, vec![one.clone()], &[first]), 0);
+        let changes = members.take(Membership { since: 5, ..Membership::default() }, 1);
+        assert_eq!((changes.changed, names(&members)), (vec![first], vec!["node-2".to_owned()]));
+
+        // A server of a version that tells of no absence, and a retirement: gone at once.
+        members.take(absent(6, vec![], &[second]), 0);
+        assert!(names(&members).is_empty());
+        // A statement that has ended makes nobody a node.
+        members.take(absent(7, vec![one], &[first]), 1);
+        assert!(names(&members).is_empty());
+    }
+
     #[tokio::test]
     async fn what_is_told_anew_counts_once_it_is_whole() {
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let mut members = Members::restored(KnownMembers::default(), key.spki().to_vec());
         let anew = |nodes| Membership { since: 9, anew: true, nodes, ..Membership::default() };
-        members.take(anew(vec![stated(&key, 1, "DE").await]));
+        members.take(anew(vec![stated(&key, 1, "DE").await]), 0);
         let half = Membership { more: true, ..anew(vec![stated(&key, 2, "DE").await]) };
-        assert!(members.take(half).is_empty());
+        assert_eq!(members.take(half, 0), MemberChanges::default());
         assert_eq!(names(&members), ["node-1"]);
         let rest =
             Membership { since: 10, nodes: vec![stated(&key, 3, "DE").await], ..Membership::default() };
-        assert_eq!(members.take(rest).len(), 3, "one that went, two that came");
+        assert_eq!(members.take(rest, 0).changed.len(), 3, "one that went, two that came");
         assert_eq!(names(&members), ["node-2", "node-3"]);
     }
 }

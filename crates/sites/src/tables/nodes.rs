@@ -96,7 +96,7 @@ pub(super) const CHANGED: &str =
     node_select!("key_nodes_changed", "WHERE n.changed > ?1 ORDER BY n.changed LIMIT ?2");
 pub(super) const DUE: &str = node_select!(
     "key_nodes_to_sign",
-    "WHERE n.retired_at IS NULL AND n.sign_at <= ?1 ORDER BY n.sign_at LIMIT ?2"
+    "WHERE n.retired_at IS NULL AND n.sign_at <= ?1 AND (n.sign_at <= 0 OR l.present = 1) ORDER BY n.sign_at LIMIT ?2"
 );
 const PAGE: &str = node_select!("key_nodes_page", "WHERE n.name > ?1");
 

@@ -1,5 +1,6 @@
 //! Real nodes far from each other and from the control plane, each in a network of its own: sites that change, come and go.
 
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fleet::network::{Network, Site, Way, alone};
@@ -162,5 +163,77 @@ fn nodes_of_a_site_share_the_connection_to_another() {
         let (name, (_, _, client)) = &newyork[1 - owner];
         signs(&world.house, &world.runtime, client, "shop").unwrap();
         println!("{name} signs {:.1?} after the owner's end", began.elapsed());
+    });
+}
+
+/// Requests at the node of one site, one after the other, while `meanwhile` runs; how many were made, and what failed.
+fn signed_while<T>(world: &World, client: &Client, meanwhile: impl FnOnce() -> T) -> (usize, Vec<String>, T) {
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let load = scope.spawn(move || {
+            let (mut count, mut failed) = (0, Vec::new());
+            while matches!(is_done.try_recv(), Err(mpsc::TryRecvError::Empty)) {
+                count += 1;
+                failed.extend(signs(&world.house, &world.runtime, client, "shop").err());
+            }
+            (count, failed)
+        });
+        let meanwhile = meanwhile();
+        drop(done);
+        let (count, failed) = load.join().unwrap();
+        (count, failed, meanwhile)
+    })
+}
+
+/// Whether the control plane calls the node present.
+fn is_present(world: &World, node: &str) -> bool {
+    let shown = world.core.within(|| Ok(world.house.json(&["node", "show", node]))).unwrap();
+    shown["present"] == true
+}
+
+/// Failure 21: the control plane loses a node, or all, and each way between the nodes is as it was. Nothing fails, and a node that
+/// is retired meanwhile is asked no more.
+#[test]
+fn a_node_cut_off_from_the_control_plane_alone_serves_the_others() {
+    alone(|| {
+        let mut world = World::new();
+        world.does(&["site", "create", "frankfurt", "--attribute", "region=EU"]);
+        world.does(&["site", "create", "newyork", "--attribute", "region=NA"]);
+        let (frankfurt, _fra, _) = world.node("frankfurt", "fra-1", 2 * MS);
+        let (newyork, _nyc, in_newyork) = world.node("newyork", "nyc-1", 2 * MS);
+        world.network.set(&frankfurt, &newyork, Way::round_trip(10 * MS));
+        make_key(&world.house, "shop");
+        world.does(&["key-policy", "create", "europe", "region: EU", "--yes"]);
+        let key = world.house.path("shop.key").display().to_string();
+        world.does(&["key", "seal", "--policy", "europe", "--key", &key]);
+        world.until_signs(&in_newyork, true);
+
+        // The one that holds the key, then the one that asks, then both.
+        for cut in [&[&frankfurt][..], &[&newyork], &[&frankfurt, &newyork]] {
+            let names: Vec<&str> = ["fra-1", "nyc-1"]
+                .into_iter()
+                .zip([&frankfurt, &newyork])
+                .filter(|(_, site)| cut.iter().any(|cut| cut.address == site.address))
+                .map(|(name, _)| name)
+                .collect();
+            let set = |way| cut.iter().for_each(|site| world.network.set(&world.core, site, way));
+            let (count, failed, ()) = signed_while(&world, &in_newyork, || {
+                set(Way::hole());
+                world.house.until("they are called gone", || !names.iter().any(|name| is_present(&world, name)));
+                // The others are told with a beat.
+                std::thread::sleep(Duration::from_secs(2));
+                set(Way::round_trip(2 * MS));
+                world.house.until("they are back", || names.iter().all(|name| is_present(&world, name)));
+            });
+            println!("row 21: {names:?} cut off from the control plane: {} of {count} failed", failed.len());
+            assert!(failed.is_empty(), "{names:?}: {failed:?}");
+        }
+
+        // Retired is another thing than not heard.
+        world.network.set(&world.core, &frankfurt, Way::hole());
+        world.house.until("it is called gone", || !is_present(&world, "fra-1"));
+        signs(&world.house, &world.runtime, &in_newyork, "shop").unwrap();
+        world.does(&["node", "retire", "fra-1", "--yes"]);
+        world.until_signs(&in_newyork, false);
     });
 }

@@ -9,7 +9,7 @@ use sites::Sites;
 use sites::policies::KeyPolicies;
 use sites::work::{
     Beat, BeatAnswer, EnrolledNode, KeyNews, Membership, News, NodeEnrolment, NodeRenewal, PolicyNews,
-    WrapNews,
+    SignedStatement, WrapNews,
 };
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -73,11 +73,13 @@ async fn renew(
 }
 
 fn membership_view(told: Membership) -> MembershipView {
-    let Membership { since, anew, more, nodes, gone } = told;
-    let nodes = nodes
-        .into_iter()
-        .map(|signed| StatementView { payload: signed.payload, signature: signed.signature });
-    MembershipView { since, anew, more, nodes: nodes.collect(), gone }
+    let Membership { since, anew, more, nodes, gone, absent } = told;
+    let views = |statements: Vec<SignedStatement>| -> Vec<StatementView> {
+        let view =
+            |signed: SignedStatement| StatementView { payload: signed.payload, signature: signed.signature };
+        statements.into_iter().map(view).collect()
+    };
+    MembershipView { since, anew, more, nodes: views(nodes), gone, absent: views(absent) }
 }
 
 /// Says that a node is there, and tells it what changed among the others.

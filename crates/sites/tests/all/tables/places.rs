@@ -268,7 +268,17 @@ pub(crate) async fn statements_are_due_and_put_once(world: World) {
     );
     assert!(rows[0].changed > since && rows[1].changed == rows[0].changed + 1);
     assert!(due(NOW).await.is_empty());
+    assert!(due(NOW + 9 * SECOND).await.is_empty(), "nobody heard them yet");
+    beat(store, &[&a, &b], NOW + 20 * SECOND).await;
+    assert_eq!(tell(store, NOW).await, 2);
     assert_eq!(due(NOW + 9 * SECOND).await.len(), 2);
+    assert_eq!(tell(store, NOW + 21 * SECOND).await, 2);
+    assert!(
+        due(NOW + 9 * SECOND).await.is_empty(),
+        "a node that is not heard gets no other statement by time"
+    );
+    write!(store, |tx| sign_nodes_of_site(tx, site));
+    assert_eq!(due(NOW + 9 * SECOND).await.len(), 2, "but where something changed");
     assert_eq!(b.site, berlin.id);
 }
 
