@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use keys::{Misfit, Scheme};
+use keys::{Hash, Misfit, Scheme};
 
 use super::caller::Caller;
 use super::entry::Failure;
@@ -24,6 +24,14 @@ const LONG: usize = 4_096;
 
 /// Past the deadline, for saying who did not answer.
 const NAMING: Duration = Duration::from_millis(20);
+
+/// Why there is no signature by a scheme of [`is_legacy`].
+const LEGACY: &str = "signatures by RSA with MD5, SHA-1 or SHA-224 are made by security modules only";
+
+/// Whether only security modules sign so: the library makes no such signatures.
+const fn is_legacy(scheme: Scheme) -> bool {
+    matches!(scheme, Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) if matches!(hash, Hash::Md5Sha1 | Hash::Sha1 | Hash::Sha224))
+}
 
 /// The terms of a signature request.
 #[derive(Clone, Copy, Default)]
@@ -76,6 +84,10 @@ impl ServerState {
         // another algorithm.
         if let Err(misfit) = scheme.check(key.kind, input.len()) {
             return caller.fail(Failure::Misfit(misfit));
+        }
+        // Other nodes hold keys in software, too: asking one of them would end in the same answer.
+        if (key.here.is_some() || key.route.is_some()) && is_legacy(scheme) {
+            return caller.fail(Failure::Broken(LEGACY.to_owned()));
         }
         let deadline = self.deadline(&caller, &key, terms.due);
         if deadline <= Instant::now() {

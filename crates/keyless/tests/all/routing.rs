@@ -17,7 +17,7 @@ use keyless::routing::{
 };
 use keyless::server::Options;
 use keyless::tenant::TenantOptions;
-use keys::{KeyRef, KeyType, PrivateKey, Signer};
+use keys::{Hash, KeyRef, KeyType, PrivateKey, Scheme, Signer};
 use tokio::sync::watch;
 use tonic::Code;
 use x509::GeneralName;
@@ -163,6 +163,31 @@ impl World {
             node.node.stop().await;
         }
     }
+}
+
+/// No node signs so with a key in software: the node that is asked says so itself.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn legacy_schemes_are_refused_where_they_arrive() {
+    let world = World::new(&[5]).await;
+    let key = PrivateKey::generate(KeyType::Rsa2048).unwrap();
+    let (gated, gate) = Gated::of(key.clone());
+    gate.send_replace(true);
+    world.others[0].holds("", vec![gated.clone()]);
+    let routed = Arc::new(world.front.router.key(&world.holders, key.spki()).unwrap());
+    world.front.keys.put_sources("routed", vec![(String::new(), Source::Routed(routed))]);
+    let client = world.front.client();
+    let sign = async |scheme, octets| {
+        let asked = request(0, &key, scheme, &vec![1; octets]);
+        client.sign(asked, patient()).await.map(drop)
+    };
+    for hash in [Hash::Md5Sha1, Hash::Sha1, Hash::Sha224] {
+        let refused = sign(Scheme::RsaPkcs1(hash), hash.octets()).await.unwrap_err();
+        assert!(refused.message().contains("security modules only"), "{refused}");
+    }
+    let relayed = gated.asked.load(Relaxed);
+    sign(Scheme::RsaPkcs1(Hash::Sha256), 32).await.unwrap();
+    assert_eq!((relayed, gated.asked.load(Relaxed)), (0, 1));
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
