@@ -83,6 +83,12 @@ impl<T> Fair<T> {
         self.waiting
     }
 
+    /// Jobs that wait in one line.
+    #[must_use]
+    pub fn waiting_in(&self, number: usize) -> usize {
+        self.lines.get(number).map_or(0, |line| line.jobs.len())
+    }
+
     /// Puts a job of so much work at the end of a line. A line has its share of the places for sure; beyond that it has
     /// as many as are free in all, so that one alone has half of them, and a newcomer always finds some.
     ///

@@ -9,6 +9,7 @@
 //! answered when all of it is made: what of it makes a batch is only answered sooner.
 
 mod attempt;
+mod pace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fair::Fair;
 use attempt::{attempt, attempt_each};
+use pace::Pace;
 
 /// What a signature costs, roughly.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -109,6 +111,9 @@ impl Cost {
         }
     }
 }
+
+/// The nice value of threads that sign: where processors are short, the runtime's threads get three times the time of one of them.
+const NICE: i32 = 5;
 
 /// Octets that are hashed in 1 µs, twice as Ed25519 does (SHA-512 takes in 590 MB/s here). What others sign is a digest.
 const OCTETS_PER_US: u64 = 300;
@@ -215,6 +220,8 @@ const LIBRARY: Library =
 /// The queue of one class and what is known of it.
 struct Lane<A> {
     cost: Cost,
+    workers: usize,
+    pace: Pace,
     batches: Batches,
     library: Library,
     queue: Mutex<Queue<A>>,
@@ -280,7 +287,7 @@ impl<A: Responder> Stage<A> {
     }
 
     fn start_by(processors: usize, batches: Batches, library: Library) -> std::io::Result<Self> {
-        let lane = |cost: Cost| Arc::new(Lane::new(cost, cost.threads(processors), batches, library));
+        let lane = |cost: Cost| Arc::new(Lane::new(cost, processors, batches, library));
         let lanes = Cost::ALL.map(lane);
         let stopping = CancellationToken::new();
         let (mut tasks, mut threads) = (JoinSet::new(), Vec::new());
@@ -288,12 +295,18 @@ impl<A: Responder> Stage<A> {
             for number in 0..lane.cost.threads(processors) {
                 let own = Arc::clone(lane);
                 let named = thread::Builder::new().name(format!("sign-{}-{number}", lane.cost.name()));
-                threads.push(named.spawn(move || own.work_on_thread())?);
+                threads.push(named.spawn(move || {
+                    yield_to_others();
+                    own.work_on_thread();
+                })?);
             }
         }
         // No task makes them, unless a key is prepared within the first milliseconds: it waits for them then.
         let tables = thread::Builder::new().name("sign-tables".to_owned());
-        threads.push(tables.spawn(move || (library.prepare_tables)(batches))?);
+        threads.push(tables.spawn(move || {
+            yield_to_others();
+            (library.prepare_tables)(batches);
+        })?);
         for _ in 0..processors {
             tasks.spawn(Arc::clone(&lanes[Cost::Light as usize]).work_as_task(stopping.clone()));
         }
@@ -383,9 +396,12 @@ impl<A> Drop for Workers<A> {
 }
 
 impl<A> Lane<A> {
-    fn new(cost: Cost, threads: usize, batches: Batches, library: Library) -> Self {
+    fn new(cost: Cost, processors: usize, batches: Batches, library: Library) -> Self {
+        let threads = cost.threads(processors);
         Self {
             cost,
+            workers: if threads == 0 { processors } else { threads },
+            pace: Pace::default(),
             batches,
             library,
             queue: Mutex::new(Queue {
@@ -429,8 +445,12 @@ impl<A> Lane<A> {
             let mut queue = self.queue.lock();
             let (line, work) = (job.line, work(job.key.key_type(), job.input.len()));
             let batched = job.key.is_batched(job.scheme, self.batches);
+            // What would only be found late when its turn comes is refused now: the caller can still go elsewhere.
+            let wait = self.pace.wait(queue.jobs.waiting_in(line), self.workers);
+            let is_hopeless = wait > Duration::ZERO && job.deadline < Instant::now() + wait;
             let queued = Queued { job, batched };
-            let put = if queue.closed { Err(queued) } else { queue.jobs.put(line, work, queued) };
+            let put =
+                if queue.closed || is_hopeless { Err(queued) } else { queue.jobs.put(line, work, queued) };
             queue.batched += usize::from(put.is_ok() && batched);
             self.waiting.store(queue.jobs.waiting(), Relaxed);
             if let Err(refused) = put {
@@ -551,7 +571,9 @@ impl<A: Responder> Lane<A> {
         let unprepared =
             jobs.iter().filter(|job| job.key.wants_preparing(self.batches)).map(|job| job.key.clone());
         let unprepared: Vec<PrivateKey> = unprepared.collect();
-        self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
+        let took = began.elapsed();
+        self.pace.observe(took, wanted.len());
+        self.busy_ns.fetch_add(nanos(took), Relaxed);
         self.done.fetch_add(wanted.len() as u64, Relaxed);
         self.batched.fetch_add(batched as u64, Relaxed);
         self.faulty.fetch_add(faulty as u64, Relaxed);
@@ -569,6 +591,14 @@ impl<A: Responder> Lane<A> {
             attempt_each(unprepared, self.library.prepare);
             self.busy_ns.fetch_add(nanos(began.elapsed()), Relaxed);
         }
+    }
+}
+
+/// Lowers the priority of this thread: connections, health checks and other nodes' pings come before signatures that take long.
+fn yield_to_others() {
+    // Where the system refuses it, signatures are made all the same.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "the priority of a thread that signs is not lowered");
     }
 }
 
@@ -646,6 +676,54 @@ mod tests {
         }
     }
 
+    /// A library that is slow for a while: who could not be answered in time is refused at once, and everybody else is not.
+    #[test]
+    fn what_would_be_late_is_refused_when_it_comes() {
+        let lane = Lane::new(Cost::Light, 2, Batches::Off, LIBRARY);
+        lane.queue.lock().jobs.set_shares(&[1, 1]);
+        let key = PrivateKey::generate(KeyType::P256).unwrap();
+        let put = |line, within_s| {
+            let deadline = Instant::now() + Duration::from_secs(within_s);
+            let (key, scheme) = (key.clone(), Scheme::Ecdsa(keys::Hash::Sha256));
+            lane.put(Job { key, scheme, input: [7; 32].into(), deadline, line, responder: Nobody }).is_ok()
+        };
+        // A minute each, by two workers.
+        lane.pace.observe(Duration::from_secs(60), 1);
+        assert!(put(0, 5), "nobody waits: it is tried");
+        assert!((0..9).all(|_| put(0, 3_600)), "5 minutes");
+        assert!(!put(0, 200) && put(0, 3_600));
+        assert!(put(1, 5), "another line waits for nobody of this one");
+        assert_eq!((lane.refused.load(Relaxed), lane.waiting.load(Relaxed)), (1, 12));
+        // It is fast again, and says so with the first signatures.
+        let mut slice = Vec::new();
+        while lane.take(&mut lane.queue.lock(), &mut slice) {
+            lane.sign(&mut slice);
+        }
+        (0..100).for_each(|_| lane.pace.observe(Duration::from_micros(20), 1));
+        assert!((0..100).all(|_| put(0, 5)));
+        assert_eq!(lane.refused.load(Relaxed), 1);
+    }
+
+    /// Threads that sign give way to those that talk to clients and other nodes.
+    #[tokio::test]
+    async fn threads_that_sign_have_a_lower_priority() {
+        fn nice_of(name: &str) -> Option<i32> {
+            std::fs::read_dir("/proc/self/task").unwrap().flatten().find_map(|task| {
+                let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+                let (before, fields) = stat.rsplit_once(") ")?;
+                before.ends_with(&format!("({name}")).then(|| fields.split(' ').nth(16)?.parse().ok())?
+            })
+        }
+        let stage: Stage<Nobody> = Stage::start(1, Batches::Off).unwrap();
+        let lowered = async {
+            while !["sign-medium-0", "sign-heavy-0"].iter().all(|name| nice_of(name) == Some(NICE)) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), lowered).await.expect("their priority is lowered");
+        stage.stop().await;
+    }
+
     /// Tables of curves are for batches that were chosen.
     #[tokio::test]
     async fn only_what_is_chosen_is_made_in_batches() {
@@ -654,7 +732,7 @@ mod tests {
         let (scheme, deadline) =
             (Scheme::Ecdsa(keys::Hash::Sha256), Instant::now() + Duration::from_secs(60));
         for batches in [Batches::Rsa, Batches::All] {
-            let lane = Lane::new(Cost::Light, 0, batches, LIBRARY);
+            let lane = Lane::new(Cost::Light, 1, batches, LIBRARY);
             for _ in 0..BATCH {
                 let (key, input) = (key.clone(), [7; 32].into());
                 assert!(lane.put(Job { key, scheme, input, deadline, line: 0, responder: Nobody }).is_ok());
@@ -682,7 +760,7 @@ mod tests {
     /// Messages that are long to hash make slices shorter; digests do not.
     #[test]
     fn a_slice_of_light_work_ends_where_its_work_does() {
-        let lane = Lane::new(Cost::Light, 0, Batches::All, LIBRARY);
+        let lane = Lane::new(Cost::Light, 1, Batches::All, LIBRARY);
         let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         let taken = |octets: usize| {
@@ -718,7 +796,7 @@ mod tests {
             CALLS.lock().push(0);
             panic!("a fault of the library");
         }
-        let lane = Lane::new(Cost::Medium, 0, Batches::All, Library { sign, prepare, ..LIBRARY });
+        let lane = Lane::new(Cost::Medium, 1, Batches::All, Library { sign, prepare, ..LIBRARY });
         let [rsa, other] = [KeyType::Rsa2048, KeyType::P384].map(|kind| PrivateKey::generate(kind).unwrap());
         let deadline = Instant::now() + Duration::from_secs(60);
         let job = |key: &PrivateKey, scheme| Job {
