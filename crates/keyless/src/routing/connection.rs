@@ -138,6 +138,7 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
     let soon = options.ping_every / 10;
     let is_wanted = router().is_some_and(|router| !router.wanted_of(node).is_empty());
     let mut pause = if is_wanted { Duration::ZERO } else { options.ping_every };
+    let mut excused = 0;
     loop {
         tokio::select! {
             () = tokio::time::sleep(spread(pause)) => {}
@@ -150,8 +151,16 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
         let request = PingRequest { wanted: wanted.iter().map(|node| node.0.to_vec()).collect() };
         let (shares, reached) = match client.ping_for(request, Terms::within(options.ping_timeout)).await {
             Ok(reply) => (reply.shares, reached(reply)),
+            Err(status)
+                if is_excused(&status, peer.replied_since(began), began.elapsed(), options, excused) =>
+            {
+                excused += 1;
+                pause = options.ping_every;
+                continue;
+            }
             Err(status) => return status,
         };
+        excused = 0;
         peer.measured(began.elapsed());
         // Sooner at the beginning, for what is on its way there.
         let is_due = wanted.iter().any(|node| !reached.contains_key(node));
@@ -162,10 +171,46 @@ async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, option
     }
 }
 
+/// Pings without an answer that end no connection while the node answers nothing else either, because this machine was stalled.
+const EXCUSED_MAX: u32 = 2;
+
+/// Whether the connection stays although a ping was not answered in time: the node sent replies meanwhile, so it is busy and not away; or
+/// this machine was so slow to notice that the answer may be waiting here.
+fn is_excused(
+    status: &Status,
+    has_replied: bool,
+    took: Duration,
+    options: &RouterOptions,
+    excused: u32,
+) -> bool {
+    let was_stalled = took > options.ping_timeout * 3 / 2 && excused < EXCUSED_MAX;
+    status.code() == tonic::Code::DeadlineExceeded && (has_replied || was_stalled)
+}
+
 fn reached(reply: PingReply) -> HashMap<NodeId, Duration> {
     let way = |way: crate::native::proto::Way| {
         let node = way.node.as_slice().try_into().ok()?;
         Some((NodeId(node), Duration::from_micros(way.round_trip_us)))
     };
     reply.ways.into_iter().filter_map(way).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_to_a_busy_node_stays() {
+        let options = RouterOptions::default();
+        let late = Status::deadline_exceeded("");
+        let timeout = options.ping_timeout;
+        let is = |status: &Status, has_replied, took, excused| {
+            is_excused(status, has_replied, took, &options, excused)
+        };
+        assert!(!is(&late, false, timeout, 0), "it says nothing at all");
+        assert!(is(&late, true, timeout, 9), "it goes on to sign");
+        assert!(is(&late, false, timeout * 2, 0), "this machine was stalled");
+        assert!(!is(&late, false, timeout * 2, EXCUSED_MAX), "not for ever");
+        assert!(!is(&Status::unavailable(""), true, timeout, 0), "the connection is lost");
+    }
 }

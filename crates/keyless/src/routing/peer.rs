@@ -53,6 +53,8 @@ pub(super) struct Peer {
     begun: AtomicU64,
     /// When the oldest unanswered request was sent, in microseconds since this was made; 0: the node owes no reply.
     owes_since_us: AtomicU64,
+    /// When a reply to a request came last, in microseconds since this was made; 0: never.
+    replied_us: AtomicU64,
     /// Whether others do not hear the node, and it has not answered since.
     is_doubted: AtomicBool,
     suspect_after_us: AtomicU64,
@@ -101,6 +103,7 @@ impl Peer {
             by_tenant: Mutex::default(),
             begun: AtomicU64::new(0),
             owes_since_us: AtomicU64::new(0),
+            replied_us: AtomicU64::new(0),
             is_doubted: AtomicBool::new(false),
             suspect_after_us: AtomicU64::new(SUSPECT_MIN.as_micros() as u64),
             born: Instant::now(),
@@ -186,6 +189,12 @@ impl Peer {
     pub(super) fn doubt(&self) {
         self.is_doubted.store(true, Relaxed);
         self.wake();
+    }
+
+    /// Whether a reply to a request came after this.
+    pub(super) fn replied_since(&self, then: Instant) -> bool {
+        let replied = self.replied_us.load(Relaxed);
+        replied > 0 && self.born + Duration::from_micros(replied) > then
     }
 
     /// Has it measured now, and told what is wanted of it.
@@ -312,6 +321,7 @@ impl Peer {
 
     /// Hands a reply to the request with this id. A reply to an abandoned request is dropped.
     pub(super) fn complete(&self, id: u64, reply: Reply) {
+        self.replied_us.store(self.now_us(), Relaxed);
         self.heard_from();
         self.channel.complete(id, reply);
     }
