@@ -64,7 +64,6 @@ pub(super) struct Attempt {
     pub(super) reply: Result<Vec<u8>, PeerError>,
     /// The node of the pod that forwarded the request.
     relay: Option<NodeId>,
-    was_sent: bool,
 }
 
 impl Attempt {
@@ -84,7 +83,6 @@ impl Attempt {
             Path::Shortest => peer.send(request),
             Path::Direct => peer.send_direct(request),
         };
-        let was_sent = sent.is_ok();
         let relay = sent.as_ref().ok().and_then(PendingRequest::relay);
         let hop = context.hop_started(&peer, relay.map(|relay| relay.name.as_str()), why);
         let relay = relay.map(|relay| relay.id);
@@ -96,12 +94,13 @@ impl Attempt {
             }
         };
         context.hop_ended(hop, &reply);
-        Self { peer, reply, relay, was_sent }
+        Self { peer, reply, relay }
     }
 
-    /// Whether the node may still answer by another path: the request got no further than the relay.
+    /// Whether the node may still answer by another path: the request got no further than the relay, or the connection was lost, which
+    /// says nothing of the node.
     pub(super) fn has_another_path(&self) -> bool {
-        (self.relay.is_some() || !self.was_sent) && self.is_path_lost()
+        self.is_path_lost()
     }
 
     /// The relay that has no path to the node any more.

@@ -114,6 +114,7 @@ impl RoutedKey {
         is_last: bool,
     ) -> Result<NextStep, RouteError> {
         if attempt.has_another_path() && is_last && candidates.rest.is_empty() && candidates.other_ways > 0 {
+            // Each of these was lost with a connection: overload loses none.
             candidates.other_ways -= 1;
             candidates.rest = self.nearest(context.deadline).await?.into();
         }
@@ -217,7 +218,7 @@ impl RoutedKey {
 struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// How often a request that got no further than a relay may be routed anew.
+    /// How often a request that was lost with its connection may be routed anew.
     other_ways: usize,
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::channel::ConnectionState;
+use super::detours::Detours;
 use super::holders::Holders;
 use super::options::{RouterOptions, TRIES_MAX};
 use super::peer::{Peer, RelayPath};
@@ -39,6 +40,7 @@ pub(super) struct Links {
     reached_within: Duration,
     pod: Pod,
     mates: Vec<NodeId>,
+    detours: Detours,
     /// As whom nodes are chosen: the own one, or the pod, whose nodes choose alike.
     chooser: NodeId,
     /// Who chose before, until when its choice is kept beside: the new one's is not connected to yet.
@@ -91,6 +93,7 @@ impl Links {
             reached_within: options.reached_within,
             pod: Pod::default(),
             mates: Vec::new(),
+            detours: Detours::default(),
             chooser: own,
             former: None,
             grouped: None,
@@ -105,11 +108,6 @@ impl Links {
 
     pub(super) fn peer(&self, node: NodeId) -> Option<Arc<Peer>> {
         self.peers.get(&node).map(|link| Arc::clone(&link.peer))
-    }
-
-    /// Where the own node is.
-    pub(super) fn site(&self) -> Option<&str> {
-        self.site.as_deref()
     }
 
     /// Whether it is of the own node's site.
@@ -217,11 +215,16 @@ impl Links {
             self.linked(mate, make);
         }
         self.plan(now);
+        self.detour(members, now);
+        for helper in self.detours.helpers().iter().filter_map(|helper| members.get(helper)) {
+            self.linked(helper, make);
+        }
         for member in self.pod.leased().iter().filter_map(|node| members.get(node)) {
             self.linked(member, make).is_for_others = true;
         }
         let (own, pod) = (self.own, &self.pod);
-        let mates: HashSet<&NodeId> = self.mates.iter().collect();
+        let helpers = self.detours.helpers();
+        let mates: HashSet<&NodeId> = self.mates.iter().chain(&helpers).collect();
         self.peers.retain(|node, link| {
             let is_needed = mates.contains(node)
                 || pod.is_wanted_of(own, *node)
@@ -303,21 +306,41 @@ impl Links {
         self.pod.spill(self.own, is_reached, self.reached_within, now);
     }
 
+    /// Has other nodes reach what this node has no way to.
+    fn detour(&mut self, members: &HashMap<NodeId, Member>, now: Instant) {
+        let mut lost = BTreeSet::new();
+        // A pod has its owners, and those that join them.
+        let is_own = |link: &Link| link.wanted > 0 && self.mates.is_empty();
+        for (node, link) in self.peers.iter().filter(|(_, link)| is_own(link)) {
+            let is_cut_off = !link.peer.is_available() && link.peer.round_trip().is_none();
+            // One that is reached by a detour is so until there is another way, or nobody wants an own connection any more.
+            let has_detour = self.detours.has(*node) && link.peer.own_way().is_none();
+            if link.connection.is_some() && (is_cut_off || has_detour) {
+                lost.insert(*node);
+            }
+        }
+        let is_reached = |node: NodeId| self.peers.get(&node).is_some_and(|link| link.peer.is_relayed());
+        let own = (self.own, self.site.as_deref());
+        self.detours.plan(own, &lost, members, is_reached, (self.reached_within, now));
+    }
+
     /// Updates the relays through which a node is reached.
     fn find_ways(&self, node: NodeId) {
         let Some(link) = self.peers.get(&node) else { return };
-        let (ways, owners) = self.pod.through(node);
+        let (ways, owners) = self.pod.through(node, self.detours.of(node));
         let through = ways.into_iter().filter_map(|(mate, way)| {
             let peer = self.peer(mate).filter(|peer| peer.channel().state() == ConnectionState::Up)?;
             Some(RelayPath { peer, way })
         });
-        link.peer.set_relays(through.collect(), owners, self.pod.may_reach(node));
+        let may_come = self.pod.may_reach(node) || self.detours.may_reach(node);
+        link.peer.set_relays(through.collect(), owners, may_come);
     }
 
     /// Has the pod told what is wanted of whom, where that is another than before.
     fn notify_mates(&mut self) {
-        let wanted = self.pod.wanted(self.own);
-        for mate in &self.mates {
+        let mut wanted = self.pod.wanted(self.own);
+        self.detours.add_wanted(&mut wanted);
+        for mate in self.mates.iter().chain(&self.detours.helpers()) {
             if wanted.get(mate) != self.wanted.get(mate)
                 && let Some(link) = self.peers.get(mate)
             {
@@ -339,13 +362,14 @@ impl Links {
         node: NodeId,
         reached: Option<HashMap<NodeId, Duration>>,
     ) -> bool {
-        if !self.mates.contains(&node) {
+        if !self.mates.contains(&node) && !self.detours.helpers().contains(&node) {
             return false;
         }
         let Some(reached) = reached else { return self.pod.record_silent(node) };
         let was_silent = self.pod.is_silent(node);
         // Whoever keeps the connection pings it.
-        reached.keys().filter_map(|node| self.peers.get(node)).for_each(|link| link.peer.heard_from());
+        let relayed = reached.keys().filter_map(|node| self.peers.get(node));
+        relayed.filter(|link| link.peer.own_way().is_none()).for_each(|link| link.peer.heard_from());
         let new = self.pod.record_reachable(node, reached);
         new.into_iter().for_each(|node| self.find_ways(node));
         was_silent
@@ -361,7 +385,7 @@ impl Links {
         }
     }
 
-    /// One of the site says what it wants to reach through this node. Whether that is another than before; and what this node
+    /// A node says what it wants to reach through this node. Whether that is another than before; and what this node
     /// does reach, and how far that is.
     pub(super) fn renew_lease(
         &mut self,
@@ -369,11 +393,13 @@ impl Links {
         wanted: BTreeSet<NodeId>,
         now: Instant,
     ) -> (bool, Vec<(NodeId, Duration)>) {
-        let is_new = self.pod.renew_lease(node, wanted, now);
-        let is_told = |peer: &&Arc<Peer>| !self.is_of_site(peer.member());
+        // Of nodes of the own site only those that it wants: it has ways to these of its own, as a rule.
+        let is_told =
+            |peer: &&Arc<Peer>| !self.is_of_site(peer.member()) || wanted.contains(&peer.member().id);
         let reached =
             self.peers().filter(is_told).filter_map(|peer| Some((peer.member().id, peer.own_way()?)));
-        (is_new, reached.collect())
+        let reached = reached.collect();
+        (self.pod.renew_lease(node, wanted, now), reached)
     }
 }
 

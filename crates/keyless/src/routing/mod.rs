@@ -9,6 +9,7 @@
 mod attempt;
 mod channel;
 mod connection;
+mod detours;
 mod error;
 mod holders;
 mod key;

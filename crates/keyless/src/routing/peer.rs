@@ -270,7 +270,12 @@ impl Peer {
 
     /// The connection ended: its pending requests are lost.
     pub(super) fn close(&self, generation: u64, state: ConnectionState) {
+        let was_up = self.own_way_us.load(Relaxed) != NO_WAY;
         if self.channel.close(generation, state) {
+            if was_up && state != ConnectionState::Unwanted {
+                // Others may reach it: whether they do is settled now.
+                self.may_be_reached.store(true, Relaxed);
+            }
             self.disconnected();
             self.changed.notify_waiters();
         }

@@ -191,11 +191,19 @@ impl Pod {
         wanted
     }
 
-    /// The relays through which a destination is reached, the owner first, and how far it is from there; and how many own it.
-    pub(super) fn through(&self, destination: NodeId) -> (Vec<(NodeId, Duration)>, usize) {
-        let Some(shared) = self.shared.get(&destination) else { return (Vec::new(), 1) };
+    /// The relays through which a destination is reached, the owner first, then these helpers, and how far it is from there; and how
+    /// many own it.
+    pub(super) fn through(
+        &self,
+        destination: NodeId,
+        helpers: &[NodeId],
+    ) -> (Vec<(NodeId, Duration)>, usize) {
+        let shared = self.shared.get(&destination);
+        let order = shared.map(|shared| &shared.order[..]).unwrap_or_default();
+        let others = helpers.iter().filter(|helper| !order.contains(helper));
         let way = |node: &NodeId| Some((*node, *self.reaches.get(node)?.get(&destination)?));
-        (shared.order.iter().filter_map(way).collect(), shared.by_load)
+        let owners = shared.map_or(1, |shared| shared.by_load);
+        (order.iter().chain(others).filter_map(way).collect(), owners)
     }
 
     /// Whether one that nobody reaches may be reached soon by some of the pod.
@@ -344,7 +352,7 @@ mod tests {
             now += Duration::from_secs(1);
             begun += requests;
             pod.load(at, begun, 5_000.0, now);
-            pod.through(at).1
+            pod.through(at, &[]).1
         };
         assert_eq!(second(&mut pod, 0), 1);
         // Eight that ask 2,500 times a second are 20,000.
@@ -375,10 +383,10 @@ mod tests {
         let order = pod.shared[&at].order.clone();
         for reaching in [2, 1] {
             pod.record_reachable(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));
-            assert_eq!(pod.through(at).0[0], (order[reaching], Duration::from_millis(3)));
+            assert_eq!(pod.through(at, &[]).0[0], (order[reaching], Duration::from_millis(3)));
         }
         pod.tidy(|node| *node != order[1], now);
-        assert_eq!(pod.through(at).0.len(), 1);
+        assert_eq!(pod.through(at, &[]).0.len(), 1);
         pod.spill(own, nobody, LEASE, now);
         assert!(pod.is_wanted_of(own, at), "the owner does not");
         pod.record_reachable(order[0], HashMap::from([(at, Duration::from_millis(3))]));

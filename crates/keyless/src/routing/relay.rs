@@ -1,7 +1,7 @@
-//! Relaying for other nodes of the own site: which nodes this node reaches for them, and forwarding their requests.
+//! Relaying for other nodes: which nodes this node reaches for them, and forwarding their requests. Nodes of the own site share
+//! connections so; nodes of other sites ask for detours.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::attempt::{Attempt, Path, RequestContext};
@@ -9,19 +9,19 @@ use super::error::RelayError;
 use super::pod::WANTED_MAX;
 use super::router::Router;
 use crate::native::proto::SignRequest;
-use crate::node::{Member, NodeId};
+use crate::node::NodeId;
 use crate::tenant::Identity;
 
 impl Router {
-    /// What a node of the own site wants to reach through this one; what this one reaches, and how far that is. `None` for one
-    /// that is of no such site. What is beyond [`WANTED_MAX`] is passed over.
+    /// What another node wants to reach through this one; what this one reaches, and how far that is. `None` for who is no
+    /// node. What is beyond [`WANTED_MAX`] is passed over.
     pub(crate) fn reaches_for(
         &self,
         identity: &Identity,
         wanted: impl Iterator<Item = NodeId>,
     ) -> Option<Vec<(NodeId, Duration)>> {
         let inner = &self.0;
-        let node = self.neighbour(identity)?;
+        let node = self.asking_node(identity)?;
         let wanted: BTreeSet<NodeId> = wanted.take(WANTED_MAX).collect();
         let (is_new, reached) = inner.links.lock().renew_lease(node, wanted, Instant::now());
         if is_new {
@@ -30,13 +30,10 @@ impl Router {
         Some(reached)
     }
 
-    /// The node of the own site, another one, that presented this certificate.
-    pub(crate) fn neighbour(&self, identity: &Identity) -> Option<NodeId> {
+    /// The node, another one, that presented this certificate.
+    pub(crate) fn asking_node(&self, identity: &Identity) -> Option<NodeId> {
         let (node, _) = identity.node().filter(|_| identity.is_node() && self.knows(identity))?;
-        let settled = Arc::clone(&self.0.settled.read());
-        let members = self.0.members.read();
-        let is_here = |member: &&Member| settled.site.as_deref() == Some(member.site.as_str());
-        members.get(&node).filter(is_here).map(|member| member.id)
+        Some(node)
     }
 
     /// Forwards a request to this node, over the own connection to it alone.

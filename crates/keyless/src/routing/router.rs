@@ -138,7 +138,7 @@ impl Router {
         let mut links = inner.links.lock();
         links.share(&inner.members.read(), self, Instant::now());
         let peers = links.peers().map(|peer| (peer.member().id, Arc::clone(peer))).collect();
-        let settled = Settled { site: links.site().map(str::to_owned), peers };
+        let settled = Settled { peers };
         let before = std::mem::replace(&mut *inner.settled.write(), Arc::new(settled));
         // Taken apart outside of the locks.
         drop(links);

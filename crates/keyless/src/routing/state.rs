@@ -41,7 +41,6 @@ pub(super) struct RouterState {
 /// What was settled last.
 #[derive(Default)]
 pub(super) struct Settled {
-    pub(super) site: Option<String>,
     pub(super) peers: HashMap<NodeId, Arc<Peer>>,
 }
 

@@ -1,4 +1,4 @@
-//! Forwards requests of nodes of the own site to nodes at other sites.
+//! Forwards requests of other nodes to nodes that they do not reach themselves.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::routing::{NodeId, RelayError, RequestContext};
 use crate::tenant::Identity;
 
 impl ServerState {
-    /// Passes a request of another node of this site on to the node that it is for. The tenant's share counts there and at the node
+    /// Passes a request of another node on to the node that it is for. The tenant's share counts there and at the node
     /// that asks, and not here.
     pub(super) fn relay(
         self: &Arc<Self>,
@@ -22,7 +22,7 @@ impl ServerState {
         request: SignRequest,
         due: Option<Instant>,
     ) {
-        let Some(router) = self.router().filter(|router| router.neighbour(identity).is_some()).cloned()
+        let Some(router) = self.router().filter(|router| router.asking_node(identity).is_some()).cloned()
         else {
             // A node goes another way; nobody else is told what there is.
             let is_node = call.is_node;

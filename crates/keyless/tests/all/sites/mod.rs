@@ -3,6 +3,7 @@
 
 mod delays;
 mod holes;
+mod partitions;
 mod pods;
 mod sharing;
 
@@ -214,11 +215,12 @@ impl World {
             let due = began + every * number;
             tokio::time::sleep_until(due.into()).await;
             let (client, asked) = (client.clone(), request(0, &self.key, EC, &[1; 32]));
-            tasks.spawn(async move { (client.sign(asked, patient()).await.is_ok(), due.elapsed()) });
+            tasks.spawn(async move { (client.sign(asked, patient()).await, due.elapsed()) });
         }
         while let Some(done) = tasks.join_next().await {
-            let (is_signed, took) = done.unwrap();
-            load.signed += usize::from(is_signed);
+            let (signed, took) = done.unwrap();
+            load.signed += usize::from(signed.is_ok());
+            load.failed.extend(signed.err().map(|status| status.to_string()));
             load.took.push(took);
         }
         load
@@ -235,6 +237,7 @@ impl World {
 #[derive(Default)]
 struct Load {
     signed: usize,
+    failed: Vec<String>,
     took: Vec<Duration>,
 }
 

@@ -1,0 +1,170 @@
+//! Detours: a node that has no way to another one any more asks other nodes to pass its requests on. It asks nodes of its own site, nodes
+//! at the destination's site, and some at other sites; the connection that carries its pings carries the requests.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use super::rendezvous::rank;
+use crate::node::{Member, NodeId};
+
+/// Nodes of the own site, of the destination's, and of all others that are asked to reach a destination at a time.
+const HELPERS: [usize; 3] = [2, 2, 4];
+/// Destinations with a detour at once: where more are lost, this node has lost its network, and connects to nobody for their sake.
+const DETOURS_MAX: usize = 64;
+
+/// The destinations without a way, and the nodes that are asked to reach each.
+#[derive(Debug, Default)]
+pub(super) struct Detours(BTreeMap<NodeId, Detour>);
+
+#[derive(Debug)]
+struct Detour {
+    helpers: Vec<NodeId>,
+    /// How often other helpers were chosen because none of those before had reached it.
+    round: u64,
+    since: Instant,
+}
+
+impl Detours {
+    /// These destinations have no way of their own; `own` is this node and its site. Helpers that do not reach theirs within a time are replaced by the next.
+    pub(super) fn plan(
+        &mut self,
+        own: (NodeId, Option<&str>),
+        lost: &BTreeSet<NodeId>,
+        members: &HashMap<NodeId, Member>,
+        is_reached: impl Fn(NodeId) -> bool,
+        (within, now): (Duration, Instant),
+    ) {
+        self.0.retain(|node, _| lost.contains(node));
+        for node in lost {
+            let Some(destination) = members.get(node) else { continue };
+            if let Some(detour) = self.0.get_mut(node) {
+                if is_reached(*node) {
+                    detour.since = now;
+                } else if now.saturating_duration_since(detour.since) > within {
+                    detour.round += 1;
+                    detour.since = now;
+                    detour.helpers = helpers(own, destination, members, detour.round);
+                }
+            } else if self.0.len() < DETOURS_MAX {
+                let helpers = helpers(own, destination, members, 0);
+                self.0.insert(*node, Detour { helpers, round: 0, since: now });
+            }
+        }
+    }
+
+    /// Whether there is a detour to this destination, or is to be one.
+    pub(super) fn has(&self, node: NodeId) -> bool {
+        self.0.contains_key(&node)
+    }
+
+    /// The nodes that are asked to reach this destination.
+    pub(super) fn of(&self, node: NodeId) -> &[NodeId] {
+        self.0.get(&node).map(|detour| &detour.helpers[..]).unwrap_or_default()
+    }
+
+    /// Whether the first helpers may reach it soon. Requests do not wait for the next ones.
+    pub(super) fn may_reach(&self, node: NodeId) -> bool {
+        self.0.get(&node).is_some_and(|detour| detour.round == 0 && !detour.helpers.is_empty())
+    }
+
+    /// All nodes that are asked for detours.
+    pub(super) fn helpers(&self) -> BTreeSet<NodeId> {
+        self.0.values().flat_map(|detour| detour.helpers.iter().copied()).collect()
+    }
+
+    /// Adds what is wanted of each helper.
+    pub(super) fn add_wanted(&self, wanted: &mut HashMap<NodeId, BTreeSet<NodeId>>) {
+        for (node, detour) in &self.0 {
+            for helper in &detour.helpers {
+                wanted.entry(*helper).or_default().insert(*node);
+            }
+        }
+    }
+}
+
+/// The nodes to ask in this round: those of the own site come first.
+fn helpers(
+    (own, site): (NodeId, Option<&str>),
+    destination: &Member,
+    members: &HashMap<NodeId, Member>,
+    round: u64,
+) -> Vec<NodeId> {
+    let mut by_place: [Vec<(u64, NodeId)>; 3] = Default::default();
+    for member in members.values().filter(|member| member.id != own && member.id != destination.id) {
+        let place = match &member.site {
+            of if Some(of.as_str()) == site => 0,
+            of if *of == destination.site => 1,
+            _ => 2,
+        };
+        by_place[place].push((rank(own, member.id), member.id));
+    }
+    let mut chosen = Vec::new();
+    for (mut of_place, most) in by_place.into_iter().zip(HELPERS) {
+        of_place.sort_unstable();
+        let count = of_place.len();
+        // Round by round the next in the same order, and in the end the first again.
+        let skipped = usize::try_from(round).unwrap_or_default().wrapping_mul(most) % count.max(1);
+        let next = of_place.iter().cycle().skip(skipped).take(most.min(count));
+        chosen.extend(next.map(|(_, node)| *node));
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: NodeId = NodeId([0; 16]);
+    const WITHIN: Duration = Duration::from_secs(5);
+
+    fn member(number: u8, site: &str) -> (NodeId, Member) {
+        let id = NodeId([number; 16]);
+        let (name, address) = (number.to_string(), "127.0.0.1:1".to_owned());
+        let tls_spki_sha256 = x509::SpkiHash::of(&[number]);
+        (id, Member { id, name, site: site.to_owned(), address, tls_spki_sha256 })
+    }
+
+    #[test]
+    fn helpers_are_of_all_places_and_replaced_where_none_reaches_the_destination() {
+        let here = (1..=3).map(|number| member(number, "here"));
+        let there = (10..=13).map(|number| member(number, "there"));
+        let elsewhere = (20..=39).map(|number| member(number, "elsewhere"));
+        let members: HashMap<_, _> = here.chain(there).chain(elsewhere).collect();
+        let destination = NodeId([10; 16]);
+        let lost = BTreeSet::from([destination]);
+        let mut detours = Detours::default();
+        let now = Instant::now();
+        let mut plan = |is_reached: bool, after: u32| {
+            detours.plan(
+                (OWN, Some("here")),
+                &lost,
+                &members,
+                |_| is_reached,
+                (WITHIN, now + WITHIN * after),
+            );
+            (detours.of(destination).to_vec(), detours.may_reach(destination))
+        };
+        let (first, may_come) = plan(false, 0);
+        let of = |site: &str| first.iter().filter(|node| members[*node].site == site).count();
+        assert_eq!([of("here"), of("there"), of("elsewhere")], HELPERS);
+        assert!(may_come && !first.contains(&destination));
+        assert_eq!(plan(true, 2), (first.clone(), true), "one of them reaches it");
+        assert_eq!(plan(false, 3), (first.clone(), true), "for less than the time that they have");
+        let (next, may_come) = plan(false, 4);
+        assert!(!may_come, "nobody waits for the next ones");
+        let is_new = |node: &&NodeId| members[*node].site == "elsewhere" && !first.contains(node);
+        assert_eq!(next.iter().filter(is_new).count(), HELPERS[2]);
+        detours.plan((OWN, Some("here")), &BTreeSet::new(), &members, |_| false, (WITHIN, now));
+        assert!(!detours.has(destination) && detours.helpers().is_empty());
+    }
+
+    #[test]
+    fn who_is_alone_has_nobody_to_wait_for() {
+        let members = HashMap::from([member(1, "there")]);
+        let destination = NodeId([1; 16]);
+        let mut detours = Detours::default();
+        let lost = BTreeSet::from([destination]);
+        detours.plan((OWN, Some("here")), &lost, &members, |_| false, (WITHIN, Instant::now()));
+        assert!(detours.has(destination) && !detours.may_reach(destination));
+    }
+}

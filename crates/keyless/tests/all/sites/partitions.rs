@@ -1,0 +1,114 @@
+//! Failure 22: partial partitions. The node that is asked does not reach the node that holds the key, and others reach both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::network::{Way, alone};
+use keyless::routing::RouterOptions;
+use keyless::server::Options;
+
+use super::{Place, World, calm};
+use crate::peer::PATIENCE;
+
+const MS: Duration = Duration::from_millis(1);
+/// Requests of each case.
+const COUNT: u32 = 60;
+
+/// A node of the home's site, the node with the key, and a node of a third site.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Link {
+    HomeToMate,
+    HomeToOther,
+    MateToHolder,
+    OtherToHolder,
+}
+
+use Link::{HomeToMate, HomeToOther, MateToHolder, OtherToHolder};
+
+/// Each set of cut links that leaves a path of two links, beside the link from the home to the node with the key, which is always cut.
+const CASES: [&[Link]; 7] = [
+    &[],
+    &[HomeToMate],
+    &[MateToHolder],
+    &[HomeToMate, MateToHolder],
+    &[HomeToOther],
+    &[OtherToHolder],
+    &[HomeToOther, OtherToHolder],
+];
+
+struct Partitions {
+    world: World,
+    mate: Place,
+    other: Place,
+}
+
+impl Partitions {
+    fn new() -> Self {
+        let options = RouterOptions {
+            ping_every: 200 * MS,
+            ping_timeout: Duration::from_secs(1),
+            connect_timeout: Duration::from_secs(1),
+            ..calm()
+        };
+        let mut world = World::unconnected(&[5], options.clone(), Vec::new());
+        let served = Options { deadline: PATIENCE, ..Options::default() };
+        let ca = Arc::clone(&world.ca);
+        let mut place = |number| Place::new(&mut world.network, &ca, number, options.clone(), served.clone());
+        let (mut mate, other) = (place(101), place(102));
+        mate.node.member.site.clone_from(&world.home.node.member.site);
+        let all = Self { world, mate, other };
+        let members: Vec<_> = all.places().map(|place| place.node.member.clone()).collect();
+        all.places().for_each(|place| place.set_members(members.clone()));
+        all.world.until_reached(1);
+        all
+    }
+
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        self.world.places().chain([&self.mate, &self.other])
+    }
+
+    fn set(&self, link: Link, way: Way) {
+        let (home, holder) = (&self.world.home.site, &self.world.others[0].site);
+        let (one, two) = match link {
+            HomeToMate => (home, &self.mate.site),
+            HomeToOther => (home, &self.other.site),
+            MateToHolder => (&self.mate.site, holder),
+            OtherToHolder => (&self.other.site, holder),
+        };
+        self.world.network.set(one, two, way);
+    }
+
+    fn sign(&self, what: &str) -> usize {
+        let load = self.world.clients.block_on(self.world.sign_at(COUNT, 20 * MS));
+        assert_eq!((load.signed, load.failed.first()), (COUNT as usize, None), "{what}");
+        load.signed
+    }
+}
+
+/// Packets are lost, so that nobody is told, and requests are sent while the links are cut and while they come back.
+#[test]
+fn a_request_is_signed_while_a_path_of_two_links_exists() {
+    alone(|| {
+        let all = Partitions::new();
+        for cut in CASES {
+            cut.iter().for_each(|link| all.set(*link, Way::hole()));
+            all.world.set(0, Way::hole());
+            let apart = all.sign(&format!("{cut:?} is cut"));
+            cut.iter().for_each(|link| all.set(*link, Way::default()));
+            all.world.set(0, Way::round_trip(5 * MS));
+            let back = all.sign(&format!("{cut:?} is back"));
+            let passed_on = |place: &Place| place.node.figure("bulla_keyless_relayed_requests_total");
+            println!(
+                "row 22: the way to the key cut, and {cut:?}: {apart} of {COUNT} signed, {back} once it was back; passed on by the \
+                 mate {}, by the third site {}",
+                passed_on(&all.mate),
+                passed_on(&all.other)
+            );
+        }
+        let Partitions { world, mate, other } = all;
+        world.stop();
+        for place in [mate, other] {
+            place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
+        }
+    });
+}
