@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand};
 
+use super::consent::Consent;
 use super::key_policy::KeyPolicyCommand;
 use super::master_key::MasterKeyCommand;
 use super::noun::{Noun, OnServer, Run, run, run_one};
@@ -39,9 +40,8 @@ pub struct WithdrawArgs {
     /// SHA-256 of its SubjectPublicKeyInfo, as `bulla key list` shows it
     #[arg(value_name = "SPKI-SHA256")]
     key: String,
-    /// Do not ask
-    #[arg(long)]
-    yes: bool,
+    #[command(flatten)]
+    consent: Consent,
 }
 
 impl KeyCommand {
@@ -65,6 +65,6 @@ impl Run for ListArgs {
 
 impl Run for WithdrawArgs {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        sealed_key::withdraw(client, &self.key, self.yes).await
+        sealed_key::withdraw(client, &self.key, self.consent).await
     }
 }

@@ -8,11 +8,11 @@ use reqwest::Method;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::consent::confirm;
+use super::consent::{Consent, confirm};
 use super::{Run, input};
 use crate::columns;
 use crate::connection::{Client, Columns, DocumentRow, Listing, Output, document_of, read_as, show_one};
-use crate::exit::{Outcome, Problem};
+use crate::exit::{Exit, Outcome, Problem};
 use crate::format::Format;
 use crate::printer::Printer;
 
@@ -22,7 +22,7 @@ pub const POLICIES: &str = "/api/v1/key-policies";
 /// Policies of keys.
 #[derive(Debug, Subcommand)]
 pub enum KeyPolicyCommand {
-    /// Show which nodes satisfy a formula: "country: JP or not region: EU"
+    /// Show which nodes satisfy a formula: "country: JP or not region: EU". The exit code is 1 where none does
     Check {
         /// Conditions `name: value` with and, or, not and parentheses
         formula: String,
@@ -36,9 +36,9 @@ pub enum KeyPolicyCommand {
         name: String,
         /// Conditions `name: value` with and, or, not and parentheses
         formula: String,
-        /// Do not ask
-        #[arg(long)]
-        yes: bool,
+        /// Whether it asks
+        #[command(flatten)]
+        consent: Consent,
         /// How to print the answer
         #[command(flatten)]
         show: Output,
@@ -65,6 +65,9 @@ pub enum KeyPolicyCommand {
     Delete {
         /// Its name or id
         name: String,
+        /// Whether it asks
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -80,15 +83,24 @@ impl Run for KeyPolicyCommand {
             ("Id", id),
         );
         match self {
-            Self::Check { formula, show } => show_resolved(&check(client, formula).await?, show),
-            Self::Create { name, formula, yes, show } => create(client, name, formula, *yes, show).await,
+            Self::Check { formula, show } => {
+                let document = check(client, formula).await?;
+                show_resolved(&document, show)?;
+                satisfied(&read_as(&document)?)
+            }
+            Self::Create { name, formula, consent, show } => {
+                create(client, name, formula, *consent, show).await
+            }
             Self::List(listing) => listing.print(client, POLICIES, &(), COLUMNS).await,
             Self::Show { name, show } => show_policy(&client.get(&path(name), &()).await?, show),
             Self::Rotate { name, show } => {
                 let done = client.send(Method::POST, &format!("{}/rotate", path(name)), None).await?;
                 show_policy(&done, show)
             }
-            Self::Delete { name } => client.send(Method::DELETE, &path(name), None).await.map(drop),
+            Self::Delete { name, consent } => {
+                consent.ask_at_terminal(&format!("Delete the policy {name:?}?"))?;
+                client.send(Method::DELETE, &path(name), None).await.map(drop)
+            }
         }
     }
 }
@@ -103,8 +115,17 @@ async fn check(client: &Client, formula: &str) -> Outcome<Value> {
     client.submit(Method::POST, &format!("{POLICIES}/check"), &formula).await
 }
 
-async fn create(client: &Client, name: &str, formula: &str, yes: bool, show: &Output) -> Outcome<()> {
-    if !yes {
+/// An error with exit code 1 where no node satisfies the formula.
+fn satisfied(resolved: &ResolvedView) -> Outcome<()> {
+    if resolved.nodes.is_empty() {
+        let formula = &resolved.formula;
+        return Err(Problem::new(Exit::Findings, format_args!("no node satisfies `{formula}`")));
+    }
+    Ok(())
+}
+
+async fn create(client: &Client, name: &str, formula: &str, consent: Consent, show: &Output) -> Outcome<()> {
+    if !consent.is_given() {
         let resolved: ResolvedView = read_as(&check(client, formula).await?)?;
         eprintln!("{}", told(&resolved));
         for node in &resolved.nodes {
@@ -178,6 +199,20 @@ fn line(pair: &PairView, nodes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_formula_that_no_node_satisfies_is_a_finding() {
+        let resolved = |nodes: serde_json::Value| {
+            let document = serde_json::json!({
+                "formula": "region: EU", "canonical": "region: EU", "nodes": nodes, "sites": [], "enrolled": 2, "attributes": {}
+            });
+            serde_json::from_value::<super::ResolvedView>(document).unwrap()
+        };
+        let none = super::satisfied(&resolved(serde_json::json!([]))).unwrap_err();
+        assert_eq!(none.exit, crate::exit::Exit::Findings);
+        let node = serde_json::json!({ "id": uuid::Uuid::nil(), "name": "a", "site": "b", "attributes": {} });
+        assert!(super::satisfied(&resolved(serde_json::json!([node]))).is_ok());
+    }
+
     use super::*;
     use serde_json::json;
 

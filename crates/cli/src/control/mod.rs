@@ -37,7 +37,7 @@ pub(crate) use audit::AuditCommand;
 pub use ca::AuthorityCommand;
 pub(crate) use certificate::CertificateCommand;
 pub(crate) use change::ChangeCommand;
-pub use consent::confirm;
+pub use consent::{Consent, confirm};
 pub(crate) use credential::{CredentialArgs, run as run_credential};
 pub(crate) use document::DocumentCommand;
 pub use input::{pair, segment};

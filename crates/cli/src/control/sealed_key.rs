@@ -11,7 +11,7 @@ use keys::sealed::{KemPublic, SealContext, seal_key};
 use keys::{PrivateKey, Signer as _};
 use reqwest::Method;
 
-use super::consent::confirm;
+use super::consent::{Consent, confirm};
 use super::key_policy::path;
 use super::{Run, input};
 use crate::columns;
@@ -66,10 +66,10 @@ pub(super) async fn list(client: &Client, listing: &Listing) -> Outcome<()> {
     listing.print(client, SEALED_KEYS, &(), COLUMNS).await
 }
 
-pub(super) async fn withdraw(client: &Client, key: &str, yes: bool) -> Outcome<()> {
+pub(super) async fn withdraw(client: &Client, key: &str, consent: Consent) -> Outcome<()> {
     let path = format!("{SEALED_KEYS}/{}", input::segment(key));
     let KeyView { name, .. } = client.fetch(&path, &()).await?;
-    if !yes {
+    if !consent.is_given() {
         confirm(&format!(
             "Withdraw the key {name:?}? Nodes sign with it no more, and it cannot be had back."
         ))?;
