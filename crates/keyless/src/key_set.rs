@@ -211,6 +211,12 @@ pub enum Source {
 }
 
 impl KeySet {
+    /// Whether no source has a key.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inner.read().by_ski.is_empty()
+    }
+
     /// Makes `keys` all that this source has. Where two sources have a key of one identifier, the last one put counts, and
     /// the other one's when that goes. Signatures under way by a key that goes are finished.
     pub fn put(&self, source: &str, keys: Vec<KeyRef>) {

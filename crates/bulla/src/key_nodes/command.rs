@@ -8,7 +8,7 @@ use api::sites::{
 use clap::{Args, Subcommand};
 use cli::columns;
 use cli::connection::{Client, Columns, Listing, Output, document_of, read_as, show_one};
-use cli::control::{Run, confirm, pair, segment};
+use cli::control::{Consent, Run, confirm, pair, segment};
 use cli::exit::{Outcome, Problem};
 use cli::units;
 use reqwest::Method;
@@ -51,6 +51,8 @@ pub(crate) enum SiteCommand {
     Delete {
         /// Its name or id
         name: String,
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -68,9 +70,8 @@ pub(crate) struct SiteChange {
     /// An attribute to take away; may be repeated
     #[arg(long = "without", value_name = "NAME")]
     without: Vec<String>,
-    /// Do not ask
-    #[arg(long)]
-    yes: bool,
+    #[command(flatten)]
+    consent: Consent,
     #[command(flatten)]
     show: Output,
 }
@@ -93,7 +94,7 @@ impl SiteChange {
             let before: SiteView = read_as(before)?;
             let after = self.body(&before);
             // A name opens nothing.
-            if !self.yes && before.attributes != after.attributes {
+            if !self.consent.is_given() && before.attributes != after.attributes {
                 self.ask(client, &before, &after).await?;
             }
             document_of(&after)
@@ -131,7 +132,10 @@ impl Run for SiteCommand {
             Self::List(listing) => listing.print(client, SITES, &(), COLUMNS).await,
             Self::Show { name, show } => show_one(&client.get(&site(name), &()).await?, show),
             Self::Update(change) => change.make(client).await,
-            Self::Delete { name } => client.send(Method::DELETE, &site(name), None).await.map(drop),
+            Self::Delete { name, consent } => {
+                consent.ask_at_terminal(&format!("Delete the site {name:?}?"))?;
+                client.send(Method::DELETE, &site(name), None).await.map(drop)
+            }
         }
     }
 }
@@ -159,6 +163,8 @@ pub(crate) enum NodeCommand {
     RevokeToken {
         /// Its id
         id: Uuid,
+        #[command(flatten)]
+        consent: Consent,
     },
     /// List the nodes
     List {
@@ -186,9 +192,8 @@ pub(crate) enum NodeCommand {
         /// rotated, which is shown first
         #[arg(long)]
         hostile: bool,
-        /// Do not ask
-        #[arg(long)]
-        yes: bool,
+        #[command(flatten)]
+        consent: Consent,
     },
 }
 
@@ -227,7 +232,8 @@ impl Run for NodeCommand {
                 show_one(&client.submit(Method::POST, TOKENS, &body).await?, show)
             }
             Self::Tokens(listing) => listing.print(client, TOKENS, &(), TOKEN_COLUMNS).await,
-            Self::RevokeToken { id } => {
+            Self::RevokeToken { id, consent } => {
+                consent.ask_at_terminal(&format!("Revoke the token {id}?"))?;
                 client.send(Method::DELETE, &format!("{TOKENS}/{id}"), None).await.map(drop)
             }
             Self::List { site, retired, listing } => {
@@ -235,8 +241,8 @@ impl Run for NodeCommand {
                 listing.print(client, NODES, &query, COLUMNS).await
             }
             Self::Show { name, show } => show_one(&client.get(&one(name), &()).await?, show),
-            Self::Retire { name, hostile, yes } => {
-                if *hostile && !yes {
+            Self::Retire { name, hostile, consent } => {
+                if *hostile && !consent.is_given() {
                     ask_of_hostile(client, &client.fetch(&one(name), &()).await?).await?;
                 }
                 let body = KeyNodeRetirement { hostile: *hostile };

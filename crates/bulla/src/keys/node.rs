@@ -195,6 +195,11 @@ impl Node {
         eprintln!("it is the node {} of the site {}", self.node.name(), self.node.site());
     }
 
+    /// Why it brings no key, where it brings none.
+    pub(crate) fn lacks(&self) -> String {
+        format!("node {}: {}", self.node.name(), self.node.why_no_keys())
+    }
+
     /// Is there until told to stop.
     pub(crate) async fn run(self, running: &Running, stop: &CancellationToken) {
         let on_tls = |tls: &NodeTls| {

@@ -168,6 +168,9 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         background.spawn(export.run(node.as_ref().map(Node::name_and_site), answered.clone()));
     }
     announce(&settings, &running, &set)?;
+    if set.is_empty() {
+        explain(&settings, &sources, node.as_ref());
+    }
     node.iter().for_each(Node::announce);
     let tenants = TenantWatch { file: file.as_deref(), tenants: settings.tenants() };
     let kept = keep(&settings, sources, tls, tenants, &running, &stop);
@@ -294,6 +297,24 @@ fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> O
     Ok(())
 }
 
+/// Says why there is no key to sign with: what each source of keys lacks.
+fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>) {
+    let mut lacks = sources.lacks();
+    lacks.extend(node.map(Node::lacks));
+    if !settings.pkcs11_labels.is_empty() {
+        lacks.push(format!("security module: no key with the labels {}", settings.pkcs11_labels.join(", ")));
+    }
+    if lacks.is_empty() {
+        lacks.push(
+            "no source of keys is configured: give --dir FOLDER, --inventory or --join URL, or set keys.directories \
+             or keys.pkcs11_labels"
+                .to_owned(),
+        );
+    }
+    eprintln!("it signs nothing, for it has no usable key:");
+    lacks.iter().for_each(|lack| eprintln!("  {lack}"));
+}
+
 /// The tenants in force, and the file that may name others.
 struct TenantWatch<'a> {
     file: Option<&'a Path>,
@@ -385,6 +406,25 @@ impl Sources {
     ) -> Self {
         let folders: Vec<Folder> = settings.directories.iter().map(Folder::new).collect();
         Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
+    }
+
+    /// What each source lacks, where none of them has a key.
+    fn lacks(&self) -> Vec<String> {
+        let folder = |(folder, broken): (&Folder, &usize)| {
+            let path = folder.path().display();
+            match broken {
+                0 => format!("{path}: the folder has no files *.key"),
+                broken => {
+                    format!("{path}: none of {broken} files *.key holds a usable key; each is named above")
+                }
+            }
+        };
+        let mut lacks: Vec<String> = self.folders.iter().zip(&self.broken).map(folder).collect();
+        lacks.extend(self.inventory.as_ref().map(|inventory| match inventory.broken() {
+            0 => "inventory: no certificate under management has its key on the server".to_owned(),
+            broken => format!("inventory: none of {broken} keys can be opened; each is named above"),
+        }));
+        lacks
     }
 
     /// Polls each source. At startup a source that cannot be read is an error; later the others are polled all the same.

@@ -221,6 +221,22 @@ fn a_folder_is_all_it_needs() {
 }
 
 #[test]
+fn a_service_without_a_usable_key_says_which_are_missing() {
+    let mut place = Place::new();
+    std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
+    std::fs::create_dir(place.path("empty")).unwrap();
+    let said = place.serve(&["--dir", "keys", "--dir", "empty"]);
+    assert!(said.contains("bulla signs with 0 keys at unix:"), "{said}");
+    for line in [
+        "it signs nothing, for it has no usable key:",
+        "keys: none of 1 files *.key holds a usable key; each is named above",
+        "empty: the folder has no files *.key",
+    ] {
+        until(line, || place.log().contains(line));
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_with_what_to_do() {
     let place = Place::new();
     place.certificate("server", "serverAuth");

@@ -283,6 +283,21 @@ impl KeyNode {
         &self.site
     }
 
+    /// Why this node has no usable key, where it has none.
+    #[must_use]
+    pub fn why_no_keys(&self) -> String {
+        if self.is_suspended.load(Ordering::Acquire) {
+            return "the control plane refuses it: was it retired? (`bulla node show NAME`)".to_owned();
+        }
+        match self.known.lock().sealed.broken() {
+            0 => {
+                "it was told of no sealed key yet: `bulla key sealed` lists them, `bulla key seal` makes them"
+                    .to_owned()
+            }
+            broken => format!("none of {broken} keys that are sealed for it opens; the log names each"),
+        }
+    }
+
     /// The other nodes.
     #[must_use]
     pub fn router(&self) -> &Router {

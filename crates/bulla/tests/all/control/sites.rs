@@ -219,7 +219,9 @@ fn a_node_cut_off_from_the_control_plane_alone_serves_the_others() {
             let set = |way| cut.iter().for_each(|site| world.network.set(&world.core, site, way));
             let (count, failed, ()) = signed_while(&world, &in_newyork, || {
                 set(Way::hole());
-                world.house.until("they are called gone", || !names.iter().any(|name| is_present(&world, name)));
+                world
+                    .house
+                    .until("they are called gone", || !names.iter().any(|name| is_present(&world, name)));
                 // The others are told with a beat.
                 std::thread::sleep(Duration::from_secs(2));
                 set(Way::round_trip(2 * MS));
