@@ -177,6 +177,7 @@ fn requesting(
         tasks: tasks.clone(),
         trusted,
         head_timeout: options.head_timeout,
+        keep_alive: options.keep_alive,
     })
 }
 

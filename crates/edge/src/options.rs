@@ -47,8 +47,10 @@ pub struct Options {
     pub connect_timeout: Duration,
     /// Idle timeout of a connection; of one with requests, of a body. Default: 5 min.
     pub idle: Duration,
-    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 10 s.
+    /// Timeout of a request's head, from its first byte. Default: 10 s.
     pub head_timeout: Duration,
+    /// How long a client's connection may wait for its first request, and by HTTP/1 for its next one. Default: 75 s.
+    pub keep_alive: Duration,
     /// Timeout of the head of an answer, from when the request was sent, or while the upstream takes nothing of the request.
     /// Default: 60 s.
     pub response_timeout: Duration,
@@ -102,6 +104,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             idle: Duration::from_secs(300),
             head_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
             response_timeout: Duration::from_secs(60),
             upstream_connections_max: 4_096,
             upstream_per_host_max: None,

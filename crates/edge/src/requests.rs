@@ -10,6 +10,7 @@ use http_relay::access_log::{Entry, counted};
 use http_relay::client::Client;
 use http_relay::client_body::ClientBody;
 use http_relay::fields::{Upgrades, address, authority_of, clean, take_upgrade};
+use http_relay::next_head::HeadTimeouts;
 use http_relay::opening::{self, Opening};
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::relay::{ByteCounters, CountedStream, relay_with};
@@ -84,7 +85,7 @@ impl Terminator {
         let is_http2 = tls.as_ref().application_protocol() == Some(b"h2");
         let octets = self.metrics.octets();
         let tls = CountedStream::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
-        let opening = tokio::time::timeout(self.requesting.head_timeout, opening::read(tls, self.idle));
+        let opening = tokio::time::timeout(self.requesting.keep_alive, opening::read(tls, self.idle));
         let Ok(Ok((opening, stream))) = opening.await else { return End::NoRequest };
         let client = Client::at(client);
         let is_trusted = self.requesting.trusted.iter().any(|net| net.contains(&client.ip()));
@@ -103,7 +104,7 @@ impl Terminator {
             async move { connection.answer(request).await }
         };
         let serving = Serving {
-            head_timeout: self.requesting.head_timeout,
+            head: HeadTimeouts { head: self.requesting.head_timeout, keep_alive: self.requesting.keep_alive },
             idle: self.idle,
             stopping: self.requesting.tasks.stopping(),
         };

@@ -24,6 +24,7 @@ pub(super) struct RequestService {
     /// Networks of clients who say for whom they ask.
     pub(super) trusted: Vec<IpNet>,
     pub(super) head_timeout: Duration,
+    pub(super) keep_alive: Duration,
 }
 
 /// What all connections share.

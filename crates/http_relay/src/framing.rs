@@ -120,6 +120,11 @@ impl Framing {
         self.state == State::Head
     }
 
+    /// Whether the head that is read has begun: empty lines before it do not count.
+    pub(crate) fn has_begun_head(&self) -> bool {
+        self.in_head() && !self.head.is_empty()
+    }
+
     /// No messages follow any more.
     pub(crate) fn close(&mut self) {
         self.state = State::Opaque;

@@ -16,6 +16,7 @@ pub mod clock;
 pub mod fields;
 mod framing;
 pub mod names;
+pub mod next_head;
 pub mod opening;
 pub mod page;
 pub mod relay;

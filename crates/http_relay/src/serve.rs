@@ -12,6 +12,7 @@ use inbound::CountedFrames;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+use super::next_head::HeadTimeouts;
 use super::page::Body;
 use super::streams::{Streams, TrackedBody};
 use super::strict::{ClientStream, Exchanges};
@@ -35,8 +36,8 @@ const ERRORS_MAX: usize = 128;
 
 /// How they are served.
 pub struct Serving {
-    /// For a request's head, from its first octet or from the end of the one before.
-    pub head_timeout: Duration,
+    /// For a request's head, and for the next one (HTTP/1).
+    pub head: HeadTimeouts,
     /// An HTTP/2 connection without requests is closed after so long, and an answer by it cut off that nobody reads.
     pub idle: Duration,
     /// No more requests are taken after that.
@@ -78,10 +79,11 @@ impl Serving {
         F: Future<Output = Response<Body>>,
     {
         let exchanges = Exchanges::default();
-        let stream = ClientStream::new(stream, exchanges.clone());
+        let stream = ClientStream::new(stream, exchanges.clone(), self.head);
         let serving = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.head_timeout)
+            // The stream keeps both; the library then begins to read as soon as an answer is written.
+            .header_read_timeout(self.head.keep_alive + self.head.head)
             .max_buf_size(HEAD_OCTETS_MAX)
             .serve_connection(
                 TokioIo::new(stream),
@@ -122,7 +124,7 @@ impl Serving {
             .max_send_buf_size(SEND_OCTETS_MAX)
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            .keep_alive_interval(self.head_timeout)
+            .keep_alive_interval(self.head.head)
             .serve_connection(TokioIo::new(counted), service_fn(|request| answer(request).map(noted)));
         let mut serving = std::pin::pin!(serving);
         let ended = tokio::select! {
@@ -167,4 +169,91 @@ impl Exchanges {
 
 fn noted(answer: Response<Body>) -> Result<Response<TrackedBody>, Infallible> {
     Ok(answer.map(TrackedBody))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::task::JoinHandle;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+    use crate::page;
+
+    const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    const HEAD: Duration = Duration::from_secs(10);
+    const KEEP_ALIVE: Duration = Duration::from_secs(75);
+
+    /// A client of a service that takes `takes` for an answer.
+    fn client(takes: Duration) -> (DuplexStream, JoinHandle<Served>) {
+        let (client, server) = duplex(4 << 10);
+        let serving = Serving {
+            head: HeadTimeouts { head: HEAD, keep_alive: KEEP_ALIVE },
+            idle: Duration::from_secs(600),
+            stopping: CancellationToken::new(),
+        };
+        let answer = move |_| async move {
+            sleep(takes).await;
+            page::empty(StatusCode::NO_CONTENT)
+        };
+        (client, tokio::spawn(async move { serving.http1(server, answer).await }))
+    }
+
+    async fn ask(client: &mut DuplexStream) -> String {
+        client.write_all(REQUEST).await.unwrap();
+        let mut said = Vec::new();
+        while !said.ends_with(b"\r\n\r\n") {
+            let count = client.read_buf(&mut said).await.unwrap();
+            assert!(count > 0, "closed without an answer");
+        }
+        String::from_utf8(said).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_waits_for_its_first_request_and_for_later_ones_beyond_the_timeout_of_a_head() {
+        let (mut client, served) = client(Duration::ZERO);
+        for _ in 0..5 {
+            sleep(KEEP_ALIVE - Duration::from_secs(1)).await;
+            assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
+        }
+        let began = Instant::now();
+        assert_eq!(client.read(&mut [0; 64]).await.unwrap(), 0);
+        assert_eq!(began.elapsed().as_secs(), KEEP_ALIVE.as_secs());
+        assert!(matches!(served.await.unwrap(), Served::Closed));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_has_begun_is_due_within_its_timeout_however_it_drips() {
+        const DRIP: Duration = Duration::from_secs(1);
+        let (mut client, served) = client(Duration::ZERO);
+        assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
+        sleep(KEEP_ALIVE - Duration::from_secs(1)).await;
+        let began = Instant::now();
+        let mut octets = REQUEST.iter();
+        while let Some(octet) = octets.next().filter(|_| !served.is_finished()) {
+            let _ = client.write_all(&[*octet]).await;
+            sleep(DRIP).await;
+        }
+        assert!(matches!(served.await.unwrap(), Served::Broken(_)));
+        assert!((HEAD..=HEAD + 2 * DRIP).contains(&began.elapsed()), "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn empty_lines_keep_no_connection_open() {
+        let (mut client, served) = client(Duration::ZERO);
+        let began = Instant::now();
+        while !served.is_finished() {
+            let _ = client.write_all(b"\r\n").await;
+            sleep(HEAD / 2).await;
+        }
+        assert!(began.elapsed() <= KEEP_ALIVE + HEAD, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_may_take_longer_than_a_connection_may_wait() {
+        let (mut client, _served) = client(10 * KEEP_ALIVE);
+        for _ in 0..2 {
+            assert!(ask(&mut client).await.starts_with("HTTP/1.1 204"));
+        }
+    }
 }

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::fields::clean_trailers;
 use super::framing::{Ambiguous, Framing, Messages, Progress};
+use super::next_head::{Awaited, HeadTimeouts, Late, NextHead};
 
 /// What no message has anywhere in its head: the library refuses the head that it gets it in.
 const NO_MESSAGE: u8 = 0;
@@ -80,6 +81,11 @@ impl Exchanges {
         }
         state.waiting = Some(waker.clone());
         None
+    }
+
+    /// Whether a request has come whose answer is not yet written to its end.
+    fn is_under_way(&self) -> bool {
+        !self.0.lock().answers.is_empty()
     }
 
     fn is_to_head(&self) -> bool {
@@ -156,6 +162,7 @@ pub(crate) struct ClientStream<S> {
     /// Whether the last request asks for a change of protocol and is not answered, and what came after it.
     is_open: bool,
     held: BytesMut,
+    next_head: NextHead,
     writing: Framing,
     /// Bytes at the beginning of what is written next that were followed already, and whether trailers come behind them.
     followed: usize,
@@ -164,10 +171,11 @@ pub(crate) struct ClientStream<S> {
 }
 
 impl<S> ClientStream<S> {
-    pub(crate) fn new(stream: S, exchanges: Exchanges) -> Self {
+    pub(crate) fn new(stream: S, exchanges: Exchanges, timeouts: HeadTimeouts) -> Self {
         Self {
             stream,
             exchanges,
+            next_head: NextHead::new(timeouts),
             reading: Reading::new(Messages::Requests),
             is_open: false,
             held: BytesMut::new(),
@@ -220,6 +228,25 @@ impl<S> ClientStream<S> {
 }
 
 impl<S: AsyncRead + Unpin> ClientStream<S> {
+    /// Reads more into `into`. A client that lets a connection wait longer than it may has ended it; a head that takes longer is an
+    /// error.
+    fn poll_more(&mut self, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let polled = Pin::new(&mut self.stream).poll_read(cx, into);
+        if polled.is_ready() {
+            return polled;
+        }
+        let framing = &self.reading.framing;
+        if !framing.in_head() || self.exchanges.is_under_way() {
+            self.next_head.stop();
+            return Poll::Pending;
+        }
+        let awaited = if framing.has_begun_head() { Awaited::Head } else { Awaited::Request };
+        match ready!(self.next_head.poll(cx, awaited)) {
+            Late(Awaited::Request) => Poll::Ready(Ok(())),
+            Late(Awaited::Head) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
     /// What comes while it is open whether the protocol changes; only the end is told at once.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {
@@ -256,12 +283,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for ClientStream<S> {
         }
         let start = into.filled().len();
         if this.held.is_empty() {
-            ready!(Pin::new(&mut this.stream).poll_read(cx, into))?;
+            ready!(this.poll_more(cx, into))?;
         } else {
             let some = this.held.len().min(into.remaining());
             into.put_slice(&this.held.split_to(some));
         }
-        if let Some(end) = this.reading.follow(into, start)? {
+        let ended = this.reading.ended;
+        let change = this.reading.follow(into, start)?;
+        if this.reading.ended != ended || !this.reading.framing.in_head() {
+            this.next_head.stop();
+        }
+        if let Some(end) = change {
             this.is_open = true;
             // In front of what is held already.
             let mut held = BytesMut::from(&into.filled()[end..]);

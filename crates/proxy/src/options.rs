@@ -72,8 +72,11 @@ pub struct Options {
     pub upstream_idle: Duration,
     /// Timeout of a client's TLS: one for the ClientHello after CONNECT, another for the handshake. Default: 10 s.
     pub handshake_timeout: Duration,
-    /// Timeout of a request's head, from its first byte or from the end of the request before. Default: 10 s.
+    /// Timeout of a request's head, from its first byte; on a connection to the proxy itself the first one from its beginning.
+    /// Default: 10 s.
     pub head_timeout: Duration,
+    /// How long a client's HTTP/1 connection may wait for its next request, or behind CONNECT and TLS for its first one. Default: 75 s.
+    pub keep_alive: Duration,
     /// Timeout of an upstream connection: name resolution, TCP and TLS together. Default: 10 s.
     pub connect_timeout: Duration,
     /// Timeout of the head of an answer, from when the request was sent. Default: 5 min.
@@ -119,6 +122,7 @@ impl Default for Options {
             upstream_idle: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(75),
             connect_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(300),
             idle: Duration::from_secs(600),

@@ -1,6 +1,7 @@
 //! HTTP to clients: requests come in, and go to whatever answers them.
 
 use http_relay::client_body::ClientBody;
+use http_relay::next_head::HeadTimeouts;
 use http_relay::page::Body;
 use http_relay::serve::{Serving, Websockets};
 use hyper::body::Incoming;
@@ -34,7 +35,7 @@ impl Proxy {
 
     fn serving(&self) -> Serving {
         Serving {
-            head_timeout: self.options.head_timeout,
+            head: HeadTimeouts { head: self.options.head_timeout, keep_alive: self.options.keep_alive },
             idle: self.options.idle,
             stopping: self.tasks.stopping(),
         }

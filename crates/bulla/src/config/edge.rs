@@ -42,6 +42,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) connect_timeout_ms: u64,
     pub(crate) idle_s: u64,
     pub(crate) head_timeout_ms: u64,
+    pub(crate) keep_alive_s: u64,
     pub(crate) response_timeout_ms: u64,
     pub(crate) upstream_connections_max: usize,
     pub(crate) upstream_per_host_max: usize,
@@ -133,6 +134,7 @@ impl Default for EdgeSettings {
             connect_timeout_ms: ms(usual.connect_timeout),
             idle_s: usual.idle.as_secs(),
             head_timeout_ms: ms(usual.head_timeout),
+            keep_alive_s: usual.keep_alive.as_secs(),
             response_timeout_ms: ms(usual.response_timeout),
             upstream_connections_max: usual.upstream_connections_max,
             upstream_per_host_max: 0,
@@ -166,6 +168,7 @@ impl EdgeSettings {
         within("connect_timeout_ms", self.connect_timeout_ms, 1, MINUTE_MS)?;
         within("idle_s", self.idle_s, 1, DAY_S)?;
         within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;
+        within("keep_alive_s", self.keep_alive_s, 1, 3_600)?;
         within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
         within("upstream_connections_max", self.upstream_connections_max as u64, 1, 1_000_000)?;
         within("upstream_per_host_max", self.upstream_per_host_max as u64, 0, 1_000_000)?;
@@ -264,6 +267,7 @@ impl EdgeSettings {
             connect_timeout: Duration::from_millis(self.connect_timeout_ms),
             idle: Duration::from_secs(self.idle_s),
             head_timeout: Duration::from_millis(self.head_timeout_ms),
+            keep_alive: Duration::from_secs(self.keep_alive_s),
             response_timeout: Duration::from_millis(self.response_timeout_ms),
             upstream_connections_max: self.upstream_connections_max,
             upstream_per_host_max: Some(self.upstream_per_host_max).filter(|most| *most > 0),

@@ -580,10 +580,11 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Number,
         "a connection on which nothing came from either side is closed after so long",
     ),
+    ("edge.head_timeout_ms", Kind::Number, "for the head of a request, from its first byte"),
     (
-        "edge.head_timeout_ms",
+        "edge.keep_alive_s",
         Kind::Number,
-        "for the head of a request, from its first octet or from the end of the one before",
+        "how long a client's connection may wait for its first request, and by HTTP/1 for its next one",
     ),
     (
         "edge.response_timeout_ms",
@@ -701,7 +702,12 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Number,
         "for what a client says after CONNECT, and for its handshake",
     ),
-    ("proxy.head_timeout_ms", Kind::Number, "for the head of a request"),
+    ("proxy.head_timeout_ms", Kind::Number, "for the head of a request, from its first byte"),
+    (
+        "proxy.keep_alive_s",
+        Kind::Number,
+        "how long a client's HTTP/1 connection may wait for its next request, after its TLS handshake for its first one",
+    ),
     ("proxy.connect_timeout_ms", Kind::Number, "for an upstream's address, connection and handshake"),
     (
         "proxy.response_timeout_ms",

@@ -65,6 +65,7 @@ pub(crate) struct ProxySettings {
     pub(crate) upstream_idle_s: u64,
     pub(crate) handshake_timeout_ms: u64,
     pub(crate) head_timeout_ms: u64,
+    pub(crate) keep_alive_s: u64,
     pub(crate) connect_timeout_ms: u64,
     pub(crate) response_timeout_ms: u64,
     pub(crate) idle_s: u64,
@@ -157,6 +158,7 @@ impl Default for ProxySettings {
             upstream_idle_s: usual.upstream_idle.as_secs(),
             handshake_timeout_ms: ms(usual.handshake_timeout),
             head_timeout_ms: ms(usual.head_timeout),
+            keep_alive_s: usual.keep_alive.as_secs(),
             connect_timeout_ms: ms(usual.connect_timeout),
             response_timeout_ms: ms(usual.response_timeout),
             idle_s: usual.idle.as_secs(),
@@ -208,6 +210,7 @@ impl ProxySettings {
         within("upstream_idle_s", self.upstream_idle_s, 1, 3_600)?;
         within("handshake_timeout_ms", self.handshake_timeout_ms, 1, MINUTE_MS)?;
         within("head_timeout_ms", self.head_timeout_ms, 1, 10 * MINUTE_MS)?;
+        within("keep_alive_s", self.keep_alive_s, 1, 3_600)?;
         within("connect_timeout_ms", self.connect_timeout_ms, 1, MINUTE_MS)?;
         within("response_timeout_ms", self.response_timeout_ms, 1, 60 * MINUTE_MS)?;
         within("idle_s", self.idle_s, 1, DAY_S)?;
@@ -300,6 +303,7 @@ impl ProxySettings {
             upstream_idle: Duration::from_secs(self.upstream_idle_s),
             handshake_timeout: Duration::from_millis(self.handshake_timeout_ms),
             head_timeout: Duration::from_millis(self.head_timeout_ms),
+            keep_alive: Duration::from_secs(self.keep_alive_s),
             connect_timeout: Duration::from_millis(self.connect_timeout_ms),
             response_timeout: Duration::from_millis(self.response_timeout_ms),
             idle: Duration::from_secs(self.idle_s),

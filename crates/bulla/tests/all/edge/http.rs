@@ -283,7 +283,7 @@ fn nothing_is_smuggled() {
 #[test]
 fn a_slow_head_is_not_waited_for() {
     let upstream = RecordingServer::start();
-    let (world, edge) = world(&upstream.address, "head_timeout_ms = 1000\n");
+    let (world, edge) = world(&upstream.address, "head_timeout_ms = 1000\nkeep_alive_s = 1\n");
     let ends = |what: &str| sum(&edge.figures(), "bulla_intercept_edge_connection_ends_total", what);
     let began = Instant::now();
     for begun in ["", "GET / HT", "GET / HTTP/1.1\r\nHost: a.exa"] {
