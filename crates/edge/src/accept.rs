@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Options;
+use super::health::HealthChecks;
 use super::hello::{self, CurrentSites};
 use super::keeper::{KeepError, Keeper, Loaded};
 use super::metrics::{EdgeMetrics, End};
@@ -130,6 +131,14 @@ pub async fn start(
         let (look, stop) = (Arc::clone(&running.now), running.tasks.stopping());
         running.tasks.spawn(staples.fetch(http, counted, look, stop));
     }
+    let checks = HealthChecks {
+        routes: running.routes.clone(),
+        upstreams: swept.clone(),
+        resolver: shared.resolver.clone(),
+        metrics: shared.metrics.clone(),
+        tasks: running.tasks.clone(),
+    };
+    running.tasks.spawn(checks.keep());
     running.tasks.spawn(swept.sweep(running.tasks.stopping()));
     let slots = Slots::limited(connections_max, OriginLimit::PerNetwork(per_address)).behind(proxies);
     Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, shared);
@@ -158,7 +167,7 @@ fn requesting(
         response_timeout: options.response_timeout,
         idle: options.idle,
     };
-    // They are spoken to in the clear: there is nobody to be believed.
+    // Each upstream that is spoken to by TLS has roots of its own.
     let roots = RootCertStore::empty();
     let upstreams =
         Upstreams::new(&pool, vec![own], resolver.clone(), roots, tasks.clone(), metrics.reuse())?;

@@ -20,9 +20,8 @@ use super::flight::Flight;
 use super::greeting::{Chosen, Greeting};
 use super::metrics::{End, Handshake};
 use super::proxy_protocol::{ProxiedConnection, header};
-use super::routes::Route;
 use super::terminator::{Stream, Terminator};
-use super::upstream;
+use super::upstream::{Introduction, Reach};
 
 /// A connection that knows what its handshake comes to.
 #[derive(Clone)]
@@ -60,15 +59,17 @@ impl Terminator {
         if route.http.is_some() {
             return Box::pin(self.serve_requests(tls, client, name, site)).await;
         }
-        let upstream = match upstream::connect(&self.resolver, &route, self.connect_timeout).await {
-            Ok(upstream) => upstream,
-            Err(error) => {
-                tracing::info!(upstream = route.host, port = route.port, %error, "an upstream cannot be reached");
-                close(tls).await;
-                return End::NoUpstream;
-            }
+        let alpn = tls.as_ref().application_protocol().map(<[u8]>::to_vec);
+        let told = ProxiedConnection { client, server, alpn: alpn.as_deref(), name: name.as_deref() };
+        let header = if route.proxy_protocol { header(&told) } else { Vec::new() };
+        let introduction = Introduction { header, alpn: alpn.into_iter().collect() };
+        let reach = Reach { resolver: &self.resolver, metrics: &self.metrics, limit: self.connect_timeout };
+        let reached = reach.connect(&route.group, client.ip(), &introduction).await;
+        let Some((upstream, _in_flight)) = reached else {
+            close(tls).await;
+            return End::NoUpstream;
         };
-        match self.pass(tls, upstream, &route, &Peers { client, server, name }).await {
+        match relay(tls, upstream, self.idle, self.metrics.octets()).await {
             RelayEnd::Closed => End::Closed,
             RelayEnd::Idle => End::Idle,
             RelayEnd::Broken(error) => {
@@ -123,29 +124,6 @@ impl Terminator {
             }
         }
     }
-
-    async fn pass(&self, tls: Stream, mut upstream: TcpStream, route: &Route, who: &Peers) -> RelayEnd {
-        if route.proxy_protocol {
-            let told = ProxiedConnection {
-                client: who.client,
-                server: who.server,
-                alpn: tls.as_ref().application_protocol(),
-                name: who.name.as_deref(),
-            };
-            let told = header(&told);
-            if let Err(error) = upstream.write_all(&told).await {
-                return RelayEnd::Broken(error);
-            }
-        }
-        relay(tls, upstream, self.idle, self.metrics.octets()).await
-    }
-}
-
-/// Who speaks with whom.
-struct Peers {
-    client: SocketAddr,
-    server: SocketAddr,
-    name: Option<String>,
 }
 
 /// What the library says, or what a callback of ours said.

@@ -13,6 +13,8 @@ mod connection;
 mod flight;
 mod forwarded;
 mod greeting;
+mod group;
+mod health;
 mod hello;
 mod keeper;
 mod metrics;
@@ -33,6 +35,7 @@ pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use accept::{Running, StartError, start};
 pub use certificate::{BadCertificate, CertificateFile};
+pub use group::{Balance, Group, HealthOptions, SERVERS_MAX};
 pub use keeper::{KeepError, Loaded};
 pub use metrics::EdgeMetrics;
 pub use options::Options;

@@ -9,12 +9,16 @@ use http_relay::relay::ByteCounters;
 use http_relay::upstream::Reuse;
 use hyper::StatusCode;
 use keys::SignError;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+
+use super::group::Group;
 
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct OutcomeLabel {
@@ -49,6 +53,19 @@ struct ErrorLabel {
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct ConnectionLabel {
     connection: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ServerLabel {
+    upstream: Arc<str>,
+    server: Arc<str>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct ServerOutcomeLabel {
+    upstream: Arc<str>,
+    server: Arc<str>,
+    outcome: &'static str,
 }
 
 /// How a handshake ended.
@@ -158,6 +175,10 @@ struct MetricFamilies {
     upstream_requests: Family<ConnectionLabel, Counter>,
     upstream_errors: Family<ErrorLabel, Counter>,
     access_lines_dropped: Counter,
+    servers_up: Family<ServerLabel, Gauge>,
+    server_uses: Family<ServerOutcomeLabel, Counter>,
+    /// Servers that the gauges are of.
+    watched: Mutex<Vec<Arc<Group>>>,
 }
 
 /// 128 µs to 16 s, doubling.
@@ -199,6 +220,9 @@ impl Default for EdgeMetrics {
             upstream_requests: Family::default(),
             upstream_errors: Family::default(),
             access_lines_dropped: Counter::default(),
+            servers_up: Family::default(),
+            server_uses: Family::default(),
+            watched: Mutex::default(),
         }))
     }
 }
@@ -298,10 +322,53 @@ impl EdgeMetrics {
             inner.access_lines_dropped.clone(),
         );
         registry.register(
+            "bulla_intercept_edge_upstream_server_up",
+            "Whether a server of an upstream gets connections and requests, by its health checks and by those that failed",
+            inner.servers_up.clone(),
+        );
+        registry.register(
+            "bulla_intercept_edge_upstream_server_uses",
+            "Connections and requests that a server of an upstream answered, or did not",
+            inner.server_uses.clone(),
+        );
+        registry.register(
             "bulla_intercept_edge_passed_octets",
             "Octets passed on, by direction",
             inner.octets_family.clone(),
         );
+    }
+
+    /// Shows which servers of these upstreams are up, and no others.
+    pub(super) fn servers(&self, groups: &[Arc<Group>]) {
+        let mut watched = self.0.watched.lock();
+        let is_same = watched.len() == groups.len()
+            && watched.iter().zip(groups).all(|(one, other)| Arc::ptr_eq(one, other));
+        if !is_same {
+            self.0.servers_up.clear();
+            *watched = groups.to_vec();
+        }
+        let now = Instant::now();
+        for group in groups {
+            for server in group.servers() {
+                let label =
+                    ServerLabel { upstream: Arc::clone(group.name()), server: Arc::clone(&server.label) };
+                self.0.servers_up.get_or_create(&label).set(server.is_up(now).into());
+            }
+        }
+    }
+
+    pub(super) fn server_answered(&self, upstream: &Arc<str>, server: &Arc<str>) {
+        self.server_used(upstream, server, "answered");
+    }
+
+    pub(super) fn server_failed(&self, upstream: &Arc<str>, server: &Arc<str>) {
+        self.server_used(upstream, server, "failed");
+    }
+
+    fn server_used(&self, upstream: &Arc<str>, server: &Arc<str>, outcome: &'static str) {
+        let label =
+            ServerOutcomeLabel { upstream: Arc::clone(upstream), server: Arc::clone(server), outcome };
+        self.0.server_uses.get_or_create(&label).inc();
     }
 
     pub(super) fn may_be_open(&self, max: usize) {

@@ -16,10 +16,10 @@ use http_relay::page::{self, Body, misdirected_page};
 use http_relay::relay::{ByteCounters, CountedStream, relay_with};
 use http_relay::request_body::RequestBody;
 use http_relay::serve::{Served, Serving, Websockets};
-use http_relay::stall::UploadTimer;
+use http_relay::stall::{UploadStatus, UploadTimer};
 use http_relay::unanswered::{reason_of, unread};
 use http_relay::upgrade::{Upgrading, ask_for};
-use http_relay::upstream::Relayed;
+use http_relay::upstream::{NoAnswer, NoConnection, Relayed};
 use http_relay::websocket::Websocket;
 use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
@@ -28,8 +28,10 @@ use tokio_util::task::TaskTracker;
 use x509::HostOrIp;
 
 use super::forwarded;
+use super::group::{InFlight, TRIES_MAX};
+use super::health::{note_answered, note_failed};
 use super::metrics::End;
-use super::routes::HttpRoute;
+use super::routes::Route;
 use super::site::Site;
 use super::terminator::{Stream, Terminator};
 
@@ -48,7 +50,8 @@ struct Connection {
 
 /// Where a request goes, and whom it asks for.
 struct Destination {
-    route: HttpRoute,
+    /// Of requests.
+    route: Arc<Route>,
     authority: HeaderValue,
 }
 
@@ -163,7 +166,7 @@ impl Connection {
         let is_shown = self.is_own(&host) || self.site.is_for(&host);
         match (own, asked) {
             (Some(own), Some(asked)) if is_shown && Arc::ptr_eq(own, asked) => match &own.http {
-                Some(route) => Ok(Destination { route: route.clone(), authority }),
+                Some(_) => Ok(Destination { route: Arc::clone(own), authority }),
                 None => Err(Rejection::Misdirected(host)),
             },
             _ => Err(Rejection::Misdirected(host)),
@@ -198,24 +201,65 @@ impl Connection {
         if let Some(protocol) = &upgrade {
             ask_for(protocol, request.headers_mut());
         }
-        let origin = route.origin(upgrade.is_some());
         let (upload, uploading) = UploadTimer::within(self.shared.idle);
         let tee = entry.as_ref().map(|entry| entry.up());
         let request = request.map(|body| RequestBody::new(body, tee, upload, forwarded::clean_trailers));
-        let prepare =
-            |request: &mut Request<RequestBody>, version| address(request, origin, authority, version);
-        match self.shared.requesting.upstreams.send(origin, request, prepare).await {
-            Ok(response) => self.passed_on(response.map(|body| body.beside(&uploading)), client, entry),
+        let to = ServerRequest { route, authority, is_upgrade: upgrade.is_some(), uploading: &uploading };
+        match self.send(request, &to, entry).await {
+            Ok((response, in_flight)) => {
+                let response = response.map(|body| body.beside(&uploading).holding(in_flight));
+                self.passed_on(response, client, entry)
+            }
             Err(error) => {
                 if let Some(told) = unread(&uploading, version) {
                     return told;
                 }
                 let (status, reason) = reason_of(&error);
                 self.shared.metrics.upstream_error(reason);
-                tracing::info!(upstream = %origin.target, %error, "no answer of an upstream");
                 unanswered(status, reason)
             }
         }
+    }
+
+    /// Sends a request to a server of the upstream: to the next one where a server cannot be connected to.
+    async fn send(
+        &self,
+        mut request: Request<RequestBody>,
+        to: &ServerRequest<'_>,
+        entry: &mut Option<Box<Entry>>,
+    ) -> Result<(Response<Relayed>, InFlight), NoAnswer> {
+        let (shared, group) = (&self.shared, &to.route.group);
+        let mut tried = Vec::new();
+        let mut last = None;
+        while tried.len() < TRIES_MAX
+            && let Some(at) = group.choose(self.client.ip(), &tried)
+            && let Some(http) = &to.route.http
+        {
+            let (server, origin) = (&group.servers()[at], http.origin(at, to.is_upgrade));
+            let in_flight = server.begin();
+            let prepare =
+                |request: &mut Request<RequestBody>, version| address(request, origin, to.authority, version);
+            let error = match shared.requesting.upstreams.try_send(origin, request, prepare).await {
+                Ok(response) => {
+                    note_answered(group, server, &shared.metrics);
+                    entry.iter_mut().for_each(|entry| entry.upstream_server(Arc::clone(&server.label)));
+                    return Ok((response, in_flight));
+                }
+                Err(unanswered) => unanswered,
+            };
+            tracing::info!(
+                upstream = %group.name(), server = %server.label, error = %error.error, "no answer of an upstream"
+            );
+            entry.iter_mut().for_each(|entry| entry.upstream_server(Arc::clone(&server.label)));
+            if is_servers_fault(&error.error, to.uploading) {
+                note_failed(group, server, &shared.metrics);
+            }
+            let Some(unsent) = error.unsent else { return Err(error.error) };
+            request = *unsent;
+            last = Some(error.error);
+            tried.push(at);
+        }
+        Err(last.unwrap_or_else(|| NoAnswer::Connection(Arc::new(NoConnection::Full))))
     }
 
     fn passed_on(
@@ -259,6 +303,20 @@ impl Connection {
             relay_with(client, upstream, shared.idle, half, &ByteCounters::default()).await;
         });
     }
+}
+
+/// What a server is asked.
+struct ServerRequest<'a> {
+    route: &'a Route,
+    authority: &'a HeaderValue,
+    is_upgrade: bool,
+    uploading: &'a UploadStatus,
+}
+
+/// Whether a request failed for its server, rather than for its client or for want of slots here.
+fn is_servers_fault(error: &NoAnswer, uploading: &UploadStatus) -> bool {
+    let is_full = matches!(error, NoAnswer::Connection(error) if matches!(**error, NoConnection::Full));
+    !is_full && !uploading.has_failed()
 }
 
 /// Strangers are told as much as they need: the log has the rest.

@@ -7,6 +7,8 @@ use http_relay::target::{Origin, Target};
 use parking_lot::RwLock;
 use x509::{HostName, HostOrIp};
 
+use super::group::{Group, SERVERS_MAX};
+
 /// Names of all routes.
 const NAMES_MAX: usize = 100_000;
 /// Protocols of a route, and octets of each (RFC 7301 section 3.1).
@@ -30,10 +32,8 @@ pub enum Mode {
 /// An upstream, and how it is spoken to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Route {
-    /// A name or an address.
-    pub host: String,
-    /// TCP
-    pub port: u16,
+    /// The servers.
+    pub(super) group: Arc<Group>,
     /// Protocols that it speaks (RFC 7301), the one liked best first. None are agreed upon when empty.
     pub alpn: Vec<String>,
     /// Whether it is told the client's address by a header of the PROXY protocol, version 2.
@@ -42,17 +42,22 @@ pub struct Route {
     pub(super) http: Option<HttpRoute>,
 }
 
-/// How an upstream is asked.
+/// How an upstream is asked: each of its servers, in their order.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct HttpRoute {
+pub(super) struct HttpRoute(Vec<ServerOrigin>);
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+struct ServerOrigin {
     origin: Arc<Origin>,
     /// The same by HTTP/1.1, for changes of protocol: where it speaks both, and HTTP/2 rather.
     by_http1: Option<Arc<Origin>>,
 }
 
 impl HttpRoute {
-    pub(super) fn origin(&self, is_upgrade: bool) -> &Arc<Origin> {
-        self.by_http1.as_ref().filter(|_| is_upgrade).unwrap_or(&self.origin)
+    /// Of the server at that place.
+    pub(super) fn origin(&self, server: usize, is_upgrade: bool) -> &Arc<Origin> {
+        let ServerOrigin { origin, by_http1 } = &self.0[server];
+        by_http1.as_ref().filter(|_| is_upgrade).unwrap_or(origin)
     }
 }
 
@@ -60,7 +65,7 @@ impl HttpRoute {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadRoute {
     /// Not HOST:PORT.
-    #[error("{0:?} is no upstream: write HOST:PORT")]
+    #[error("{0:?} is no upstream: write HOST:PORT, or the name of an entry of edge.upstreams")]
     Upstream(String),
     /// Neither a host name nor one with a star before it.
     #[error("{0:?} is no host name; *.HOST stands for all right below HOST")]
@@ -74,6 +79,12 @@ pub enum BadRoute {
     /// Its connections are of many clients.
     #[error("mode = \"http\" goes without proxy_protocol: the fields of each request say who asks")]
     ProxyProtocol,
+    /// None, or more than are held.
+    #[error("the upstream {0:?} has no servers, or more than {SERVERS_MAX}")]
+    Servers(String),
+    /// A server of an upstream twice.
+    #[error("the server {0:?} is named twice")]
+    ServerTwice(String),
     /// Neither a name nor an address.
     #[error("{0:?} is no host name or address")]
     Host(String),
@@ -89,22 +100,19 @@ impl Route {
     /// # Errors
     /// [`BadRoute`]
     pub fn new(upstream: &str, alpn: &[String]) -> Result<Self, BadRoute> {
-        let wrong = || BadRoute::Upstream(upstream.to_owned());
-        let (host, port) = upstream.rsplit_once(':').ok_or_else(wrong)?;
-        let host = match host.strip_prefix('[') {
-            Some(rest) => rest.strip_suffix(']').ok_or_else(wrong)?,
-            None if host.contains(':') => return Err(wrong()),
-            None => host,
-        };
-        let port: u16 = port.parse().map_err(|_| wrong())?;
-        if host.is_empty() || port == 0 {
-            return Err(wrong());
-        }
+        Self::to(Arc::new(Group::single(upstream)?), alpn)
+    }
+
+    /// To the servers of a group.
+    ///
+    /// # Errors
+    /// [`BadRoute`]
+    pub fn to(group: Arc<Group>, alpn: &[String]) -> Result<Self, BadRoute> {
         let fits = |name: &String| (1..=ALPN_OCTETS_MAX).contains(&name.len());
         if alpn.len() > ALPN_MAX || !alpn.iter().all(fits) {
             return Err(BadRoute::Alpn);
         }
-        Ok(Self { host: host.to_owned(), port, alpn: alpn.to_vec(), proxy_protocol: false, http: None })
+        Ok(Self { group, alpn: alpn.to_vec(), proxy_protocol: false, http: None })
     }
 
     /// The same, with a header of the PROXY protocol before what each client sends.
@@ -128,16 +136,14 @@ impl Route {
         if self.alpn.is_empty() || self.alpn.iter().any(|one| one != HTTP_1 && one != HTTP_2) {
             return Err(BadRoute::Http(self.alpn));
         }
-        let name = HostOrIp::parse(&self.host).map_err(|_| BadRoute::Host(self.host.clone()))?;
-        let origin = |http2| {
-            let target = Target { name: name.clone(), port: self.port, redirected: false };
-            // Who runs the terminator says where it leads, be it to this machine.
-            Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
-        };
         let is_http2 = self.alpn.first().is_some_and(|first| first == HTTP_2);
-        let by_http1 = (is_http2 && speaks(HTTP_1)).then(|| origin(false));
-        let http = Some(HttpRoute { origin: origin(is_http2), by_http1 });
-        Ok(Self { http, ..self })
+        let mut servers = Vec::with_capacity(self.group.servers().len());
+        for at in 0..self.group.servers().len() {
+            let by_http1 =
+                (is_http2 && speaks(HTTP_1)).then(|| origin(&self.group, at, false)).transpose()?;
+            servers.push(ServerOrigin { origin: origin(&self.group, at, is_http2)?, by_http1 });
+        }
+        Ok(Self { http: Some(HttpRoute(servers)), ..self })
     }
 
     /// What its clients may agree upon.
@@ -149,6 +155,25 @@ impl Route {
     }
 }
 
+/// How a server of a group is asked.
+///
+/// # Errors
+/// [`BadRoute::Host`]
+pub(super) fn origin(group: &Group, at: usize, http2: bool) -> Result<Arc<Origin>, BadRoute> {
+    let server = &group.servers()[at];
+    let name = HostOrIp::parse(&server.host).map_err(|_| BadRoute::Host(server.host.clone()))?;
+    let tls = group.tls().cloned();
+    Ok(Arc::new(Origin {
+        target: Target { name, port: server.port, redirected: false },
+        server: tls.as_ref().map(|tls| tls.server().clone()),
+        tls,
+        http2,
+        in_full: false,
+        // Who runs the terminator says where it leads, be it to this machine.
+        may_be_here: true,
+    }))
+}
+
 /// All routes.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Routes {
@@ -156,13 +181,40 @@ pub struct Routes {
     /// By what stands after the star and its dot.
     wildcard: HashMap<String, Arc<Route>>,
     default: Option<Arc<Route>>,
+    /// Those whose servers are checked or ejected.
+    groups: Vec<Arc<Group>>,
 }
 
 impl Routes {
     /// `default` gets what no other route is for; without one such connections are closed.
     #[must_use]
     pub fn new(default: Option<Route>) -> Self {
-        Self { default: default.map(Arc::new), ..Self::default() }
+        let mut routes = Self { default: default.map(Arc::new), ..Self::default() };
+        if let Some(group) = routes.default.as_ref().map(|route| Arc::clone(&route.group)) {
+            routes.add_group(&group);
+        }
+        routes
+    }
+
+    fn add_group(&mut self, group: &Arc<Group>) {
+        let is_watched = group.health().interval.is_some() || group.health().eject_after > 0;
+        if is_watched && !self.groups.iter().any(|other| Arc::ptr_eq(other, group)) {
+            self.groups.push(Arc::clone(group));
+        }
+    }
+
+    /// Upstreams whose servers are checked or ejected.
+    pub(super) fn groups(&self) -> &[Arc<Group>] {
+        &self.groups
+    }
+
+    /// Has what was known of servers count further.
+    fn take_over(&self, before: &Self) {
+        for group in &self.groups {
+            if let Some(before) = before.groups.iter().find(|before| *before == group) {
+                group.take_over(before);
+            }
+        }
     }
 
     /// Has connections for these names go there.
@@ -171,6 +223,7 @@ impl Routes {
     /// [`BadRoute`]
     pub fn add(&mut self, names: &[String], route: Route) -> Result<(), BadRoute> {
         let route = Arc::new(route);
+        self.add_group(&route.group);
         for name in names {
             if self.exact.len() + self.wildcard.len() >= NAMES_MAX {
                 return Err(BadRoute::TooMany);
@@ -196,9 +249,10 @@ impl Routes {
     /// Whether requests go to more than one upstream.
     pub(super) fn asks_several(&self) -> bool {
         let all = self.exact.values().chain(self.wildcard.values()).chain(&self.default);
-        let mut asked = all.filter(|route| route.http.is_some()).map(|route| (&route.host, route.port));
-        let Some(first) = asked.next() else { return false };
-        asked.any(|other| other != first)
+        let asked = all.filter(|route| route.http.is_some());
+        let mut servers = asked.flat_map(|route| route.group.servers()).map(|server| &server.label);
+        let Some(first) = servers.next() else { return false };
+        servers.any(|other| other != first)
     }
 
     /// The one for a name as it was asked for: an exact one, a wildcard's, the default.
@@ -228,9 +282,11 @@ impl LiveRoutes {
 
     /// Whether they are others than before.
     pub(super) fn change(&self, routes: Routes) -> bool {
-        if *self.now() == routes {
+        let before = self.now();
+        if *before == routes {
             return false;
         }
+        routes.take_over(&before);
         let old = std::mem::replace(&mut *self.0.write(), Arc::new(routes));
         // Taken apart outside of the lock.
         drop(old);
@@ -261,7 +317,8 @@ mod tests {
             ("[]:80", None),
         ] {
             let read = Route::new(text, &[]).ok();
-            assert_eq!(read.as_ref().map(|route| (route.host.as_str(), route.port)), wanted, "{text}");
+            let read = read.as_ref().map(|route| &route.group.servers()[0]);
+            assert_eq!(read.map(|server| (server.host.as_str(), server.port)), wanted, "{text}");
         }
         assert_eq!(Route::new("a:1", &[String::new()]), Err(BadRoute::Alpn));
     }
@@ -282,7 +339,7 @@ mod tests {
             let route = by(alpn).unwrap();
             assert_eq!(route.offered(), ["h2", "http/1.1"], "whatever the upstream speaks");
             let http = route.http.unwrap();
-            assert_eq!((http.origin(false).http2, http.origin(true).http2), (http2, upgrades_by_http2));
+            assert_eq!((http.origin(0, false).http2, http.origin(0, true).http2), (http2, upgrades_by_http2));
         }
         assert_eq!(by(&[]), Err(BadRoute::Http(Vec::new())));
         assert_eq!(by(&["h2", "h3"]), Err(BadRoute::Http(vec!["h2".into(), "h3".into()])));
@@ -322,7 +379,8 @@ mod tests {
             (Some("example"), "default"),
             (None, "default"),
         ] {
-            assert_eq!(routes.find(name).map(|route| route.host.as_str()), Some(wanted), "{name:?}");
+            let found = routes.find(name).map(|route| route.group.servers()[0].host.as_str());
+            assert_eq!(found, Some(wanted), "{name:?}");
         }
         assert!(Routes::default().find(Some("a")).is_none());
         assert_eq!(routes.add(&["b.example".into()], route("x:1")), Err(BadRoute::Twice("b.example".into())));

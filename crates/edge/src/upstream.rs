@@ -1,32 +1,103 @@
-//! The way to an upstream.
+//! The way to a server of an upstream.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use http_relay::upstream::{Link, NoConnection, UpstreamTls};
 use outbound::Deadline;
 use outbound::dial::{DialError, happy_eyeballs};
 use outbound::resolve::{Families, ResolveError, Resolver};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::routes::Route;
+use super::group::{Group, InFlight, Server, TRIES_MAX};
+use super::health::{note_answered, note_failed};
+use super::metrics::EdgeMetrics;
 
-/// Why an upstream cannot be had.
+/// Why a server cannot be had.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoUpstream {
     #[error("its name is not resolved: {0}")]
     Name(#[from] ResolveError),
     #[error(transparent)]
     Dial(#[from] DialError),
+    #[error("it broke off: {0}")]
+    Broken(#[from] std::io::Error),
+    #[error(transparent)]
+    Tls(#[from] NoConnection),
 }
 
-/// Connects, within `limit` for its name and itself.
-pub(super) async fn connect(
-    resolver: &Resolver,
-    route: &Route,
-    limit: Duration,
-) -> Result<TcpStream, NoUpstream> {
-    let deadline = Deadline::within(limit);
-    let found = resolver.resolve(&route.host, Families::Both, limit).await?;
-    let connected = happy_eyeballs(&found.addresses, route.port, deadline.remaining()).await;
+/// What comes before what the client sends.
+pub(super) struct Introduction {
+    /// A header of the PROXY protocol; empty for none. In the clear, before TLS.
+    pub(super) header: Vec<u8>,
+    /// Protocols that are offered by TLS: the one that was agreed upon with the client.
+    pub(super) alpn: Vec<Vec<u8>>,
+}
+
+/// What upstreams are reached with.
+pub(super) struct Reach<'a> {
+    pub(super) resolver: &'a Resolver,
+    pub(super) metrics: &'a EdgeMetrics,
+    /// For a server: its name, connection and TLS together.
+    pub(super) limit: Duration,
+}
+
+impl Reach<'_> {
+    /// Connects to a server of `group` for `client`: to the next one where one cannot be reached. None where none of those that were
+    /// tried can be.
+    pub(super) async fn connect(
+        &self,
+        group: &Group,
+        client: IpAddr,
+        introduction: &Introduction,
+    ) -> Option<(Link, InFlight)> {
+        let mut tried = Vec::new();
+        while tried.len() < TRIES_MAX
+            && let Some(at) = group.choose(client, &tried)
+        {
+            let server = &group.servers()[at];
+            let in_flight = server.begin();
+            match self.to(server, group.tls(), introduction).await {
+                Ok(link) => {
+                    note_answered(group, server, self.metrics);
+                    tracing::debug!(upstream = %group.name(), server = %server.label, %client, "passed on");
+                    return Some((link, in_flight));
+                }
+                Err(error) => {
+                    tracing::info!(
+                        upstream = %group.name(), server = %server.label, %error, "an upstream cannot be reached"
+                    );
+                    note_failed(group, server, self.metrics);
+                }
+            }
+            tried.push(at);
+        }
+        None
+    }
+
+    /// A connection to one server.
+    pub(super) async fn to(
+        &self,
+        server: &Server,
+        tls: Option<&UpstreamTls>,
+        introduction: &Introduction,
+    ) -> Result<Link, NoUpstream> {
+        let deadline = Deadline::within(self.limit);
+        let mut stream = dial(self.resolver, server, deadline).await?;
+        if !introduction.header.is_empty() {
+            stream.write_all(&introduction.header).await?;
+        }
+        match tls {
+            None => Ok(Link::Direct(stream)),
+            Some(tls) => Ok(tls.connect(stream, introduction.alpn.clone(), deadline.remaining()).await?),
+        }
+    }
+}
+
+async fn dial(resolver: &Resolver, server: &Server, deadline: Deadline) -> Result<TcpStream, NoUpstream> {
+    let found = resolver.resolve(&server.host, Families::Both, deadline.remaining()).await?;
+    let connected = happy_eyeballs(&found.addresses, server.port, deadline.remaining()).await;
     let (stream, _) = connected.map_err(|(_, error)| error)?;
     Ok(stream)
 }

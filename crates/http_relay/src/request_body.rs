@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -11,6 +12,7 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::access_log::Tee;
 use super::client_body::ClientBody;
+use super::fields::clean_trailers;
 use super::stall::{AnswerTimer, UploadTimer};
 
 /// A request's body on its way to the upstream; cut off when nothing comes for too long.
@@ -31,6 +33,12 @@ impl RequestBody {
         clean_trailers: fn(&mut HeaderMap),
     ) -> Self {
         Self { body, tee, upload, clean_trailers }
+    }
+
+    /// No body, of a request of our own.
+    pub fn none(limit: Duration) -> Self {
+        let (upload, _) = UploadTimer::within(limit);
+        Self::new(ClientBody::empty(), None, upload, clean_trailers)
     }
 
     /// An empty body in place of this one, to send its request again with. None unless this one is empty.

@@ -168,6 +168,11 @@ impl AnswerTimer {
 }
 
 impl UploadStatus {
+    /// Whether nothing more came of the body, or it broke off.
+    pub fn has_failed(&self) -> bool {
+        self.has_stalled() || self.is_broken()
+    }
+
     pub(crate) fn has_stalled(&self) -> bool {
         self.0.stalled.load(Relaxed)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use super::upstream::UpstreamTls;
 use hyper::http::uri::{Authority, Scheme, Uri};
 use x509::HostOrIp;
 
@@ -24,6 +25,8 @@ pub struct Origin {
     pub target: Target,
     /// The server's name in TLS; none in the clear.
     pub server: Option<HostOrIp>,
+    /// How TLS is spoken to it, where that is said for this upstream alone rather than by the pool's policies.
+    pub tls: Option<UpstreamTls>,
     /// Whether HTTP/2 is offered to it; in the clear, whether it is spoken without asking (RFC 9113 section 3.3).
     pub http2: bool,
     /// Whether it is asked for by requests with a whole URL rather than behind CONNECT or SOCKS5.

@@ -144,6 +144,6 @@ impl Proxy {
 fn way(target: Target, server: Option<HostOrIp>, http2: bool, client: Client) -> ConnectionContext {
     // Without TLS nobody says which protocol an upstream speaks.
     let http2 = http2 && server.is_some();
-    let origin = Origin { target, server, http2, in_full: false, may_be_here: client.is_here() };
+    let origin = Origin { target, server, tls: None, http2, in_full: false, may_be_here: client.is_here() };
     ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: TaskTracker::new() }
 }

@@ -205,8 +205,14 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        let origin =
-            Origin { target, server: None, http2: false, in_full: true, may_be_here: client.is_here() };
+        let origin = Origin {
+            target,
+            server: None,
+            tls: None,
+            http2: false,
+            in_full: true,
+            may_be_here: client.is_here(),
+        };
         let way =
             ConnectionContext { origin: Arc::new(origin), client, mirrored: None, tunnels: tunnels.clone() };
         self.exchange(request, &way).await

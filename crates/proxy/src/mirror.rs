@@ -110,6 +110,7 @@ impl Mirrors {
         let origin = Arc::new(Origin {
             target: target.clone(),
             server: Some(name.clone()),
+            tls: None,
             http2,
             in_full: false,
             may_be_here: client.is_here(),

@@ -44,6 +44,7 @@ impl Proxy {
         let origin = Origin {
             target: target.clone(),
             server: Some(name.clone()),
+            tls: None,
             http2: true,
             in_full: false,
             may_be_here: client.is_here(),

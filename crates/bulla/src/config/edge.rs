@@ -1,6 +1,7 @@
 //! `[edge]`: the TLS terminator.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
@@ -9,6 +10,7 @@ use ipnet::IpNet;
 use keyless::client::{InvalidServer, Server};
 use serde::{Deserialize, Serialize};
 
+use super::edge_upstreams::{EdgeUpstreamSettings, NamedFiles, groups};
 use super::proxy::{access_log, logged_query};
 
 /// `[edge]`
@@ -31,6 +33,7 @@ pub(crate) struct EdgeSettings {
     pub(crate) alpn: Vec<String>,
     pub(crate) proxy_protocol: bool,
     pub(crate) routes: Vec<RouteSettings>,
+    pub(crate) upstreams: Vec<EdgeUpstreamSettings>,
     pub(crate) ticket_keys_file: PathBuf,
     pub(crate) ticket_key_s: u64,
     pub(crate) metrics_listen: String,
@@ -123,6 +126,7 @@ impl Default for EdgeSettings {
             alpn: vec!["http/1.1".into()],
             proxy_protocol: false,
             routes: Vec::new(),
+            upstreams: Vec::new(),
             ticket_keys_file: PathBuf::new(),
             ticket_key_s: usual.ticket_key_life.as_secs(),
             metrics_listen: "127.0.0.1:2405".into(),
@@ -185,7 +189,7 @@ impl EdgeSettings {
             );
         }
         self.servers()?;
-        self.routes().map(drop)
+        self.routes(NamedFiles::NotRead).map(drop)
     }
 
     /// What must be there to run, be it from flags.
@@ -225,13 +229,17 @@ impl EdgeSettings {
         self.keys.iter().map(read).collect()
     }
 
-    pub(crate) fn routes(&self) -> Outcome<Routes> {
+    pub(crate) fn routes(&self, named_files: NamedFiles) -> Outcome<Routes> {
+        let groups = groups(&self.upstreams, named_files)?;
         let wrong = |error: BadRoute| {
             Problem::usage(format_args!("an upstream of [edge]: {error}"))
                 .hint("see --upstream, edge.upstream and edge.routes")
         };
         let read = |upstream: &str, alpn: &[String], told: bool, mode: ModeText| {
-            let to = Route::new(upstream, alpn).map_err(wrong)?;
+            let to = match groups.get(upstream) {
+                Some(group) => Route::to(Arc::clone(group), alpn).map_err(wrong)?,
+                None => Route::new(upstream, alpn).map_err(wrong)?,
+            };
             let to = if told { to.with_proxy_protocol() } else { to };
             to.with_mode(mode.into()).map_err(wrong)
         };
@@ -256,7 +264,7 @@ impl EdgeSettings {
             certificates: self.certificates.clone(),
             default_certificate: Some(self.default_certificate.clone()).filter(|name| !name.is_empty()),
             unknown_names_get_default: self.unknown_names == UnknownNames::Default,
-            routes: self.routes()?,
+            routes: self.routes(NamedFiles::Read)?,
             ticket_keys_file: given(&self.ticket_keys_file),
             ticket_key_life: Duration::from_secs(self.ticket_key_s),
             reload: Duration::from_secs(self.reload_s),

@@ -2,6 +2,7 @@
 
 mod audit_log;
 mod edge;
+mod edge_upstreams;
 mod key_clouds;
 mod key_service;
 mod limits;
@@ -34,6 +35,7 @@ use programs::ProgramConfigs;
 use table::KEYS;
 
 pub(crate) use edge::{EdgeSettings, ModeText};
+pub(crate) use edge_upstreams::NamedFiles;
 #[cfg(feature = "aws")]
 pub(crate) use key_clouds::AwsKeySettings;
 #[cfg(feature = "azure")]

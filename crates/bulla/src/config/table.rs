@@ -538,6 +538,11 @@ pub(super) const KEYS: &[Key] = &[
         "upstreams are told the client's address (PROXY protocol, version 2)",
     ),
     (
+        "edge.upstreams",
+        Kind::Toml,
+        "upstreams of several servers: [{ name = \"shop\", servers = [\"HOST:PORT\"], balance, health_path, tls, server_name, ca_files, … }]",
+    ),
+    (
         "edge.routes",
         Kind::Toml,
         "upstreams by name: [{ names = [\"a.example\", \"*.b.example\"], upstream = \"HOST:PORT\", mode, alpn, proxy_protocol }]",

@@ -8,7 +8,7 @@ use tokio::signal::unix::Signal;
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::EdgeArgs;
-use crate::config::Configuration;
+use crate::config::{Configuration, NamedFiles};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
 /// Who watch at the file.
@@ -83,5 +83,5 @@ fn read(file: Option<&Path>, args: &EdgeArgs) -> Outcome<Routes> {
     settings.take(args);
     settings.check()?;
     settings.check_whole()?;
-    settings.routes()
+    settings.routes(NamedFiles::Read)
 }

@@ -139,6 +139,7 @@ impl Entry {
             octets_down: 0,
             duration_ms: 0.0,
             upstream: None,
+            upstream_server: None,
             rules: Vec::new(),
             trace_id: None,
         };
@@ -230,6 +231,11 @@ impl Entry {
             UpstreamConnection::Kept => "kept",
             UpstreamConnection::New => "new",
         });
+    }
+
+    /// Sets the server that the request was sent to, of an upstream that may have several.
+    pub fn upstream_server(&mut self, server: Arc<str>) {
+        self.line.upstream_server = Some(server);
     }
 
     /// Sets the reason of a refusal.

@@ -33,6 +33,9 @@ pub(super) struct Line {
     pub(super) duration_ms: f64,
     /// `kept` or `new`; none where the proxy answered itself.
     pub(super) upstream: Option<&'static str>,
+    /// The server of the upstream, `HOST:PORT`, where the upstream may have several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) upstream_server: Option<Arc<str>>,
     /// Those that were applied.
     pub(super) rules: Vec<Arc<str>>,
     /// Of `traceparent` (W3C Trace Context).
@@ -56,6 +59,7 @@ impl Line {
             octets_down = self.octets_down,
             duration_ms = self.duration_ms,
             upstream = self.upstream,
+            upstream_server = self.upstream_server.as_deref(),
             rules = ?self.rules,
             trace_id = self.trace_id,
             "request"

@@ -62,6 +62,8 @@ pub struct Relayed {
     /// The request's entry in the access log.
     entry: Option<Box<Entry>>,
     clean_trailers: Option<TrailerFilter>,
+    /// What is dropped once the answer has ended.
+    held: Option<Box<dyn Send + Sync>>,
 }
 
 impl Relayed {
@@ -72,8 +74,16 @@ impl Relayed {
         idle: Duration,
     ) -> Self {
         let stall = Stall::new(idle);
-        let mut relayed =
-            Self { body, back, stream, answering: None, stall, entry: None, clean_trailers: None };
+        let mut relayed = Self {
+            body,
+            back,
+            stream,
+            answering: None,
+            stall,
+            entry: None,
+            clean_trailers: None,
+            held: None,
+        };
         if relayed.body.is_end_stream() {
             relayed.end();
         }
@@ -92,8 +102,14 @@ impl Relayed {
         self
     }
 
+    /// Keeps `held` until the answer has ended, or is dropped.
+    pub fn holding(mut self, held: impl Send + Sync + 'static) -> Self {
+        self.held = (!self.body.is_end_stream()).then(|| Box::new(held) as Box<dyn Send + Sync>);
+        self
+    }
+
     fn end(&mut self) {
-        (self.stream, self.answering) = (None, None);
+        (self.stream, self.answering, self.held) = (None, None, None);
         if let Some(back) = self.back.take() {
             back.give();
         }

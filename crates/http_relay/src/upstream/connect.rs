@@ -50,13 +50,17 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     deadline: Deadline,
 ) -> Result<TlsStream<S>, NoConnection> {
-    let name = match server {
-        HostOrIp::Ip(address) => ServerName::from(*address),
-        HostOrIp::Dns(name) => ServerName::try_from(name.as_str().to_owned())
-            .map_err(|error| NoConnection::Tls(std::io::Error::other(error)))?,
-    };
+    let name = server_name(server)?;
     let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
     done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
+}
+
+pub(super) fn server_name(server: &HostOrIp) -> Result<ServerName<'static>, NoConnection> {
+    match server {
+        HostOrIp::Ip(address) => Ok(ServerName::from(*address)),
+        HostOrIp::Dns(name) => ServerName::try_from(name.as_str().to_owned())
+            .map_err(|error| NoConnection::Tls(std::io::Error::other(error))),
+    }
 }
 
 /// Of `found`, those that the guard lets anybody reach. Whatever the name was, it is the address that is judged.
@@ -181,7 +185,11 @@ impl Dialler {
     ) -> Result<(TlsStream<Link>, Slot), NoConnection> {
         let (link, slot) = self.link(&origin.target, server, origin.may_be_here, &|_| true, deadline).await?;
         let policy = self.policies.of(server);
-        let connector = if http2 { &policy.http2 } else { &policy.http1 };
+        let connector = match &origin.tls {
+            Some(own) => own.connector(http2),
+            None if http2 => &policy.http2,
+            None => &policy.http1,
+        };
         Ok((handshake(connector, server, link, deadline).await?, slot))
     }
 

@@ -115,7 +115,7 @@ impl Policies {
     }
 }
 
-fn compiled(
+pub(super) fn compiled(
     policy: &UpstreamPolicy,
     usual: &Arc<RootCertStore>,
     way: &UpstreamWay,

@@ -15,18 +15,51 @@ use crate::request_body::RequestBody;
 /// Kept connections that a request is tried on before a new one is made for it.
 const KEPT_TRIES: usize = 3;
 
+/// Why a request has no answer.
+pub struct Unanswered {
+    /// The reason.
+    pub error: NoAnswer,
+    /// The request, where nothing of it was sent.
+    pub unsent: Option<Box<Request<RequestBody>>>,
+}
+
+impl Unanswered {
+    fn unsent(error: Arc<NoConnection>, request: Request<RequestBody>) -> Self {
+        Self { error: NoAnswer::Connection(error), unsent: Some(Box::new(request)) }
+    }
+}
+
+impl From<NoAnswer> for Unanswered {
+    fn from(error: NoAnswer) -> Self {
+        Self { error, unsent: None }
+    }
+}
+
 impl Upstreams {
     /// Asks `origin`. A request of which nothing was sent is sent again on another connection,
     /// and so is one without a body that the upstream says it did not process (RFC 9113 section 8.7).
     pub async fn send(
         &self,
         origin: &Arc<Origin>,
-        mut request: Request<RequestBody>,
+        request: Request<RequestBody>,
         prepare: impl Fn(&mut Request<RequestBody>, Version),
     ) -> Result<Response<Relayed>, NoAnswer> {
+        self.try_send(origin, request, prepare).await.map_err(|unanswered| unanswered.error)
+    }
+
+    /// As [`Self::send`]. Gives the request back where nothing of it was sent, for another server.
+    ///
+    /// # Errors
+    /// [`Unanswered`]
+    pub async fn try_send(
+        &self,
+        origin: &Arc<Origin>,
+        mut request: Request<RequestBody>,
+        prepare: impl Fn(&mut Request<RequestBody>, Version),
+    ) -> Result<Response<Relayed>, Unanswered> {
         let is_websocket = is_websocket(&request);
         if is_websocket && (origin.is_http2_alone() || self.0.http2_alone.contains_key(origin)) {
-            return Box::pin(self.send_by_connect(origin, request, prepare)).await;
+            return Ok(Box::pin(self.send_by_connect(origin, request, prepare)).await?);
         }
         for tries in 0.. {
             let kept = if tries < KEPT_TRIES { self.0.pool.take(origin) } else { None };
@@ -36,11 +69,15 @@ impl Upstreams {
                 None if tries < KEPT_TRIES => match Box::pin(self.connection(origin)).await {
                     Err(error) if is_websocket && error.wants_another_protocol() => {
                         self.0.http2_alone.insert(Arc::clone(origin), ());
-                        return Box::pin(self.send_by_connect(origin, request, prepare)).await;
+                        return Ok(Box::pin(self.send_by_connect(origin, request, prepare)).await?);
                     }
-                    made => made?,
+                    Err(error) => return Err(Unanswered::unsent(error, request)),
+                    Ok(made) => made,
                 },
-                None => Box::pin(self.connect(origin)).await.map_err(Arc::new)?,
+                None => match Box::pin(self.connect(origin)).await {
+                    Err(error) => return Err(Unanswered::unsent(Arc::new(error), request)),
+                    Ok(made) => made,
+                },
             };
             let reused = ready.kept;
             self.0.reuse.request(reused);
@@ -53,16 +90,18 @@ impl Upstreams {
                 // It is we who are asked, not our client.
                 Ok(response) if response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
                     return match parent {
-                        Some(parent) => Err(refused(parent, response.status())),
+                        Some(parent) => Err(refused(parent, response.status()).into()),
                         None => Ok(marked(response, reused)),
                     };
                 }
                 Ok(response) => return Ok(marked(response, reused)),
                 Err(unsent) if reused => request = *unsent,
-                Err(_) => break,
+                Err(unsent) => {
+                    return Err(Unanswered::unsent(Arc::new(NoConnection::ClosedAtOnce), *unsent));
+                }
             }
         }
-        Err(NoAnswer::Connection(Arc::new(NoConnection::ClosedAtOnce)))
+        Err(NoAnswer::Connection(Arc::new(NoConnection::ClosedAtOnce)).into())
     }
 }
 
@@ -119,7 +158,7 @@ mod tests {
     fn origin(listener: &TcpListener, http2: bool) -> Arc<Origin> {
         let port = listener.local_addr().unwrap().port();
         let target = Target { name: HostOrIp::parse("127.0.0.1").unwrap(), port, redirected: false };
-        Arc::new(Origin { target, server: None, http2, in_full: false, may_be_here: true })
+        Arc::new(Origin { target, server: None, tls: None, http2, in_full: false, may_be_here: true })
     }
 
     async fn asked(pool: &Upstreams, origin: &Arc<Origin>) -> Result<(bool, String), NoAnswer> {

@@ -40,7 +40,7 @@ pub(super) fn ask(tls: &mut Tls, request: &str, end: &str) -> String {
 }
 
 /// An answer that says its length.
-fn exchange(tls: &mut Tls, request: &str) -> String {
+pub(super) fn exchange(tls: &mut Tls, request: &str) -> String {
     let mut answer = ask(tls, request, "\r\n\r\n");
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{request}: {answer}"));
     let length: usize = field(head, "Content-Length")[0].parse().unwrap();

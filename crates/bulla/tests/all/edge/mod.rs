@@ -7,6 +7,7 @@ mod recording_server;
 mod routes;
 mod staples;
 mod upstream;
+mod upstreams;
 mod world;
 
 use std::io::{Read, Write};

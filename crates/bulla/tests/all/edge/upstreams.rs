@@ -1,0 +1,220 @@
+//! Upstreams of several servers, their health checks, and TLS to them.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use tokio::net::TcpSocket;
+
+use super::P256;
+use super::http::exchange;
+use super::upstream::{saying, serve};
+use super::world::{Edge, World, sum};
+use crate::key_service::until;
+use crate::world::{run, stderr};
+
+const REQUEST: &str = "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n";
+const UP: &str = "bulla_intercept_edge_upstream_server_up";
+const USES: &str = "bulla_intercept_edge_upstream_server_uses_total";
+
+/// An address where nobody listens, as long as what is returned with it is held.
+fn nobody() -> (TcpSocket, String) {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    (socket, address)
+}
+
+fn started(configuration: &str) -> (World, Edge) {
+    let mut world = World::new(&[("a", P256, "DNS:a.example,DNS:*.a.example")]);
+    world.serve(&[]);
+    world.configure(configuration);
+    let edge = world.edge(&["--config", "edge.toml"]);
+    (world, edge)
+}
+
+/// The bodies of so many answers on one connection.
+fn bodies(world: &World, edge: &Edge, count: usize) -> Vec<String> {
+    let mut tls = world.connect(edge, "a.example");
+    let answers = (0..count).map(|_| exchange(&mut tls, REQUEST));
+    answers.map(|answer| answer.split_once("\r\n\r\n").unwrap().1.to_owned()).collect()
+}
+
+#[test]
+fn servers_take_turns_and_one_that_is_gone_costs_no_request() {
+    let (one, two, (_held, gone)) = (saying("one"), saying("two"), nobody());
+    let (world, edge) = started(&format!(
+        "[edge]\nupstream = \"shop\"\nmode = \"http\"\naccess_log_file = \"access\"\n[[edge.upstreams]]\nname = \"shop\"\n\
+         servers = [\"{one}\", \"{gone}\", \"{two}\"]\nhealth_interval_s = 0\n\
+         [[edge.routes]]\nnames = [\"tcp.a.example\"]\nupstream = \"shop\"\nmode = \"tcp\"\n"
+    ));
+    let answered = bodies(&world, &edge, 12);
+    let count = |body: &str| answered.iter().filter(|answer| *answer == body).count();
+    assert!(count("one") >= 3 && count("two") >= 3 && count("one") + count("two") == 12, "{answered:?}");
+    // Tried three times in a row, and no more.
+    until("it is ejected", || {
+        edge.figures().contains(&format!("{UP}{{upstream=\"shop\",server=\"{gone}\"}} 0"))
+    });
+    let figures = edge.figures();
+    assert_eq!(sum(&figures, USES, &format!("server=\"{gone}\",outcome=\"failed\"")), 3.0, "{figures}");
+    assert_eq!(sum(&figures, USES, "outcome=\"answered\""), 12.0, "{figures}");
+    assert_eq!(sum(&figures, UP, ""), 2.0, "{figures}");
+    for _ in 0..4 {
+        assert!(["one", "two"].contains(&world.curl(&edge, "tcp.a.example", &[]).as_str()));
+    }
+    let log = || std::fs::read_to_string(world.place.path("access")).unwrap_or_default();
+    let line = |server: &str| format!("\"upstream_server\":\"{server}\"");
+    until("both are in the log", || log().contains(&line(&one)) && log().contains(&line(&two)));
+    assert_eq!(edge.stop(), Some(0));
+}
+
+#[test]
+fn a_server_that_fails_its_checks_gets_nothing_until_it_passes_them() {
+    let is_well = Arc::new(AtomicBool::new(true));
+    let checked = Arc::clone(&is_well);
+    let ill = serve(move |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone()?);
+        let (mut line, mut path) = (String::new(), String::new());
+        while reader.read_line(&mut line)? > 0 {
+            if path.is_empty() {
+                line.split(' ').nth(1).unwrap_or_default().clone_into(&mut path);
+            }
+            if line == "\r\n" {
+                let is_ill = path == "/healthz" && !checked.load(Ordering::SeqCst);
+                let status = if is_ill { "503 Out" } else { "200 OK" };
+                write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nill")?;
+                path.clear();
+            }
+            line.clear();
+        }
+        Ok(())
+    });
+    let well = saying("well");
+    let (world, edge) = started(&format!(
+        "[edge]\nupstream = \"shop\"\nmode = \"http\"\n[[edge.upstreams]]\nname = \"shop\"\n\
+         servers = [\"{ill}\", \"{well}\"]\nbalance = \"least-requests\"\nhealth_path = \"/healthz\"\nhealth_interval_s = 1\n\
+         healthy_after = 1\nunhealthy_after = 2\neject_after = 0\n"
+    ));
+    let both = bodies(&world, &edge, 6);
+    assert!(both.contains(&"ill".to_owned()) && both.contains(&"well".to_owned()), "{both:?}");
+    let is_up = || sum(&edge.figures(), UP, &ill) == 1.0;
+    is_well.store(false, Ordering::SeqCst);
+    until("its checks fail", || !is_up());
+    assert_eq!(bodies(&world, &edge, 6), ["well"; 6]);
+    is_well.store(true, Ordering::SeqCst);
+    until("its checks pass", is_up);
+    assert!(bodies(&world, &edge, 6).contains(&"ill".to_owned()));
+}
+
+/// Serves TLS as app.internal to clients with a certificate, and says hello to each request.
+fn over_tls(world: &World) -> String {
+    let read = |name: &str| std::fs::read(world.place.path(name)).unwrap();
+    let certificates = |name: &str| -> Vec<CertificateDer<'static>> {
+        CertificateDer::pem_slice_iter(&read(name)).map(Result::unwrap).collect()
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(certificates("ca.pem"));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(clients.build().unwrap())
+        .with_single_cert(certificates("app.pem"), PrivateKeyDer::from_pem_slice(&read("app.key")).unwrap())
+        .unwrap();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let config = Arc::new(config);
+    serve(move |stream| {
+        let tls = ServerConnection::new(Arc::clone(&config)).map_err(std::io::Error::other)?;
+        let mut stream = StreamOwned::new(tls, stream);
+        let mut head = Vec::new();
+        let mut octet = [0];
+        while stream.read(&mut octet)? > 0 {
+            head.push(octet[0]);
+            if head.ends_with(b"\r\n\r\n") {
+                let name = stream.conn.server_name().unwrap_or("nobody").to_owned();
+                write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len())?;
+                head.clear();
+            }
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn servers_are_believed_by_name_and_authority_and_shown_a_certificate() {
+    let names =
+        ["good", "tcp", "stranger", "misnamed", "anonymous"].map(|name| format!("DNS:{name}.example"));
+    let mut world = World::new(&[("a", P256, &names.join(","))]);
+    world.serve(&[]);
+    let ec = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    world.place.openssl(&format!("req -x509 {ec} -keyout other.key -out other.pem -subj /CN=other"));
+    for (name, host) in [("app", "app.internal"), ("own", "edge.internal")] {
+        world.place.openssl(&format!(
+            "req -x509 {ec} -keyout {name}.key -out {name}.pem -subj /CN={name} -CA ca.pem -CAkey ca.key \
+             -addext subjectAltName=DNS:{host} -addext basicConstraints=critical,CA:FALSE"
+        ));
+    }
+    let server = over_tls(&world);
+    let own = "client_certificate_file = \"own.pem\"\nclient_key_file = \"own.key\"\n";
+    let upstream = |name: &str, host: &str, ca: &str, more: &str| {
+        format!(
+            "[[edge.upstreams]]\nname = \"{name}\"\nservers = [\"{server}\"]\ntls = true\nserver_name = \"{host}\"\n\
+             ca_files = [\"{ca}\"]\n{more}"
+        )
+    };
+    let mut configuration = "[edge]\nmode = \"http\"\n".to_owned();
+    configuration += &upstream("good", "app.internal", "ca.pem", own);
+    configuration += &upstream("stranger", "app.internal", "other.pem", own);
+    configuration += &upstream("misnamed", "other.internal", "ca.pem", own);
+    configuration += &upstream("anonymous", "app.internal", "ca.pem", "");
+    for (name, to, mode) in [
+        ("good", "good", "http"),
+        ("tcp", "good", "tcp"),
+        ("stranger", "stranger", "http"),
+        ("misnamed", "misnamed", "http"),
+        ("anonymous", "anonymous", "http"),
+    ] {
+        configuration += &format!(
+            "[[edge.routes]]\nnames = [\"{name}.example\"]\nupstream = \"{to}\"\nmode = \"{mode}\"\n"
+        );
+    }
+    world.configure(&configuration);
+    let edge = world.edge(&["--config", "edge.toml"]);
+    let status = |name: &str| world.curl(&edge, name, &["-w", " %{http_code}"]);
+    for name in ["good.example", "tcp.example"] {
+        assert_eq!(status(name), "app.internal 200", "{name}");
+    }
+    for name in ["stranger.example", "misnamed.example", "anonymous.example"] {
+        assert!(status(name).ends_with(" 502"), "{name}: {}", status(name));
+    }
+    let errors = |error: &str| sum(&edge.figures(), "bulla_intercept_edge_upstream_errors_total", error);
+    assert!(errors("tls_certificate_error") >= 2.0, "{}", edge.figures());
+    // The checks of health find out as well: a connection is not enough.
+    until("it is down", || sum(&edge.figures(), UP, "upstream=\"stranger\"") == 0.0);
+    assert_eq!(sum(&edge.figures(), UP, "upstream=\"good\""), 1.0);
+    assert_eq!(edge.stop(), Some(0));
+}
+
+#[test]
+fn what_is_wrong_with_an_upstream_is_said() {
+    let world = World::new(&[]);
+    for (entry, wanted) in [
+        ("name = \"shop\"", "has no servers"),
+        ("name = \"shop\"\nservers = [\"a:1\", \"a:1\"]", "is named twice"),
+        ("name = \"a:1\"\nservers = [\"a:1\"]", "has a colon"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\nbalance = \"best\"", "expected one of `round-robin`"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\ntls = true", "tls needs server_name"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\nca_files = [\"ca.pem\"]", "are for TLS"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\neject_s = 0", "eject_s is from 1 to 3600"),
+        ("name = \"shop\"\nservers = [\"a:1\"]\nhealth_path = \"healthz\"", "does not begin with /"),
+    ] {
+        world.configure(&format!("[edge]\nupstream = \"shop\"\n[[edge.upstreams]]\n{entry}\n"));
+        let output = run(&mut world.command(&["--certificates", "certs", "--config", "edge.toml"]));
+        assert!(!output.status.success() && stderr(&output).contains(wanted), "{entry}: {}", stderr(&output));
+    }
+}
