@@ -35,6 +35,8 @@ impl Builder for ConnectionBuilder {
 
     fn build_connection(&self, mode: Mode) -> Result<Connection, Error> {
         let mut connection = self.config.build_connection(mode)?;
+        // One read for many records, rather than one for each record's header and one for its body.
+        connection.set_receive_buffering(true)?;
         connection.set_application_context(self.greeting.clone());
         Ok(connection)
     }

@@ -20,8 +20,9 @@ use super::site::Site;
 use super::staples::Staples;
 use super::tickets::TicketSecrets;
 
-/// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it.
-const POLICY: &str = "20251014";
+/// TLS 1.2 and 1.3, forward secrecy and authenticated encryption only, X25519MLKEM768 for who has it, else X25519, which costs less than
+/// P-256. But for that order of curves it is the library's default of 2025-10-14.
+const POLICY: &str = "ELBSecurityPolicy-TLS13-1-2-Res-PQ-2025-09";
 
 /// What the library may wait before it closes on a peer that broke the protocol. Its purpose, to hide how long a decryption took,
 /// is that of cipher suites that are not spoken here; connections are held for it.
