@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::Options;
+use super::client_auth::{BadClientCrls, ClientGuard};
 use super::health::HealthChecks;
 use super::hello::{self, CurrentSites};
 use super::keeper::{KeepError, Keeper, Loaded};
@@ -58,6 +59,9 @@ pub enum StartError {
     /// The access log.
     #[error("the access log cannot be written: {0}")]
     AccessLog(io::Error),
+    /// Lists of revoked client certificates.
+    #[error(transparent)]
+    ClientCrls(#[from] BadClientCrls),
     /// The HTTP client.
     #[error("staples cannot be fetched: {0}")]
     Http(#[from] http::SetupError),
@@ -95,9 +99,17 @@ pub async fn start(
         return Err(StartError::NoRoute);
     }
     let current: CurrentSites = Arc::new(RwLock::default());
+    let clients = options.client_auth.clone().map(ClientGuard::new).transpose()?.map(Arc::new);
     let staples = Staples::new(options.staples.clone());
-    let (keeper, loaded) =
-        Keeper::start(&options, client, metrics.clone(), Arc::clone(&current), staples.clone()).await?;
+    let (keeper, loaded) = Keeper::start(
+        &options,
+        client,
+        metrics.clone(),
+        Arc::clone(&current),
+        staples.clone(),
+        clients.clone(),
+    )
+    .await?;
     let tasks = ServiceTasks::default();
     let routes = LiveRoutes::new(options.routes.clone());
     let config = hello::config(current, routes.clone())?;
@@ -115,6 +127,7 @@ pub async fn start(
         config,
         routes: routes.clone(),
         requesting,
+        clients: clients.clone(),
         resolver,
         metrics,
         handshake_timeout: options.handshake_timeout,
@@ -139,6 +152,9 @@ pub async fn start(
         tasks: running.tasks.clone(),
     };
     running.tasks.spawn(checks.keep());
+    if let Some(clients) = clients {
+        running.tasks.spawn(clients.keep(running.options.reload, running.tasks.stopping()));
+    }
     running.tasks.spawn(swept.sweep(running.tasks.stopping()));
     let slots = Slots::limited(connections_max, OriginLimit::PerNetwork(per_address)).behind(proxies);
     Acceptor::new(&running.tasks, slots, WhenFull::EvictSilent).start(listener, shared);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http_relay::client::Client;
 use http_relay::relay::{RelayEnd, relay};
 use inbound::Silence;
 use s2n_tls::config::Config;
@@ -20,6 +21,7 @@ use super::flight::Flight;
 use super::greeting::{Chosen, Greeting};
 use super::metrics::{End, Handshake};
 use super::proxy_protocol::{ProxiedConnection, header};
+use super::requests::AskingClient;
 use super::terminator::{Stream, Terminator};
 use super::upstream::{Introduction, Reach};
 
@@ -54,12 +56,22 @@ impl Terminator {
         let Some((tls, chosen)) = self.handshake(stream, client).await else { return End::NoHandshake };
         silence.end();
         let name = tls.as_ref().server_name().map(str::to_owned);
+        let identity = match self.clients.as_ref().map(|clients| clients.identity(tls.as_ref())).transpose() {
+            Ok(identity) => identity.flatten(),
+            Err(refused) => {
+                tracing::info!(%client, %refused, "a client with a certificate is refused");
+                close(tls).await;
+                return End::ClientRefused;
+            }
+        };
         let Chosen { route: Some(route), site } = chosen else {
             close(tls).await;
             return End::NoRoute;
         };
         if route.http.is_some() {
-            return Box::pin(self.serve_requests(tls, client, name, site)).await;
+            let user = identity.as_ref().map(|identity| Arc::clone(&identity.subject));
+            let asking = AskingClient { client: Client::at(client).known_as(user), identity };
+            return Box::pin(self.serve_requests(tls, asking, name, site)).await;
         }
         let alpn = tls.as_ref().application_protocol().map(<[u8]>::to_vec);
         let told = ProxiedConnection { client, server, alpn: alpn.as_deref(), name: name.as_deref() };

@@ -14,6 +14,7 @@ use x509::UnixTime;
 
 use super::Options;
 use super::certificate::{self, BadCertificate, CertificateFile, CertificateFolder};
+use super::client_auth::ClientGuard;
 use super::hello::CurrentSites;
 use super::metrics::EdgeMetrics;
 use super::sites::{SiteContext, Sites};
@@ -60,6 +61,7 @@ pub(super) struct Keeper {
     folder: CertificateFolder,
     tickets: TicketKeys,
     staples: Staples,
+    clients: Option<Arc<ClientGuard>>,
     held: Vec<Arc<CertificateFile>>,
     /// Whether something is known that is not presented yet.
     is_stale: bool,
@@ -77,6 +79,7 @@ impl Keeper {
         metrics: EdgeMetrics,
         current: CurrentSites,
         staples: Staples,
+        clients: Option<Arc<ClientGuard>>,
     ) -> Result<(Self, Loaded), KeepError> {
         let tickets =
             TicketKeys::new(options.ticket_keys_file.clone(), options.ticket_key_life, Instant::now())?;
@@ -88,6 +91,7 @@ impl Keeper {
             current,
             tickets,
             staples,
+            clients,
             held: Vec::new(),
             is_stale: true,
             due: None,
@@ -202,6 +206,7 @@ impl Keeper {
             client: &self.client,
             tickets: &self.tickets.secrets,
             staples: &self.staples,
+            clients: self.clients.as_deref(),
             sign_timeout: self.options.sign_timeout,
             metrics: &self.metrics,
             now,

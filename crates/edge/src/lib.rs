@@ -9,6 +9,7 @@
 mod accept;
 mod alert;
 mod certificate;
+mod client_auth;
 mod connection;
 mod flight;
 mod forwarded;
@@ -35,6 +36,7 @@ pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use accept::{Running, StartError, start};
 pub use certificate::{BadCertificate, CertificateFile};
+pub use client_auth::{BadClientCrls, ClientAuth, ClientCertificates, ClientCrls};
 pub use group::{Balance, Group, HealthOptions, SERVERS_MAX};
 pub use keeper::{KeepError, Loaded};
 pub use metrics::EdgeMetrics;

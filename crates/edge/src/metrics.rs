@@ -122,6 +122,8 @@ pub(super) enum End {
     Broken,
     /// There was no handshake.
     NoHandshake,
+    /// The certificate of the client is revoked, or nobody can tell.
+    ClientRefused,
     /// No upstream is for the name.
     NoRoute,
     /// The upstream cannot be reached.
@@ -139,6 +141,7 @@ impl End {
             Self::Idle => "idle",
             Self::Broken => "broken",
             Self::NoHandshake => "no-handshake",
+            Self::ClientRefused => "client-refused",
             Self::NoRoute => "no-route",
             Self::NoUpstream => "no-upstream",
             Self::NoRequest => "no-request",

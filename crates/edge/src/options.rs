@@ -7,6 +7,7 @@ use std::time::Duration;
 use http_relay::access_log::{AccessLog, LoggedQuery};
 use ipnet::IpNet;
 
+use super::client_auth::ClientAuth;
 use super::routes::Routes;
 use super::staples::StapleOptions;
 
@@ -23,6 +24,8 @@ pub struct Options {
     /// Whether clients that send an unknown name get the default certificate. Default: false, which sends them the alert
     /// unrecognized_name (RFC 6066 section 3).
     pub unknown_names_get_default: bool,
+    /// How clients authenticate by certificates (mutual TLS). Default: `None`; they are not asked for one.
+    pub client_auth: Option<ClientAuth>,
     /// How OCSP responses are fetched for chains that name a responder and have no response in the folder. Default: `None`, which
     /// fetches none.
     pub staples: Option<StapleOptions>,
@@ -92,6 +95,7 @@ impl Default for Options {
             certificates: PathBuf::new(),
             default_certificate: None,
             unknown_names_get_default: false,
+            client_auth: None,
             staples: None,
             routes: Routes::default(),
             ticket_keys_file: None,

@@ -1,7 +1,6 @@
 //! A connection whose requests are looked at: each is held against the name the connection was made under, is told who asks, and
 //! asks the upstream of its route on a connection that others have used before.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,6 +26,7 @@ use hyper::{Method, Request, Response, StatusCode, Version};
 use tokio_util::task::TaskTracker;
 use x509::HostOrIp;
 
+use super::client_auth::{self, ClientIdentity};
 use super::forwarded;
 use super::group::{InFlight, TRIES_MAX};
 use super::health::{note_answered, note_failed};
@@ -35,10 +35,19 @@ use super::routes::Route;
 use super::site::Site;
 use super::terminator::{Stream, Terminator};
 
+/// Who asks on a connection.
+pub(super) struct AskingClient {
+    pub(super) client: Client,
+    /// Its certificate, where it showed one.
+    pub(super) identity: Option<Arc<ClientIdentity>>,
+}
+
 /// A connection, as its requests know it.
 struct Connection {
     shared: Arc<Terminator>,
     client: Client,
+    /// Its certificate, where it showed one.
+    identity: Option<Arc<ClientIdentity>>,
     is_trusted: bool,
     /// That it was made under, as it came.
     name: Option<String>,
@@ -81,7 +90,7 @@ impl Terminator {
     pub(super) async fn serve_requests(
         self: &Arc<Self>,
         tls: Stream,
-        client: SocketAddr,
+        AskingClient { client, identity }: AskingClient,
         name: Option<String>,
         site: Arc<Site>,
     ) -> End {
@@ -90,12 +99,12 @@ impl Terminator {
         let tls = CountedStream::new(tls, Some(octets.up.clone()), Some(octets.down.clone()));
         let opening = tokio::time::timeout(self.requesting.keep_alive, opening::read(tls, self.idle));
         let Ok(Ok((opening, stream))) = opening.await else { return End::NoRequest };
-        let client = Client::at(client);
         let is_trusted = self.requesting.trusted.iter().any(|net| net.contains(&client.ip()));
         let tunnels = TaskTracker::new();
         let connection = Arc::new(Connection {
             shared: Arc::clone(self),
             client,
+            identity,
             is_trusted,
             name,
             site,
@@ -190,6 +199,9 @@ impl Connection {
         // What belongs to the client's connection stays with us.
         clean(request.headers_mut());
         forwarded::tell(request.headers_mut(), self.client.ip(), authority, self.is_trusted);
+        if self.shared.clients.is_some() {
+            client_auth::tell(request.headers_mut(), self.identity.as_deref());
+        }
         let version = request.version();
         let client = upgrade.clone().map(|asked| Upgrading {
             client: hyper::upgrade::on(&mut request),

@@ -14,6 +14,7 @@ use s2n_tls::security::Policy;
 use x509::UnixTime;
 
 use super::certificate::CertificateFile;
+use super::client_auth::ClientGuard;
 use super::metrics::EdgeMetrics;
 use super::signing::{RemoteKey, RemoteSigning};
 use super::site::Site;
@@ -42,6 +43,7 @@ pub(super) struct SiteContext<'a> {
     pub(super) client: &'a Client,
     pub(super) tickets: &'a TicketSecrets,
     pub(super) staples: &'a Staples,
+    pub(super) clients: Option<&'a ClientGuard>,
     pub(super) sign_timeout: Duration,
     pub(super) metrics: &'a EdgeMetrics,
     pub(super) now: UnixTime,
@@ -154,7 +156,11 @@ fn build_site(files: &[&CertificateFile], with: &SiteContext<'_>) -> Result<Site
     builder.set_private_key_callback(RemoteSigning::new(with.sign_timeout, with.metrics.clone()))?;
     // A ticket opens only for the names it was given for.
     let names: BTreeSet<&str> = files.iter().flat_map(|file| &file.names).map(String::as_str).collect();
-    with.tickets.add_to(&mut builder, &names, SystemTime::now())?;
+    match with.clients {
+        // A ticket would not say who the client is, nor ask whether its certificate was revoked meanwhile.
+        Some(clients) => clients.add_to(&mut builder)?,
+        None => with.tickets.add_to(&mut builder, &names, SystemTime::now())?,
+    }
     let names = common_names(files);
     let files = files.iter().map(|file| file.name.clone()).collect();
     Ok(Site { config: builder.build()?, files, names })

@@ -1,5 +1,6 @@
 //! What all connections of the terminator share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::access_log::AccessLogger;
@@ -12,6 +13,7 @@ use s2n_tls::connection::Connection;
 use s2n_tls_tokio::TlsStream;
 use tokio::net::TcpStream;
 
+use super::client_auth::ClientGuard;
 use super::flight::Flight;
 use super::metrics::EdgeMetrics;
 use super::routes::LiveRoutes;
@@ -32,6 +34,8 @@ pub(super) struct Terminator {
     pub(super) config: Config,
     pub(super) routes: LiveRoutes,
     pub(super) requesting: RequestService,
+    /// Where clients authenticate by certificates.
+    pub(super) clients: Option<Arc<ClientGuard>>,
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,
     pub(super) handshake_timeout: Duration,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cli::exit::{Outcome, Problem};
-use edge::{BadRoute, Mode, Options, Route, Routes};
+use edge::{BadRoute, ClientAuth, ClientCertificates, ClientCrls, Mode, Options, Route, Routes};
 use ipnet::IpNet;
 use keyless::client::{InvalidServer, Server};
 use serde::{Deserialize, Serialize};
 
 use super::edge_upstreams::{EdgeUpstreamSettings, NamedFiles, groups};
 use super::proxy::{access_log, logged_query};
+use crate::files;
 
 /// `[edge]`
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -24,6 +25,9 @@ pub(crate) struct EdgeSettings {
     pub(crate) fetch_staples: bool,
     pub(crate) default_certificate: String,
     pub(crate) unknown_names: UnknownNames,
+    pub(crate) client_certificates: ClientCertificates,
+    pub(crate) client_ca_files: Vec<PathBuf>,
+    pub(crate) client_crl_files: Vec<PathBuf>,
     pub(crate) keys: Vec<String>,
     pub(crate) keys_certificate_file: PathBuf,
     pub(crate) keys_key_file: PathBuf,
@@ -117,6 +121,9 @@ impl Default for EdgeSettings {
             fetch_staples: true,
             default_certificate: String::new(),
             unknown_names: UnknownNames::Refuse,
+            client_certificates: ClientCertificates::Off,
+            client_ca_files: Vec::new(),
+            client_crl_files: Vec::new(),
             keys: Vec::new(),
             keys_certificate_file: PathBuf::new(),
             keys_key_file: PathBuf::new(),
@@ -188,6 +195,15 @@ impl EdgeSettings {
                 Problem::usage("edge.inventory_tag is a tag and its value").hint("for example edge=web")
             );
         }
+        let asks_clients = self.client_certificates != ClientCertificates::Off;
+        if asks_clients == self.client_ca_files.is_empty() {
+            return Err(Problem::usage("edge.client_certificates and edge.client_ca_files go together")
+                .hint("client_certificates is \"required\" or \"optional\", and client_ca_files are the roots below which they stand"));
+        }
+        if !asks_clients && !self.client_crl_files.is_empty() {
+            return Err(Problem::usage("edge.client_crl_files is for client certificates")
+                .hint("set edge.client_certificates, or leave it away"));
+        }
         self.servers()?;
         self.routes(NamedFiles::NotRead).map(drop)
     }
@@ -257,6 +273,24 @@ impl EdgeSettings {
         Ok(routes)
     }
 
+    fn client_auth(&self) -> Outcome<Option<ClientAuth>> {
+        if self.client_certificates == ClientCertificates::Off {
+            return Ok(None);
+        }
+        let mut roots = Vec::new();
+        for path in &self.client_ca_files {
+            roots.extend(files::certificates("edge.client_ca_files", path)?);
+        }
+        let paths = self.client_crl_files.clone();
+        let read = move || {
+            let lists = paths.iter().map(|path| files::crls("edge.client_crl_files", path));
+            let lists = lists.collect::<Outcome<Vec<_>>>().map_err(|problem| problem.message)?;
+            Ok(lists.concat())
+        };
+        let lists = (!self.client_crl_files.is_empty()).then(|| ClientCrls::new(read));
+        Ok(Some(ClientAuth { mode: self.client_certificates, roots, lists }))
+    }
+
     /// What the terminator is told, but for where it listens.
     pub(crate) fn options(&self) -> Outcome<Options> {
         let given = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
@@ -264,6 +298,7 @@ impl EdgeSettings {
             certificates: self.certificates.clone(),
             default_certificate: Some(self.default_certificate.clone()).filter(|name| !name.is_empty()),
             unknown_names_get_default: self.unknown_names == UnknownNames::Default,
+            client_auth: self.client_auth()?,
             routes: self.routes(NamedFiles::Read)?,
             ticket_keys_file: given(&self.ticket_keys_file),
             ticket_key_life: Duration::from_secs(self.ticket_key_s),

@@ -538,6 +538,17 @@ pub(super) const KEYS: &[Key] = &[
         "upstreams are told the client's address (PROXY protocol, version 2)",
     ),
     (
+        "edge.client_certificates",
+        Kind::Text,
+        "whether clients show certificates (mutual TLS): \"off\", \"optional\" or \"required\"",
+    ),
+    ("edge.client_ca_files", Kind::List, "trust anchors (PEM) of client certificates"),
+    (
+        "edge.client_crl_files",
+        Kind::List,
+        "CRLs (PEM or DER) that client certificates are held against; read again",
+    ),
+    (
         "edge.upstreams",
         Kind::Toml,
         "upstreams of several servers: [{ name = \"shop\", servers = [\"HOST:PORT\"], balance, health_path, tls, server_name, ca_files, … }]",

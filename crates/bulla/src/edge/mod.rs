@@ -116,6 +116,7 @@ async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcom
         let hint = match &error {
             edge::StartError::Bind { .. } => "choose another place: --listen, or edge.listen",
             edge::StartError::AccessLog(_) => "check edge.access_log_file, its folder and permissions",
+            edge::StartError::ClientCrls(_) => "check edge.client_crl_files",
             edge::StartError::NoRoute => "name an upstream: --upstream, edge.upstream or edge.routes",
             _ => "check --certificates, --default-certificate and --ticket-keys, and the same in [edge]",
         };

@@ -1,5 +1,6 @@
 //! `bulla edge` before `bulla keys serve`: certificates here, their keys there.
 
+mod client_certificates;
 mod http;
 mod http2;
 mod memory;
@@ -472,4 +473,16 @@ fn what_is_wrong_is_said() {
     assert!(edge.said.contains("warning: no certificate in certs/ed.pem"), "{}", edge.said);
     assert!(edge.said.contains("RSA and ECDSA keys only"), "{}", edge.said);
     assert_eq!(failure(&world, &edge, "elsewhere"), rustls::AlertDescription::UnrecognisedName);
+}
+
+/// By TLS 1.3 the group is one that the client has sent a share of: no round trip is spent on another.
+#[test]
+fn x25519_is_preferred_to_p256() {
+    let mut world = World::new(&[("a", P256, "DNS:a.example")]);
+    world.serve(&[]);
+    world.configure(&format!("[edge]\nupstream = \"{}\"\n", hello()));
+    let edge = world.edge(&["--config", "edge.toml"]);
+    let said = world.s_client(&edge, "-tls1_2 -servername a.example -curves P-256:X25519", "");
+    let group = said.lines().find(|line| line.contains("Temp Key:"));
+    assert!(group.is_some_and(|line| line.contains("X25519")), "{said}");
 }

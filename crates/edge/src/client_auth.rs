@@ -1,0 +1,228 @@
+//! Certificates of clients (mutual TLS): whose are believed, which are revoked, and what upstreams are told of them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::RwLock;
+use s2n_tls::callbacks::VerifyHostNameCallback;
+use s2n_tls::config::Builder;
+use s2n_tls::connection::Connection;
+use s2n_tls::enums::ClientAuthType;
+use s2n_tls::error::Error;
+use tokio_util::sync::CancellationToken;
+use x509::crl::{CrlSet, CrlVerdict};
+use x509::{Certificate, GeneralName};
+
+/// RFC 9440.
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+/// As Envoy has it.
+const FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
+
+coded::named! {
+    /// Whether clients have to show a certificate.
+    pub enum ClientCertificates: "client certificate mode" {
+        /// They are not asked for one.
+        Off => "off",
+        /// They may show one. One that is not believed ends the handshake all the same.
+        Optional => "optional",
+        /// They have to show one.
+        Required => "required",
+    }
+}
+
+/// How clients authenticate.
+#[derive(Clone, Debug)]
+pub struct ClientAuth {
+    /// Whether they have to.
+    pub mode: ClientCertificates,
+    /// Trust anchors (DER) of their certificates.
+    pub roots: Vec<Vec<u8>>,
+    /// Lists of revoked certificates. Where there are any, a client whose issuer has no list is refused.
+    pub lists: Option<ClientCrls>,
+}
+
+/// Where lists of revoked certificates are read; called off the threads that serve.
+#[derive(Clone)]
+pub struct ClientCrls(Arc<ReadLists>);
+
+type ReadLists = dyn Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync;
+
+impl ClientCrls {
+    /// `read` returns all lists (DER), or says why there are none.
+    pub fn new(read: impl Fn() -> Result<Vec<Vec<u8>>, String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    fn load(&self) -> Result<CrlSet, String> {
+        CrlSet::parse(&(self.0)()?).map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Debug for ClientCrls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCrls").finish_non_exhaustive()
+    }
+}
+
+/// Lists of revoked certificates that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("lists of revoked client certificates: {0}")]
+pub struct BadClientCrls(String);
+
+/// Why a client with a certificate that is believed is refused.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum ClientRefused {
+    #[error("its certificate is revoked")]
+    Revoked,
+    #[error("there is no CRL of the issuer of its certificate")]
+    NoList,
+    #[error("its certificate cannot be read")]
+    Unreadable,
+}
+
+/// Clients that authenticate, by the lists that count now.
+pub(super) struct ClientGuard {
+    auth: ClientAuth,
+    lists: RwLock<Arc<CrlSet>>,
+}
+
+/// Names of hosts are of no concern: a client is its certificate.
+struct AnyHost;
+
+impl VerifyHostNameCallback for AnyHost {
+    fn verify_host_name(&self, _: &str) -> bool {
+        true
+    }
+}
+
+impl ClientGuard {
+    pub(super) fn new(auth: ClientAuth) -> Result<Self, BadClientCrls> {
+        let lists = auth.lists.as_ref().map(ClientCrls::load).transpose().map_err(BadClientCrls)?;
+        Ok(Self { auth, lists: RwLock::new(Arc::new(lists.unwrap_or_default())) })
+    }
+
+    /// Has the library ask for certificates.
+    pub(super) fn add_to(&self, builder: &mut Builder) -> Result<(), Error> {
+        let mode = match self.auth.mode {
+            ClientCertificates::Off => ClientAuthType::None,
+            ClientCertificates::Optional => ClientAuthType::Optional,
+            ClientCertificates::Required => ClientAuthType::Required,
+        };
+        builder.set_client_auth_type(mode)?;
+        builder.set_verify_host_callback(AnyHost)?;
+        for root in &self.auth.roots {
+            builder.trust_pem(x509::pem::encode("CERTIFICATE", root).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Who a client is that shook hands; none where it showed no certificate.
+    pub(super) fn identity(
+        &self,
+        connection: &Connection,
+    ) -> Result<Option<Arc<ClientIdentity>>, ClientRefused> {
+        if !connection.client_cert_used() {
+            return Ok(None);
+        }
+        let unreadable = |_| ClientRefused::Unreadable;
+        let chain = connection.peer_cert_chain().map_err(unreadable)?;
+        let mut shown = Vec::new();
+        for certificate in chain.iter() {
+            let certificate = certificate.map_err(unreadable)?;
+            let der = certificate.der().map_err(unreadable)?;
+            shown.push(Certificate::parse(der).map_err(|_| ClientRefused::Unreadable)?);
+        }
+        let leaf = shown.first().ok_or(ClientRefused::Unreadable)?;
+        self.judge(&shown)?;
+        Ok(Some(Arc::new(ClientIdentity::of(leaf))))
+    }
+
+    /// The leaf needs a list, of whichever issuer; no certificate of the chain may be on one.
+    fn judge(&self, shown: &[Certificate]) -> Result<(), ClientRefused> {
+        if self.auth.lists.is_none() {
+            return Ok(());
+        }
+        let lists = Arc::clone(&self.lists.read());
+        let verdicts: Vec<CrlVerdict> = shown.iter().map(|one| lists.verdict(one)).collect();
+        match verdicts.first() {
+            _ if verdicts.contains(&CrlVerdict::Revoked) => Err(ClientRefused::Revoked),
+            Some(CrlVerdict::NoList) | None => Err(ClientRefused::NoList),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// Reads the lists again every so often. Those that cannot be used change nothing.
+    pub(super) async fn keep(self: Arc<Self>, every: Duration, stop: CancellationToken) {
+        let _live = telemetry::tasks::guard("edge-client-crls");
+        let Some(source) = self.auth.lists.clone() else { return };
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(every) => {}
+            }
+            let reading = source.clone();
+            match tokio::task::spawn_blocking(move || reading.load()).await {
+                Ok(Ok(lists)) => *self.lists.write() = Arc::new(lists),
+                Ok(Err(error)) => {
+                    tracing::warn!(error, "lists of revoked client certificates stay as they were")
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "lists of revoked client certificates stay as they were")
+                }
+            }
+        }
+    }
+}
+
+/// A client by its certificate, as upstreams and the access log have it.
+#[derive(Debug)]
+pub(super) struct ClientIdentity {
+    pub(super) subject: Arc<str>,
+    client_cert: Option<HeaderValue>,
+    forwarded: Option<HeaderValue>,
+}
+
+impl ClientIdentity {
+    fn of(leaf: &Certificate) -> Self {
+        let client_cert = format!(":{}:", BASE64.encode(&leaf.der));
+        let mut forwarded = format!("Hash={}", leaf.fingerprint);
+        let subject = leaf.subject.text.replace('\\', "\\\\").replace('"', "\\\"");
+        if !subject.chars().any(char::is_control) {
+            forwarded += &format!(";Subject=\"{subject}\"");
+        }
+        for name in &leaf.subject_alt_names {
+            let (key, value) = match name {
+                GeneralName::Dns(name) => ("DNS", name.to_string()),
+                GeneralName::Uri(uri) => ("URI", uri.to_string()),
+                _ => continue,
+            };
+            // What could be read as another element is not passed on here; the certificate is, whole.
+            if value.bytes().all(|octet| octet.is_ascii_graphic() && !b"\",;=\\".contains(&octet)) {
+                forwarded += &format!(";{key}={value}");
+            }
+        }
+        Self {
+            subject: leaf.subject.text.as_str().into(),
+            client_cert: HeaderValue::try_from(client_cert).ok(),
+            forwarded: HeaderValue::from_bytes(forwarded.as_bytes()).ok(),
+        }
+    }
+}
+
+/// Tells an upstream who the client is, and takes out whatever else says that, of trusted proxies too: here it is known.
+pub(super) fn tell(headers: &mut HeaderMap, identity: Option<&ClientIdentity>) {
+    for name in [CLIENT_CERT, CLIENT_CERT_CHAIN, FORWARDED_CLIENT_CERT] {
+        headers.remove(name);
+    }
+    let Some(identity) = identity else { return };
+    for (name, value) in [(CLIENT_CERT, &identity.client_cert), (FORWARDED_CLIENT_CERT, &identity.forwarded)]
+    {
+        if let Some(value) = value {
+            headers.insert(name, value.clone());
+        }
+    }
+}
