@@ -12,10 +12,8 @@ use http_relay::upstream::UpstreamTls;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::routes::BadRoute;
+use super::bad_route::{BadRoute, SERVERS_MAX};
 
-/// Servers of one upstream.
-pub const SERVERS_MAX: usize = 256;
 /// Servers that a connection or a request is tried on, of those that could not be connected to.
 pub(super) const TRIES_MAX: usize = 3;
 /// An ejection lasts twice as long as the one before, this many times at most: 32 times the first.

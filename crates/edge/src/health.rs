@@ -12,7 +12,7 @@ use inbound::ServiceTasks;
 use outbound::resolve::Resolver;
 use tokio::time::Instant;
 
-use super::group::{Change, Group, Server};
+use super::group::{Change, Group};
 use super::metrics::EdgeMetrics;
 use super::routes::{LiveRoutes, origin};
 use super::upstream::{Introduction, Reach};
@@ -27,23 +27,6 @@ pub(super) struct HealthChecks {
     pub(super) resolver: Resolver,
     pub(super) metrics: EdgeMetrics,
     pub(super) tasks: ServiceTasks,
-}
-
-/// A connection or a request of a client was answered.
-pub(super) fn note_answered(group: &Group, server: &Server, metrics: &EdgeMetrics) {
-    server.answered();
-    metrics.server_answered(group.name(), &server.label);
-}
-
-/// A connection or a request of a client was not answered.
-pub(super) fn note_failed(group: &Group, server: &Server, metrics: &EdgeMetrics) {
-    metrics.server_failed(group.name(), &server.label);
-    if server.failed(group.health()) == Change::Down {
-        tracing::warn!(
-            upstream = %group.name(), server = %server.label,
-            "a server is ejected: connections or requests to it failed in a row"
-        );
-    }
 }
 
 impl HealthChecks {

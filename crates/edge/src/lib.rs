@@ -8,6 +8,7 @@
 
 mod accept;
 mod alert;
+mod bad_route;
 mod certificate;
 mod client_auth;
 mod connection;
@@ -20,6 +21,7 @@ mod hello;
 mod keeper;
 mod metrics;
 mod options;
+mod outcome;
 mod proxy_protocol;
 mod requests;
 mod routes;
@@ -35,12 +37,13 @@ mod upstream;
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use accept::{Running, StartError, start};
+pub use bad_route::{BadRoute, SERVERS_MAX};
 pub use certificate::{BadCertificate, CertificateFile};
 pub use client_auth::{BadClientCrls, ClientAuth, ClientCertificates, ClientCrls};
-pub use group::{Balance, Group, HealthOptions, SERVERS_MAX};
+pub use group::{Balance, Group, HealthOptions};
 pub use keeper::{KeepError, Loaded};
 pub use metrics::EdgeMetrics;
 pub use options::Options;
-pub use routes::{BadRoute, Mode, Route, Routes};
+pub use routes::{Mode, Route, Routes};
 pub use staples::StapleOptions;
 pub use tickets::{BadTicketKeys, TICKET_KEYS_MAX};

@@ -7,17 +7,8 @@ use http_relay::target::{Origin, Target};
 use parking_lot::RwLock;
 use x509::{HostName, HostOrIp};
 
-use super::group::{Group, SERVERS_MAX};
-
-/// Names of all routes.
-const NAMES_MAX: usize = 100_000;
-/// Protocols of a route, and octets of each (RFC 7301 section 3.1).
-const ALPN_MAX: usize = 8;
-const ALPN_OCTETS_MAX: usize = 255;
-
-/// What clients of a route of HTTP are offered, and what such upstreams may speak.
-const HTTP_2: &str = "h2";
-const HTTP_1: &str = "http/1.1";
+use super::bad_route::{ALPN_MAX, ALPN_OCTETS_MAX, BadRoute, HTTP_1, HTTP_2, NAMES_MAX};
+use super::group::Group;
 
 /// What is passed on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -59,41 +50,6 @@ impl HttpRoute {
         let ServerOrigin { origin, by_http1 } = &self.0[server];
         by_http1.as_ref().filter(|_| is_upgrade).unwrap_or(origin)
     }
-}
-
-/// Why there is no such route.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub enum BadRoute {
-    /// Not HOST:PORT.
-    #[error("{0:?} is no upstream: write HOST:PORT, or the name of an entry of edge.upstreams")]
-    Upstream(String),
-    /// Neither a host name nor one with a star before it.
-    #[error("{0:?} is no host name; *.HOST stands for all right below HOST")]
-    Name(String),
-    /// A name twice.
-    #[error("the name {0:?} has two routes")]
-    Twice(String),
-    /// A protocol of an upstream that is asked by requests.
-    #[error("mode = \"http\" asks an upstream by \"{HTTP_1}\" or \"{HTTP_2}\": {0:?} is no alpn for it")]
-    Http(Vec<String>),
-    /// Its connections are of many clients.
-    #[error("mode = \"http\" goes without proxy_protocol: the fields of each request say who asks")]
-    ProxyProtocol,
-    /// None, or more than are held.
-    #[error("the upstream {0:?} has no servers, or more than {SERVERS_MAX}")]
-    Servers(String),
-    /// A server of an upstream twice.
-    #[error("the server {0:?} is named twice")]
-    ServerTwice(String),
-    /// Neither a name nor an address.
-    #[error("{0:?} is no host name or address")]
-    Host(String),
-    /// More than are held.
-    #[error("there are more than {NAMES_MAX} names")]
-    TooMany,
-    /// No protocol's name, or too many.
-    #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} octets")]
-    Alpn,
 }
 
 impl Route {

@@ -11,8 +11,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::group::{Group, InFlight, Server, TRIES_MAX};
-use super::health::{note_answered, note_failed};
 use super::metrics::EdgeMetrics;
+use super::outcome::{note_answered, note_failed};
 
 /// Why a server cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +90,10 @@ impl Reach<'_> {
         }
         match tls {
             None => Ok(Link::Direct(stream)),
-            Some(tls) => Ok(tls.connect(stream, introduction.alpn.clone(), deadline.remaining()).await?),
+            Some(tls) => {
+                let stream = tls.connect(stream, introduction.alpn.clone(), deadline.remaining()).await?;
+                Ok(Link::Tls(Box::new(stream)))
+            }
         }
     }
 }

@@ -12,7 +12,6 @@ use hyper::body::{Body, Frame, SizeHint};
 
 use super::access_log::Tee;
 use super::client_body::ClientBody;
-use super::fields::clean_trailers;
 use super::stall::{AnswerTimer, UploadTimer};
 
 /// A request's body on its way to the upstream; cut off when nothing comes for too long.
@@ -38,7 +37,7 @@ impl RequestBody {
     /// No body, of a request of our own.
     pub fn none(limit: Duration) -> Self {
         let (upload, _) = UploadTimer::within(limit);
-        Self::new(ClientBody::empty(), None, upload, clean_trailers)
+        Self::new(ClientBody::empty(), None, upload, |_| {})
     }
 
     /// An empty body in place of this one, to send its request again with. None unless this one is empty.

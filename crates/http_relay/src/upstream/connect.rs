@@ -13,7 +13,7 @@ use outbound::dial::happy_eyeballs;
 use outbound::guard::{Guard, addresses_within};
 use outbound::resolve::{Families, Resolver};
 use parking_lot::Mutex;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -28,6 +28,7 @@ use super::parent::{Link, Parent};
 use super::policy::{Policies, UpstreamWay};
 use super::sender::Sender;
 use super::slot::{Slot, SlotExecutor, Slots, SlottedStream};
+use super::tls::server_name;
 use crate::request_body::RequestBody;
 use crate::strict::UpstreamStream;
 use inbound::ServiceTasks;
@@ -53,14 +54,6 @@ async fn handshake<S: AsyncRead + AsyncWrite + Unpin>(
     let name = server_name(server)?;
     let done = tokio::time::timeout(deadline.remaining(), connector.connect(name, stream)).await;
     done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
-}
-
-pub(super) fn server_name(server: &HostOrIp) -> Result<ServerName<'static>, NoConnection> {
-    match server {
-        HostOrIp::Ip(address) => Ok(ServerName::from(*address)),
-        HostOrIp::Dns(name) => ServerName::try_from(name.as_str().to_owned())
-            .map_err(|error| NoConnection::Tls(std::io::Error::other(error))),
-    }
 }
 
 /// Of `found`, those that the guard lets anybody reach. Whatever the name was, it is the address that is judged.

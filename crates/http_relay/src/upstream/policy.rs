@@ -12,6 +12,7 @@ use x509::HostOrIp;
 
 use super::super::target::Origin;
 use super::parent::Parent;
+use super::tls::connectors;
 use crate::cipher_suites::provider;
 use crate::names::{BadRule, Names};
 
@@ -115,7 +116,7 @@ impl Policies {
     }
 }
 
-pub(super) fn compiled(
+fn compiled(
     policy: &UpstreamPolicy,
     usual: &Arc<RootCertStore>,
     way: &UpstreamWay,
@@ -133,14 +134,11 @@ pub(super) fn compiled(
     } else {
         builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
     };
-    let mut config = match &policy.certificate {
+    let config = match &policy.certificate {
         None => builder.with_no_client_auth(),
         Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from((**own).clone()))),
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let http1 = TlsConnector::from(Arc::new(config.clone()));
-    config.alpn_protocols.insert(0, b"h2".to_vec());
-    let http2 = TlsConnector::from(Arc::new(config));
+    let (http1, http2) = connectors(config);
     let way = policy.way.as_ref().unwrap_or(way).clone();
     Ok(Compiled { http1, http2, way, verifies: policy.verify })
 }

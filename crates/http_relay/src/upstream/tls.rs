@@ -6,17 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use outbound::Deadline;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::sign::CertifiedKey;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use x509::HostOrIp;
 
-use super::connect::server_name;
 use super::error::NoConnection;
-use super::parent::Link;
-use super::policy::{Compiled, UpstreamPolicy, UpstreamWay, compiled};
+use crate::cipher_suites::provider;
 
 /// TLS to the servers of an upstream. Equal where it believes, asks for and shows the same.
 #[derive(Clone)]
@@ -26,7 +25,8 @@ struct Inner {
     server: HostOrIp,
     roots: Vec<Vec<u8>>,
     shown: Vec<CertificateDer<'static>>,
-    compiled: Compiled,
+    http1: TlsConnector,
+    http2: TlsConnector,
 }
 
 impl UpstreamTls {
@@ -41,9 +41,19 @@ impl UpstreamTls {
         certificate: Option<Arc<CertifiedKey>>,
     ) -> Result<Self, rustls::Error> {
         let shown = certificate.as_ref().map(|own| own.cert.clone()).unwrap_or_default();
-        let policy = UpstreamPolicy { roots: roots.clone(), certificate, ..UpstreamPolicy::default() };
-        let compiled = compiled(&policy, &Arc::new(RootCertStore::empty()), &UpstreamWay::Direct)?;
-        Ok(Self(Arc::new(Inner { server, roots, shown, compiled })))
+        let mut anchors = RootCertStore::empty();
+        for root in &roots {
+            anchors.add(CertificateDer::from(root.as_slice()))?;
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(anchors);
+        let config = match certificate {
+            None => builder.with_no_client_auth(),
+            Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from((*own).clone()))),
+        };
+        let (http1, http2) = connectors(config);
+        Ok(Self(Arc::new(Inner { server, roots, shown, http1, http2 })))
     }
 
     /// The name in the certificates of its servers.
@@ -52,7 +62,7 @@ impl UpstreamTls {
     }
 
     pub(super) fn connector(&self, http2: bool) -> &TlsConnector {
-        if http2 { &self.0.compiled.http2 } else { &self.0.compiled.http1 }
+        if http2 { &self.0.http2 } else { &self.0.http1 }
     }
 
     /// TLS over `stream`, within `limit`. Offers the protocols `alpn` (RFC 7301), none where it is empty.
@@ -64,12 +74,27 @@ impl UpstreamTls {
         stream: TcpStream,
         alpn: Vec<Vec<u8>>,
         limit: Duration,
-    ) -> Result<Link, NoConnection> {
+    ) -> Result<TlsStream<TcpStream>, NoConnection> {
         let name = server_name(&self.0.server)?;
-        let connecting = self.0.compiled.http1.with_alpn(alpn).connect(name, stream);
+        let connecting = self.0.http1.with_alpn(alpn).connect(name, stream);
         let done = tokio::time::timeout(Deadline::within(limit).remaining(), connecting).await;
-        let stream = done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)?;
-        Ok(Link::Tls(Box::new(stream)))
+        done.map_err(|_| NoConnection::Late)?.map_err(NoConnection::Tls)
+    }
+}
+
+/// Those that offer HTTP/1.1, and HTTP/2 before it.
+pub(super) fn connectors(mut config: ClientConfig) -> (TlsConnector, TlsConnector) {
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let http1 = TlsConnector::from(Arc::new(config.clone()));
+    config.alpn_protocols.insert(0, b"h2".to_vec());
+    (http1, TlsConnector::from(Arc::new(config)))
+}
+
+pub(super) fn server_name(server: &HostOrIp) -> Result<ServerName<'static>, NoConnection> {
+    match server {
+        HostOrIp::Ip(address) => Ok(ServerName::from(*address)),
+        HostOrIp::Dns(name) => ServerName::try_from(name.as_str().to_owned())
+            .map_err(|error| NoConnection::Tls(std::io::Error::other(error))),
     }
 }
 
