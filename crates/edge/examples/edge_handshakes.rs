@@ -1,6 +1,7 @@
 //! Connections a second through the terminator, their keys in a key service behind a Unix socket, and behind one that takes 100 ms
 //! there and back, beside a bare rustls server that holds the keys itself. All do the same work: handshake, one octet to an upstream
-//! and back, close. All in one process, one run; times are those of the handshake, from connecting on.
+//! and back, close. All in one process, one run; times are those of the handshake, from connecting on. The processor time of a connection is that of
+//! the whole process: clients, upstream and key service too, alike for both.
 //!
 //! `cargo run --release -p edge --example edge_handshakes -- [SECONDS] [CLIENTS] [CLIENTS OF THE FAR KEY]`
 
@@ -48,7 +49,7 @@ fn main() -> Outcome<()> {
 async fn all(length: Duration, clients: usize, far: usize) -> Outcome<()> {
     println!("{} s each; connections a second, ratio to a bare server with the key", length.as_secs());
     println!(
-        "{:<8} {:<8} {:<8} {:<7} {:>7} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6}",
+        "{:<8} {:<8} {:<8} {:<7} {:>7} {:>8} {:>8} {:>8} {:>6} {:>8} {:>8} {:>8} {:>6} {:>6} {:>6}",
         "key",
         "version",
         "session",
@@ -57,10 +58,13 @@ async fn all(length: Duration, clients: usize, far: usize) -> Outcome<()> {
         "edge",
         "p50 ms",
         "p99 ms",
+        "CPU µs",
         "bare",
         "p50 ms",
         "p99 ms",
-        "ratio"
+        "CPU µs",
+        "ratio",
+        "by CPU"
     );
     for kind in [KeyType::P256, KeyType::Rsa2048] {
         let place = Place::new(kind).await?;
@@ -70,9 +74,10 @@ async fn all(length: Duration, clients: usize, far: usize) -> Outcome<()> {
                     let edge = measure(&place, edge, version, resumes, length, clients).await?;
                     let bare = measure(&place, place.bare, version, resumes, length, clients).await?;
                     println!(
-                        "{:<8} {name:<8} {session:<8} {away:<7} {clients:>7} {edge} {bare} {:>6.2}",
+                        "{:<8} {name:<8} {session:<8} {away:<7} {clients:>7} {edge} {bare} {:>6.2} {:>6.2}",
                         kind.name(),
-                        edge.rate / bare.rate
+                        edge.rate / bare.rate,
+                        bare.cpu_us / edge.cpu_us
                     );
                 }
             }
@@ -86,22 +91,29 @@ struct Measured {
     rate: f64,
     p50_ms: f64,
     p99_ms: f64,
+    cpu_us: f64,
 }
 
 impl Measured {
-    fn of(mut took: Vec<Duration>, in_all: Duration) -> Self {
+    fn of(mut took: Vec<Duration>, in_all: Duration, cpu: Duration) -> Self {
         took.sort_unstable();
         let part = |part: f64| {
             let at = (took.len().saturating_sub(1) as f64 * part) as usize;
             took.get(at).map_or(f64::NAN, |took| took.as_secs_f64() * 1_000.0)
         };
-        Self { rate: took.len() as f64 / in_all.as_secs_f64(), p50_ms: part(0.5), p99_ms: part(0.99) }
+        let count = took.len() as f64;
+        Self {
+            rate: count / in_all.as_secs_f64(),
+            p50_ms: part(0.5),
+            p99_ms: part(0.99),
+            cpu_us: cpu.as_secs_f64() * 1e6 / count,
+        }
     }
 }
 
 impl std::fmt::Display for Measured {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:>8.0} {:>8.2} {:>8.2}", self.rate, self.p50_ms, self.p99_ms)
+        write!(f, "{:>8.0} {:>8.2} {:>8.2} {:>6.0}", self.rate, self.p50_ms, self.p99_ms, self.cpu_us)
     }
 }
 
@@ -240,7 +252,7 @@ async fn measure(
     clients: usize,
 ) -> Outcome<Measured> {
     let mut all = Vec::new();
-    let began = Instant::now();
+    let (began, cpu) = (Instant::now(), processor_time()?);
     let mut tasks = JoinSet::new();
     for _ in 0..clients {
         let mut roots = RootCertStore::empty();
@@ -263,7 +275,17 @@ async fn measure(
     while let Some(ended) = tasks.join_next().await {
         all.extend(ended??);
     }
-    Ok(Measured::of(all, began.elapsed()))
+    Ok(Measured::of(all, began.elapsed(), processor_time()? - cpu))
+}
+
+/// Of this process so far (proc(5)): user and system time, in hundredths of a second.
+fn processor_time() -> Outcome<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| {
+        fields.get(at).ok_or("no such field")?.parse::<u64>().map_err(Box::<dyn Error + Send + Sync>::from)
+    };
+    Ok(Duration::from_millis(10 * (ticks(11)? + ticks(12)?)))
 }
 
 /// How long its handshake took.
