@@ -1,5 +1,7 @@
 //! What a certificate will say: a function of the request, the profile, the CA and the moment.
 
+use std::net::IpAddr;
+
 use x509::build::{self, CertificateSpec, Extension};
 use x509::der::{self, Reader, tag};
 use x509::{
@@ -26,6 +28,8 @@ const EXTENSIONS_MAX: usize = 16;
 const EXTENSION_MAX: usize = 4_096;
 /// Domain validated (BR section 7.1.6.1).
 const DOMAIN_VALIDATED: &str = "2.23.140.1.2.1";
+/// id-kp-timeStamping.
+const TIME_STAMPING: &str = "1.3.6.1.5.5.7.3.8";
 const ANY_PURPOSE: &str = "2.5.29.37.0";
 const ORGANIZATIONAL_UNIT: &[u8] = &[0x55, 0x04, 11];
 
@@ -152,10 +156,15 @@ impl Plan {
         let mut all = Vec::with_capacity(12 + self.extensions.len());
         all.push(Extension::key_usage(key_usage(profile, &self.key)));
         if !self.purposes.is_empty() {
-            all.push(Extension::extended_key_usage(&self.purposes));
+            // RFC 3161 section 2.3: a time stamping authority's certificate has this purpose alone, and critical.
+            let stamps = matches!(self.purposes.as_slice(), [only] if only == TIME_STAMPING);
+            all.push(Extension::extended_key_usage(&self.purposes).critical(stamps));
         }
         all.push(Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }));
-        all.push(Extension::subject_key_id(&build::key_id(&self.key.spki)));
+        // BR section 7.1.2.7.6 advises against it in certificates of subscribers; RFC 5280 section 4.2.1.2 advises it.
+        if profile.preset.is_none() {
+            all.push(Extension::subject_key_id(&build::key_id(&self.key.spki)));
+        }
         all.push(Extension::authority_key_id(&ca.key_identifier()));
         let ocsp: Vec<String> = profile.urls.ocsp.then(|| urls.ocsp()).into_iter().collect();
         let issuer: Vec<String> = profile.urls.issuer.then(|| urls.certificate()).into_iter().collect();
@@ -220,12 +229,14 @@ fn subject(
     if let Some(name) = asked_name {
         common_name_allowed(name, rules.common_name, names)?;
     }
+    let spelled = asked_name.and_then(|name| spelling(name, names));
     if let (true, Some(asked)) = (rules.requested, asked) {
-        return Ok(asked.clone());
+        mailboxes_named(asked, names)?;
+        return Ok(spelled.map_or_else(|| asked.clone(), |name| asked.with_common_name(&name)));
     }
     let common_name = match (rules.common_name, asked_name) {
         (CommonName::None, _) => None,
-        (_, Some(name)) => Some(name.clone()),
+        (_, Some(name)) => Some(spelled.unwrap_or_else(|| name.clone())),
         (CommonName::FirstName, None) => first_fitting(names),
         (CommonName::Requested | CommonName::Any, None) => None,
     };
@@ -242,7 +253,7 @@ fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> R
     if name.is_empty() || name.chars().any(char::is_control) {
         return refuse(format!("the common name {name:?} is empty or has control characters"));
     }
-    let named = || names.iter().any(|known| known.to_string().eq_ignore_ascii_case(name));
+    let named = || spelling(name, names).is_some();
     match rule {
         // Left out, which harms nobody as long as it says nothing else than the names.
         CommonName::None if named() => Ok(()),
@@ -253,6 +264,32 @@ fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> R
             "the common name {name:?} is none of the names asked for: add it to them, or leave it out"
         )),
     }
+}
+
+/// Every mailbox of the subject is one of the names, where profiles and name constraints apply to it (RFC 5280 section 4.1.2.6).
+fn mailboxes_named(subject: &DistinguishedName, names: &[GeneralName]) -> Result<(), IssueError> {
+    let unnamed = subject.attributes().into_iter().find(|(kind, mailbox)| {
+        let named = |name: &GeneralName| matches!(name, GeneralName::Email(known) if known.eq_ignore_ascii_case(mailbox));
+        *kind == build::Attribute::Email && !names.iter().any(named)
+    });
+    match unnamed {
+        None => Ok(()),
+        Some((_, mailbox)) => Err(IssueError::Subject(format!(
+            "the subject has the mailbox {mailbox}, which is none of the names asked for: add it to them (the profile's \
+             names.email_allowed decides), or leave emailAddress out of the subject"
+        ))),
+    }
+}
+
+/// The alternative name that a common name repeats, as that name is written: the two must be equal to the letter (BR section 7.1.4.3),
+/// and a client that compares bytes sees one name.
+fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
+    let address: Option<IpAddr> = common_name.parse().ok();
+    let repeats = |known: &&GeneralName| match (known, address) {
+        (GeneralName::Ip(known), Some(address)) => *known == address,
+        (known, _) => known.to_string().eq_ignore_ascii_case(common_name),
+    };
+    names.iter().find(repeats).map(ToString::to_string)
 }
 
 /// The first DNS name or address that a common name has room for.
@@ -400,13 +437,23 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
     Ok(request.extensions.clone())
 }
 
-/// The profile's, or what TLS needs of a key of this kind (RFC 8446 section 4.4.2.2).
+/// The profile's, or what its purposes need of a key of this kind (RFC 8446 section 4.4.2.2, RFC 5280 section 4.2.1.12).
 fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
     match &profile.key_usage {
         Some(names) => KeyUsageName::all(names),
-        None if key.algorithm == KeyAlgorithm::Rsa => {
+        None if key.algorithm == KeyAlgorithm::Rsa && enciphers(profile) => {
             KeyUsage(KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT)
         }
         None => KeyUsage(KeyUsage::DIGITAL_SIGNATURE),
     }
+}
+
+/// Whether keys may be encrypted to an RSA key: to a server's by clients of TLS 1.2 without forward secrecy, to a mailbox's by senders.
+/// Not where the purposes sign only, nor by the Baseline Requirements, which advise against both usages in one certificate (section
+/// 7.1.2.7.11).
+fn enciphers(profile: &Profile) -> bool {
+    const SIGNING: [&str; 3] = ["1.3.6.1.5.5.7.3.2", "1.3.6.1.5.5.7.3.3", TIME_STAMPING];
+    let purposes = &profile.extended_key_usage;
+    let signs_only = !purposes.is_empty() && purposes.iter().all(|known| SIGNING.contains(&known.oid()));
+    profile.preset.is_none() && !signs_only
 }

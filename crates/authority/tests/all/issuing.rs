@@ -31,6 +31,68 @@ both! {
     profiles_are_kept_with_revisions
     what_a_team_owns_is_issued_to_it_alone
     private_suffixes_are_issued_to_nobody
+    a_common_name_is_one_of_the_names_to_the_letter
+    extensions_are_those_that_the_purpose_requires
+}
+
+async fn extensions_are_those_that_the_purpose_requires(office: Office) {
+    let names = json!({"dns_allowed": ["."], "email_allowed": ["a.example"], "required": false});
+    for profile in [
+        json!({"name": "clock", "extended_key_usage": ["timeStamping"], "names": names}),
+        json!({"name": "clients", "extended_key_usage": ["clientAuth"], "names": names, "subject": {"requested": true}}),
+        json!({"name": "public", "preset": "baseline-tls", "names": names}),
+        json!({"name": "servers", "names": names}),
+    ] {
+        office.profile(profile).await;
+    }
+    let has_critical = |der: &[u8], oid: &str| {
+        Certificate::parse(der)
+            .unwrap()
+            .extensions()
+            .into_iter()
+            .find(|known| known.oid == oid)
+            .map(|known| known.critical)
+    };
+    for (profile, names, critical) in
+        [("clock", &[][..], true), ("clients", &[], false), ("public", &["www.example.com"], false)]
+    {
+        let issued = office.issue(profile, names).await;
+        assert_eq!(has_critical(&issued.der, "2.5.29.37"), Some(critical), "{profile}");
+        assert_eq!(has_critical(&issued.der, "2.5.29.14").is_some(), profile != "public", "{profile}");
+    }
+    let rsa = || PrivateKey::generate(KeyType::Rsa2048).unwrap().spki().to_vec();
+    for (profile, usage) in [("clients", 0b001), ("servers", 0b101), ("public", 0b001)] {
+        let issued = IssueRequest { spki: rsa(), ..request(profile, &["www.example.com"]) };
+        let issued = office.authority.issue(issued).await.unwrap();
+        assert_eq!(Certificate::parse(&issued.der).unwrap().key_usage.unwrap().0, usage, "{profile}");
+    }
+    let subject = DistinguishedName::from_text("emailAddress=me@a.example, O=Example").unwrap();
+    let asked = |names: &[&str]| IssueRequest { subject: Some(subject.clone()), ..request("clients", names) };
+    let refused = office.authority.issue(asked(&[])).await;
+    assert!(matches!(refused, Err(IssueError::Subject(_))), "a mailbox that no rule has seen");
+    office.authority.issue(asked(&["me@a.example"])).await.unwrap();
+}
+
+async fn a_common_name_is_one_of_the_names_to_the_letter(office: Office) {
+    for (profile, requested) in [("first", false), ("whole", true)] {
+        office
+            .profile(json!({
+                "name": profile, "subject": {"requested": requested},
+                "names": {"dns_allowed": ["."], "ip_allowed": ["::/0"]},
+            }))
+            .await;
+        for (asked, names, wanted) in [
+            ("WWW.a.Example", &["www.a.example"][..], "www.a.example"),
+            ("2001:DB8:0::1", &["b.example", "2001:db8::1"], "2001:db8::1"),
+        ] {
+            let subject = DistinguishedName::from_text(&format!("CN={asked}, C=DE")).unwrap();
+            let issued = IssueRequest { subject: Some(subject), ..request(profile, names) };
+            let issued = office.authority.issue(issued).await.unwrap();
+            let certificate = Certificate::parse(&issued.der).unwrap();
+            assert_eq!(certificate.subject.common_names, [wanted], "{profile}");
+            assert_eq!(certificate.subject.text.contains("C=DE"), requested);
+        }
+    }
 }
 
 async fn count(office: &Office) -> usize {

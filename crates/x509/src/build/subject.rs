@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::der::{self, Reader, tag};
+use crate::der::{self, Element, Reader, tag};
 use crate::{DistinguishedName, oid};
 
 /// What an attribute of a name says (RFC 5280 section 4.1.2.4, RFC 4519).
@@ -221,6 +221,36 @@ impl DistinguishedName {
         Ok(distinguished_name(&attributes))
     }
 
+    /// The same name with `text` as its common names; nothing else changes.
+    #[must_use]
+    pub fn with_common_name(&self, text: &str) -> Self {
+        let Ok(sets) = Reader::new(&self.der).sequence() else { return self.clone() };
+        let attribute = |found: &Element<'_>| {
+            let named = found.inside().expect(tag::OID).is_ok_and(|oid| oid.content == oid::COMMON_NAME);
+            if !named {
+                return found.whole.to_vec();
+            }
+            der::write(|w| {
+                w.sequence(|w| {
+                    w.element(tag::OID, oid::COMMON_NAME);
+                    w.element(A::CommonName.string_tag(text), text.as_bytes());
+                });
+            })
+        };
+        let der = der::write(|w| {
+            w.sequence(|w| {
+                for set in sets.flatten() {
+                    let mut attributes: Vec<Vec<u8>> =
+                        set.inside().flatten().map(|found| attribute(&found)).collect();
+                    // DER sorts the members of a set (X.690 section 11.6).
+                    attributes.sort();
+                    w.element(tag::SET, &attributes.concat());
+                }
+            });
+        });
+        Self::parse(&der).unwrap_or_else(|_| self.clone())
+    }
+
     /// The attributes that [`Attribute`] knows, in the order of the DER.
     #[must_use]
     pub fn attributes(&self) -> Vec<(Attribute, String)> {
@@ -312,6 +342,14 @@ mod tests {
         assert!(DistinguishedName::empty().is_empty());
         let escaped = DistinguishedName::from_text("CN=\\C3\\BC\\20\\ \\#, O=\u{fc}").unwrap();
         assert_eq!(escaped.common_names, ["ü  #"]);
+    }
+
+    #[test]
+    fn another_common_name_changes_nothing_else() {
+        let name = DistinguishedName::from_text("CN=WWW.A.Example, O=Acme\\, Inc, C=DE").unwrap();
+        let lower = name.with_common_name("www.a.example");
+        assert_eq!(lower, DistinguishedName::from_text("CN=www.a.example, O=Acme\\, Inc, C=DE").unwrap());
+        assert_eq!(DistinguishedName::empty().with_common_name("a"), DistinguishedName::empty());
     }
 
     #[test]
