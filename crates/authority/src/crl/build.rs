@@ -43,6 +43,15 @@ struct About<'a> {
     freshest: Option<&'a str>,
 }
 
+impl Edition {
+    /// A CRL is not older than what it tells: without this, one that is backdated by [`SKEW_SECONDS`] would list revocations of its
+    /// future (RFC 5280 section 5.1.2.4 to 5.1.2.6).
+    fn not_before_any<'a>(&mut self, entries: impl Iterator<Item = &'a RevocationRow>) {
+        let newest = entries.map(|row| row.revoked_at_us.div_euclid(1_000_000)).max();
+        self.this_update = self.this_update.max(UnixTime(newest.unwrap_or(i64::MIN)));
+    }
+}
+
 impl Authority {
     /// Makes the CRL that `state` describes, with the delta beside a full one, and stores them. False when another node
     /// was faster, or when the CA signs nothing any more.
@@ -53,7 +62,7 @@ impl Authority {
             Err(error) => return Err(error.into()),
         };
         let now_us = self.clock().now_us();
-        let edition = self.edition(state, &ca, now_us);
+        let mut edition = self.edition(state, &ca, now_us);
         let urls = Urls::new(&self.options().base_url, ca.id);
         let (shard_url, delta_url) =
             (urls.crl_shard(u32::try_from(state.shard).unwrap_or(0)), urls.delta_crl());
@@ -68,6 +77,8 @@ impl Authority {
             true => Some(self.delta_entries(&ca, edition, now_us, &entries).await?),
             false => None,
         };
+        let told = entries.iter().chain(delta.iter().flat_map(|(_, entries)| entries));
+        edition.not_before_any(told);
         let signing = |shard| self.signing(CaKey::Of(&ca), Purpose::Crl { shard });
         let whole = sign(&ca, &signing(state.shard), edition, about, entries).await?;
         let built = |shard, crl| BuiltCrl {
@@ -140,7 +151,8 @@ impl Authority {
     fn edition(&self, state: &CrlState, ca: &Ca, now_us: i64) -> Edition {
         let now = UnixTime(now_us.div_euclid(1_000_000));
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
-        let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before);
+        let before = UnixTime(state.this_update_us.div_euclid(1_000_000));
+        let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before).max(before.min(now));
         // Nothing is signed by an authority that has ended: its last CRL stays, unless something changes all the same.
         let ended = ca.certificate.not_after <= now;
         let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };

@@ -115,8 +115,14 @@ impl Authority {
         let mut answers: Vec<ResponseEntry> = Vec::with_capacity(request.certificates.len());
         for id in &request.certificates {
             let status = self.status_of(issuers, id).await?;
+            // Not backdated to before the revocation that it tells of.
+            let this_update = match status {
+                Status::Revoked { at, .. } => this_update.max(at),
+                _ => this_update,
+            };
             answers.push((id.clone(), status, this_update, Some(next_update)));
         }
+        let this_update = answers.iter().map(|answer| answer.2).max().unwrap_or(this_update);
         let known = answers.iter().all(|(_, status, ..)| *status != Status::Unknown);
         let nonce = request.nonce.as_deref();
         let tbs = tbs_response(&responder.key_hash, now, &answers, nonce);

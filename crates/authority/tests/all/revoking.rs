@@ -315,6 +315,8 @@ async fn crls_are_numbered_and_made_once_for_the_cluster(office: Office) {
         let (here, there) = both.await;
         assert_eq!((here.number, here.etag.clone()), (round, there.etag.clone()));
         assert_eq!(here.entries, round - 1);
+        let told = Crl::parse(&here.der).unwrap();
+        assert!(told.entries().all(|entry| entry.at <= told.this_update), "a CRL tells no future");
     }
     for node in &nodes {
         assert_eq!(node.tick().await.unwrap().crls, 0, "nothing is due");
