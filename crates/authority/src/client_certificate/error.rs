@@ -16,6 +16,12 @@ pub enum ClientCertificateError {
     /// Client: ask for another.
     #[error("the client certificate is revoked")]
     Revoked,
+    /// Operator: let the profile issue for clients.
+    #[error(
+        "the client certificate is not for TLS clients: add clientAuth to extended_key_usage of the profile that issues it. EST's \
+         simplereenroll renews it all the same"
+    )]
+    NotForClients,
     /// Operator: name a CRL of that CA.
     #[error("the client certificate's CA {0:?} has no CRL among server.client_crl_files")]
     NoCrl(String),

@@ -109,7 +109,7 @@ impl ClientCertificates {
         Ok(())
     }
 
-    /// The client's certificate; `None` if it presented none.
+    /// The client's certificate, which is for TLS clients; `None` if it presented none.
     ///
     /// A revocation by this process counts from the next call on, one by another node of the cluster within five seconds.
     ///
@@ -117,6 +117,24 @@ impl ClientCertificates {
     /// [`ClientCertificateError`]
     #[crate::boxed]
     pub async fn verify(&self, peer: &Peer) -> Result<Option<VerifiedClient>, ClientCertificateError> {
+        match self.verify_for_renewal(peer).await? {
+            Some(client) if !is_for_clients(client.certificate()) => {
+                Err(ClientCertificateError::NotForClients)
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// As [`Self::verify`], for whatever purpose the certificate was issued. It identifies nobody: its holder may renew it, by the proof
+    /// that the key is held.
+    ///
+    /// # Errors
+    /// [`ClientCertificateError`]
+    #[crate::boxed]
+    pub async fn verify_for_renewal(
+        &self,
+        peer: &Peer,
+    ) -> Result<Option<VerifiedClient>, ClientCertificateError> {
         let Some(presented) = &peer.client_certificate else { return Ok(None) };
         let ders = presented.ders();
         if ders.len() > CHAIN_MAX {
@@ -181,6 +199,13 @@ impl ClientCertificates {
             (Standing::IssuedElsewhere, _) => Ok(None),
         }
     }
+}
+
+/// Whether a certificate may authenticate a TLS client (RFC 5280 section 4.2.1.12).
+fn is_for_clients(certificate: &Certificate) -> bool {
+    const ACCEPTED: [&str; 2] = ["1.3.6.1.5.5.7.3.2", "2.5.29.37.0"];
+    let purposes = certificate.extended_key_usage.as_ref();
+    purposes.is_none_or(|purposes| purposes.iter().any(|purpose| ACCEPTED.contains(&purpose.as_str())))
 }
 
 /// Where in its chain a certificate is. Only the client's own needs a CRL.

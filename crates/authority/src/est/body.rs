@@ -1,4 +1,5 @@
-//! Bodies: base64 whatever the headers say (RFC 8951 section 3.1), in lines of 76.
+//! Bodies: base64 whatever the headers say (RFC 8951 section 3.1), in lines of 76 that end with LF alone: `base64 -d` of coreutils
+//! refuses CR, and `openssl base64 -d` a line of any length.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -39,7 +40,7 @@ pub(super) fn request(body: &[u8]) -> Result<CertificateRequest, String> {
 /// Base64 in lines of 76 letters.
 pub(super) fn encoded(octets: &[u8]) -> String {
     const LINE_OCTETS: usize = 57;
-    let lines = octets.chunks(LINE_OCTETS).map(|line| STANDARD.encode(line) + "\r\n");
+    let lines = octets.chunks(LINE_OCTETS).map(|line| STANDARD.encode(line) + "\n");
     lines.collect()
 }
 

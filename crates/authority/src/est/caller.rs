@@ -157,16 +157,14 @@ impl Est {
         }
     }
 
-    /// The client's certificate.
-    pub(super) async fn client(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
-        match self.inner.authority.client_certificates().verify(peer).await {
-            Ok(client) => Ok(client),
-            Err(ClientCertificateError::Store(error)) => {
-                refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-            }
-            Err(error @ ClientCertificateError::Revoked) => refuse(StatusCode::FORBIDDEN, error.to_string()),
-            Err(error) => refuse(StatusCode::UNAUTHORIZED, error.to_string()),
-        }
+    /// The client's certificate, by which it is known.
+    async fn client(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
+        verified(self.inner.authority.client_certificates().verify(peer).await)
+    }
+
+    /// The certificate that the client renews, which need not be for clients: that of a server is renewed with itself.
+    pub(super) async fn renewing(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
+        verified(self.inner.authority.client_certificates().verify_for_renewal(peer).await)
     }
 
     /// RFC 7030 section 3.5: that who holds the key to certify is at the other end of this connection.
@@ -189,6 +187,21 @@ impl Est {
                 "the challenge password is to be the tls-exporter value (RFC 9266) of this connection, in base64",
             )
         }
+    }
+}
+
+fn verified(
+    client: Result<Option<VerifiedClient>, ClientCertificateError>,
+) -> Result<Option<VerifiedClient>, Refusal> {
+    match client {
+        Ok(client) => Ok(client),
+        Err(ClientCertificateError::Store(error)) => {
+            refuse(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+        }
+        Err(error @ (ClientCertificateError::Revoked | ClientCertificateError::NotForClients)) => {
+            refuse(StatusCode::FORBIDDEN, error.to_string())
+        }
+        Err(error) => refuse(StatusCode::UNAUTHORIZED, error.to_string()),
     }
 }
 

@@ -51,7 +51,7 @@ impl Est {
         http: &Request<Bytes>,
         peer: &Peer,
     ) -> Result<Response<Bytes>, Refusal> {
-        let Some(client) = self.client(peer).await? else {
+        let Some(client) = self.renewing(peer).await? else {
             return refuse(StatusCode::UNAUTHORIZED, "a renewal is asked for with the certificate to renew");
         };
         let held = match enrolment::held(&self.inner.authority, &client.certificate().der).await {

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use keys::PrivateKey;
 use parking_lot::RwLock;
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, ParsedCertificate, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::version::{TLS12, TLS13};
 use rustls::{
@@ -78,7 +81,8 @@ impl ResolvesServerCert for Presented {
 /// TLS 1.2 and 1.3, HTTP/2 preferred. Clients may show a certificate below one of `roots` (DER); one that does not
 /// verify ends the handshake, none at all does not.
 pub(super) fn config(presented: Arc<Presented>, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, TlsError> {
-    assemble(presented, verifier(roots)?)
+    let verifier = verifier(roots)?;
+    assemble(presented, verifier.map(|known| Arc::new(AnyPurpose(known)) as Arc<_>))
 }
 
 /// As [`config`], with the alert that clients of CredHub know for a certificate that has expired.
@@ -87,7 +91,7 @@ pub(super) fn credential_config(
     roots: &[Vec<u8>],
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let verifier = verifier(roots)?;
-    assemble(presented, verifier.map(|verifier| Arc::new(UnknownForExpired(verifier)) as Arc<_>))
+    assemble(presented, verifier.map(|known| Arc::new(UnknownForExpired(known.clients)) as Arc<_>))
 }
 
 fn assemble(
@@ -105,8 +109,14 @@ fn assemble(
     Ok(Arc::new(config))
 }
 
+/// A verifier of client certificates, and the trust anchors that it verifies by.
+struct Known {
+    clients: Arc<dyn ClientCertVerifier>,
+    roots: Arc<RootCertStore>,
+}
+
 /// `None` without roots.
-fn verifier(roots: &[Vec<u8>]) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+fn verifier(roots: &[Vec<u8>]) -> Result<Option<Known>, TlsError> {
     if roots.is_empty() {
         return Ok(None);
     }
@@ -115,8 +125,85 @@ fn verifier(roots: &[Vec<u8>]) -> Result<Option<Arc<dyn ClientCertVerifier>>, Tl
         store.add(CertificateDer::from(root.clone())).map_err(TlsError::BadRoot)?;
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider);
-    Ok(Some(verifier.allow_unauthenticated().build()?))
+    let roots = Arc::new(store);
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider);
+    Ok(Some(Known { clients: verifier.allow_unauthenticated().build()?, roots }))
+}
+
+/// Also accepts certificates that are for TLS servers alone: EST renews them with themselves. The identity in a certificate is for
+/// [`authority::ClientCertificates`], which wants clientAuth.
+struct AnyPurpose(Known);
+
+impl fmt::Debug for AnyPurpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnyPurpose")
+    }
+}
+
+impl AnyPurpose {
+    fn verify_as_server(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms;
+        verify_server_cert_signed_by_trust_anchor(&parsed, &self.0.roots, intermediates, now, algorithms.all)
+    }
+}
+
+impl ClientCertVerifier for AnyPurpose {
+    fn offer_client_auth(&self) -> bool {
+        self.0.clients.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.0.clients.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.clients.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.0.clients.verify_client_cert(end_entity, intermediates, now);
+        match &verified {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. },
+            )) if self.verify_as_server(end_entity, intermediates, now).is_ok() => {
+                Ok(ClientCertVerified::assertion())
+            }
+            _ => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.clients.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.clients.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.clients.supported_verify_schemes()
+    }
 }
 
 /// Says `certificate_unknown` (RFC 8446 section 6.2) where a client's certificate has expired: Java says so, and what

@@ -250,7 +250,10 @@ async fn a_revoked_client_certificate_opens_no_door() {
     };
     post("/api/v1/authorities", json!({ "name": "root", "subject": "CN=Root" })).await;
     post("/api/v1/authorities", json!({ "name": "ca", "subject": "CN=CA", "parent": "root" })).await;
-    post("/api/v1/profiles", json!({ "name": "web", "names": { "dns_allowed": [".example"] } })).await;
+    let web = json!({
+        "name": "web", "names": { "dns_allowed": [".example"] }, "extended_key_usage": ["clientAuth"],
+    });
+    post("/api/v1/profiles", web).await;
     let csr = json!({ "csr": world::request_for("deployer.example") });
     let issued = post("/api/v1/profiles/web/certificates", csr).await;
     let identity = json!({
@@ -307,7 +310,7 @@ async fn names_that_anybody_may_ask_for_identify_nobody() {
     let post = async |path: &str, body: Value| send(Method::POST, path, body).await;
     post("/api/v1/authorities", json!({ "name": "root", "subject": "CN=Root" })).await;
     post("/api/v1/authorities", json!({ "name": "ca", "subject": "CN=CA", "parent": "root" })).await;
-    let profile = |name: &str, suffix: &str| json!({ "name": name, "names": { "dns_allowed": [suffix] } });
+    let profile = |name: &str, suffix: &str| json!({ "name": name, "names": { "dns_allowed": [suffix] }, "extended_key_usage": ["clientAuth"] });
     assert_eq!(post("/api/v1/profiles", profile("any", ".")).await.0, 201);
     assert_eq!(post("/api/v1/profiles", profile("narrow", ".example")).await.0, 201);
     let identity = |profile: &str| {

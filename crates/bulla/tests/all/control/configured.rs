@@ -15,10 +15,14 @@ pub(super) fn request(house: &House, name: &str, names: &str) {
 
 /// The status of an EST enrolment (RFC 7030 section 4.2) of `NAME.csr` with the client certificate of `by`.
 fn enrol(house: &House, name: &str, by: &str) -> String {
+    est(house, "simpleenroll", name, by)
+}
+
+fn est(house: &House, operation: &str, name: &str, by: &str) -> String {
     let csr = format!("{name}.csr");
     house.openssl(&["req", "-in", &csr, "-outform", "DER", "-out", "csr.der"]);
     house.openssl(&["base64", "-in", "csr.der", "-out", "csr.b64"]);
-    let url = format!("{}/.well-known/est/simpleenroll", house.url());
+    let url = format!("{}/.well-known/est/{operation}", house.url());
     let root = house.root().display().to_string();
     let (certificate, key) = (format!("{by}.pem"), format!("{by}.key"));
     let who = ["--cacert", &root, "--cert", &certificate, "--key", &key];
@@ -47,6 +51,31 @@ fn the_registrars_of_the_configuration_enrol_others_over_est() {
     house.start();
     assert_eq!(enrol(&house, "other", "registrar"), "200");
     assert_eq!(enrol(&house, "other", "device"), "403", "no registrar");
+}
+
+#[test]
+fn a_certificate_of_the_default_profile_is_renewed_over_est_and_identifies_nobody() {
+    let house = House::up_with("[est]\nprofiles = [\"default\"]\ndefault_profile = \"default\"\n", None);
+    request(&house, "server", "subjectAltName=DNS:server.example");
+    house.does(&["cert", "issue", "--csr", "server.csr", "--profile", "default", "--file", "server.pem"]);
+    assert_eq!(est(&house, "simplereenroll", "server", "server"), "200");
+    // As scripts decode it: coreutils refuses what is not base64, and lines that end with CR.
+    let decode = "base64 -d answer | openssl pkcs7 -inform DER -print_certs -out renewed.pem";
+    let decoded = house.program("bash", "apt-get install -y bash", &["-o", "pipefail", "-c", decode]);
+    assert!(decoded.status.success(), "{}", describe(&decoded));
+    let renewed = house.openssl(&["x509", "-in", "renewed.pem", "-noout", "-subject"]);
+    assert!(renewed.contains("server.example"), "{renewed}");
+
+    // Only a certificate for clients is an identity: the answer names the setting.
+    assert_eq!(est(&house, "simpleenroll", "server", "server"), "403");
+    let told = std::fs::read_to_string(house.path("answer")).unwrap();
+    assert!(told.contains("extended_key_usage"), "{told}");
+    let url = format!("{}/api/v1/auth/me", house.url());
+    let root = house.root().display().to_string();
+    let asked = ["-sS", "--cacert", &root, "--cert", "server.pem", "--key", "server.key", &url];
+    let told = house.program("curl", "apt-get install -y curl", &asked);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("\"status\":401") && told.contains("clientAuth"), "{told}");
 }
 
 #[test]
