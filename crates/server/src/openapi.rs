@@ -48,3 +48,16 @@ pub(crate) fn skeleton() -> OpenApi {
     components.schemas.insert(ProblemDocument::name().into_owned(), ProblemDocument::schema());
     document
 }
+
+/// The description as JSON, without schemas that nothing refers to: those of items of lists, which each list holds itself.
+pub(crate) fn written(mut document: OpenApi) -> Vec<u8> {
+    loop {
+        let text = serde_json::to_string(&document).unwrap_or_default();
+        let Some(components) = &mut document.components else { return text.into_bytes() };
+        let before = components.schemas.len();
+        components.schemas.retain(|name, _| text.contains(&format!("\"#/components/schemas/{name}\"")));
+        if components.schemas.len() == before {
+            return text.into_bytes();
+        }
+    }
+}

@@ -38,7 +38,7 @@ pub fn router(state: &State) -> (Router, Vec<RouteInfo>) {
 
 fn assemble(state: &State, api: Api) -> (Router, Vec<RouteInfo>) {
     let (api, document, infos) = api.finish(state, openapi::skeleton());
-    let document = Bytes::from(serde_json::to_vec(&document).unwrap_or_default());
+    let document = Bytes::from(openapi::written(document));
     let api = api
         .route("/openapi.json", get(move || described(document.clone())))
         .fallback(nothing_here)

@@ -139,13 +139,36 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access) {
             _ => note,
         });
     }
-    if !operation.responses.responses.contains_key("default") {
-        let content =
-            ContentBuilder::new().schema(Some(RefOr::Ref(Ref::from_schema_name("Problem")))).build();
-        let refusal = ResponseBuilder::new()
-            .description("A refusal, as a problem document (RFC 9457)")
-            .content(MEDIA_TYPE, content)
-            .build();
-        operation.responses.responses.insert("default".to_owned(), RefOr::T(refusal));
+    let responses = &mut operation.responses.responses;
+    for (status, response) in responses.iter_mut() {
+        // OpenAPI wants a description of each; a doc comment of the body's type may have given one.
+        if let RefOr::T(response) = response
+            && response.description.is_empty()
+        {
+            response.description = meaning(status).to_owned();
+        }
+    }
+    // A range for generated clients and linters that look for one; the default is what is left, 5xx.
+    for status in ["4XX", "default"] {
+        responses.entry(status.to_owned()).or_insert_with(|| {
+            let content =
+                ContentBuilder::new().schema(Some(RefOr::Ref(Ref::from_schema_name("Problem")))).build();
+            let refusal = ResponseBuilder::new()
+                .description("A refusal, as a problem document (RFC 9457)")
+                .content(MEDIA_TYPE, content);
+            RefOr::T(refusal.build())
+        });
+    }
+}
+
+/// What a status says where nothing more is known (RFC 9110 section 15).
+fn meaning(status: &str) -> &'static str {
+    match status {
+        "201" => "Created",
+        "202" => "Accepted: the work goes on",
+        "204" => "Done; the response has no body",
+        "303" => "The address in `Location` has it",
+        "304" => "Not modified since the `ETag` that was given",
+        _ => "Done",
     }
 }
