@@ -15,6 +15,8 @@ mod config_command;
 mod data_folder;
 mod database;
 mod doctor_command;
+#[cfg(test)]
+mod documentation;
 mod edge;
 mod endpoint;
 mod fetched_crls;

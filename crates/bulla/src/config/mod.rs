@@ -489,7 +489,7 @@ impl Configuration {
     }
 
     #[cfg(test)]
-    fn from_parts(
+    pub(crate) fn from_parts(
         file: Option<(PathBuf, String)>,
         variables: impl Iterator<Item = (String, String)>,
     ) -> Outcome<Self> {

@@ -1,0 +1,381 @@
+//! What README.md and docs say of the command line and the configuration is so: every `bulla …` line parses by the definition that the
+//! binary has, every command and option named in a sentence exists, and every TOML block is read as configuration.
+//!
+//! What is no such thing has a comment in the line before its block that says why: `<!-- not bulla's configuration: agent policy -->`
+//! before a TOML block, `<!-- not checked: WHY -->` before any other.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory, Parser};
+
+use crate::command_line::Cli;
+use crate::config::Configuration;
+
+/// A fenced block, or a line of prose.
+struct Piece {
+    file: String,
+    line: usize,
+    /// `console`, `toml` … of a block; empty for prose.
+    language: String,
+    /// The comment before a block.
+    comment: String,
+    text: String,
+}
+
+impl Piece {
+    fn place(&self) -> String {
+        format!("{}:{}", self.file, self.line)
+    }
+
+    fn is_excused(&self) -> bool {
+        self.comment.starts_with("<!-- not ") && self.comment.contains(": ")
+    }
+}
+
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = vec![root.join("README.md")];
+    for folder in ["docs", "docs/runbooks"] {
+        let entries = std::fs::read_dir(root.join(folder)).unwrap().map(|entry| entry.unwrap().path());
+        files.extend(entries.filter(|path| path.extension().is_some_and(|kind| kind == "md")));
+    }
+    files.sort();
+    files
+}
+
+fn pieces() -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let file = path.file_name().unwrap().to_string_lossy().into_owned();
+        let (mut block, mut before): (Option<Piece>, String) = (None, String::new());
+        for (at, line) in text.lines().enumerate() {
+            let piece = |language: &str, text: &str| Piece {
+                file: file.clone(),
+                line: at + 1,
+                language: language.to_owned(),
+                comment: before.clone(),
+                text: text.to_owned(),
+            };
+            match (line.trim_start().strip_prefix("```"), &mut block) {
+                (Some(_), Some(_)) => pieces.extend(block.take()),
+                (Some(language), None) => block = Some(piece(language, "")),
+                (None, Some(block)) => block.text += &format!("{line}\n"),
+                (None, None) => pieces.push(piece("", line)),
+            }
+            line.trim().clone_into(&mut before);
+        }
+    }
+    pieces
+}
+
+/// The commands of a console block: what follows `$ `, lines that end with a backslash joined.
+fn console(text: &str) -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in text.lines() {
+        let line = line.trim_start();
+        if goes_on {
+            let last = commands.last_mut().unwrap();
+            last.push(' ');
+            last.push_str(line.trim_end_matches('\\'));
+        } else if let Some(command) =
+            line.strip_prefix("$ ").or_else(|| line.strip_prefix("# bulla").map(|_| &line[2..]))
+        {
+            commands.push(command.trim_end_matches('\\').to_owned());
+        } else {
+            continue;
+        }
+        goes_on = line.ends_with('\\');
+    }
+    commands
+}
+
+/// The simple commands of a line of shell, each as its words: enough of its grammar for documentation.
+fn simple_commands(line: &str) -> Vec<Vec<String>> {
+    let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\'' | '"' => {
+                let text: String = letters.by_ref().take_while(|other| *other != letter).collect();
+                word.get_or_insert_default().push_str(&text);
+            }
+            '\\' => word.get_or_insert_default().extend(letters.next()),
+            '#' if word.is_none() => break,
+            '|' | ';' | '&' | '(' | ')' | '`' | '>' | '<' => {
+                // A redirection's file is no argument, and a placeholder in angle brackets is none of the shell's.
+                words.extend(word.take().filter(|word| letter != '>' || word.parse::<u8>().is_err()));
+                commands.push(std::mem::take(&mut words));
+                if matches!(letter, '>' | '<') {
+                    words.push("redirected".to_owned());
+                }
+            }
+            // What may be left out, in brackets, and what is left out in print.
+            '[' | ']' | '…' if word.is_none() || letter == ']' => {}
+            blank if blank.is_whitespace() => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    commands.push(words);
+    commands
+}
+
+/// The arguments of `bulla` in a simple command, behind variables and programs that run others.
+fn arguments(words: &[String]) -> Option<&[String]> {
+    const RUNNERS: [&str; 6] = ["sudo", "exec", "time", "env", "nohup", "$"];
+    let is_before =
+        |word: &String| RUNNERS.contains(&word.as_str()) || word.contains('=') && !word.starts_with('-');
+    let at = words.iter().position(|word| !is_before(word))?;
+    let program = words[at].rsplit('/').next()?;
+    (program == "bulla").then(|| &words[at..])
+}
+
+#[test]
+fn every_documented_command_line_is_one() {
+    let (mut wrong, mut parsed) = (Vec::new(), 0);
+    for piece in pieces().iter().filter(|piece| piece.language == "console" && !piece.is_excused()) {
+        for line in console(&piece.text) {
+            for words in simple_commands(&line) {
+                let Some(words) = arguments(&words) else { continue };
+                let words: Vec<&str> = words.iter().map(|word| filled_in(word)).collect();
+                match Cli::try_parse_from(&words) {
+                    Err(error) if error.use_stderr() => {
+                        let text = error.to_string();
+                        let text = text.split("\n\nUsage").next().unwrap_or_default();
+                        wrong.push(format!("{}: {}\n    {text}", piece.place(), words.join(" ")));
+                    }
+                    _ => parsed += 1,
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), wrong.len() + parsed, wrong.join("\n"));
+    assert!(parsed > 100, "only {parsed} were found");
+}
+
+/// A value where documentation has a placeholder that is none.
+fn filled_in(word: &str) -> &str {
+    match word {
+        "ID" => "00000000-0000-0000-0000-000000000000",
+        "SHA256" | "FINGERPRINT" => NO_HASH,
+        word if word.ends_with("-…") => "00000000-0000-0000-0000-000000000000",
+        other => other,
+    }
+}
+
+const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+/// What is wrong with the commands and options that a sentence names: `bulla cert renew --all`.
+fn named(command: &Command, span: &str) -> Result<(), String> {
+    let (mut at, mut path, mut is_value) = (command, "bulla".to_owned(), false);
+    let root_options: Vec<String> = options(command);
+    for word in span.split_whitespace().skip(1) {
+        let word = word.trim_matches(|c: char| "[](),.:".contains(c));
+        if let Some(option) = word.strip_prefix("--") {
+            let option = option.split(['=', '…', '/', '|']).next().unwrap_or_default();
+            let known = options(at).iter().chain(&root_options).any(|known| known == option);
+            if !known && !option.is_empty() {
+                return Err(format!("{path} has no --{option}"));
+            }
+            is_value = true;
+        } else if let Some(next) = at.find_subcommand(word) {
+            at = next;
+            path = format!("{path} {word}");
+            is_value = false;
+        } else if at.has_subcommands()
+            && !is_value
+            && word.chars().all(|c| c.is_ascii_lowercase() || c == '-')
+            && word != "-"
+        {
+            return Err(format!("{path} has no command {word}"));
+        }
+    }
+    Ok(())
+}
+
+fn options(command: &Command) -> Vec<String> {
+    let all = command.get_arguments().filter_map(|known| known.get_long());
+    all.map(str::to_owned).chain(["help".to_owned(), "version".to_owned()]).collect()
+}
+
+#[test]
+fn every_command_and_option_that_a_sentence_names_exists() {
+    /// First lines of texts that are signed.
+    const SIGNED: [&str; 3] = ["bulla issuance plan 1", "bulla change plan 1", "bulla node statement v1"];
+    let mut definition = Cli::command();
+    definition.build();
+    let (mut wrong, mut found) = (Vec::new(), 0);
+    for piece in pieces().iter().filter(|piece| piece.language.is_empty()) {
+        let spans = piece.text.split('`').skip(1).step_by(2);
+        for span in spans.filter(|span| span.starts_with("bulla ") && !SIGNED.contains(span)) {
+            found += 1;
+            for words in simple_commands(span) {
+                if words.first().is_some_and(|word| word == "bulla")
+                    && let Err(reason) = named(&definition, &words.join(" "))
+                {
+                    wrong.push(format!("{}: `{span}`: {reason}", piece.place()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {found}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(found > 100, "only {found} were found");
+}
+
+#[test]
+fn every_documented_setting_is_one() {
+    let (mut wrong, mut read) = (Vec::new(), 0);
+    for piece in pieces().iter().filter(|piece| piece.language == "toml" && !piece.is_excused()) {
+        // Files named by examples are not there; what the settings say of each other is checked.
+        let text = piece.text.replace("9f86d0…", NO_HASH);
+        match Configuration::from_parts(Some(("bulla.toml".into(), text)), std::iter::empty()) {
+            Ok(_) => read += 1,
+            Err(error) => wrong.push(format!("{}: {error:?}", piece.place())),
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), wrong.len() + read, wrong.join("\n"));
+    assert!(read > 20, "only {read} were found");
+}
+
+/// The text of every source file of the workspace.
+fn sources() -> String {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    let mut text = String::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|kind| kind == "rs") && !path.ends_with("documentation.rs")
+            {
+                text += &std::fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    text
+}
+
+/// The strings of the sources that may be names.
+fn literals(sources: &str) -> HashSet<&str> {
+    let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    sources.split('"').filter(|text| !text.is_empty() && text.chars().all(letters)).collect()
+}
+
+/// The members of the structures in the sources: what stands before a colon.
+fn members(sources: &str) -> HashSet<&str> {
+    let before = sources.lines().filter_map(|line| line.split_once(": "));
+    before.filter_map(|(name, _)| name.split_whitespace().last()).collect()
+}
+
+/// The words of documentation that begin with a prefix and go on with these letters.
+fn words<'a>(text: &'a str, prefix: &'a str, letters: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
+    text.match_indices(prefix).filter_map(move |(at, _)| {
+        let is_start = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '/');
+        let rest = &text[at..];
+        let end =
+            rest[prefix.len()..].find(|c: char| !letters(c)).map_or(rest.len(), |end| prefix.len() + end);
+        (is_start && end > prefix.len()).then(|| &rest[..end])
+    })
+}
+
+#[test]
+fn every_documented_metric_is_registered() {
+    let sources = sources();
+    let literals = literals(&sources);
+    let is_literal = |name: &str| literals.contains(name);
+    // Registered whole, or as its last words below the prefix of a component.
+    let is_known = |name: &str| {
+        let starts = name.match_indices('_').map(|(at, _)| at + 1);
+        is_literal(name) || starts.clone().any(|at| is_literal(&name[at..]))
+    };
+    const SUFFIXES: [&str; 5] = ["_total", "_bucket", "_count", "_sum", "_info"];
+    let (mut wrong, mut found) = (Vec::new(), 0);
+    // `grep` takes the start of a name.
+    for piece in pieces().iter().filter(|piece| !piece.text.contains("grep bulla_")) {
+        for name in words(&piece.text, "bulla_", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+        {
+            found += 1;
+            let stem = SUFFIXES.iter().find_map(|suffix| name.strip_suffix(suffix));
+            // The start of a family of names, or of a token.
+            let is_part = name.ends_with('_') || !name["bulla_".len()..].contains('_');
+            if !is_part && !is_known(name) && !stem.is_some_and(is_known) {
+                wrong.push(format!("{}: {name}", piece.place()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "of {found}:\n{}", wrong.join("\n"));
+    assert!(found > 100, "only {found} were found");
+}
+
+#[test]
+fn every_documented_path_is_a_route() {
+    // A test of the server holds this table against the routes.
+    let table = include_str!("../../../docs/internals/authorisation.md");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()?.split_once(' '));
+    let routes: Vec<Vec<&str>> =
+        rows.filter(|(_, path)| path.starts_with("/api/")).map(|(_, path)| segments(path)).collect();
+    let (mut wrong, mut found) = (Vec::new(), 0);
+    for piece in pieces() {
+        for path in words(&piece.text, "/api/v1/", |c| c.is_ascii_alphanumeric() || "/-_{}$…".contains(c)) {
+            found += 1;
+            let asked = segments(path);
+            // `/api/v1/ct/…` and `/api/v1/agent/` stand for what is below them.
+            let below = path.ends_with('/') || path.ends_with('…');
+            let is_route = |route: &Vec<&str>| {
+                let fits = |(wanted, given): (&&str, &&str)| wanted.starts_with('{') || wanted == given;
+                let long_enough = if below { route.len() >= asked.len() } else { route.len() == asked.len() };
+                long_enough && route.iter().zip(&asked).all(fits)
+            };
+            if !routes.iter().any(is_route) {
+                wrong.push(format!("{}: {path}", piece.place()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "of {found}:\n{}", wrong.join("\n"));
+    assert!(found > 50, "only {found} were found");
+}
+
+fn segments(path: &str) -> Vec<&str> {
+    path.split('?')
+        .next()
+        .unwrap_or_default()
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != "…")
+        .collect()
+}
+
+#[test]
+fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
+    /// Names of other programs, and files.
+    const OTHERS: [&str; 4] = ["net.", "certificatemanager.", "inventory.db-wal", "alerts.yml"];
+    const FILES: [&str; 18] = [
+        "sig", "jsonl", "org", "net", "rs", "md", "key", "pem", "sock", "db", "toml", "json", "service",
+        "crt", "example", "com", "url", "token",
+    ];
+    let sources = sources();
+    let (literals, members) = (literals(&sources), members(&sources));
+    let is_name = |span: &&str| {
+        let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        span.contains('.') && span.chars().all(letters) && span.starts_with(|c: char| c.is_ascii_lowercase())
+    };
+    let (mut wrong, mut found) = (Vec::new(), 0);
+    for piece in pieces().iter().filter(|piece| piece.language.is_empty()) {
+        for name in piece.text.split('`').skip(1).step_by(2).filter(is_name) {
+            let last = name.rsplit('.').next().unwrap_or_default();
+            if FILES.contains(&last) || OTHERS.iter().any(|other| name.starts_with(other)) {
+                continue;
+            }
+            found += 1;
+            // A code, or a member of a document.
+            let is_known = literals.contains(name) || members.contains(last);
+            if !is_known {
+                wrong.push(format!("{}: {name}", piece.place()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "of {found}:\n{}", wrong.join("\n"));
+    assert!(found > 200, "only {found} were found");
+}
