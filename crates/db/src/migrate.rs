@@ -29,8 +29,12 @@ SELECT version, checksum FROM schema_migrations ORDER BY version";
 pub(crate) const MIGRATION_RECORD: &str = "-- migration_record
 INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
 
+/// Of a table that a migration makes.
+pub(crate) const OLDEST_COMPATIBLE: &str = "-- schema_oldest_compatible
+SELECT oldest FROM schema_compatibility WHERE id = 1";
+
 /// Without the statement that makes the table: it cannot be prepared.
-pub(crate) const SENDS: Sends = Sends::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD], &[]);
+pub(crate) const SENDS: Sends = Sends::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 
 /// A migration that the database says it has.
 pub(crate) struct Applied {
@@ -38,15 +42,36 @@ pub(crate) struct Applied {
     pub(crate) checksum: String,
 }
 
-/// The migrations still to apply, after checking that those applied are ours.
+/// The newest version that this build knows.
+pub(crate) fn newest(known: &[Migration]) -> i64 {
+    known.last().map_or(0, |migration| migration.version)
+}
+
+/// Whether a newer build has migrated the database: then [`OLDEST_COMPATIBLE`] says whether this one may go on with it.
+pub(crate) fn is_ahead(known: &[Migration], applied: &[Applied]) -> bool {
+    applied.iter().any(|row| row.version > newest(known))
+}
+
+/// The migrations still to apply, after checking that those applied are ours, or of a newer build that has left to this one what it
+/// needs: `oldest` is the version from which on builds work with the database.
 pub(crate) fn pending<'m>(
     database: &str,
     known: &'m [Migration],
     applied: &[Applied],
+    oldest: Option<i64>,
 ) -> Result<&'m [Migration], StoreError> {
-    let newest = known.last().map_or(0, |migration| migration.version);
+    let newest = newest(known);
     for row in applied {
         let Some(migration) = known.iter().find(|migration| migration.version == row.version) else {
+            if row.version > newest && oldest.is_some_and(|oldest| oldest <= newest) {
+                tracing::warn!(
+                    database,
+                    found = row.version,
+                    known = newest,
+                    "a newer Bulla has migrated the database, and this one works with it: upgrade this process too"
+                );
+                continue;
+            }
             return Err(StoreError::TooNew {
                 database: database.to_owned(),
                 found: row.version,
@@ -88,7 +113,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_applied_in_order() {
         let versions = |rows: &[(i64, &str)]| -> Vec<i64> {
-            pending("db", KNOWN, &applied(rows)).unwrap().iter().map(|migration| migration.version).collect()
+            pending("db", KNOWN, &applied(rows), None)
+                .unwrap()
+                .iter()
+                .map(|migration| migration.version)
+                .collect()
         };
         assert_eq!(versions(&[]), [1, 2]);
         assert_eq!(versions(&[(1, "a")]), [2]);
@@ -97,11 +126,25 @@ mod tests {
 
     #[test]
     fn a_newer_or_altered_database_is_refused() {
-        let error = |rows: &[(i64, &str)]| pending("db", KNOWN, &applied(rows)).err().unwrap();
+        let error = |rows: &[(i64, &str)]| pending("db", KNOWN, &applied(rows), None).err().unwrap();
         assert!(matches!(
             error(&[(1, "a"), (2, "b"), (3, "c")]),
             StoreError::TooNew { found: 3, known: 2, .. }
         ));
         assert!(matches!(error(&[(1, "other")]), StoreError::MigrationChanged { version: 1, .. }));
+    }
+
+    #[test]
+    fn a_database_that_a_newer_build_expanded_is_taken() {
+        let ahead = applied(&[(1, "a"), (2, "b"), (3, "c")]);
+        assert!(is_ahead(KNOWN, &ahead) && !is_ahead(KNOWN, &ahead[..2]));
+        assert!(pending("db", KNOWN, &ahead, Some(2)).unwrap().is_empty());
+        assert!(matches!(
+            pending("db", KNOWN, &ahead, Some(3)),
+            Err(StoreError::TooNew { found: 3, known: 2, .. })
+        ));
+        // One that lies between ours was never applied here, and is no expansion of ours.
+        let altered = applied(&[(1, "a"), (2, "other"), (3, "c")]);
+        assert!(matches!(pending("db", KNOWN, &altered, Some(1)), Err(StoreError::MigrationChanged { .. })));
     }
 }

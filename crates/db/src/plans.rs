@@ -51,6 +51,30 @@ impl Database {
         Ok(all.len())
     }
 
+    /// Adds a column to every table, as a migration of a newer release may, and returns how many there are.
+    ///
+    /// # Errors
+    /// Those of the database.
+    #[doc(hidden)]
+    #[crate::boxed]
+    pub async fn expand_every_table(&self) -> Result<usize, StoreError> {
+        // Virtual tables and those that they keep their rows in take no column.
+        const SQLITE: &str = "-- tables_sqlite
+SELECT t.name FROM sqlite_master t WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'sqlite_%'
+AND NOT EXISTS (SELECT 1 FROM sqlite_master v WHERE v.sql LIKE 'CREATE VIRTUAL%' AND t.name LIKE v.name || '_%')";
+        const POSTGRES: &str = "-- tables_postgres
+SELECT CAST(table_name AS TEXT) FROM information_schema.tables
+WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
+        let listing = if self.is_postgres() { POSTGRES } else { SQLITE };
+        let tables = self.rows(Cost::Walk, listing, Vec::new()).await?;
+        let tables: Vec<String> = tables.into_iter().map(|mut row| row.text()).collect::<Result<_, _>>()?;
+        for table in &tables {
+            let change = format!("-- expand\nALTER TABLE {table} ADD COLUMN of_a_newer_release TEXT");
+            self.execute(&change, Vec::new()).await?;
+        }
+        Ok(tables.len())
+    }
+
     /// Every statement of these modules and of the engine with the plan that the database has for it whatever its parameters are, a line a step. Nothing is
     /// run. PostgreSQL is told to read a table from end to end only where no index answers, so that plans do not
     /// depend on how much the tables hold.

@@ -100,6 +100,7 @@ migrations! {
     43 "credential_endings" "0043_credential_endings.sql",
     44 "listings" "0044_listings.sql",
     45 "search" "0045_search.sql",
+    46 "schema_compatibility" "0046_schema_compatibility.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.

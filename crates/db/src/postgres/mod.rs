@@ -21,7 +21,9 @@ pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};
 
 use crate::error::StoreError;
 use crate::joint::Work;
-use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
+use crate::migrate::{
+    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration, OLDEST_COMPATIBLE,
+};
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
 use crate::statement::for_postgres;
@@ -84,7 +86,14 @@ impl Postgres {
         let rows = transaction.query(MIGRATIONS_APPLIED, &[]).await.map_err(run(MIGRATIONS_APPLIED))?;
         let applied: Vec<Applied> =
             rows.iter().map(|row| Applied { version: row.get(0), checksum: row.get(1) }).collect();
-        for migration in migrate::pending(database, migrations, &applied)? {
+        let oldest = match migrate::is_ahead(migrations, &applied) {
+            true => {
+                let found = transaction.query_opt(OLDEST_COMPATIBLE, &[]).await;
+                found.map_err(run(OLDEST_COMPATIBLE))?.map(|row| row.get(0))
+            }
+            false => None,
+        };
+        for migration in migrate::pending(database, migrations, &applied, oldest)? {
             transaction.batch_execute(migration.sql).await.map_err(run("-- migration"))?;
             let record = migrate::record_of(migration, now_us);
             let record: Vec<_> = record.iter().map(as_parameter).collect();

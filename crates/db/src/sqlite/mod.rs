@@ -24,7 +24,9 @@ pub use transaction::{Parameter, SqliteTransaction};
 use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::joint::{JointWork, Work, WorkResult};
-use crate::migrate::{self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration};
+use crate::migrate::{
+    self, Applied, MIGRATION_RECORD, MIGRATIONS_APPLIED, MIGRATIONS_TABLE, Migration, OLDEST_COMPATIBLE,
+};
 use crate::options::{Fault, StoreOptions};
 use crate::pool::PoolUse;
 use crate::tx::{Tx, TxConnection};
@@ -386,7 +388,11 @@ fn migrate(
     for mut row in rows(&transaction, MIGRATIONS_APPLIED, Vec::new())? {
         applied.push(Applied { version: row.int()?, checksum: row.text()? });
     }
-    for migration in migrate::pending(&database, migrations, &applied)? {
+    let oldest = match migrate::is_ahead(migrations, &applied) {
+        true => rows(&transaction, OLDEST_COMPATIBLE, Vec::new())?.first_mut().map(Row::int).transpose()?,
+        false => None,
+    };
+    for migration in migrate::pending(&database, migrations, &applied, oldest)? {
         transaction.execute_batch(migration.sql).map_err(|source| open_error(path, source))?;
         transaction
             .execute(MIGRATION_RECORD, rusqlite::params_from_iter(migrate::record_of(migration, now_us)))

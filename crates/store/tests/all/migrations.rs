@@ -51,3 +51,71 @@ fn a_migration_that_was_changed_removed_or_added_is_noticed() {
         assert!(fault.contains(part), "{fault}");
     }
 }
+
+/// The schema from which on nodes of two releases work side by side.
+const ROLLING_FROM: u32 = 46;
+
+/// What a statement of a migration does to nodes of the release before: nothing, where it expands.
+fn contracts(statement: &str) -> bool {
+    let words = statement.split_whitespace().collect::<Vec<_>>().join(" ").to_ascii_uppercase();
+    let adds_column = words.starts_with("ALTER TABLE ")
+        && words.contains(" ADD COLUMN ")
+        && (!words.contains("NOT NULL") || words.contains("DEFAULT"))
+        && !words.contains(" UNIQUE");
+    let is_new = [
+        "CREATE TABLE ",
+        "CREATE VIRTUAL TABLE ",
+        "CREATE INDEX ",
+        "CREATE TRIGGER ",
+        "CREATE EXTENSION ",
+        "INSERT INTO ",
+    ];
+    let is_fill = words.starts_with("UPDATE ") || words.starts_with("COMMENT ON ");
+    !(adds_column || is_fill || is_new.iter().any(|start| words.starts_with(start)))
+}
+
+/// The statements of a migration, comments aside; `END;` closes a trigger.
+fn statements(text: &str) -> Vec<String> {
+    let code = |line: &str| line.split("--").next().unwrap_or_default().to_owned();
+    let text = text.lines().map(code).collect::<Vec<_>>().join("\n");
+    text.split(';')
+        .map(|part| part.trim().to_owned())
+        .filter(|part| !part.is_empty() && part != "END")
+        .collect()
+}
+
+/// A migration that takes something away says which nodes can no longer do with the schema.
+#[test]
+fn migrations_expand_or_say_who_is_too_old() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
+    for database in ["sqlite", "postgres"] {
+        for entry in fs::read_dir(folder.join(database)).unwrap() {
+            let path = entry.unwrap().path();
+            let number: u32 = path.file_name().unwrap().to_string_lossy()[..4].parse().unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            let contracting: Vec<String> =
+                statements(&text).into_iter().filter(|one| contracts(one)).collect();
+            assert!(
+                number < ROLLING_FROM
+                    || contracting.is_empty()
+                    || text.contains("UPDATE schema_compatibility SET oldest"),
+                "{}: nodes of the release before may fail after this; see CONTRIBUTING, add a column: {contracting:?}",
+                path.display()
+            );
+        }
+    }
+    let table = [
+        ("ALTER TABLE jobs ADD COLUMN note TEXT", false),
+        ("ALTER TABLE jobs\n  ADD COLUMN tries BIGINT NOT NULL DEFAULT 0", false),
+        ("CREATE INDEX a ON jobs (b)", false),
+        ("ALTER TABLE jobs ADD COLUMN tries BIGINT NOT NULL", true),
+        ("ALTER TABLE jobs DROP COLUMN note", true),
+        ("ALTER TABLE jobs RENAME COLUMN note TO notes", true),
+        ("DROP TABLE jobs", true),
+        ("CREATE UNIQUE INDEX a ON jobs (b)", true),
+        ("DELETE FROM jobs", true),
+    ];
+    for (statement, contracting) in table {
+        assert_eq!(contracts(statement), contracting, "{statement}");
+    }
+}
