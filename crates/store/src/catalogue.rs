@@ -96,11 +96,11 @@ migrations! {
     36 "pending_changes" "0036_pending_changes.sql",
     37 "ca_default" "0037_ca_default.sql",
     38 "served" "0038_served.sql",
-    42 "credential_search" "0042_credential_search.sql",
-    43 "credential_endings" "0043_credential_endings.sql",
-    44 "listings" "0044_listings.sql",
-    45 "search" "0045_search.sql",
-    46 "schema_compatibility" "0046_schema_compatibility.sql",
+    39 "credential_search" "0039_credential_search.sql",
+    40 "credential_endings" "0040_credential_endings.sql",
+    41 "listings" "0041_listings.sql",
+    42 "search" "0042_search.sql",
+    43 "schema_compatibility" "0043_schema_compatibility.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.

@@ -5,4 +5,4 @@ CREATE TABLE schema_compatibility (
     id     BIGINT PRIMARY KEY CHECK (id = 1),
     oldest BIGINT NOT NULL
 );
-INSERT INTO schema_compatibility (id, oldest) VALUES (1, 46);
+INSERT INTO schema_compatibility (id, oldest) VALUES (1, 43);
