@@ -43,9 +43,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
-use cli::configuration::ClientConfiguration;
 use cli::exit::{Exit, Outcome};
-use cli::{CommandFuture, Global, shell};
+use cli::{CommandFuture, shell};
 
 use command_line::{Cli, Command};
 use config::Configuration;
@@ -60,9 +59,9 @@ fn run(line: &Cli) -> Outcome<Exit> {
     // Before there are threads: each inherits what holds for this one.
     restrictions::enter(line)?;
     match &line.command {
-        Command::Issuance(command) => block_on(command.run(&client_configuration(global)?)),
-        Command::Operation(command) => block_on(command.run(&client_configuration(global)?)),
-        Command::Access(command) => block_on(command.run(&client_configuration(global)?)),
+        Command::Issuance(command) => block_on(command.run(&Configuration::for_client(global)?)),
+        Command::Operation(command) => block_on(command.run(&Configuration::for_client(global)?)),
+        Command::Access(command) => block_on(command.run(&Configuration::for_client(global)?)),
         Command::Ca(args) => block_on(Box::pin(ca_command::run(args, global))),
         Command::Agent(args) => block_on(Box::pin(agent_command::run(args, global))),
         Command::Scan(args) => block_on(Box::pin(scan_command::run(args, global))),
@@ -81,11 +80,6 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Completions(command) => command.run(Cli::command()),
         Command::Man { folder } => shell::man(folder, Cli::command()),
     }
-}
-
-/// Reads the whole configuration, so that a mistake in any section of it is an error for every command.
-fn client_configuration(global: &Global) -> Outcome<ClientConfiguration> {
-    Ok(Configuration::load(global.config.as_deref())?.of_client())
 }
 
 fn block_on(command: CommandFuture<'_>) -> Outcome<Exit> {

@@ -19,6 +19,7 @@ mod telemetry;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use cli::Global;
 use cli::configuration::{
     ClientConfiguration, ClientSettings, FIRST_PROFILE, Layers, UnknownVariables, lookup, variable_of,
 };
@@ -501,6 +502,12 @@ impl Configuration {
         self.layers.file()
     }
 
+    /// Reads the whole configuration, so that a mistake in any section is an error for every command, and returns what client commands
+    /// need of it.
+    pub(crate) fn for_client(global: &Global) -> Outcome<ClientConfiguration> {
+        Ok(Self::load(global.config.as_deref())?.of_client())
+    }
+
     /// What client commands need of it.
     pub(crate) fn of_client(&self) -> ClientConfiguration {
         ClientConfiguration {
@@ -727,7 +734,7 @@ mod tests {
             assert_eq!(error.exit, cli::exit::Exit::Usage, "{wrong}");
             assert!(error.message.contains(word), "{wrong}: {}", error.message);
         }
-        // Whoever only reads the file need not be able to change to the user.
+        // Anyone who only reads the file need not be able to change to the user.
         let user = "[programs.sign]\nargv = [\"/bin/true\"]\nuser = \"no-such-user\"\n";
         let loaded = load(Some(user), &[]).unwrap().settings;
         assert!(loaded.program("other").is_ok());

@@ -14,8 +14,7 @@ use cli::{CommandFuture, Global};
 use self::monitor::{TopArgs, TraceArgs};
 use self::records::RecordsArgs;
 use self::serve::ServeArgs;
-use crate::client_configuration;
-use crate::config::Settings;
+use crate::config::{Configuration, Settings};
 use crate::key_nodes::{NodeCommand, SiteCommand};
 
 /// `bulla key`
@@ -65,13 +64,13 @@ pub(crate) fn run<'a>(args: &'a KeyArgs, global: &'a Global) -> CommandFuture<'a
         Command::Trace(args) => Box::pin(monitor::trace(args, global)),
         Command::Records(args) => Box::pin(records::run(args, global)),
         Command::Site(noun) => {
-            Box::pin(async move { control::run(noun, &client_configuration(global)?.client).await })
+            Box::pin(async move { control::run(noun, &Configuration::for_client(global)?.client).await })
         }
         Command::Node(noun) => {
-            Box::pin(async move { control::run(noun, &client_configuration(global)?.client).await })
+            Box::pin(async move { control::run(noun, &Configuration::for_client(global)?.client).await })
         }
         Command::Server(command) => {
-            Box::pin(async move { command.run(&client_configuration(global)?.client).await })
+            Box::pin(async move { command.run(&Configuration::for_client(global)?.client).await })
         }
     }
 }
