@@ -22,7 +22,7 @@ use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, Wo
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(180);
 /// Labels of an agent or a token.
 pub const LABELS_MAX: usize = 32;
-/// Octets of a label's name or value.
+/// Bytes of a label's name or value.
 const LABEL_MAX: usize = 128;
 /// How often other nodes' work is looked for, while somebody waits: one statement.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

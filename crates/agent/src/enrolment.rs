@@ -128,7 +128,7 @@ impl Agents {
         if done { Ok(()) } else { Err(AgentError::NotFound("enrolment token")) }
     }
 
-    /// Makes a host an agent. Whoever comes again with the same token and the same key, because no answer arrived, gets
+    /// Makes a host an agent. Anyone who comes again with the same token and the same key, because no answer arrived, gets
     /// the same agent.
     ///
     /// # Errors

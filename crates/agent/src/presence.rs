@@ -12,7 +12,7 @@ use crate::work::HostFacts;
 const EVERY_US: i64 = 60 * 1_000_000;
 /// What was written and not seen again for so long is forgotten. µs.
 const FORGET_US: i64 = 3_600 * 1_000_000;
-/// Octets of a fact.
+/// Bytes of a fact.
 const FACT_MAX: usize = 256;
 /// Addresses kept.
 const ADDRESSES_MAX: usize = 16;

@@ -148,7 +148,7 @@ pub struct NewClientCertificate {
     #[serde(rename = "match")]
     #[cfg_attr(feature = "schemas", schema(example = "dns:deployer.example.org"))]
     pub matcher: String,
-    /// The profile by which the server's own authority issued the certificate. Needed for a name in such a certificate; absent, a
+    /// The profile by which the server's own CA issued the certificate. Needed for a name in such a certificate; absent, a
     /// name counts in certificates of other CAs alone.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = "deployers", min_length = 1, max_length = 64))]

@@ -23,7 +23,7 @@ pub struct NewCertificateBody {
     /// The profile it is issued by.
     #[cfg_attr(feature = "schemas", schema(example = "web", min_length = 1, max_length = 200))]
     pub profile: String,
-    /// The issuer; `internal`, our own authority, when absent.
+    /// The issuer; `internal`, our own CA, when absent.
     pub issuer: Option<String>,
     /// Who answers for it.
     pub owner: Option<String>,
@@ -414,7 +414,7 @@ pub struct GroupView {
 pub struct ExportBody {
     /// The format.
     pub format: ExportKind,
-    /// Of the PKCS#12 file, 8 octets at least.
+    /// Of the PKCS#12 file, 8 bytes at least.
     #[cfg_attr(feature = "schemas", schema(format = Password))]
     pub password: Option<String>,
 }

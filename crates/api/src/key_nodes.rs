@@ -15,7 +15,7 @@ pub struct EnrolmentBody {
     pub token: String,
     /// A request for the certificate, signed with the key made on the host (P-256), PEM.
     pub csr_pem: String,
-    /// The public key to which the node opens what is sealed for it: X-Wing, 1,216 octets, base64.
+    /// The public key to which the node opens what is sealed for it: X-Wing, 1,216 bytes, base64.
     pub kem: String,
     /// `HOST:PORT` where the other nodes ask it to sign.
     #[cfg_attr(feature = "schemas", schema(example = "10.1.0.7:2410"))]
@@ -32,7 +32,7 @@ pub struct EnrolmentBody {
 pub struct StatementView {
     /// JSON: node, name, site, address, KEM public key, attributes, and until when.
     pub payload: String,
-    /// Ed25519 over `bulla node statement v1`, a line feed, and the payload; base64.
+    /// Ed25519 over `bulla key node statement v1`, a line feed, and the payload; base64.
     pub signature: String,
 }
 
@@ -90,13 +90,13 @@ pub struct BeatBody {
 pub struct MembershipView {
     /// To be sent with the next beat.
     pub since: i64,
-    /// Begin anew: who is not told in this answer and those that it goes on with is not there.
+    /// Begin again: who is not told in this answer and those that it goes on with is not there.
     pub anew: bool,
     /// There is more: ask again at once.
     pub more: bool,
     /// Nodes that are there and that are new or have changed, at most 256.
     pub nodes: Vec<StatementView>,
-    /// Nodes that are not there any more. Those in `absent` are among them, unless the answer begins anew.
+    /// Nodes that are not there any more. Those in `absent` are among them, unless the answer begins again.
     pub gone: Vec<Uuid>,
     /// Nodes that were not heard in time and are not retired: each is a node until its statement ends.
     pub absent: Vec<StatementView>,
@@ -129,13 +129,13 @@ pub struct NewsView {
     pub next: i64,
     /// There is more: ask again at once.
     pub more: bool,
-    /// Begin anew: what is not told in this answer and those that it goes on with is not there.
+    /// Begin again: what is not told in this answer and those that it goes on with is not there.
     pub anew: bool,
     /// Policies that are new, changed, or gone.
     pub policies: Vec<PolicyNewsView>,
     /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
     pub wraps: Vec<WrapNewsView>,
-    /// Sealed keys that are new, sealed anew, or withdrawn, those of all policies.
+    /// Sealed keys that are new, sealed again, or withdrawn, those of all policies.
     pub keys: Vec<KeyNewsView>,
 }
 

@@ -41,7 +41,7 @@ pub struct PairView {
     pub keys: u64,
     /// Names of nodes that should have it and have not yet, 20 at most.
     pub lagging: Vec<String>,
-    /// What keys are sealed to: X-Wing, 1,216 octets, base64.
+    /// What keys are sealed to: X-Wing, 1,216 bytes, base64.
     pub public_key: String,
     /// When it was made.
     pub created_at: String,

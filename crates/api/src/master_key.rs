@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct RotatedView {
     /// The id of the master key that is current on this node.
     pub master: String,
-    /// Values wrapped anew.
+    /// Values wrapped again.
     pub rewrapped: u64,
     /// Values that did not open and stay as they are, `TABLE.COLUMN ID: why`; a hundred are named at most.
     pub failed: Vec<String>,
@@ -24,7 +24,7 @@ pub struct RotatedView {
 pub struct RotatingView {
     /// The id of the master key that is current on this node.
     pub master: String,
-    /// Always true: this node wraps anew, and `GET /api/v1/master-key` counts how far it is.
+    /// Always true: this node wraps again, and `GET /api/v1/master-key` counts how far it is.
     pub rotating: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct RotatingView {
 pub struct RotatedColumnView {
     /// `credential_versions.sealed`.
     pub column: String,
-    /// Values wrapped anew.
+    /// Values wrapped again.
     pub rewrapped: u64,
     /// Values still under another master key.
     pub remaining: u64,
@@ -48,7 +48,7 @@ pub struct MasterKeysView {
     pub current: String,
     /// Values that are not under it. While there are any, the older keys stay configured.
     pub remaining: u64,
-    /// Whether this node wraps anew now.
+    /// Whether this node wraps again now.
     pub rotating: bool,
     /// Every master key that this node has, that the database knows, or that something is sealed under.
     pub keys: Vec<MasterKeyView>,

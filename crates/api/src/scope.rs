@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name in a scope, in octets: as for the things named.
+/// Longest name in a scope, in bytes: as for the things named.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Longest credential path in a scope, in octets: as for the paths themselves.
+/// Longest credential path in a scope, in bytes: as for the paths themselves.
 const PATH_BYTES_MAX: usize = 1_024;
 
 /// Bounds of one scope.

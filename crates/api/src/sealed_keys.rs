@@ -31,7 +31,7 @@ pub struct KeyView {
     pub updated_at: String,
 }
 
-/// A private key, sealed by whoever has it.
+/// A private key, sealed by anyone who has it.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -47,6 +47,6 @@ pub struct KeyBody {
     pub policy: String,
     /// The policy's newest pair.
     pub generation: u32,
-    /// Its PKCS#8, sealed to the pair's public key: HPKE with X-Wing, HKDF-SHA256 and AES-256-GCM after one octet, 1; base64.
+    /// Its PKCS#8, sealed to the pair's public key: HPKE with X-Wing, HKDF-SHA256 and AES-256-GCM after one byte, 1; base64.
     pub sealed: String,
 }

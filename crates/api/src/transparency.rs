@@ -45,7 +45,7 @@ pub struct CtSearchView {
     pub baseline_at: Option<String>,
     /// When it last answered.
     pub answered_at: Option<String>,
-    /// When it is to be asked again.
+    /// When it is to be retried.
     pub next_at: String,
     /// Seconds that a due question has waited, or since when it fails.
     pub lag_s: i64,
@@ -180,7 +180,7 @@ pub struct CtDomainBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CtReasonBody {
-    /// For whoever reads it later.
+    /// For anyone who reads it later.
     #[cfg_attr(
         feature = "schemas",
         schema(example = "bought by marketing", min_length = 1, max_length = 1024)

@@ -152,7 +152,7 @@ impl<W: Write> SegmentBuilder<W> {
         if signed.is_some_and(|hash| *hash != event.hash) {
             return broken("is not that of a signed head");
         }
-        // Whoever reads the segment computes the hash from the parsed details.
+        // Anyone who reads the segment computes the hash from the parsed details.
         let parsed = serde_json::from_str::<Value>(&event.details).ok();
         let Some(details) = parsed.filter(|details| is_text_of(details, &event.details)) else {
             return broken("has details that are not JSON in the form of the log");

@@ -41,7 +41,7 @@ pub struct AuthorityOptions {
     /// How long a delegated OCSP responder's certificate is valid (RFC 6960 section 4.2.2.2.1: short, as it is not
     /// checked for revocation). A new one is made at half of it.
     pub ocsp_responder_lifetime: Duration,
-    /// Memory for pre-produced OCSP responses, octets.
+    /// Memory for pre-produced OCSP responses, bytes.
     pub ocsp_cache_octets: u64,
     /// How long this node may act on a cached profile or CA after another node has changed it.
     pub cache_lifetime: Duration,
@@ -60,7 +60,7 @@ impl Default for AuthorityOptions {
             delta_crls: true,
             ocsp_lifetime: DAY / 2,
             ocsp_responder_lifetime: 14 * DAY,
-            // A response of P-256 has some 600 octets: a hundred thousand of them.
+            // A response of P-256 has some 600 bytes: a hundred thousand of them.
             ocsp_cache_octets: 64 << 20,
             cache_lifetime: Duration::from_secs(5),
             private_suffixes: Vec::new(),

@@ -1,6 +1,6 @@
 //! Keys at rest, and signers made from them.
 //!
-//! A key's octets are opened when it is first used and kept for a minute; a key held by a provider (a security module)
+//! A key's bytes are opened when it is first used and kept for a minute; a key held by a provider (a security module)
 //! is never here at all. Whatever else is sealed under the master key is walked by [`KeyStore::rotate_master`] too.
 
 mod masters;
@@ -48,7 +48,7 @@ pub enum KeyStoreError {
         /// Why.
         reason: String,
     },
-    /// Its sealed octets do not open.
+    /// Its sealed bytes do not open.
     #[error("the key {id}: {error}")]
     Sealed {
         /// Which.
@@ -188,7 +188,7 @@ impl KeyStore {
         &self.inner.keyring
     }
 
-    /// [`Self::keyring`], for whoever seals without the rest of this.
+    /// [`Self::keyring`], for anyone who seals without the rest of this.
     #[must_use]
     pub fn ring(&self) -> Arc<Keyring> {
         Arc::clone(&self.inner.keyring)
@@ -302,7 +302,7 @@ impl KeyStore {
         self.inner.open.fetch(&id, open).await
     }
 
-    /// The private key itself, for what a signer does not do: decrypting, handing a key out. Opened anew at each call.
+    /// The private key itself, for what a signer does not do: decrypting, handing a key out. Opened again at each call.
     ///
     /// # Errors
     /// [`KeyStoreError`]; [`KeyStoreError::Held`] when a provider holds it.
@@ -311,7 +311,7 @@ impl KeyStore {
         self.unseal(&self.usable(id).await?)
     }
 
-    /// Signers of these keys, opened anew in one statement and kept by the caller alone; why not, where one cannot be
+    /// Signers of these keys, opened again in one statement and kept by the caller alone; why not, where one cannot be
     /// had. Keys that are not there, or whose use is forbidden, are left out.
     ///
     /// # Errors
@@ -333,7 +333,7 @@ impl KeyStore {
         self.signer_of(&self.usable(id).await?).await
     }
 
-    /// The key of a row, opened anew.
+    /// The key of a row, opened again.
     pub(crate) async fn open_row(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
         self.signer_of(row).await
     }

@@ -11,7 +11,7 @@ pub struct Peer {
     pub address: IpAddr,
     /// The certificates it presented. What they say is for [`ClientCertificates::verify`](crate::ClientCertificates::verify) to give out.
     pub client_certificate: Option<PresentedChain>,
-    /// The connection's exporter value for `tls-exporter` channel binding (RFC 9266), 32 octets.
+    /// The connection's exporter value for `tls-exporter` channel binding (RFC 9266), 32 bytes.
     pub channel_binding: Option<[u8; 32]>,
 }
 

@@ -25,7 +25,7 @@ pub struct IssuancePlan {
     pub profile_version: Option<DocumentVersion>,
     /// The issuer's name.
     pub issuer: String,
-    /// The issuer's configuration as stored; `None` for the own authority.
+    /// The issuer's configuration as stored; `None` for the own CA.
     pub issuer_version: Option<DocumentVersion>,
     /// The external issuer's own profile.
     pub issuer_profile: Option<String>,

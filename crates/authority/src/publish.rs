@@ -74,7 +74,7 @@ impl Publications {
         Self { authority }
     }
 
-    /// Octets of a request's body that are worth reading: more is refused.
+    /// Bytes of a request's body that are worth reading: more is refused.
     pub const BODY_MAX: usize = OcspRequest::DER_MAX;
 
     /// Answers any request whose path begins with `/crl/`, `/ocsp` or `/ca/`.

@@ -229,7 +229,7 @@ impl Authority {
             })
         });
         blocked.await?;
-        // Apart from the block: whoever was storing a certificate with this key has done so by now.
+        // Apart from the block: anyone who was storing a certificate with this key has done so by now.
         self.revoke(Selection::Key(spki), Reason::KeyCompromise, None, actor).await
     }
 

@@ -15,7 +15,7 @@ const EIGHT_ORDERS: [u64; 4] = [0xc093_18d2_e7ae_9f68, 0xa6f7_cef5_17bc_e6b2, 0,
 /// Limbs of a number.
 const LIMBS: usize = 5;
 
-/// Octets of stack that are wiped after what handles secrets: several times what it takes.
+/// Bytes of stack that are wiped after what handles secrets: several times what it takes.
 pub(crate) const STACK: usize = 32 * 1024;
 
 /// r of each lane, limb by limb.

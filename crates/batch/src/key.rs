@@ -6,10 +6,10 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
 use crate::number::{self, BITS};
 
-/// Octets of a modulus, and of what goes in and out.
+/// Bytes of a modulus, and of what goes in and out.
 pub const OCTETS: usize = 256;
 
-/// Octets of stack that are wiped after what handles secrets: several times what it takes, which the compiler decides.
+/// Bytes of stack that are wiped after what handles secrets: several times what it takes, which the compiler decides.
 pub(crate) const STACK: usize = 128 * 1024;
 
 /// One private operation.

@@ -7,7 +7,7 @@
 //! - [`P256Key`]: the same of a key on P-256, for ECDSA (FIPS 186-5 section 6.4). Eight cost little more than two.
 //! - [`Ed25519Key`]: the same of an Ed25519 key (RFC 8032). Its hashes are made outside, between two halves.
 //!
-//! Whoever holds keys owns those; they are wiped when dropped.
+//! Anyone who holds keys owns those; they are wiped when dropped.
 //!
 //! Time and memory addresses depend on no number of a key, on no nonce and on no input: exponents and scalars are read in the same
 //! windows, tables are read whole, nothing is branched on. Each result is checked before it leaves, as a faulty one may give
@@ -77,7 +77,7 @@ impl Kernel {
     /// - s·k - r·d is the digest modulo n, for another copy of d in another form than that with which s was made, and for k as it was
     ///   multiplied with G and not as it was inverted.
     ///
-    /// Whoever had a signature with one such fault could learn bits of k or d of it. What two faults at once could do, or one that
+    /// Anyone who had a signature with one such fault could learn bits of k or d of it. What two faults at once could do, or one that
     /// strikes a nonce before it comes here, is not looked for; nonces with fresh randomness keep even those from being
     /// compared with a sound signature of the same nonce.
     #[must_use]
@@ -132,7 +132,7 @@ impl Kernel {
 
     /// The second half of each: S, for the nonces that the first halves were made of, in their order; they are wiped by it.
     ///
-    /// These nonces are the same whenever the same is signed, so that whoever has two signatures of one nonce, of which one is faulty
+    /// These nonces are the same whenever the same is signed, so that anyone who has two signatures of one nonce, of which one is faulty
     /// in R, in its hash or in S, has the key. S leaves only where r and S agree with hashes of the message that were made again
     /// after R was, and with another copy of the key; `None` for other lanes.
     ///

@@ -24,7 +24,7 @@ pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
     Some(words)
 }
 
-/// A number of 64 bits a word whose lowest octet is first.
+/// A number of 64 bits a word whose lowest byte is first.
 pub(crate) fn words_from_lowest<const WORDS: usize, const OCTETS: usize>(
     octets: &[u8; OCTETS],
 ) -> [u64; WORDS] {
@@ -48,14 +48,14 @@ pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]
     })
 }
 
-/// A number in limbs, each below 2^52, as big-endian octets; bits past them are left out.
+/// A number in limbs, each below 2^52, as big-endian bytes; bits past them are left out.
 #[cfg(any(test, target_arch = "x86_64", batch_model))]
 pub(crate) fn octets<const LIMBS: usize, const OCTETS: usize>(limbs: &[u64; LIMBS]) -> [u8; OCTETS] {
     let mut octets = [0; OCTETS];
     for (at, octet) in octets.iter_mut().rev().enumerate() {
         let (limb, bit) = (8 * at / BITS, 8 * at % BITS);
         let low = limbs.get(limb).map_or(0, |low| low >> bit);
-        // At most four of the octet's bits are the next limb's.
+        // At most four of the byte's bits are the next limb's.
         let high = match bit {
             45.. => limbs.get(limb + 1).map_or(0, |high| high << (BITS - bit)),
             _ => 0,

@@ -14,13 +14,13 @@ const LIMBS: usize = 5;
 /// Bits of R.
 const R: usize = LIMBS * number::BITS;
 
-/// Octets of stack that are wiped after signatures: more than twice what they take.
+/// Bytes of stack that are wiped after signatures: more than twice what they take.
 pub(crate) const STACK: usize = 40 * 1024;
 
 /// The outcome of one signature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SignatureOutcome {
-    /// r and s, big-endian, 32 octets each.
+    /// r and s, big-endian, 32 bytes each.
     Signature([u8; 64]),
     /// Not to be made with this nonce: it is out of range, or r or s would be zero.
     Refused,

@@ -21,7 +21,7 @@ use crate::config::Configuration;
 
 /// The program, as transcripts name it.
 const TOOL: &str = concat!("bulla ", env!("CARGO_PKG_VERSION"));
-/// Octets of a plan or a file with a passphrase, at most.
+/// Bytes of a plan or a file with a passphrase, at most.
 const INPUT_MAX: u64 = 1024 * 1024;
 
 /// `bulla ca`

@@ -2,7 +2,7 @@
 //!
 //! An entry of `client_crl_files` that begins with `https://` is fetched every minute and kept in the data folder, from where it is read as
 //! any other file. The last list counts while its server is away, also after a restart, and past its `nextUpdate`: the log says so
-//! every time. Without any list the process does not start, as it would let in whoever was revoked.
+//! every time. Without any list the process does not start, as it would let in anyone who was revoked.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -118,7 +118,7 @@ impl FetchedCrls {
     }
 }
 
-/// Puts `der` into the file unless that holds a newer list: whoever stands in between could send an older one again.
+/// Puts `der` into the file unless that holds a newer list: anyone who stands in between could send an older one again.
 fn keep_newer(path: &Path, der: &[u8]) -> Result<(), String> {
     let made = |der: &[u8]| Crl::parse(der).map(|list| (list.issuer.der.clone(), list.this_update));
     let (issuer, new): (_, UnixTime) = made(der).map_err(|error| error.to_string())?;

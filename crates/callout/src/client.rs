@@ -18,7 +18,7 @@ use x509::UnixTime;
 use crate::config::HttpConfig;
 use crate::error::HttpError;
 
-/// Octets of the longest answer read: chains of many alternates have some tens of thousands.
+/// Bytes of the longest answer read: chains of many alternates have some tens of thousands.
 const BODY_MAX: usize = 1024 * 1024;
 /// Redirects followed, all to the same host.
 const REDIRECTS_MAX: usize = 3;

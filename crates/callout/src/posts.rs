@@ -23,7 +23,7 @@ pub struct Service<'a> {
     pub revision: Uuid,
     /// Where.
     pub url: &'a str,
-    /// What signs: at least 16 octets.
+    /// What signs: at least 16 bytes.
     pub secret: &'a Secret,
     /// Certificates to trust there in place of the system's, PEM.
     pub roots: Option<&'a str>,

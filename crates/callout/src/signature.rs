@@ -11,7 +11,7 @@ use store::Clock;
 use crate::client::Request;
 use crate::error::HttpError;
 
-/// Octets of the shortest key: less than 128 bits can be guessed.
+/// Bytes of the shortest key: less than 128 bits can be guessed.
 const KEY_MIN: usize = 16;
 
 /// A key shared with a service.

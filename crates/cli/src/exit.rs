@@ -27,7 +27,7 @@ pub enum Exit {
     Server = 7,
     /// Stopped by Ctrl-C or SIGTERM; what was printed and stored is the part seen until then.
     Interrupted = 130,
-    /// Whoever read the output went away (as after `| head`); the scan was stopped there.
+    /// Anyone who read the output went away (as after `| head`); the scan was stopped there.
     OutputClosed = 141,
 }
 

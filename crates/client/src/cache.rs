@@ -16,10 +16,10 @@ use crate::{Credential, Name};
 /// Changes that are remembered for answers still on their way; an answer that more have overtaken is not kept.
 const CHANGES_MAX: usize = 4_096;
 
-/// Of a time to live a random part less, so that what was read together is not read anew together.
+/// Of a time to live a random part less, so that what was read together is not read again together.
 const SPREAD: f64 = 0.2;
 
-/// Octets that an entry takes beside its value.
+/// Bytes that an entry takes beside its value.
 const ENTRY_OCTETS: usize = 512;
 
 /// Of the memory for values this part is for names without a credential, beside it: requests for such names evict no value.
@@ -39,7 +39,7 @@ pub(crate) type LookupResult = Option<Arc<Credential>>;
 pub(crate) enum Age {
     /// True.
     Fresh,
-    /// Answered once more, while it is made anew.
+    /// Answered once more, while it is made again.
     Stale,
     /// Answered where the store does not answer.
     Old,
@@ -224,7 +224,7 @@ impl Cache {
         Some(age)
     }
 
-    /// Whether it is for this caller to make it anew: for the first who asks until it is done.
+    /// Whether it is for this caller to make it again: for the first who asks until it is done.
     pub(crate) fn begin_renewing(&self, names: &[Name]) -> bool {
         let entry = names.first().and_then(|name| self.entry(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))
@@ -354,7 +354,7 @@ impl Cache {
         used
     }
 
-    /// It may have changed: it is asked for anew, and answered where nobody can be asked.
+    /// It may have changed: it is asked for again, and answered where nobody can be asked.
     pub(crate) fn doubt(&self, name: Name) {
         let mut recent = self.recent.lock();
         if let Some(entry) = self.entry(&name) {
@@ -370,7 +370,7 @@ impl Cache {
         }
     }
 
-    /// Anything may have changed until now: from a time on all of it is asked for anew before it is answered.
+    /// Anything may have changed until now: from a time on all of it is asked for again before it is answered.
     pub(crate) fn distrust(&self, after: Duration) {
         let now = Instant::now();
         let mut recent = self.recent.lock();

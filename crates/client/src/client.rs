@@ -225,7 +225,7 @@ impl Client {
         changes
     }
 
-    /// Whoever took what is current under a name did not believe it: it is asked for anew before it is answered again, if the
+    /// Anyone who took what is current under a name did not believe it: it is asked for again before it is answered again, if the
     /// store answers.
     ///
     /// # Errors
@@ -303,7 +303,7 @@ impl Client {
             if let Some((value, Age::Fresh)) = cache.first(&asked) {
                 return Ok(Fresh { value, lifetime: Duration::ZERO });
             }
-            // Whoever waits has it now; the cache has it for the others.
+            // Anyone who waits has it now; the cache has it for the others.
             match batches.lookup(asked).await {
                 Ok(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
                 Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
@@ -332,7 +332,7 @@ impl Client {
     }
 }
 
-/// Asks for a name anew, beside, as long as there is a client left.
+/// Asks for a name again, beside, as long as there is a client left.
 fn again(client: Weak<ClientState>) -> impl Fn(Name) {
     move |name| {
         let Some(inner) = client.upgrade() else { return };

@@ -16,18 +16,18 @@ use crate::{Error, Name};
 
 /// Changes that a reader may be behind before it is told that anything may have changed.
 const BEHIND_MAX: usize = 1_024;
-/// Octets of one event.
+/// Bytes of one event.
 const EVENT_MAX: usize = 64 << 10;
 /// The store says something every fifteen seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Before the stream is begun anew: the first time, and doubled up to the most.
+/// Before the stream is begun again: the first time, and doubled up to the most.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// A store that knows no such stream is asked again after this.
+/// A store that knows no such stream is retried after this.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);
 /// A stream that lasted so long was a good one.
 const GOOD: Duration = Duration::from_secs(10);
-/// After a gap clients ask anew spread over this time.
+/// After a gap clients ask again spread over this time.
 const SPREAD: Duration = Duration::from_secs(2);
 
 /// What has changed.
@@ -167,7 +167,7 @@ impl<F: Fn(Name)> Following<F> {
             READY => {
                 self.resumed = serde_json::from_str::<Ready>(&event.data).is_ok_and(|ready| ready.resumed);
                 if !self.resumed {
-                    // At the first there is little to ask for anew, and no other client lost its stream with this one.
+                    // At the first there is little to ask for again, and no other client lost its stream with this one.
                     self.gap(if self.begun_before { jitter(SPREAD, 1.0) } else { Duration::ZERO });
                 }
                 self.begun_before = true;
@@ -207,7 +207,7 @@ impl<F: Fn(Name)> Following<F> {
         self.cache.distrust(after);
         let changes = self.changes.clone();
         tokio::spawn(async move {
-            // Whoever listens asks when the cache is to be asked no more.
+            // Anyone who listens asks when the cache is to be asked no more.
             tokio::time::sleep(after).await;
             let _ = changes.0.send(Change::Any);
         });
@@ -222,7 +222,7 @@ struct Event {
     data: String,
 }
 
-/// Events out of octets as they come.
+/// Events out of bytes as they come.
 #[derive(Default)]
 struct Reader {
     rest: Vec<u8>,

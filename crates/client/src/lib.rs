@@ -16,11 +16,11 @@
 //!
 //! - **Asked once**: callers of one name share one request, and what is missed meanwhile goes with the next, up to
 //!   [`NAMES_MAX`] names of one `POST /api/v1/lookup`.
-//! - **Remembered** for [`Limits::ttl`]; then answered once more while it is made anew; where the store does not answer,
+//! - **Remembered** for [`Limits::ttl`]; then answered once more while it is made again; where the store does not answer,
 //!   answered for [`Limits::lifetime`], and after that an error says why. That a name is not there is remembered for
 //!   [`Limits::negative_ttl`].
 //! - **Told of changes** over server-sent events: what changed is asked for again. After a gap in them everything is, once.
-//! - **Bounded**: entries and octets of the cache, the queue, answers, tries, retries, times.
+//! - **Bounded**: entries and bytes of the cache, the queue, answers, tries, retries, times.
 //!
 //! [`Agent`] serves the same API over this cache on a Unix socket.
 

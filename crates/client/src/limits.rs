@@ -9,7 +9,7 @@ pub struct Limits {
     pub ttl: Duration,
     /// That there is none, likewise. A permission that is granted is noticed then.
     pub negative_ttl: Duration,
-    /// After that it is answered for so long while it is made anew.
+    /// After that it is answered for so long while it is made again.
     pub revalidate: Duration,
     /// And so long, counted from when it was read, where the store does not answer.
     pub lifetime: Duration,

@@ -24,7 +24,7 @@ const SPREAD: f64 = 0.1;
 const PARTS_LEFT: u32 = 5;
 /// A login that was refused is not tried again for so long: the store slows down who guesses.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
-/// For a token: whoever waits for it has a deadline, what asks for the next one beside has none.
+/// For a token: anyone who waits for it has a deadline, what asks for the next one beside has none.
 const WITHIN: Duration = Duration::from_secs(5);
 /// What a token is good for where the issuer says nothing.
 const EXPIRES_IN: u64 = 60;
@@ -81,7 +81,7 @@ impl Login {
         if !ENDED.contains(&error) {
             return false;
         }
-        // Whoever came before has asked for the next already.
+        // Anyone who came before has asked for the next already.
         let same = |known: &Token| token.is_some_and(|token| Arc::ptr_eq(known, token));
         if tokens.get(&()).is_some_and(|known| known.outcome.as_ref().is_ok_and(same)) {
             tokens.invalidate(&());

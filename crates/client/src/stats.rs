@@ -19,13 +19,13 @@ pub struct Stats {
     pub logins: u64,
     /// Lookups answered from the cache while what it holds was true.
     pub hits: u64,
-    /// Lookups answered from the cache past that: made anew meanwhile, or the store does not answer.
+    /// Lookups answered from the cache past that: made again meanwhile, or the store does not answer.
     pub stale_hits: u64,
     /// Lookups that waited for the store, alone or with others.
     pub misses: u64,
     /// Changes that were told of.
     pub changes: u64,
-    /// Gaps in the stream of changes, its beginning among them: everything was asked for anew.
+    /// Gaps in the stream of changes, its beginning among them: everything was asked for again.
     pub gaps: u64,
 }
 

@@ -17,7 +17,7 @@ pub struct CloudResource {
     pub name: Arc<str>,
 }
 
-/// What is known of a certificate's octets.
+/// What is known of a certificate's bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Chain {
     /// As read now, DER, leaf first.
@@ -33,7 +33,7 @@ pub enum Chain {
 pub struct CloudCertificate {
     /// Where it is kept.
     pub place: CloudResource,
-    /// Its octets, or where they are.
+    /// Its bytes, or where they are.
     pub chain: Chain,
     /// End of validity as the listing says; the chain's own word counts where there is one.
     pub not_after: Option<UnixTime>,

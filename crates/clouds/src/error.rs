@@ -45,7 +45,7 @@ pub enum SourceError {
     /// The time for the whole listing was up.
     #[error("the time for listing was up")]
     OutOfTime,
-    /// Whoever reads the events is gone, or the listing was stopped.
+    /// Anyone who reads the events is gone, or the listing was stopped.
     #[error("stopped")]
     Stopped,
     /// The source's task came to an unforeseen end.

@@ -1,7 +1,7 @@
 //! Kubernetes: secrets of type `kubernetes.io/tls`, and the ingresses and gateways that use them.
 //!
 //! A list of secrets brings private keys along; there is no interface that leaves them out. They are skipped while
-//! reading, never become a value, and the octets they came in are overwritten.
+//! reading, never become a value, and the bytes they came in are overwritten.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::{
 
 /// Objects of a page. A secret has a megabyte at most.
 const PAGE: u32 = 50;
-/// Octets of a page.
+/// Bytes of a page.
 const BODY_MAX: usize = 64 << 20;
 
 /// One Kubernetes cluster.

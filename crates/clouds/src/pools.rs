@@ -22,7 +22,7 @@ pub const IN_FLIGHT_MIN: usize = 256;
 const IN_FLIGHT_DEFAULT_MAX: usize = 2_048;
 /// Of them, calls to clouds when nobody says otherwise: five regions of AWS at 32 and as much again.
 const CLOUDS_DEFAULT_MAX: usize = 256;
-/// Pools there may be, a few hundred octets each: accounts times regions. Past it pools share one.
+/// Pools there may be, a few hundred bytes each: accounts times regions. Past it pools share one.
 const POOLS_MAX: usize = 16_384;
 /// Longest one call may take: a page of a slow provider takes two seconds, a hanging one for ever.
 const CALL_LIMIT: Duration = Duration::from_secs(20);

@@ -14,7 +14,7 @@ use crate::tags::Tags;
 /// The form of stored states; another one is not read, which costs one full listing.
 const FORM: u32 = 1;
 
-/// What a source showed when it was last listed: opaque text to whoever keeps it.
+/// What a source showed when it was last listed: opaque text to anyone who keeps it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
     pub(super) known: BTreeMap<CloudResource, KnownCertificate>,
@@ -69,7 +69,7 @@ impl State {
         Ok(Self { known })
     }
 
-    /// The state as text, some 250 octets a certificate and its tags.
+    /// The state as text, some 250 bytes a certificate and its tags.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut known: BTreeMap<String, BTreeMap<Arc<str>, KnownCertificate>> = BTreeMap::new();
@@ -98,7 +98,7 @@ impl State {
         self.known.is_empty()
     }
 
-    /// Forgets a place, so that its certificate is read anew.
+    /// Forgets a place, so that its certificate is read again.
     pub fn forget(&mut self, place: &CloudResource) {
         self.known.remove(place);
     }

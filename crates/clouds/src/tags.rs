@@ -8,9 +8,9 @@ pub type Tags = BTreeMap<String, String>;
 /// Tags kept of one certificate, the first by key. AWS allows 50, Azure 15, Google Cloud 64 labels; Kubernetes has no bound
 /// of its own.
 pub const TAGS_KEPT_MAX: usize = 64;
-/// Octets of the longest key kept: Azure's have up to 512, those of the others (AWS 128 characters, Kubernetes 317) fit.
+/// Bytes of the longest key kept: Azure's have up to 512, those of the others (AWS 128 characters, Kubernetes 317) fit.
 pub const TAG_KEY_OCTETS_MAX: usize = 512;
-/// Octets of the longest value kept: AWS and Azure allow 256 characters of up to four octets.
+/// Bytes of the longest value kept: AWS and Azure allow 256 characters of up to four bytes.
 pub const TAG_VALUE_OCTETS_MAX: usize = 1_024;
 
 /// What is kept of a certificate's tags. One that is longer, or that has control characters, is left out whole: cut, it would

@@ -67,7 +67,7 @@ impl std::fmt::Debug for NewCertificateVersion {
     }
 }
 
-/// How a certificate is made anew.
+/// How a certificate is made again.
 #[derive(Clone, Debug, Default)]
 pub struct Regeneration {
     /// Whether the new version is in transition.
@@ -173,7 +173,7 @@ impl Credentials {
         self.current(asker, &name).await
     }
 
-    /// Makes a certificate anew.
+    /// Makes a certificate again.
     ///
     /// # Errors
     /// [`CredentialError`]
@@ -342,7 +342,7 @@ impl Credentials {
         if self.options().ca_versions == CaVersions::Signer {
             return Ok(());
         }
-        // Whoever changes an authority changes what hangs on it, may they write there or not.
+        // Anyone who changes an authority changes what hangs on it, may they write there or not.
         let all = asker.with_everything();
         let versions = self.current_of(&all, name).await?;
         let pems: Vec<String> = versions

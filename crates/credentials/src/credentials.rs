@@ -147,7 +147,7 @@ impl Credentials {
     }
 
     /// Whether nothing is to be changed. What comes by itself holds to it here: rotation, and destroying what is past its
-    /// time. What is asked for is refused by whoever is asked. Of this process alone.
+    /// time. What is asked for is refused by anyone who is asked. Of this process alone.
     pub fn set_read_only(&self, on: bool) {
         self.0.read_only.store(on, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use store::StoreError;
 
-/// Whose fault a refusal is, for whoever turns it into a status.
+/// Whose fault a refusal is, for anyone who turns it into a status.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
     /// The request is wrong.
@@ -17,7 +17,7 @@ pub enum Refusal {
     Conflict,
     /// It was there and is gone.
     Gone,
-    /// More octets than are kept.
+    /// More bytes than are kept.
     TooLarge,
     /// Not the caller's fault.
     Internal,
@@ -30,7 +30,7 @@ pub enum Refusal {
 /// Why nothing was done.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The request is wrong, in words for whoever made it.
+    /// The request is wrong, in words for anyone who made it.
     #[error("{0}")]
     Bad(String),
     /// No such credential, or no permission to know of it.
@@ -65,7 +65,7 @@ pub enum CredentialError {
     /// The newest version is another than the caller expected.
     #[error("The credential was changed by somebody else. Read it and try again.")]
     Changed,
-    /// The value has too many octets.
+    /// The value has too many bytes.
     #[error("Value exceeds the maximum size.")]
     TooLarge,
     /// No such permission, or none to know of it.

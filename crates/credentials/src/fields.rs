@@ -158,7 +158,7 @@ impl Credentials {
         let kind = there.as_ref().map_or(Kind::Json, |there| there.kind);
         let value = match value_of(kind, fields) {
             Ok(value) => value,
-            // Of what type it is, is nothing for whoever may not write there.
+            // Of what type it is, is nothing for anyone who may not write there.
             Err(_) if !self.may(asker, &name, Operation::Write).await? => {
                 return Err(CredentialError::Forbidden);
             }

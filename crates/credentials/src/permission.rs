@@ -230,7 +230,7 @@ impl Credentials {
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// A page of all permissions, for whoever may do everything.
+    /// A page of all permissions, for anyone who may do everything.
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`] for others.

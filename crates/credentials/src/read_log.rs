@@ -29,7 +29,7 @@ const READINGS_WAITING_MAX: usize = 8_192;
 const READINGS_BATCH: usize = 1_024;
 /// How long a buffered reading waits to be logged, at most: what a crash loses.
 const READINGS_EVERY: Duration = Duration::from_millis(200);
-/// Different buffered readings that are kept while the database takes nothing, some 200 octets each; past it readers wait.
+/// Different buffered readings that are kept while the database takes nothing, some 200 bytes each; past it readers wait.
 const READINGS_PENDING_MAX: usize = 65_536;
 /// After a transaction that failed, before the next.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -74,12 +74,12 @@ impl Credentials {
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
-    /// The newest version, whoever asks.
+    /// The newest version, anyone who asks.
     pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
         Ok(self.newest_of(std::slice::from_ref(name)).await?.into_iter().next())
     }
 
-    /// The newest version of each of these names that is there, in no order, whoever asks. One statement.
+    /// The newest version of each of these names that is there, in no order, anyone who asks. One statement.
     pub(crate) async fn newest_of(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         let rows = tables::Credentials::of(self.store()).newest(&keys, self.now_us()).await?;
@@ -216,7 +216,7 @@ impl Credentials {
             )));
         }
         found.sort_by(|a, b| b.created_at_us.cmp(&a.created_at_us).then_with(|| b.name.cmp(&a.name)));
-        // Whoever searches for a whole name wants that one first.
+        // Anyone who searches for a whole name wants that one first.
         if let Find::NameLike(part) = what
             && let Some(exact) = found.iter().position(|found| found.name.eq_ignore_ascii_case(part))
         {
@@ -287,7 +287,7 @@ impl Credentials {
     }
 }
 
-/// What a question is told whose answer would have more octets than one may.
+/// What a question is told whose answer would have more bytes than one may.
 fn too_much(what: &str, hint: &str) -> CredentialError {
     CredentialError::bad(format!("{what} have more than {} MiB together. {hint}", SEALED_OCTETS_MAX >> 20))
 }

@@ -1,4 +1,4 @@
-//! Making values anew by the parameters they were made by.
+//! Making values again by the parameters they were made by.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ const STATIC_CERTIFICATE: &str = "The credential could not be regenerated becaus
 const NOT_REGENERATED: &str = "The request does not include a valid type. Valid values for regenerate include \
                                'password', 'user', 'certificate', 'ssh' and 'rsa'.";
 
-/// What changes when a certificate is made anew.
+/// What changes when a certificate is made again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) transitional: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Changes {
 }
 
 impl Credentials {
-    /// Makes a value anew. Without `metadata` it keeps what it has.
+    /// Makes a value again. Without `metadata` it keeps what it has.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for what was set and not generated; else as when generating.
@@ -54,7 +54,7 @@ impl Credentials {
         self.make_again(asker, there, metadata, &Changes::default()).await
     }
 
-    /// Makes anew every certificate that a credential signed, and what those signed. The names, sorted.
+    /// Makes again every certificate that a credential signed, and what those signed. The names, sorted.
     ///
     /// # Errors
     /// [`CredentialError`] of the first that cannot be made; others may be made.

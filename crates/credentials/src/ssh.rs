@@ -12,7 +12,7 @@ pub(crate) fn rsa_line(spki: &[u8], comment: &str) -> Option<String> {
     let modulus = parts.expect(tag::INTEGER).ok()?.content;
     let exponent = parts.expect(tag::INTEGER).ok()?.content;
     let mut blob = Vec::with_capacity(modulus.len() + 32);
-    // DER's INTEGER and SSH's mpint are the same octets.
+    // DER's INTEGER and SSH's mpint are the same bytes.
     for part in [b"ssh-rsa".as_slice(), exponent, modulus] {
         blob.extend_from_slice(&u32::try_from(part.len()).ok()?.to_be_bytes());
         blob.extend_from_slice(part);

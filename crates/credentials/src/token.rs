@@ -22,7 +22,7 @@ use crate::{CredentialError, Credentials};
 const ACCESS_FOR: i64 = 3_600;
 /// How long a refresh token is good.
 const REFRESH_FOR: i64 = 30 * 86_400;
-/// Octets of a token that are looked at.
+/// Bytes of a token that are looked at.
 const TOKEN_MAX: usize = 4_096;
 /// What the signing key is derived for.
 const PURPOSE: &str = "bulla credential token 1";
@@ -133,7 +133,7 @@ impl Credentials {
         self.token(token, Use::Access).await
     }
 
-    /// The identity of an access token of ours, though it may have ended: whoever logs out with it an hour later ends its
+    /// The identity of an access token of ours, though it may have ended: anyone who logs out with it an hour later ends its
     /// refresh token still.
     #[must_use]
     pub fn access_token_id(&self, token: &str) -> Option<Uuid> {

@@ -11,16 +11,16 @@ use zeroize::Zeroizing;
 
 use crate::{CredentialError, Kind, ssh};
 
-/// Octets of a value as JSON: what a request's body may hold.
+/// Bytes of a value as JSON: what a request's body may hold.
 pub const VALUE_OCTETS_MAX: usize = 1 << 20;
 
 /// Characters of a certificate, in PEM.
 const CERTIFICATE_CHARS_MAX: usize = 7_000;
 
-/// Octets of a user's password: its hash costs 5,000 rounds over it, 40 ms for this many.
+/// Bytes of a user's password: its hash costs 5,000 rounds over it, 40 ms for this many.
 const USER_PASSWORD_OCTETS_MAX: usize = 4_096;
 
-/// Octets of the salt of a password's hash: 16 characters, as many as crypt(5) takes.
+/// Bytes of the salt of a password's hash: 16 characters, as many as crypt(5) takes.
 const SALT: usize = 12;
 
 const MISSING_VALUE: &str =
@@ -336,7 +336,7 @@ impl CertificateValue {
         let read = |text: &String, why: &str| certificate_of(text).ok_or_else(|| CredentialError::bad(why));
         let ca = self.ca.as_ref().map(|ca| read(ca, NOT_CA)).transpose()?;
         let own = self.certificate.as_ref().map(|own| read(own, NOT_CERTIFICATE)).transpose()?;
-        // What signed itself is its own authority, whatever it says of that.
+        // What signed itself is its own CA, whatever it says of that.
         let itself = |ca: &Certificate| own.as_ref().is_some_and(|own| own.fingerprint == ca.fingerprint);
         if ca.as_ref().is_some_and(|ca| !is_authority(ca) && !itself(ca)) {
             return Err(CredentialError::bad(NOT_CA));

@@ -1,4 +1,4 @@
-//! Values read once: a token that opens one value one time, whoever holds it. A second try is told of the first.
+//! Values read once: a token that opens one value one time, anyone who holds it. A second try is told of the first.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub const WRAP_MAX_S: u32 = 86_400;
 
 /// What every such token begins with, so that scanners for leaked secrets know it.
 const PREFIX: &str = "bullawrap_";
-/// Octets of a token that are looked at.
+/// Bytes of a token that are looked at.
 const TOKEN_MAX: usize = 128;
 /// How long it is known who read what, µs: thirty days.
 const READ_KEPT_US: i64 = 30 * 86_400_000_000;
@@ -138,7 +138,7 @@ impl Credentials {
     /// Reads the value of a token, once; `by` is for the log, for the token itself is what counts.
     ///
     /// # Errors
-    /// [`CredentialError::AlreadyRead`] for whoever comes second; [`CredentialError::NoToken`];
+    /// [`CredentialError::AlreadyRead`] for anyone who comes second; [`CredentialError::NoToken`];
     /// [`CredentialError::Sealed`], and then it stays to be read.
     #[crate::boxed]
     pub async fn unwrap(&self, by: &str, token: &str) -> Result<OneTime, CredentialError> {
@@ -171,7 +171,7 @@ impl Credentials {
                         Ok(Ok(OneTime { name, version, value, by }))
                     }
                     Unwrapped::Read { name, at_us, by, first_again } => {
-                        // Whoever has a token that was read could fill the log by it.
+                        // Anyone who has a token that was read could fill the log by it.
                         if first_again {
                             let details = json!({ "read_at_us": at_us, "read_by": by });
                             store::audit(tx, vec![event("credential.unwrap_again", &name, details)]).await?;

@@ -223,7 +223,7 @@ impl Credentials {
         let mut draft = self.make(asker, name.clone(), &parameters, false).await?;
         draft.metadata = metadata;
         draft.ttl_s = ttl_s;
-        // Whoever keeps what is there keeps it as well when it comes while this is made.
+        // Anyone who keeps what is there keeps it as well when it comes while this is made.
         if mode != Mode::Overwrite {
             draft.expected = Some(there.map(|there| there.id));
         }

@@ -16,7 +16,7 @@ use x509::der::{self, DerError, Reader, Writer, tag};
 const ENTRIES: usize = 64 * 256;
 /// Seconds of processor time for each measurement.
 const SECONDS: f64 = 3.0;
-/// Octets a precertificate's tbsCertificate has in public logs, about: the fleet's are filled up to it with an
+/// Bytes a precertificate's tbsCertificate has in public logs, about: the fleet's are filled up to it with an
 /// extension, as policies, addresses and identifiers do in real ones.
 const TBS_OCTETS: usize = 1_300;
 /// Names of each, the first of them the common name too.
@@ -66,7 +66,7 @@ fn matches(entries: &[Entry<'_>], set: &DomainSet) -> usize {
     found
 }
 
-/// Entries a second of processor time, each tile decoded anew.
+/// Entries a second of processor time, each tile decoded again.
 fn rate(what: &str, tiles: &[Vec<u8>], mut work: impl FnMut(&[Entry<'_>])) -> f64 {
     let (began, mut read) = (processor_seconds(), 0_u64);
     while processor_seconds() - began < SECONDS {

@@ -6,7 +6,7 @@ use x509::SuffixKind;
 
 use super::names::Name;
 
-/// Domains of the largest set; each takes some hundred octets.
+/// Domains of the largest set; each takes some hundred bytes.
 pub const DOMAINS_MAX: usize = 1_000_000;
 /// Bits of the filter a domain: one name in some dozens of those that match nothing is compared in vain.
 const FILTER_BITS: usize = 32;
@@ -56,7 +56,7 @@ pub struct DomainSet {
     /// Domains by what stands above them, for wildcards that cover a watched domain from above.
     below: HashMap<Box<str>, Vec<u32>>,
     below_filter: Filter,
-    /// Octets of the longest domain: of a longer name only the end matters.
+    /// Bytes of the longest domain: of a longer name only the end matters.
     longest: usize,
     seed: u64,
 }
@@ -66,7 +66,7 @@ const EMPTY: u32 = u32::MAX;
 
 impl DomainSet {
     /// Compiles domains; repeated ones count once. Names are taken in any case, with a dot at the end, and as U-labels.
-    /// `seed` keeps whoever logs names from choosing ones that collide: give a random number.
+    /// `seed` keeps anyone who logs names from choosing ones that collide: give a random number.
     ///
     /// # Errors
     /// [`BadDomain`].
@@ -78,7 +78,7 @@ impl DomainSet {
             let suffix = x509::public_suffix(&name);
             let is_suffix = suffix.is_some_and(|suffix| suffix.text == name);
             let private = suffix.is_some_and(|suffix| suffix.kind == SuffixKind::Private);
-            // Whoever runs a private suffix (a hoster) may well watch it.
+            // Anyone who runs a private suffix (a hoster) may well watch it.
             if !name.contains('.') || (is_suffix && !private) {
                 return Err(BadDomain::PublicSuffix(name));
             }
@@ -156,7 +156,7 @@ impl DomainSet {
         if octets.is_ascii() {
             return self.matches_ascii(octets.trim_ascii(), found);
         }
-        // Rare, and never right in a certificate: U-labels where A-labels belong, or octets that are no text.
+        // Rare, and never right in a certificate: U-labels where A-labels belong, or bytes that are no text.
         let text = String::from_utf8_lossy(octets);
         let (wildcard, rest) = match text.trim().strip_prefix("*.") {
             Some(rest) => ("*.", rest),
@@ -178,7 +178,7 @@ impl DomainSet {
         if wildcard {
             name = &name[2..];
         }
-        // The dot before the longest domain is the last octet that matters.
+        // The dot before the longest domain is the last byte that matters.
         let start = name.len().saturating_sub(self.longest + 1);
         let mut hash = self.seed;
         for at in (start..name.len()).rev() {
@@ -215,7 +215,7 @@ impl DomainSet {
     }
 }
 
-/// FNV-1a, octet by octet from the end of a name, so that each suffix has its hash on the way.
+/// FNV-1a, byte by byte from the end of a name, so that each suffix has its hash on the way.
 fn step(hash: u64, octet: u8) -> u64 {
     (hash ^ u64::from(octet.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
 }

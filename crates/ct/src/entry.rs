@@ -3,8 +3,8 @@
 use super::merkle::{Hash, leaf_hash_of};
 use super::tile::TILE_WIDTH;
 
-/// Octets of the longest data tile read, unpacked: 256 entries of 256 KiB, the most that log software takes for one
-/// (Tessera's limit). A usual tile has about 1 MB. A smaller bound would let whoever fills a tile with large certificates
+/// Bytes of the longest data tile read, unpacked: 256 entries of 256 KiB, the most that log software takes for one
+/// (Tessera's limit). A usual tile has about 1 MB. A smaller bound would let anyone who fills a tile with large certificates
 /// blind those who follow the log.
 pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
 
@@ -19,7 +19,7 @@ pub struct Entry<'a> {
     pub leaf_index: Option<u64>,
     /// SHA-256 of each issuer's certificate in the chain that came with it, nearest first.
     pub chain: &'a [[u8; 32]],
-    /// The TimestampedEntry, which is the leaf but for its first two octets.
+    /// The TimestampedEntry, which is the leaf but for its first two bytes.
     timestamped: &'a [u8],
 }
 
@@ -58,7 +58,7 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// Octets that are no data tile.
+/// Bytes that are no data tile.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("entry {at} of the data tile: {what}")]
 pub struct EntryError {
@@ -162,7 +162,7 @@ fn chunk<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], &'stat
     Ok(chunk)
 }
 
-/// A vector with `N` octets of length (RFC 8446 section 3.4).
+/// A vector with `N` bytes of length (RFC 8446 section 3.4).
 fn vector<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let length = chunk::<N>(input)?.iter().fold(0_usize, |n, b| (n << 8) | usize::from(*b));
     let (vector, rest) = input.split_at_checked(length).ok_or(CUT_OFF)?;

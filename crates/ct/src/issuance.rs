@@ -281,7 +281,7 @@ impl KnownCertificate {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownAs {
-    /// Our own authority issued it.
+    /// Our own CA issued it.
     Issued,
     /// It is a version of a managed certificate.
     Managed,
@@ -397,7 +397,7 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
             return Verdict::AllowedIssuer;
         }
     }
-    // A key that a known certificate has is ours, whoever certifies it.
+    // A key that a known certificate has is ours, anyone who certifies it.
     let by_key = known.iter().find(|one| {
         one.spki_sha256.is_some()
             && one.spki_sha256 == issuance.spki_sha256

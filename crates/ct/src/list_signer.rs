@@ -7,13 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 
-/// Octets of the longest signature read: one by an RSA key of 8,192 bits.
+/// Bytes of the longest signature read: one by an RSA key of 8,192 bits.
 pub const LIST_SIGNATURE_OCTETS_MAX: usize = 1_024;
 
 /// Where Google's lists are, in this form and in those before it.
 const GOOGLE_PREFIX: &str = "https://www.gstatic.com/ct/log_list/";
 /// With what Google signs them: RSASSA-PKCS1-v1_5 with SHA-256, by a key of 4,096 bits that has been the same since the lists'
-/// second form (`https://www.gstatic.com/ct/log_list/v3/log_list_pubkey.pem`). It stands here and is not fetched: whoever could
+/// second form (`https://www.gstatic.com/ct/log_list/v3/log_list_pubkey.pem`). It stands here and is not fetched: anyone who could
 /// give us another list could give us another key.
 const GOOGLE_KEY: &str = "MIICIjANBgkqhkiG9w0BAQEFAAOCAg8AMIICCgKCAgEAsu0BHGnQ++W2CTdyZyxv\
     HHRALOZPlnu/VMVgo2m+JZ8MNbAOH2cgXb8mvOj8flsX/qPMuKIaauO+PwROMjiq\
@@ -28,7 +28,7 @@ const GOOGLE_KEY: &str = "MIICIjANBgkqhkiG9w0BAQEFAAOCAg8AMIICCgKCAgEAsu0BHGnQ++
     +z1lVDhhYuSZ8ax3T0C3FZpb7HMjZtpEorSV5ElKJEJwrhrBCMOD8L01EoSPrGlS\
     1w22i9uGHMn/uGQKo28u7AsCAwEAAQ==";
 
-/// Whoever signs the lists below a URL.
+/// Anyone who signs the lists below a URL.
 #[derive(Clone, Debug)]
 pub struct ListSigner {
     prefix: String,
@@ -41,7 +41,7 @@ pub struct ListSigner {
 pub struct BadListSignature;
 
 impl ListSigner {
-    /// Whoever signs with `key` (RSA) the lists whose URLs begin with `prefix`.
+    /// Anyone who signs with `key` (RSA) the lists whose URLs begin with `prefix`.
     #[must_use]
     pub fn new(prefix: &str, key: PublicKey) -> Self {
         Self { prefix: prefix.to_owned(), key }
@@ -62,7 +62,7 @@ impl ListSigner {
         Some(format!("{}{name}.sig", self.prefix))
     }
 
-    /// Whether `signature` is this signer's over `list`, octet by octet.
+    /// Whether `signature` is this signer's over `list`, byte by byte.
     ///
     /// # Errors
     /// [`BadListSignature`].

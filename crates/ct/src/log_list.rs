@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::merkle::{Hash, sha256};
 use super::note::{BadLogKey, LogKey};
 
-/// Octets of the longest list read. Google's has about 100 kB, with every retired log under 1 MB.
+/// Bytes of the longest list read. Google's has about 100 kB, with every retired log under 1 MB.
 pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
 /// Logs read of one list; the programmes know some hundreds, all years together.
 pub const LOGS_MAX: usize = 4_096;
@@ -120,7 +120,7 @@ impl LogList {
 }
 
 impl LogList {
-    /// Several programmes' lists as one, each log once. A log is watched when one of them says so: whoever that
+    /// Several programmes' lists as one, each log once. A log is watched when one of them says so: anyone who that
     /// programme's clients are, they believe it.
     #[must_use]
     pub fn merged(lists: impl IntoIterator<Item = Self>) -> Self {

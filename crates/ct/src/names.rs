@@ -1,8 +1,8 @@
-//! The names in a certificate, for whoever must not miss one: a certificate that does not parse whole still names
+//! The names in a certificate, for anyone who must not miss one: a certificate that does not parse whole still names
 //! somebody.
 //!
 //! What can be walked is walked: subject and every subjectAltName extension, nothing allocated. Where the walk ends at
-//! an error, the octets are searched for the object identifiers of commonName and subjectAltName, and what follows is
+//! an error, the bytes are searched for the object identifiers of commonName and subjectAltName, and what follows is
 //! read as far as it can be. Nothing panics, and the work is bounded by the input's length.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,7 +13,7 @@ use x509::der::{DerError, Element, Reader, tag};
 /// one list of names.
 const PLACES_MAX: usize = 64;
 
-/// A name as found: nothing is folded, and octets may be anything.
+/// A name as found: nothing is folded, and bytes may be anything.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Name<'a> {
     /// A dNSName (RFC 5280 section 4.2.1.6).
@@ -161,7 +161,7 @@ fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
     }
 }
 
-/// The next element, however broken: a length that is none, or goes beyond the octets, means all there is. Never gives
+/// The next element, however broken: a length that is none, or goes beyond the bytes, means all there is. Never gives
 /// back as much as it was given, unless that is nothing.
 fn loose(octets: &[u8]) -> (u8, &[u8], &[u8]) {
     let Some((&tag, rest)) = octets.split_first() else { return (0, &[], &[]) };
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn what_does_not_parse_is_searched() {
         let der = certificate(&NAMES, "common.example");
-        // A negative version, an indefinite length at the start, octets after the end, a serial that is text.
+        // A negative version, an indefinite length at the start, bytes after the end, a serial that is text.
         let mut indefinite = der.clone();
         indefinite[1] = 0x80;
         let trailing = [&der[..], &[0]].concat();
@@ -302,7 +302,7 @@ mod tests {
             let at = at.index(names_at);
             der[at] = with;
             let (reading, all) = found(&der);
-            // One whose shape is still that of a certificate may have lost its list of names by that octet (the tag of
+            // One whose shape is still that of a certificate may have lost its list of names by that byte (the tag of
             // the extensions, say): then no client finds them either.
             if reading != Reading::Whole {
                 for name in NAMES {

@@ -7,7 +7,7 @@ use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 
 use super::merkle::{Hash, sha256};
 
-/// Octets of the longest note read. Sixteen signatures of post-quantum witnesses have under 80 kB.
+/// Bytes of the longest note read. Sixteen signatures of post-quantum witnesses have under 80 kB.
 pub const NOTE_OCTETS_MAX: usize = 128 * 1024;
 /// Signatures read of one note; signed-note wants at least 16 to be.
 pub const SIGNATURES_MAX: usize = 64;

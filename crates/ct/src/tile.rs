@@ -10,7 +10,7 @@ use super::merkle::{Hash, empty_root, root_of};
 pub const TILE_WIDTH: u64 = 256;
 /// Levels a tree may have: static-ct-api names the tiles 0 to 5, which reach 2⁴⁸ leaves; leaf indices have 40 bits.
 pub const LEVELS_MAX: u8 = 6;
-/// Octets of a full tile.
+/// Bytes of a full tile.
 pub const TILE_OCTETS: usize = 32 * TILE_WIDTH as usize;
 
 /// Which tile.
@@ -74,7 +74,7 @@ impl TileId {
     }
 }
 
-/// Octets as hashes; `None` when they are not exactly `width` of them.
+/// Bytes as hashes; `None` when they are not exactly `width` of them.
 #[must_use]
 pub fn hashes(octets: &[u8], width: u16) -> Option<Vec<Hash>> {
     let (hashes, rest) = octets.as_chunks::<32>();

@@ -107,7 +107,7 @@ async fn gather<I: Send + 'static, O: Send + 'static>(
             let answers = run(items).await;
             drop(place);
             for (reply, answer) in replies.into_iter().zip(answers) {
-                // Whoever went away needs no answer.
+                // Anyone who went away needs no answer.
                 let _ = reply.send(answer);
             }
         });

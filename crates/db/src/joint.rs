@@ -89,7 +89,7 @@ impl JointWork {
             (None, None) => Err(StoreError::Closed),
         };
         if let Some(reply) = self.reply.take() {
-            // Whoever went away needs no answer.
+            // Anyone who went away needs no answer.
             let _ = reply.send(outcome);
         }
     }

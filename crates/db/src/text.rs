@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Longest name that can be searched by suffix, in bytes: RFC 1035 section 2.3.4 ends names at 255 octets on the wire.
+/// Longest name that can be searched by suffix, in bytes: RFC 1035 section 2.3.4 ends names at 255 bytes on the wire.
 const SUFFIX_BYTES_MAX: usize = 255;
 
 /// Replaces NUL by U+FFFD: PostgreSQL's text cannot hold NUL, and hostile certificates do.

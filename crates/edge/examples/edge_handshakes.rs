@@ -1,5 +1,5 @@
 //! Connections a second through the terminator, their keys in a key service behind a Unix socket, and behind one that takes 100 ms
-//! there and back, beside a bare rustls server that holds the keys itself. All do the same work: handshake, one octet to an upstream
+//! there and back, beside a bare rustls server that holds the keys itself. All do the same work: handshake, one byte to an upstream
 //! and back, close. All in one process, one run; times are those of the handshake, from connecting on. The processor time of a connection is that of
 //! the whole process: clients, upstream and key service too, alike for both.
 //!

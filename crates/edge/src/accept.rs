@@ -207,7 +207,7 @@ fn requesting(
 }
 
 impl Running {
-    /// Has the files looked at now, and the access log opened anew.
+    /// Has the files looked at now, and the access log opened again.
     pub fn reload(&self) {
         self.now.notify_one();
         self.reopen.notify_one();

@@ -4,7 +4,7 @@
 pub const SERVERS_MAX: usize = 256;
 /// Names of all routes.
 pub(super) const NAMES_MAX: usize = 100_000;
-/// Protocols of a route, and octets of each (RFC 7301 section 3.1).
+/// Protocols of a route, and bytes of each (RFC 7301 section 3.1).
 pub(super) const ALPN_MAX: usize = 8;
 pub(super) const ALPN_OCTETS_MAX: usize = 255;
 

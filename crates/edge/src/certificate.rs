@@ -12,11 +12,11 @@ use x509::ocsp::{Outcome, Status, parse_response};
 use x509::{Certificate, HostName, SerialNumber, UnixTime};
 use zeroize::Zeroizing;
 
-/// Octets of a file: a chain of ten certificates of the largest kind.
+/// Bytes of a file: a chain of ten certificates of the largest kind.
 const FILE_MAX: u64 = 1 << 20;
 /// Certificates of a chain; real ones have two or three.
 const CHAIN_MAX: usize = 10;
-/// Octets of a response that is stapled to every handshake.
+/// Bytes of a response that is stapled to every handshake.
 pub(super) const STAPLE_MAX: u64 = 16 << 10;
 
 /// A chain that can be presented.
@@ -132,7 +132,7 @@ impl CertificateFile {
         if names.is_empty() {
             return Err(BadCertificate::NoName);
         }
-        // Written anew: only certificates, whatever else the text says.
+        // Written again: only certificates, whatever else the text says.
         let pem =
             chain.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<String>().into_bytes();
         cert_chain::Builder::new()?.load_public_pem(&pem)?;

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::alert::Alert;
 
-/// Octets of a flight that is held back: the longest chain there may be, and its staple. A longer one goes out as it comes.
+/// Bytes of a flight that is held back: the longest chain there may be, and its staple. A longer one goes out as it comes.
 const HELD_MAX: usize = 96 << 10;
 
 /// A record with a fatal alert, not encrypted (RFC 8446 sections 5.1 and 6).

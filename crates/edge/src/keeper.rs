@@ -65,7 +65,7 @@ pub(super) struct Keeper {
     held: Vec<Arc<CertificateFile>>,
     /// Whether something is known that is not presented yet.
     is_stale: bool,
-    /// When what is presented is to be chosen anew, for something of it begins or ends.
+    /// When what is presented is to be chosen again, for something of it begins or ends.
     due: Option<UnixTime>,
     /// Chains that are to be stapled to and are not, as far as it was told.
     told_bare: BTreeSet<String>,

@@ -46,7 +46,7 @@ pub(super) fn header(told: &ProxiedConnection<'_>) -> Vec<u8> {
     body.extend(told.server.port().to_be_bytes());
     let values = [(TYPE_ALPN, told.alpn), (TYPE_AUTHORITY, told.name.map(str::as_bytes))];
     for (kind, value) in values {
-        // Both have a length of one octet in TLS.
+        // Both have a length of one byte in TLS.
         let Some((value, length)) = value.and_then(|value| Some((value, u16::try_from(value.len()).ok()?)))
         else {
             continue;

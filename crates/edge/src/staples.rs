@@ -1,5 +1,5 @@
 //! OCSP responses for the chains that are presented, asked of the responders that certificates name (RFC 6960), off every
-//! handshake's way: checked, kept in a folder from one run to the next, and asked for anew at half of their time.
+//! handshake's way: checked, kept in a folder from one run to the next, and asked for again at half of their time.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet};

@@ -16,11 +16,11 @@ use zeroize::Zeroizing;
 
 /// Secrets of a file: the first seals, all open.
 pub const TICKET_KEYS_MAX: usize = 3;
-/// Octets of a secret.
+/// Bytes of a secret.
 const SECRET: usize = 32;
-/// Octets of a key's name.
+/// Bytes of a key's name.
 const NAME: usize = 16;
-/// Octets of a file of secrets that are read.
+/// Bytes of a file of secrets that are read.
 const FILE_MAX: u64 = 4_096;
 /// For how long the library lets a key seal, and then open: when it ends is decided here.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);

@@ -1,4 +1,4 @@
-//! Our own authority signs for those who join, by profiles of its own.
+//! Our own CA signs for those who join, by profiles of its own.
 
 use ::authority::Authority;
 use ::authority::issue::{IssueError, IssueRequest, Source};

@@ -2,7 +2,7 @@
 
 use uuid::Uuid;
 
-/// Octets of the name of an agent, a group, a target, a site or a node.
+/// Bytes of the name of an agent, a group, a target, a site or a node.
 pub const NAME_MAX: usize = 128;
 
 /// Another name, where the one asked for is taken. The last digits of a UUIDv7 are random.

@@ -15,9 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
-/// Octets of the largest question read; real ones have under 300.
+/// Bytes of the largest question read; real ones have under 300.
 const QUESTION_MAX: usize = 1_232;
-/// Octets of an answer over UDP to those who do not say what they can take (RFC 1035 section 4.2.1).
+/// Bytes of an answer over UDP to those who do not say what they can take (RFC 1035 section 4.2.1).
 const ANSWER_MAX: usize = 512;
 /// Answers held back for their latency at once; further questions wait in the socket's buffer.
 const LATE_MAX: usize = 8_192;
@@ -136,7 +136,7 @@ impl Server {
         }
     }
 
-    /// The answer's octets and how late they are; `None` where nothing is to be said.
+    /// The answer's bytes and how late they are; `None` where nothing is to be said.
     fn answer(&self, question: &[u8], datagram: bool) -> Option<(Vec<u8>, Duration)> {
         let question = Message::from_vec(question).ok()?;
         let query = question.queries.first()?.clone();

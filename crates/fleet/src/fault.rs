@@ -14,11 +14,11 @@ use crate::kind::{Fault, Relic};
 
 /// How long a server that says nothing holds the connection: longer than any scanner waits here.
 const HELD: Duration = Duration::from_secs(60);
-/// Octets of a client's hello that are read before answering.
+/// Bytes of a client's hello that are read before answering.
 const HELLO_READ: usize = 4_096;
-/// Handshake octets an endless server sends at most, lest a broken scanner fill the disk with them.
+/// Handshake bytes an endless server sends at most, lest a broken scanner fill the disk with them.
 const ENDLESS_MAX: usize = 64 << 20;
-/// A record carries so many octets at most (RFC 8446 section 5.1).
+/// A record carries so many bytes at most (RFC 8446 section 5.1).
 const RECORD_MAX: usize = 1 << 14;
 
 const HANDSHAKE: u8 = 22;
@@ -74,7 +74,7 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
         Fault::Endless => {
             hear_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
-            // HelloRequest messages, four octets each: legal one by one, without end together.
+            // HelloRequest messages, four bytes each: legal one by one, without end together.
             let flood = record(HANDSHAKE, 0x0303, &[0; RECORD_MAX]);
             for _ in 0..ENDLESS_MAX / RECORD_MAX {
                 stream.write_all(&flood).await?;
@@ -84,7 +84,7 @@ pub(crate) async fn misbehave(mut stream: TcpStream, fault: Fault) -> io::Result
         Fault::Oversized => {
             hear_hello(&mut stream).await?;
             stream.write_all(&record(HANDSHAKE, 0x0303, &server_hello(0x0303, 0xc02f)?)).await?;
-            // A Certificate message of 2^24 - 1 octets, and as many of them as the client takes.
+            // A Certificate message of 2^24 - 1 bytes, and as many of them as the client takes.
             let mut first = vec![11, 0xff, 0xff, 0xff];
             first.resize(RECORD_MAX, 0);
             stream.write_all(&record(HANDSHAKE, 0x0303, &first)).await?;
@@ -180,7 +180,7 @@ async fn hold(stream: &mut TcpStream) -> io::Result<()> {
     tokio::time::timeout(HELD, leaving).await.unwrap_or(Ok(()))
 }
 
-/// Ends our side only and reads on: a socket closed with octets unread, be it the second segment of a
+/// Ends our side only and reads on: a socket closed with bytes unread, be it the second segment of a
 /// hello, would reset the connection.
 async fn close(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;

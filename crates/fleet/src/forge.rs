@@ -30,7 +30,7 @@ pub(crate) struct Order {
     pub(crate) role: Role,
     pub(crate) common_name: Option<String>,
     pub(crate) names: Vec<AlternativeName>,
-    /// The INTEGER's content octets.
+    /// The INTEGER's content bytes.
     pub(crate) serial: Vec<u8>,
     pub(crate) not_before: UnixTime,
     pub(crate) not_after: UnixTime,
@@ -83,7 +83,7 @@ impl Order {
     }
 }
 
-/// Sixteen random octets, positive, of the shortest form.
+/// Sixteen random bytes, positive, of the shortest form.
 pub(crate) fn random_serial() -> Vec<u8> {
     let mut serial = vec![0; 16];
     // Without randomness there would have been no keys either.
@@ -279,7 +279,7 @@ pub(crate) fn ocsp_good(serial: &[u8], issuer: &Authority, now: UnixTime) -> Res
     }))
 }
 
-/// The octets of the BIT STRING in a SubjectPublicKeyInfo.
+/// The bytes of the BIT STRING in a SubjectPublicKeyInfo.
 fn public_key_bits(spki: &[u8]) -> Vec<u8> {
     let read = || {
         let mut inside = der::Reader::new(spki).sequence().ok()?;

@@ -109,7 +109,7 @@ impl Key {
         })
     }
 
-    /// The signature over a certificate's octets.
+    /// The signature over a certificate's bytes.
     pub(crate) fn sign_certificate(&self, with: SignedWith, message: &[u8]) -> Result<Vec<u8>, FleetError> {
         match self {
             Self::OldRsa(key) => Ok(key.sign_pkcs1(

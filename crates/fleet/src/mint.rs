@@ -284,7 +284,7 @@ fn serial(serial: Serial) -> Vec<u8> {
     match serial {
         Serial::Random => {}
         Serial::Zero => random = vec![0],
-        // Never 0xff, which before a set bit would be an octet too many (X.690 section 8.3.2).
+        // Never 0xff, which before a set bit would be an byte too many (X.690 section 8.3.2).
         Serial::Negative => random[0] = random[0] & 0x3f | 0x80,
         Serial::TooLong => random.extend([7; 8]),
         // Distinct, or two of them would be one certificate by issuer and serial.

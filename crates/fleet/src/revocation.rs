@@ -38,7 +38,7 @@ pub struct RevokingAuthority {
 /// A certificate to be made.
 #[derive(Clone, Debug)]
 pub struct LeafOrder {
-    /// Content octets of the serial number; `None`: random.
+    /// Content bytes of the serial number; `None`: random.
     pub serial: Option<Vec<u8>>,
     /// The dNSName.
     pub name: String,
@@ -332,19 +332,19 @@ pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension 
 /// What is handed out at one path.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
-    /// The octets.
+    /// The bytes.
     pub body: Vec<u8>,
-    /// With an ETag of its octets, by which it is not sent again.
+    /// With an ETag of its bytes, by which it is not sent again.
     pub etag: bool,
-    /// What is wrong with it, whoever asks.
+    /// What is wrong with it, anyone who asks.
     pub trouble: Option<Trouble>,
     /// Before it is sent.
     pub delay: Duration,
-    /// Instead of the octets, where they are now said to be: 302, as written.
+    /// Instead of the bytes, where they are now said to be: 302, as written.
     pub moved_to: Option<String>,
 }
 
-/// A responder's answers, by serial number (content octets, as in the certificates); of others it knows nothing.
+/// A responder's answers, by serial number (content bytes, as in the certificates); of others it knows nothing.
 #[derive(Clone, Debug)]
 pub struct Responder {
     /// Who signs.
@@ -397,7 +397,7 @@ impl RevocationServer {
         documents.insert(path.to_owned(), (document, asked));
     }
 
-    /// Hands out these octets at `path`, with an ETag.
+    /// Hands out these bytes at `path`, with an ETag.
     pub fn put_octets(&self, path: &str, body: Vec<u8>) {
         self.put(path, Document { body, etag: true, ..Document::default() });
     }

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Octets of the longest line or request read before TLS.
+/// Bytes of the longest line or request read before TLS.
 const LINE_MAX: usize = 4_096;
 /// Commands answered before the one that begins TLS.
 const COMMANDS_MAX: usize = 16;
@@ -100,19 +100,19 @@ async fn ldap(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut header).await?;
     let mut request = vec![0; usize::from(header[1] & 0x7f)];
     stream.read_exact(&mut request).await?;
-    // messageID INTEGER, one octet for so young a connection.
+    // messageID INTEGER, one byte for so young a connection.
     let id = request.get(2).copied().unwrap_or(1);
     let success = [0x30, 0x0c, 0x02, 0x01, id, 0x78, 0x07, 0x0a, 0x01, 0x00, 0x04, 0x00, 0x04, 0x00];
     stream.write_all(&success).await
 }
 
-/// The SSLRequest has eight octets.
+/// The SSLRequest has eight bytes.
 async fn postgres(stream: &mut TcpStream) -> io::Result<()> {
     stream.read_exact(&mut [0; 8]).await?;
     stream.write_all(b"S").await
 }
 
-/// Protocol 10's greeting, then the client's SSLRequest of 32 octets in its packet.
+/// Protocol 10's greeting, then the client's SSLRequest of 32 bytes in its packet.
 async fn mysql(stream: &mut TcpStream) -> io::Result<()> {
     /// CLIENT_LONG_PASSWORD, PROTOCOL_41, SSL, TRANSACTIONS, SECURE_CONNECTION.
     const CAPABILITIES: u16 = 0x0001 | 0x0200 | 0x0800 | 0x2000 | 0x8000;
@@ -158,7 +158,7 @@ async fn rdp(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&confirm).await
 }
 
-/// Octet by octet: what follows the mark belongs to TLS.
+/// Byte by byte: what follows the mark belongs to TLS.
 async fn read_until(stream: &mut TcpStream, mark: u8) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     while line.len() < LINE_MAX {

@@ -117,7 +117,7 @@ where
     ) -> Self {
         let values = BoundedMap::builder(weight_max)
             .weigher(move |key, cached: &Cached<V, E>| weigh(key, &cached.outcome))
-            // The default may refuse a new entry, which would then be made anew each time.
+            // The default may refuse a new entry, which would then be made again each time.
             .eviction(Eviction::LeastRecent)
             .build();
         Self(Arc::new(CacheState { values, flying: Flying::new(), counters: Counters::default() }))

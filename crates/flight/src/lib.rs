@@ -1,7 +1,7 @@
 //! Do it once for all who ask, and remember it for as long as it is true.
 //!
 //! [`Cache::fetch`] returns the cached value or runs the caller's work exactly once for all callers of
-//! the same key. Nothing is spawned: the work runs inside whoever waits for it, moves on to another
+//! the same key. Nothing is spawned: the work runs inside anyone who waits for it, moves on to another
 //! waiter when that one goes away, and is dropped with the last.
 //!
 //! [`BoundedMap`] is the bounded concurrent map below it, for values that need no single flight.

@@ -175,7 +175,7 @@ pub fn clean(headers: &mut HeaderMap) {
             headers.remove(name);
         }
     }
-    // `strict` refuses messages that have both. Here the chunks count (RFC 9112 section 6.3), which are written anew.
+    // `strict` refuses messages that have both. Here the chunks count (RFC 9112 section 6.3), which are written again.
     if headers.contains_key(TRANSFER_ENCODING) {
         headers.remove(CONTENT_LENGTH);
     }

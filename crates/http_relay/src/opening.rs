@@ -1,4 +1,4 @@
-//! The first octets of a connection: read, judged, and given back to whoever reads on.
+//! The first bytes of a connection: read, judged, and given back to anyone who reads on.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::stall::Stall;
 
-/// Octets of a ClientHello, with its record headers: several times what post-quantum shares take.
+/// Bytes of a ClientHello, with its record headers: several times what post-quantum shares take.
 const HELLO_OCTETS_MAX: usize = 64 << 10;
 /// TLS's content type of handshakes.
 const HANDSHAKE: u8 = 22;
@@ -22,14 +22,14 @@ pub const SOCKS_VERSION: u8 = 5;
 /// library waits for it without a limit.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const PREFACE_ALONE: usize = 3;
-/// Octets of a method after which no space is waited for: none that is registered has more than 17.
+/// Bytes of a method after which no space is waited for: none that is registered has more than 17.
 const METHOD_OCTETS: usize = 32;
 /// For saying to a peer that this is the end, after all that was written has been sent.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// How SSH begins (RFC 4253 section 4.2), and no method that anybody uses.
 const SSH: &[u8] = b"SSH-";
 
-/// A stream whose first octets have been read, and to which nothing is written for ever.
+/// A stream whose first bytes have been read, and to which nothing is written for ever.
 #[derive(Debug)]
 pub struct RewoundStream<S> {
     first: Bytes,
@@ -159,7 +159,7 @@ pub enum OpeningError {
     Tls(rustls::Error),
 }
 
-/// Reads as little as tells what it is; whoever calls sets the time. Later writes to who does not read fail after `stall`.
+/// Reads as little as tells what it is; anyone who calls sets the time. Later writes to who does not read fail after `stall`.
 pub async fn read<S: AsyncRead + Unpin>(
     mut stream: S,
     stall: Duration,
@@ -190,7 +190,7 @@ pub async fn read<S: AsyncRead + Unpin>(
     Ok((opening, RewoundStream::new(first.freeze(), stream, stall)))
 }
 
-/// Whether these begin a request by HTTP/1 (RFC 9112 section 3): a method that begins in capitals, and a space. None where more octets
+/// Whether these begin a request by HTTP/1 (RFC 9112 section 3): a method that begins in capitals, and a space. None where more bytes
 /// have to tell.
 fn begins_request(first: &[u8]) -> Option<bool> {
     if !first[0].is_ascii_uppercase() || first.starts_with(SSH) {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// Octets of a buffer, one for each direction: a TLS record.
+/// Bytes of a buffer, one for each direction: a TLS record.
 const BUFFER: usize = 16 << 10;
 
 /// How a relay ended.

@@ -18,13 +18,13 @@ use super::streams::{Streams, TrackedBody};
 use super::strict::{ClientStream, Exchanges};
 use super::trailers::TrailedBody;
 
-/// Octets of a request's head.
+/// Bytes of a request's head.
 const HEAD_OCTETS_MAX: usize = 64 << 10;
 /// Requests of one connection under way (HTTP/2).
 const STREAMS_MAX: u32 = 256;
-/// Octets of an answer that wait for a client to read, of each request (HTTP/2).
+/// Bytes of an answer that wait for a client to read, of each request (HTTP/2).
 const SEND_OCTETS_MAX: usize = 64 << 10;
-/// Octets of a request's body, or of what is said on a WebSocket, that may wait for an upstream to read (HTTP/2).
+/// Bytes of a request's body, or of what is said on a WebSocket, that may wait for an upstream to read (HTTP/2).
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Those of all requests of a connection: of one whose upstream does not read, the others have to be left some.
 const CONNECTION_WINDOW: u32 = 4 << 20;

@@ -13,7 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::page::{self, Body};
 use super::websocket_key::accept_of;
 
-/// Octets of a key before it is written in base64 (RFC 6455 section 4.1).
+/// Bytes of a key before it is written in base64 (RFC 6455 section 4.1).
 const KEY: usize = 16;
 
 /// One that was asked for by HTTP/2.
@@ -44,7 +44,7 @@ impl Websocket {
         Some(Self { accept })
     }
 
-    /// What its client is told: 200 once the server has changed protocols, as octets follow then (RFC 8441 section 5).
+    /// What its client is told: 200 once the server has changed protocols, as bytes follow then (RFC 8441 section 5).
     pub fn answered(&self, mut response: Response<Body>) -> Response<Body> {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS && self.is_accepted(&response) {
             *response.status_mut() = StatusCode::OK;

@@ -29,7 +29,7 @@ pub use tasks::ServiceTasks;
 pub use web_page::is_sent_by_web_page;
 
 /// Connections that may wait to be taken. The system has no more than it is told to (`net.core.somaxconn`, 4,096 where nobody changed
-/// it); of whoever comes beyond, the first packet is dropped and sent again after a second. Tokio's own listeners have 128.
+/// it); of anyone who comes beyond, the first packet is dropped and sent again after a second. Tokio's own listeners have 128.
 const WAITING_MAX: u32 = 65_535;
 
 /// Listens at `address`, also where connections of a listener before are not forgotten yet. Must be called on a runtime.

@@ -96,7 +96,7 @@ pub fn identity(key: &EndpointKey) -> Option<String> {
 }
 
 /// Endpoints that `scan` has observed already, by [`identity`], for [`Known::observed`](scan::Known::observed): some 100
-/// octets each.
+/// bytes each.
 ///
 /// # Errors
 /// [`StoreError::UnknownScan`]; those of the database.

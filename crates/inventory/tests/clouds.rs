@@ -109,7 +109,7 @@ impl Inventory {
     }
 }
 
-/// Read once, then known from the inventory, judged anew each time; renewed, deleted and found again.
+/// Read once, then known from the inventory, judged again each time; renewed, deleted and found again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
     let manners = Manners { quotas: free(), ..Manners::default() };

@@ -9,9 +9,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use crate::error::IssuerError;
 
-/// Octets of output read: certificate chains have some thousands.
+/// Bytes of output read: certificate chains have some thousands.
 const OUTPUT_MAX: u64 = 1024 * 1024;
-/// Octets of its error output kept.
+/// Bytes of its error output kept.
 const ERRORS_MAX: u64 = 8 * 1024;
 /// Environment that programs are given besides what they are meant to get: enough to find tools and write files.
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
@@ -188,7 +188,7 @@ impl Command {
     }
 }
 
-/// One octet more than the limit, so that too much can be told from just enough; the rest is drained, so that the
+/// One byte more than the limit, so that too much can be told from just enough; the rest is drained, so that the
 /// program does not hang on a full pipe.
 async fn read(from: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let Some(mut from) = from else { return Vec::new() };

@@ -18,7 +18,7 @@ use crate::program_name::ProgramName;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum IssuerConfig {
-    /// Our own authority.
+    /// Our own CA.
     Internal(InternalConfig),
     /// Any ACME server (RFC 8555).
     Acme(Box<AcmeConfig>),
@@ -35,7 +35,7 @@ pub enum IssuerConfig {
 named! {
     /// Type of an issuer, as in the configuration.
     pub enum IssuerKind: "issuer type" {
-        /// Our own authority.
+        /// Our own CA.
         Internal => "internal",
         /// Any ACME server.
         Acme => "acme",
@@ -191,7 +191,7 @@ pub enum NameRule {
     MayAdd,
 }
 
-/// Our own authority.
+/// Our own CA.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
@@ -341,7 +341,7 @@ pub enum VaultAuth {
         mount: String,
         /// The role.
         role: String,
-        /// The service account's token; read anew at each login.
+        /// The service account's token; read again at each login.
         #[serde(default = "service_account_token")]
         token_file: String,
     },

@@ -15,7 +15,7 @@ pub struct IssuerContext {
     pub store: Store,
     /// The time.
     pub clock: Clock,
-    /// Our own authority, for issuers of type `internal`.
+    /// Our own CA, for issuers of type `internal`.
     pub authority: Authority,
     /// Account keys.
     pub keystore: KeyStore,

@@ -45,7 +45,7 @@ pub enum IssuerError {
         /// Not before this has passed, if it said so.
         retry_after: Option<Duration>,
     },
-    /// The deadline passed. The order goes on from where it is when asked again with the same key.
+    /// The deadline passed. The order goes on from where it is when retried with the same key.
     #[error("no answer in time while {stage}")]
     TimedOut {
         /// What was waited for.

@@ -34,7 +34,7 @@ const ROOM_RETRY: Duration = Duration::from_secs(10);
 const TIDY_LIMIT: Duration = Duration::from_secs(30);
 /// A success is written down at most so often, microseconds: failures and changes always are.
 const SUCCESS_EVERY_US: i64 = 60 * 1_000_000;
-/// Octets of an error that are stored.
+/// Bytes of an error that are stored.
 const ERROR_MAX: usize = 500;
 
 /// An issuer held to its limits.

@@ -1,4 +1,4 @@
-//! Our own authority as issuer.
+//! Our own CA as issuer.
 
 use authority::Authority;
 use authority::issue::{ConsentRef, IssueError, IssueRequest, Source};
@@ -16,10 +16,10 @@ use crate::issuer::Issuer;
 use crate::memory::request_of;
 use crate::order::{Order, Window};
 
-/// Octets of the key's hash that tell orders of one name apart: the authority takes 255 octets in all.
+/// Bytes of the key's hash that tell orders of one name apart: the authority takes 255 bytes in all.
 const KEY_HASH: usize = 12;
 
-/// Our own authority.
+/// Our own CA.
 #[derive(Debug)]
 pub(crate) struct Internal {
     authority: Authority,

@@ -53,7 +53,7 @@ pub trait Issuer: Send + Sync + Debug {
     /// [`IssuerError`] as issuing would give.
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>>;
 
-    /// Revokes a certificate by proof of its private key (RFC 8555 section 7.6), whoever ordered it.
+    /// Revokes a certificate by proof of its private key (RFC 8555 section 7.6), anyone who ordered it.
     ///
     /// # Errors
     /// [`IssuerError::Unsupported`] unless the issuer knows such.

@@ -27,7 +27,7 @@ pub(crate) struct UnusableKey(pub(crate) KeyType);
 pub(crate) struct JwsKey {
     key: KeyRef,
     algorithm: &'static str,
-    /// Octets of each half of an ECDSA signature; 0 for others.
+    /// Bytes of each half of an ECDSA signature; 0 for others.
     half: usize,
     jwk: Value,
     thumbprint: String,

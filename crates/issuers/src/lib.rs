@@ -1,4 +1,4 @@
-//! External issuers (ACME, Vault, step-ca, exec, webhook) and the own authority, behind one [`Issuer`]; dns-01 records, and who
+//! External issuers (ACME, Vault, step-ca, exec, webhook) and the own CA, behind one [`Issuer`]; dns-01 records, and who
 //! outside wraps the master key ([`custody`]).
 //!
 //! Callers take an issuer by name from [`Issuers`]; what they get is already held to its limits, its circuit breaker

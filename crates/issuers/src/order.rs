@@ -8,7 +8,7 @@ use x509::{GeneralName, UnixTime};
 /// An order for a certificate.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Identifies this order for good: at most [`ORDER_KEY_MAX`] octets, the same at every repetition.
+    /// Identifies this order for good: at most [`ORDER_KEY_MAX`] bytes, the same at every repetition.
     pub key: String,
     /// A PKCS #10 request, signed.
     pub csr_der: Vec<u8>,
@@ -26,7 +26,7 @@ pub struct Order {
     pub requester: String,
 }
 
-/// Octets of the longest [`Order::key`].
+/// Bytes of the longest [`Order::key`].
 pub const ORDER_KEY_MAX: usize = 200;
 
 /// When to renew, as the issuer suggests (RFC 9773 section 4.2).

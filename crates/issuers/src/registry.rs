@@ -1,4 +1,4 @@
-//! The configured issuers: kept in the database, built when first used, built anew when their settings change.
+//! The configured issuers: kept in the database, built when first used, built again when their settings change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::tables::{
     update_configured_issuer,
 };
 
-/// The name that stands for our own authority when no issuer of that name is configured.
+/// The name that stands for our own CA when no issuer of that name is configured.
 pub const INTERNAL: &str = "internal";
 /// Letters of a name.
 const NAME_MAX: usize = 100;
@@ -133,7 +133,7 @@ impl Issuers {
         self.0.counts.snapshot()
     }
 
-    /// The issuer of this name, ready for orders. [`INTERNAL`] is our own authority unless configured otherwise.
+    /// The issuer of this name, ready for orders. [`INTERNAL`] is our own CA unless configured otherwise.
     ///
     /// # Errors
     /// [`IssuerError::Misconfigured`] when there is none, it is disabled or its settings do not work;
@@ -352,7 +352,7 @@ impl Issuers {
     }
 
     /// Checks an update as [`Issuers::update`] does and changes nothing. Returns the configuration as it would be shown, and which
-    /// secrets are given anew, by JSON pointer.
+    /// secrets are given again, by JSON pointer.
     ///
     /// # Errors
     /// [`ManageError`].

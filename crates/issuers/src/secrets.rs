@@ -7,7 +7,7 @@ use keys::Secret;
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-/// Octets of the longest secret: a PEM key or a token with claims has a few thousand.
+/// Bytes of the longest secret: a PEM key or a token with claims has a few thousand.
 const SECRET_MAX: usize = 64 * 1024;
 
 /// Why secrets could not be taken out of, or put back into, a configuration.

@@ -25,7 +25,7 @@ const REGIONS: [(&str, usize, usize); 6] =
     [("EU", 30, 14), ("NA", 25, 3), ("APAC", 25, 12), ("SA", 8, 6), ("ME", 6, 8), ("AF", 6, 10)];
 /// One of so many nodes has attributes of its own.
 const OWN_EVERY: usize = 20;
-/// Columns of a wrap's row beside its octets: policy, generation, node, change, time.
+/// Columns of a wrap's row beside its bytes: policy, generation, node, change, time.
 const WRAP_ROW: usize = 16 + 8 + 16 + 8 + 8;
 
 /// Nobody is connected to again within the run.
@@ -135,7 +135,7 @@ fn resolve(attributes: &[Attributes], formulas: &[Formula]) -> Vec<Vec<u32>> {
     satisfying
 }
 
-/// What is stored; the octets of a key of the population, sealed.
+/// What is stored; the bytes of a key of the population, sealed.
 fn wrap_and_seal(wraps: usize, keys: usize) -> Outcome<usize> {
     const ROUNDS: u32 = 200;
     let (node, policy) = (NodeKey::generate()?, PolicyKey::generate()?);

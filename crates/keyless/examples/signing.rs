@@ -224,7 +224,7 @@ fn ski(text: &str) -> Ski {
     Ski(data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).unwrap().try_into().unwrap())
 }
 
-/// A request without its id, which stands at the octets 4 to 8.
+/// A request without its id, which stands at the bytes 4 to 8.
 fn request(opcode: u8, ski: Ski) -> Vec<u8> {
     let mut message = Vec::new();
     let items = Items { opcode, ski: Some(ski), payload: &[0x5a; 32], ..Items::default() };

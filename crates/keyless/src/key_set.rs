@@ -50,7 +50,7 @@ pub struct Key {
 
 /// What takes longer than that many times what 99 of 100 take is not coming.
 const PATIENCE_FACTOR: u32 = 10;
-/// Time for a second node and a third one, and for a connection that is made anew.
+/// Time for a second node and a third one, and for a connection that is made again.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
 
 impl Key {

@@ -19,7 +19,7 @@ pub(crate) enum Refusal {
     Stream,
     /// As many requests of one connection are under way as may.
     Connection,
-    /// As many octets wait to be signed as may.
+    /// As many bytes wait to be signed as may.
     Octets,
     /// Every node that may be asked has as many requests under way as may.
     Destination,
@@ -42,7 +42,7 @@ impl Refusal {
         (Self::Records, "records"),
     ];
 
-    /// For whoever asked.
+    /// For anyone who asked.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Stage => "as many of the tenant's signatures wait as may",

@@ -4,7 +4,7 @@
 //!
 //! Light work (15 µs) runs on the runtime's own threads, for handing it over costs as much; dearer work has threads of its
 //! own, among which and the runtime's the system shares the processors fairly. Work is taken in slices. Where the processor
-//! makes several signatures at once ([`PrivateKey::is_batched`]) and so many wait that it is worth it, whoever comes free while
+//! makes several signatures at once ([`PrivateKey::is_batched`]) and so many wait that it is worth it, anyone who comes free while
 //! nobody is idle takes a batch of them; nobody waits for a batch to fill. A slice of light work is as many as a batch anyway, and
 //! answered when all of it is made: what of it makes a batch is only answered sooner.
 
@@ -94,7 +94,7 @@ impl Cost {
     }
 
     /// Work, µs, after which no more is taken at once: of light work that of a batch of digests, after which others have their turn.
-    /// With the last job it may be 230 more, for a message of Ed25519 of 65,532 octets.
+    /// With the last job it may be 230 more, for a message of Ed25519 of 65,532 bytes.
     const fn slice_work(self) -> u64 {
         match self {
             Self::Light => BATCH as u64 * self.dearest(),
@@ -115,10 +115,10 @@ impl Cost {
 /// The nice value of threads that sign: where processors are short, the runtime's threads get three times the time of one of them.
 const NICE: i32 = 5;
 
-/// Octets that are hashed in 1 µs, twice as Ed25519 does (SHA-512 takes in 590 MB/s here). What others sign is a digest.
+/// Bytes that are hashed in 1 µs, twice as Ed25519 does (SHA-512 takes in 590 MB/s here). What others sign is a digest.
 const OCTETS_PER_US: u64 = 300;
 
-/// Processor time of a signature of so many octets by a key of this kind, µs, as far as tenants are charged for it.
+/// Processor time of a signature of so many bytes by a key of this kind, µs, as far as tenants are charged for it.
 const fn work(kind: KeyType, octets: usize) -> u64 {
     let hashing = octets as u64 / OCTETS_PER_US;
     hashing

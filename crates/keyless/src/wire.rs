@@ -1,4 +1,4 @@
-//! Messages of the Keyless protocol, version 1: a header of 8 octets and a body of items (tag, length, data). All integers
+//! Messages of the Keyless protocol, version 1: a header of 8 bytes and a body of items (tag, length, data). All integers
 //! are big-endian. No I/O here.
 
 use std::fmt;
@@ -10,13 +10,13 @@ use data_encoding::HEXLOWER;
 pub const MAJOR: u8 = 1;
 /// The port that clients of the protocol expect.
 pub const PORT: u16 = 2407;
-/// Octets of a header: major and minor version, length of the body (2), id (4).
+/// Bytes of a header: major and minor version, length of the body (2), id (4).
 pub const HEADER: usize = 8;
-/// Octets of a body at most: what its length says.
+/// Bytes of a body at most: what its length says.
 pub const BODY_MAX: usize = u16::MAX as usize;
-/// Octets of an item's tag and length.
+/// Bytes of an item's tag and length.
 const ITEM_HEAD: usize = 3;
-/// Shorter messages are padded to this many octets, so that their length does not tell what they are.
+/// Shorter messages are padded to this many bytes, so that their length does not tell what they are.
 pub const PADDED: usize = 1024;
 
 /// Tags of items.
@@ -25,15 +25,15 @@ pub mod tag {
     pub const CERTIFICATE_DIGEST: u8 = 0x01;
     /// The name the visitor asked for, a text.
     pub const SERVER_NAME: u8 = 0x02;
-    /// The visitor's address, 4 or 16 octets.
+    /// The visitor's address, 4 or 16 bytes.
     pub const CLIENT_IP: u8 = 0x03;
     /// Which key: see [`super::Ski`].
     pub const SKI: u8 = 0x04;
-    /// The address that the visitor connected to, 4 or 16 octets.
+    /// The address that the visitor connected to, 4 or 16 bytes.
     pub const SERVER_IP: u8 = 0x05;
     /// A certificate's id, a text.
     pub const CERTIFICATE_ID: u8 = 0x06;
-    /// What is asked for, or how it went, 1 octet.
+    /// What is asked for, or how it went, 1 byte.
     pub const OPCODE: u8 = 0x11;
     /// What is to be signed, or the result.
     pub const PAYLOAD: u8 = 0x12;
@@ -45,9 +45,9 @@ pub mod tag {
     pub const TRACE: u8 = 0x15;
     /// A JSON object.
     pub const CONTEXT: u8 = 0x16;
-    /// 1 octet.
+    /// 1 byte.
     pub const COMPLIANCE_REGION: u8 = 0x17;
-    /// Octets that mean nothing.
+    /// Bytes that mean nothing.
     pub const PADDING: u8 = 0x20;
 }
 
@@ -59,7 +59,7 @@ pub mod opcode {
     pub const PING: u8 = 0xf1;
     /// The answer to a ping.
     pub const PONG: u8 = 0xf2;
-    /// The request was not done; the payload is one octet, an [`ErrorCode`](super::ErrorCode).
+    /// The request was not done; the payload is one byte, an [`ErrorCode`](super::ErrorCode).
     pub const ERROR: u8 = 0xff;
     /// What a message without an opcode counts as.
     pub const NONE: u8 = 0x00;
@@ -109,7 +109,7 @@ impl ErrorCode {
         Self::Remote,
     ];
 
-    /// What an error reply's octet means; `None` for one that means nothing.
+    /// What an error reply's byte means; `None` for one that means nothing.
     #[must_use]
     pub fn of(octet: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|code| *code as u8 == octet)
@@ -165,13 +165,13 @@ pub struct Header {
     pub major: u8,
     /// Means nothing so far.
     pub minor: u8,
-    /// Octets of the body.
+    /// Bytes of the body.
     pub length: u16,
     /// Chosen by the requester; the reply repeats it.
     pub id: u32,
 }
 
-/// The first message of a stream's octets with its body; `None` until all of it is there. It is [`HEADER`] and the body's
+/// The first message of a stream's bytes with its body; `None` until all of it is there. It is [`HEADER`] and the body's
 /// length long.
 #[must_use]
 pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
@@ -204,13 +204,13 @@ pub enum Malformed {
 /// The items of a message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Items<'a> {
-    /// [`tag::CERTIFICATE_DIGEST`]; absent when it has not 32 octets.
+    /// [`tag::CERTIFICATE_DIGEST`]; absent when it has not 32 bytes.
     pub certificate_digest: Option<[u8; 32]>,
     /// [`tag::SERVER_NAME`]
     pub server_name: Option<&'a [u8]>,
     /// [`tag::CLIENT_IP`]
     pub client_ip: Option<IpAddr>,
-    /// [`tag::SKI`]; absent when it has not 20 octets.
+    /// [`tag::SKI`]; absent when it has not 20 bytes.
     pub ski: Option<Ski>,
     /// [`tag::SERVER_IP`]
     pub server_ip: Option<IpAddr>,
@@ -233,7 +233,7 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Reads a body. Order is free, tags that mean nothing here are passed over, and so are one or two octets after the
+    /// Reads a body. Order is free, tags that mean nothing here are passed over, and so are one or two bytes after the
     /// last item.
     ///
     /// # Errors
@@ -332,7 +332,7 @@ fn begin(id: u32, out: &mut Vec<u8>) {
 fn end(began: usize, out: &mut Vec<u8>) -> Result<(), TooLong> {
     let length = out.len() - began;
     if length < PADDED {
-        // Where fewer octets are missing than an item's head has, the message is that much longer.
+        // Where fewer bytes are missing than an item's head has, the message is that much longer.
         let padding = PADDED.saturating_sub(length + ITEM_HEAD);
         out.push(tag::PADDING);
         out.extend_from_slice(&(padding as u16).to_be_bytes());

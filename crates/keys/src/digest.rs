@@ -4,9 +4,9 @@ use aws_lc_rs::digest::{self, Digest};
 
 use crate::{Hash, KeyType};
 
-/// The library takes digests of one length for a curve. ECDSA reads a digest as a number: its leftmost octets when it is
+/// The library takes digests of one length for a curve. ECDSA reads a digest as a number: its leftmost bytes when it is
 /// longer than the order (FIPS 186-5 section 6.4.1; all orders here but that of P-521, which is longer than any digest,
-/// are whole octets), and zeros before a shorter one change nothing.
+/// are whole bytes), and zeros before a shorter one change nothing.
 pub(crate) fn ecdsa_digest(kind: KeyType, input: &[u8]) -> Option<Digest> {
     let algorithm = match kind {
         KeyType::P256 => &digest::SHA256,

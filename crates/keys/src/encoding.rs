@@ -7,13 +7,13 @@ use zeroize::Zeroizing;
 
 use crate::{KeyError, KeyType};
 
-/// Octets of the largest private key read: ML-DSA-87 with its expanded form has 5 KB, RSA of
+/// Bytes of the largest private key read: ML-DSA-87 with its expanded form has 5 KB, RSA of
 /// 16,384 bits 10 KB.
 pub(crate) const PRIVATE_KEY_OCTETS_MAX: usize = 32 * 1024;
 /// Characters of a PEM line (RFC 7468 section 2).
 const LINE: usize = 64;
 
-/// What a private key's octets turned out to be.
+/// What a private key's bytes turned out to be.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Format {
     /// PrivateKeyInfo (RFC 5958) of this kind of key.

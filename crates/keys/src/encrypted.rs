@@ -17,9 +17,9 @@ use crate::KeyError;
 const ROUNDS: NonZeroU32 = NonZeroU32::new(600_000).expect("not zero");
 /// Rounds read at most: a file cannot make us work for minutes.
 const ROUNDS_MAX: u32 = 20_000_000;
-/// Octets of salt written (RFC 8018 section 4.1 asks for eight at least).
+/// Bytes of salt written (RFC 8018 section 4.1 asks for eight at least).
 const SALT: usize = 16;
-/// Octets of an AES block.
+/// Bytes of an AES block.
 const BLOCK: usize = 16;
 
 const PBES2: &[u64] = &[1, 2, 840, 113_549, 1, 5, 13];

@@ -46,7 +46,7 @@ pub enum KeyFileError {
     Key(#[from] KeyError),
 }
 
-/// Why nothing was decrypted. RSA encryption says no more than that, on purpose: whoever could tell
+/// Why nothing was decrypted. RSA encryption says no more than that, on purpose: anyone who could tell
 /// bad padding from a bad key could decrypt (Bleichenbacher 1998).
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DecryptError {

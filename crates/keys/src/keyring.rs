@@ -3,11 +3,11 @@
 //! Every secret has a data key of its own (AES-256-GCM); the data key is wrapped under a master key
 //! (AES-256-GCM too). Both layers are bound to the table, row and column the secret stands in, so a
 //! sealed value moved elsewhere does not open. To change the master key only the data keys are
-//! wrapped anew ([`Keyring::rewrap`]).
+//! wrapped again ([`Keyring::rewrap`]).
 //!
-//! A sealed value, 97 octets longer than its secret:
+//! A sealed value, 97 bytes longer than its secret:
 //!
-//! | octets | what |
+//! | bytes | what |
 //! | --- | --- |
 //! | 1 | version, 1 |
 //! | 8 | the master key's id |
@@ -33,10 +33,10 @@ use crate::random::random;
 const VERSION: u8 = 1;
 const NONCE: usize = 12;
 const TAG: usize = 16;
-/// Octets of version and master key.
+/// Bytes of version and master key.
 const HEAD: usize = 1 + ID;
 const WRAPPED: usize = NONCE + KEY + TAG;
-/// Octets a sealed value has beyond its secret.
+/// Bytes a sealed value has beyond its secret.
 pub const OVERHEAD: usize = HEAD + WRAPPED + NONCE + TAG;
 /// Master keys held at once: the current one, and those of rotations not finished.
 const MASTERS_MAX: usize = 16;
@@ -263,7 +263,7 @@ impl Keyring {
         masters.iter().any(|master| hmac::verify(&master.derived(purpose), message, code).is_ok())
     }
 
-    /// The master key that a sealed value's first 9 octets name.
+    /// The master key that a sealed value's first 9 bytes name.
     #[must_use]
     pub fn master_of_head(head: &[u8]) -> Option<MasterKeyId> {
         let (version, id) = head.split_first()?;

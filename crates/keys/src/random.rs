@@ -1,9 +1,9 @@
-//! Random octets.
+//! Random bytes.
 
 use aws_lc_rs::rand;
 use zeroize::Zeroizing;
 
-/// Random octets, wiped when dropped.
+/// Random bytes, wiped when dropped.
 pub(crate) fn random<const N: usize>() -> Zeroizing<[u8; N]> {
     let mut octets = Zeroizing::new([0; N]);
     rand::fill(&mut *octets).expect("the operating system gives randomness");

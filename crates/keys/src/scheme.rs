@@ -26,7 +26,7 @@ impl Hash {
     pub const ALL: [Self; 6] =
         [Self::Md5Sha1, Self::Sha1, Self::Sha224, Self::Sha256, Self::Sha384, Self::Sha512];
 
-    /// Octets of a value.
+    /// Bytes of a value.
     #[must_use]
     pub const fn octets(self) -> usize {
         match self {

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::{KeyType, PrivateKey, Scheme, SignError};
 
-/// When a signature is of no more use to whoever asked.
+/// When a signature is of no more use to anyone who asked.
 pub type Deadline = Instant;
 
 /// A key that can be used by many at once.
@@ -64,7 +64,7 @@ pub trait Signer: Send + Sync + fmt::Debug {
         })
     }
 
-    /// Signs what was hashed elsewhere; `input` is a digest, for [`Scheme::Ed25519`] a whole message. Whoever asks has
+    /// Signs what was hashed elsewhere; `input` is a digest, for [`Scheme::Ed25519`] a whole message. Anyone who asks has
     /// checked [`Scheme::check`]; a key that signs whole messages alone fails.
     ///
     /// # Errors

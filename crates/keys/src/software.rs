@@ -112,7 +112,7 @@ impl PrivateKey {
             Format::Pkcs8(Pkcs8Kind::Rsa) => Pair::Rsa(rsa::KeyPair::from_pkcs8(der).map_err(unsound)?),
             Format::Pkcs8(Pkcs8Kind::Exact(kind)) => Pair::from_pkcs8(kind, der).map_err(unsound)?,
         };
-        // Octets after the key are ignored by the library; a file with two keys is a mistake.
+        // Bytes after the key are ignored by the library; a file with two keys is a mistake.
         let mut reader = x509::der::Reader::new(der);
         let whole = reader.any().and_then(|_| reader.end());
         whole.map_err(|error| KeyError::Malformed(error.to_string()))?;
@@ -261,7 +261,7 @@ impl PrivateKey {
 
     /// Makes what batches need of this key, once: for RSA 0.2 ms of work and 2 KB for as long as the key lives, so not for keys that sign
     /// nothing, and where nobody waits for it; for P-256 and Ed25519 a few µs and
-    /// less than 150 octets, by the first key of each in a process 1 ms and 208 or 303 KB ([`crate::prepare_tables`] makes those before).
+    /// less than 150 bytes, by the first key of each in a process 1 ms and 208 or 303 KB ([`crate::prepare_tables`] makes those before).
     pub fn prepare(&self) {
         if self.wants_preparing(Batches::All) {
             let KeyMaterial { kind, spki, pkcs8, lanes, .. } = &*self.inner;
@@ -299,7 +299,7 @@ impl PrivateKey {
         Self::assemble(pair, pkcs8)
     }
 
-    /// An ML-DSA key that came without its seed cannot be written anew: it is kept as it came.
+    /// An ML-DSA key that came without its seed cannot be written again: it is kept as it came.
     fn of_read_pair(pair: Pair, der: &[u8]) -> Result<Self, KeyError> {
         let pkcs8 = pair.pkcs8().unwrap_or_else(|| Zeroizing::new(der.to_vec()));
         Self::assemble(pair, pkcs8)
@@ -464,7 +464,7 @@ fn ml_dsa(kind: KeyType) -> Option<&'static lc::PqdsaSigningAlgorithm> {
     }
 }
 
-/// Whether two octet strings are the same, in a time that depends on their lengths only.
+/// Whether two byte strings are the same, in a time that depends on their lengths only.
 #[must_use]
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     aws_lc_rs::constant_time::verify_slices_are_equal(a, b).is_ok()

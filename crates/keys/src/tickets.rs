@@ -8,13 +8,13 @@ use parking_lot::RwLock;
 
 use crate::random::random;
 
-/// Octets that name the key.
+/// Bytes that name the key.
 const ID: usize = 8;
-/// Octets of a nonce; random ones are safe for 2³² seals under a key (NIST SP 800-38D section 8.3).
+/// Bytes of a nonce; random ones are safe for 2³² seals under a key (NIST SP 800-38D section 8.3).
 const NONCE: usize = 12;
-/// Octets of the tag.
+/// Bytes of the tag.
 const TAG: usize = 16;
-/// Octets that a sealed value is longer by than the clear one.
+/// Bytes that a sealed value is longer by than the clear one.
 pub const OVERHEAD: usize = ID + NONCE + TAG;
 /// Seals under one key, far from where random nonces may repeat; the next one brings a new key, whatever its age.
 const SEALS_MAX: u32 = 1 << 30;
@@ -22,7 +22,7 @@ const SEALS_MAX: u32 = 1 << 30;
 /// Why a value does not open.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TicketError {
-    /// Its key is retired, or of another process: whoever holds the value begins anew.
+    /// Its key is retired, or of another process: anyone who holds the value begins again.
     #[error("sealed under a key that is no longer held")]
     Retired,
     /// It is not what was sealed.
@@ -75,7 +75,7 @@ impl TicketKeys {
         }
         {
             let mut held = self.held.write();
-            // Whoever came first has made it.
+            // Anyone who came first has made it.
             if !held.first().is_some_and(|newest| newest.seals(now, self.life)) {
                 held.insert(0, Generation::new(now).ok_or(TicketError::Library)?);
                 held.retain(|key| now.saturating_duration_since(key.made) < self.life * 2);

@@ -20,7 +20,7 @@ pub struct Claim {
     pub name: Option<String>,
     /// The profile its next version is issued by.
     pub profile: String,
-    /// The issuer of its next version; our own authority when `None`.
+    /// The issuer of its next version; our own CA when `None`.
     pub issuer: Option<String>,
     /// Who answers for it. When neither this nor the team is given, both are as the rules of ownership say.
     pub owner: Option<String>,

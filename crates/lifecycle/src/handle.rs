@@ -31,7 +31,7 @@ pub struct LifecycleOptions {
     pub order_patience: Duration,
     /// How long policies are believed before they are read again; changes made here are seen at once.
     pub cache_lifetime: Duration,
-    /// How long runs under way may go on after a stop before they are left to whoever looks next.
+    /// How long runs under way may go on after a stop before they are left to anyone who looks next.
     pub stop_patience: Duration,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct ProcessState {
     pub(crate) finishing: Batcher<Finished, ()>,
     /// The clock at the last tick, µs: tells that it was set back.
     pub(crate) last_tick_us: Mutex<i64>,
-    /// The row of the open approval that the last tick looked at last; 0 to begin anew.
+    /// The row of the open approval that the last tick looked at last; 0 to begin again.
     pub(crate) approvals_looked_at: Mutex<i64>,
-    /// The row of the certificate whose served version was looked at last (0 to begin anew), and from when on changes that
+    /// The row of the certificate whose served version was looked at last (0 to begin again), and from when on changes that
     /// scans saw are still to be read, µs.
     pub(crate) served_looked_at: Mutex<(i64, i64)>,
 }

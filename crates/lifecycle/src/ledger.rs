@@ -224,7 +224,7 @@ impl Ledger {
         self.jobs.push(job);
     }
 
-    /// Queues a run for whoever writes this: see [`Ledger::write_claiming`].
+    /// Queues a run for anyone who writes this: see [`Ledger::write_claiming`].
     pub(crate) fn claim(&mut self, job: NewJob) {
         self.claimed.push(job);
     }
@@ -346,7 +346,7 @@ fn action(input: Input) -> &'static str {
 
 /// Runs a transaction; once more, and again, while it loses against others.
 ///
-/// `work` makes the transaction's work anew each time.
+/// `work` makes the transaction's work again each time.
 pub(crate) async fn attempt<T: Send + 'static, W>(
     store: &Store,
     name: &'static str,

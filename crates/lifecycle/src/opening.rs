@@ -20,7 +20,7 @@ use crate::scheduler::finisher;
 use crate::surroundings::{IssuerSource, LocalAuthority, OwnAuthority};
 
 impl Lifecycle {
-    /// Opens the handle over our own authority and the configured issuers. Nothing is read, nothing runs by itself:
+    /// Opens the handle over our own CA and the configured issuers. Nothing is read, nothing runs by itself:
     /// [`Lifecycle::run`] is the scheduler. Needs a runtime.
     #[must_use]
     pub fn open(

@@ -8,7 +8,7 @@ pub use crate::tables::people::PeopleKind;
 
 /// Most contacts of an owner or team.
 pub const CONTACTS_MAX: usize = 16;
-/// Longest contact or description, in octets.
+/// Longest contact or description, in bytes.
 pub const TEXT_OCTETS_MAX: usize = 500;
 
 /// An owner or a team.

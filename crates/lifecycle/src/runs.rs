@@ -97,7 +97,7 @@ pub(crate) fn run_of(open: &HashMap<i64, Vec<JobRow>>, certificate: i64) -> Opti
 
 /// Lets a run that waits begin now.
 pub(crate) fn hasten(ledger: &mut Ledger, row: &ManagedRow, job: &JobRow, reason: &str, actor: &str) {
-    // Whoever asked for it before cannot approve it because somebody else hastened it.
+    // Anyone who asked for it before cannot approve it because somebody else hastened it.
     ledger.plan_changed(job.certificate, &job.requested_by);
     let mut to = job.clone();
     to.next_attempt_at_us = ledger.at_us();

@@ -1,6 +1,6 @@
 //! The state machine of a managed certificate: every legal move, on one screen.
 //!
-//! Pure. Whoever stores a move stores it together with its audit row and its outgoing events, in one transaction. Runs
+//! Pure. Anyone who stores a move stores it together with its audit row and its outgoing events, in one transaction. Runs
 //! (issuance, renewal, deployment) are jobs; the state says what the certificate waits for, the job how far it is.
 
 use std::fmt;

@@ -18,7 +18,7 @@ use crate::ledger::on;
 use crate::managed::INTERNAL_ISSUER;
 use crate::tables::managed::issued_ids_of;
 
-/// Orders our own authority gets at once when nothing else is configured: it signs in groups, so few would be slow.
+/// Orders our own CA gets at once when nothing else is configured: it signs in groups, so few would be slow.
 const OWN_PLACES: usize = 128;
 /// Identities revoked in one call.
 const REVOKE_IDS_MAX: usize = authority::revoke::IDS_MAX;
@@ -44,7 +44,7 @@ pub struct ProfileFacts {
     pub renew_at: f64,
 }
 
-/// Why our own authority revoked nothing.
+/// Why our own CA revoked nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// It did not do it.
@@ -55,7 +55,7 @@ pub enum AuthorityError {
     Store(#[from] Arc<StoreError>),
 }
 
-/// Our own authority, as far as a lifecycle needs to know it.
+/// Our own CA, as far as a lifecycle needs to know it.
 pub trait OwnAuthority: Send + Sync {
     /// What a profile says; `None` when there is no such profile.
     ///
@@ -101,7 +101,7 @@ impl IssuerSource for Issuers {
     }
 }
 
-/// Our own authority, with the database in which it finds what it issued.
+/// Our own CA, with the database in which it finds what it issued.
 #[derive(Clone, Debug)]
 pub struct LocalAuthority {
     authority: Authority,

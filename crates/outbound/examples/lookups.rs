@@ -72,7 +72,7 @@ fn serve() {
     std::io::stdout().flush().unwrap();
     let mut message = [0; 512];
     while let Ok((length, from)) = socket.recv_from(&mut message) {
-        // Header and question; the eleven octets after it are the EDNS record.
+        // Header and question; the eleven bytes after it are the EDNS record.
         let mut answer = message[..length - 11].to_vec();
         answer[2..4].copy_from_slice(&[0x81, 0x80]);
         answer[6..12].copy_from_slice(&[0, 1, 0, 0, 0, 0]);

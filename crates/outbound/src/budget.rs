@@ -260,7 +260,7 @@ impl Budget {
         self.classes.write().insert(class.into(), Adaptive::new(limit));
     }
 
-    /// Waits for a place of `class` and then for one in the whole, always in that order. Whoever
+    /// Waits for a place of `class` and then for one in the whole, always in that order. Anyone who
     /// waits for a slow class so holds nothing that others want: the slow block themselves alone.
     #[crate::boxed]
     pub async fn acquire(&self, class: &str) -> BudgetPermit {

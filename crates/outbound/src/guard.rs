@@ -162,7 +162,7 @@ fn embedded(six: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
             [last, None, None, None]
         }
         // NAT64's prefix for local use (RFC 8215), in each length that RFC 6052 section 2.2 gives a network within it: 48, 56, 64
-        // and 96. The octet after the first 64 bits is not part of the address.
+        // and 96. The byte after the first 64 bits is not part of the address.
         [0x64, 0xff9b, 1, ..] => {
             let b = six.octets();
             let of = |octets: [u8; 4]| Some(Ipv4Addr::from(octets));

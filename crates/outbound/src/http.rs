@@ -112,7 +112,7 @@ pub enum HttpError {
     TooLong {
         /// Who.
         host: String,
-        /// Octets.
+        /// Bytes.
         limit: usize,
     },
 }
@@ -149,7 +149,7 @@ impl Client {
         Ok(Self { inner, guard })
     }
 
-    /// Gets `url`, whatever the status of the answer, and reads at most `body_max` octets of it.
+    /// Gets `url`, whatever the status of the answer, and reads at most `body_max` bytes of it.
     ///
     /// # Errors
     /// [`HttpError`].

@@ -4,7 +4,7 @@
 //! them), a [`Pacer`] for each operation, and one way to call: [`Pool::call`], which waits for its turn, calls, learns
 //! from the answer and calls again where that can help, until the caller's deadline.
 //!
-//! Order, always the same: a place in this pool, the operation's turn, a place in the budget for all. Whoever waits for
+//! Order, always the same: a place in this pool, the operation's turn, a place in the budget for all. Anyone who waits for
 //! a slow or throttled server so holds nothing that others want.
 
 use std::collections::HashMap;
@@ -153,7 +153,7 @@ impl Pool {
     /// Calls `operation` until it is answered, at the pace given when it was first called here.
     ///
     /// A throttled call waits as long as it was asked to and is made again, as often as the deadline allows; a call that
-    /// may heal is made again a few times, ever farther apart, by chance, so that those who failed together do not
+    /// may heal is made again a few times, ever farther apart, at random, so that those who failed together do not
     /// return together.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ const LEARNED_PART: f64 = 0.45;
 const LEARNED_HOLDS_US: i64 = 10 * MINUTE_US;
 /// Fewest a minute that learning leaves: progress is what shows that things are better.
 const LEARNED_MIN_PER_MINUTE: f64 = 6.0;
-/// Sent requests remembered to learn from, 8 octets each; more than the fastest quota allows in a minute is not worth
+/// Sent requests remembered to learn from, 8 bytes each; more than the fastest quota allows in a minute is not worth
 /// remembering.
 const SENT_KEPT_MAX: usize = 8_192;
 
@@ -147,7 +147,7 @@ pub struct Paced {
     pub sent: u64,
     /// Throttling answers.
     pub throttled: u64,
-    /// Times the rate was learned anew: throttling answers to what had been sent before are no news.
+    /// Times the rate was learned again: throttling answers to what had been sent before are no news.
     pub adapted: u64,
     /// Throttling answers to requests sent after the first of those times.
     pub throttled_after_adapting: u64,

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::report;
 
-/// Octets of a file: a chain of ten certificates of the largest kind.
+/// Bytes of a file: a chain of ten certificates of the largest kind.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
 /// Of all folders. Programs walk through all of them, more than once.
 pub(crate) const CERTIFICATES_MAX: usize = 10_000;

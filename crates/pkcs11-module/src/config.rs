@@ -16,7 +16,7 @@ use serde::Deserialize;
 pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
 /// Where nothing names it.
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
-/// Octets of the file, and of one with certificates.
+/// Bytes of the file, and of one with certificates.
 const FILE_OCTETS_MAX: u64 = 1 << 20;
 /// Folders of certificates. One is usual.
 const FOLDERS_MAX: usize = 64;

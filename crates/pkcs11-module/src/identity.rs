@@ -11,7 +11,7 @@ use crate::report::{ThrottledMessage, say};
 
 /// What becomes of files that cannot be used.
 pub(crate) const KEPT: &str = "the certificate for the key service stays the one that was read before";
-/// Whoever may read them does so when the program is reloaded.
+/// Anyone who may read them does so when the program is reloaded.
 const RELOAD: &str = "; this process may not read it: reload the program (`nginx -s reload`)";
 /// Between two lines on what would pass: it is tried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
@@ -149,7 +149,7 @@ mod tests {
     fn what_the_system_did_not_read_is_tried_again() {
         let (folder, settings, identity) = identity();
         let before = identity.refresh(&settings);
-        // There to be looked at; its first octet is no memory of ours: EIO.
+        // There to be looked at; its first byte is no memory of ours: EIO.
         std::os::unix::fs::symlink("/proc/self/mem", folder.path().join("new")).unwrap();
         std::fs::rename(folder.path().join("new"), folder.path().join("own.key")).unwrap();
         assert!(Arc::ptr_eq(&identity.refresh(&settings), &before), "the next look finds it changed");

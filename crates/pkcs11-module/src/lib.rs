@@ -9,7 +9,7 @@
 //! - `service`: who is asked, on threads of its own.
 //! - `setup`: the settings, and what the files hold that they name.
 //! - `session`: what a program has under way. `module`: the functions, without their C.
-//! - `process`: the module of this process. What forks begins anew.
+//! - `process`: the module of this process. What forks begins again.
 //! - `ffi`: the functions as C calls them; the one place with unsafe code.
 
 mod certificates;

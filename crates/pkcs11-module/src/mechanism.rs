@@ -9,7 +9,7 @@ use x509::jwk::fixed_width;
 use crate::Outcome;
 use crate::signature::digest_of_info;
 
-/// Octets of a message that a key signs itself (Ed25519): what the Keyless protocol carries beside a key and an opcode. TLS signs
+/// Bytes of a message that a key signs itself (Ed25519): what the Keyless protocol carries beside a key and an opcode. TLS signs
 /// 200 of them.
 pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 
@@ -155,7 +155,7 @@ impl Mechanism {
             (Family::Eddsa, _) if input.len() > MESSAGE_OCTETS_MAX => Err(CKR_DATA_LEN_RANGE),
             (Family::Eddsa, _) => Ok((Scheme::Ed25519, input)),
             (Family::Ecdsa, hash) => {
-                // A signature is over the digest's octets, whichever hash made them.
+                // A signature is over the digest's bytes, whichever hash made them.
                 let hash = hash.or_else(of_length).filter(|hash| *hash != Hash::Md5Sha1);
                 Ok((Scheme::Ecdsa(hash.ok_or(CKR_DATA_LEN_RANGE)?), input))
             }
@@ -198,7 +198,7 @@ fn pss_hash(given: CK_RSA_PKCS_PSS_PARAMS) -> Option<Hash> {
     (usize::try_from(given.sLen) == Ok(hash.octets())).then_some(hash)
 }
 
-/// Octets of a signature as programs get it.
+/// Bytes of a signature as programs get it.
 pub(crate) fn signature_octets(kind: KeyType) -> usize {
     match kind.rsa_bits() {
         Some(bits) => bits as usize / 8,
@@ -215,7 +215,7 @@ pub(crate) fn encoded(kind: KeyType, signature: Vec<u8>) -> Option<Vec<u8>> {
     }
 }
 
-/// Octets of the curve's order.
+/// Bytes of the curve's order.
 fn order_octets(kind: KeyType) -> usize {
     match kind {
         KeyType::P384 => 48,

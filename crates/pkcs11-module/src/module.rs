@@ -22,7 +22,7 @@ pub(crate) const SLOT: CK_SLOT_ID = 0;
 pub(crate) enum Room {
     /// It asks how long the answer will be.
     LengthQuery,
-    /// Octets that it has room for.
+    /// Bytes that it has room for.
     Octets(usize),
 }
 
@@ -264,7 +264,7 @@ impl Module {
         Ok(Output::Octets(encoded))
     }
 
-    /// Started by whoever signs first.
+    /// Started by anyone who signs first.
     fn service(&self) -> Outcome<Arc<Service>> {
         let mut service = locked(&self.service);
         if let Some(started) = &*service {

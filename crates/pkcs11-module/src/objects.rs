@@ -50,7 +50,7 @@ impl Object {
         wanted.iter().all(|(kind, value)| self.attribute(*kind) == Ok(value))
     }
 
-    /// Octets of all that may be told.
+    /// Bytes of all that may be told.
     pub(crate) fn size(&self) -> usize {
         let told = self.attributes.values().map(|value| match value {
             Value::Octets(octets) => octets.len(),

@@ -1,5 +1,5 @@
 //! The module of this process. Threads, connections and locks do not survive a fork, so a process that was forked off
-//! begins anew with its own C_Initialize (PKCS#11 2.40 base, section 5.4), and until then nothing is initialised. What the
+//! begins again with its own C_Initialize (PKCS#11 2.40 base, section 5.4), and until then nothing is initialised. What the
 //! process before had is left where it is: to drop it would be to wait for threads that are not there.
 
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ pub(crate) fn initialize() -> Outcome {
 /// `CKR_CRYPTOKI_NOT_INITIALIZED`
 pub(crate) fn finalize() -> Outcome {
     let module = Process::current().0.module.write().unwrap_or_else(PoisonError::into_inner).take();
-    // Ends its threads, unless a signature is under way: then whoever waits for that ends them.
+    // Ends its threads, unless a signature is under way: then anyone who waits for that ends them.
     module.map(drop).ok_or(CKR_CRYPTOKI_NOT_INITIALIZED)
 }
 

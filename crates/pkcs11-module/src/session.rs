@@ -9,7 +9,7 @@ use crate::Outcome;
 use crate::certificates::CertificateKey;
 use crate::mechanism::{Intake, Mechanism};
 
-/// Some hundred octets each. A terminator has one for each of its threads; whoever has more has lost some.
+/// Some hundred bytes each. A terminator has one for each of its threads; anyone who has more has lost some.
 pub(crate) const SESSIONS_MAX: usize = 4_096;
 
 /// A signature that was begun.

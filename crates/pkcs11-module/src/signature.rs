@@ -11,7 +11,7 @@ const DIGEST_INFOS: [(Hash, &[u8]); 5] = [
     (Hash::Sha512, b"\x30\x51\x30\x0d\x06\x09\x60\x86\x48\x01\x65\x03\x04\x02\x03\x05\x00\x04\x40"),
 ];
 
-/// The hash and the digest of a DigestInfo. Its octets have to be those that the key service makes of them, to the last
+/// The hash and the digest of a DigestInfo. Its bytes have to be those that the key service makes of them, to the last
 /// one: otherwise something else would be signed than was handed over. `None` for everything else.
 pub(crate) fn digest_of_info(info: &[u8]) -> Option<(Hash, &[u8])> {
     DIGEST_INFOS.iter().find_map(|(hash, prefix)| {

@@ -101,14 +101,14 @@ async fn both(what: &str, store: &Store, minter: &Minter, names: usize) {
     }
 }
 
-/// Octets of this process that are in memory.
+/// Bytes of this process that are in memory.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1_024
 }
 
-/// Names that nobody asked for before, in a store of so many octets.
+/// Names that nobody asked for before, in a store of so many bytes.
 async fn memory(minter: &Minter, names: usize, octets: u64) {
     let store = CertificateStore::new(octets, NewNameLimit::new(1_000_000_000, 1_000_000_000));
     let before = resident();

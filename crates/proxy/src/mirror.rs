@@ -24,9 +24,9 @@ use crate::mint::{Likeness, NoLikeness, VALIDITY_MIN};
 const SEEN_FOR: Duration = Duration::from_secs(300);
 /// How long it counts that a server was not reached, or not believed.
 const UNREACHED_FOR: Duration = Duration::from_secs(5);
-/// Octets of what is remembered: some 20,000 servers of usual certificates. What was asked for the longest ago goes first.
+/// Bytes of what is remembered: some 20,000 servers of usual certificates. What was asked for the longest ago goes first.
 const OCTETS_MAX: u64 = 32 << 20;
-/// Octets of an entry beside its likeness: the cache's own nodes, and the key.
+/// Bytes of an entry beside its likeness: the cache's own nodes, and the key.
 const ENTRY_OCTETS: usize = 512;
 
 /// What a client is shown in place of a leaf like any other.
@@ -69,7 +69,7 @@ impl NotMirrored {
     }
 }
 
-/// What servers showed. Bounded in octets and time.
+/// What servers showed. Bounded in bytes and time.
 pub(super) struct Mirrors {
     seen: Cache<Arc<Origin>, Mirrored, NotMirrored>,
     /// Who has servers looked at: names come from clients, and hosts of one certificate are no new names.

@@ -49,7 +49,7 @@ pub struct Options {
     pub upstream_roots: Vec<Vec<u8>>,
     /// Trust, client certificates and parent proxies of certain upstreams. Default: all are reached directly and verified.
     pub upstreams: UpstreamPolicies,
-    /// Which addresses the proxy connects to at all, whoever asks. Default: neither link-local nor metadata addresses of clouds.
+    /// Which addresses the proxy connects to at all, anyone who asks. Default: neither link-local nor metadata addresses of clouds.
     pub guard: Guard,
     /// How long the proxy tunnels a client's connections to a host after the client has rejected a leaf certificate for that host.
     /// Default: `None`, which tunnels none of them.

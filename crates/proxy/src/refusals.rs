@@ -1,6 +1,6 @@
 //! Clients that refuse leaves, as those do which pin certificates: what they refused is passed on to them the next time.
 //!
-//! Whoever wants to get past the proxy unseen only needs to refuse, so this is done where it is asked for alone.
+//! Anyone who wants to get past the proxy unseen only needs to refuse, so this is done where it is asked for alone.
 
 use std::time::Duration;
 

@@ -18,7 +18,7 @@ pub enum Action {
     Intercept,
     /// Its requests are seen, under a leaf like the server's own certificate.
     Mirror,
-    /// Octets are passed on as they are.
+    /// Bytes are passed on as they are.
     Tunnel,
     /// It is refused, with a page where there can be one.
     Reject,

@@ -208,7 +208,7 @@ impl Running {
         self.upstreams.retire();
     }
 
-    /// Opens the access log anew and begins another recording: whoever moved files away has them.
+    /// Opens the access log again and begins another recording: anyone who moved files away has them.
     pub fn reopen(&self) {
         self.reopen.all();
     }

@@ -121,7 +121,7 @@ impl Proxy {
     }
 }
 
-/// Octets after their number.
+/// Bytes after their number.
 async fn counted<S: AsyncRead + Unpin>(stream: &mut S) -> std::io::Result<Vec<u8>> {
     let mut octets = vec![0; stream.read_u8().await?.into()];
     stream.read_exact(&mut octets).await?;

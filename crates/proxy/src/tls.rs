@@ -21,7 +21,7 @@ use super::mirror::Mirrored;
 use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId, RateLimitKey};
 use crate::mint::{Authority, KeysByOwner, KeysOfLeaves, LeafKeyKind, MintError, Minter};
 
-/// Octets that one side may leave unread within rustls.
+/// Bytes that one side may leave unread within rustls.
 const BUFFER_MAX: usize = 64 << 10;
 
 tokio::task_local! {

@@ -79,7 +79,7 @@ impl Proxy {
         }
     }
 
-    /// Passes on octets of connections that were HTTP before; once one side has ended, the other is silent for `half` at most.
+    /// Passes on bytes of connections that were HTTP before; once one side has ended, the other is silent for `half` at most.
     pub(super) async fn relay_upgraded<A, B>(&self, client: A, upstream: B, half: Duration)
     where
         A: AsyncRead + AsyncWrite + Unpin,

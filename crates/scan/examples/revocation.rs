@@ -1,4 +1,4 @@
-//! What asking about revocation costs: requests and time for an estate, a look-up's time, octets an entry.
+//! What asking about revocation costs: requests and time for an estate, a look-up's time, bytes an entry.
 //!
 //! `cargo run --release -p scan --example revocation [CERTIFICATES] [ISSUERS] [ENTRIES OF THE LARGE CRL]`
 
@@ -41,7 +41,7 @@ fn checker() -> Result<RevocationChecker, Failure> {
     Ok(RevocationChecker::new(http, RevocationOptions::default()))
 }
 
-/// Sixteen octets that look random, as issuers make them.
+/// Sixteen bytes that look random, as issuers make them.
 fn serial(number: u64) -> Vec<u8> {
     let mixed = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut octets = [mixed.to_be_bytes(), mixed.rotate_left(17).to_be_bytes()].concat();

@@ -36,12 +36,12 @@ const REFUSALS_IN_CHANNEL: usize = 64;
 /// Names being resolved at once.
 const RESOLVING_MAX: usize = 512;
 /// Resolved targets waiting for room, in all. Large, so that thousands of names behind one busy
-/// address do not keep the others from being found; about 100 octets each.
+/// address do not keep the others from being found; about 100 bytes each.
 const WAITING_MAX: usize = 65_536;
 /// Silent targets kept for the second pass; past this many, silence on the first pass is final and
 /// the observation says so.
 const SECOND_PASS_MAX: usize = 131_072;
-/// Targets remembered so that one given twice is looked at once; 8 octets each. Past it a repeated
+/// Targets remembered so that one given twice is looked at once; 8 bytes each. Past it a repeated
 /// target is looked at again, which costs time and nothing else.
 const REMEMBERED_MAX: usize = 4_194_304;
 
@@ -349,7 +349,7 @@ impl Scheduler {
             return self.read_files(path.clone());
         }
         if let Host::Resource(_) = &target.host {
-            // No list of targets makes one; whoever hands one in is told so.
+            // No list of targets makes one; anyone who hands one in is told so.
             return self.unspeakable(target);
         }
         if let Host::Address(address) = target.host {

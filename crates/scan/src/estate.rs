@@ -11,7 +11,7 @@ use crate::rules;
 
 /// Endpoints named with a finding unless told otherwise; the count says how many there are in all.
 pub const ENDPOINTS_NAMED_MAX: usize = 20;
-/// Certificates (and as many keys and names) compared with each other; about 300 octets each. An
+/// Certificates (and as many keys and names) compared with each other; about 300 bytes each. An
 /// estate of more is compared as far as this reaches, and [`Estate::overflowed`] says so.
 pub const COMPARED_MAX: usize = 500_000;
 

@@ -19,7 +19,7 @@ use crate::trusted::{TrustAnchors, Trusted};
 /// Parsed certificates kept because many endpoints send the same ones; intermediates, in practice.
 /// About 4 KB each.
 const CERTIFICATES_KEPT_MAX: usize = 1_024;
-/// Signature checks remembered; 64 octets each.
+/// Signature checks remembered; 64 bytes each.
 const SIGNATURES_KEPT_MAX: usize = 16_384;
 /// Findings reported of one endpoint, worst first. Real ones have under ten.
 pub(crate) const FINDINGS_MAX: usize = 64;
@@ -74,7 +74,7 @@ impl Judge {
         judge_session(&session, observation, &mut findings);
         self.judge_chain(observation, &mut findings);
         judge_staple(&session, observation, &mut findings);
-        // The observation holds these octets in its certificates.
+        // The observation holds these bytes in its certificates.
         session.chain = Vec::new();
         observation.session = Some(session);
         observation.findings = findings.worst_first();

@@ -27,7 +27,7 @@ use crate::target::Target;
 use crate::tls::{self, Handshake, Profile};
 use crate::trusted::Trusted;
 
-/// Octets read from a socket at once: a record (RFC 8446 section 5.1) and a little more.
+/// Bytes read from a socket at once: a record (RFC 8446 section 5.1) and a little more.
 const READ_CHUNK: usize = 17 * 1_024;
 /// Addresses tried in one probe: past four, a name's further addresses are not asked for a
 /// connection (with `--all-addresses` each has a probe of its own).
@@ -36,7 +36,7 @@ const ADDRESSES_TRIED_MAX: usize = 4;
 const HEAD_START: Duration = Duration::from_secs(2);
 /// The least and the most time for a short handshake that asks what else a server accepts.
 const INQUIRY_LIMITS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(5));
-/// No limit of its own: whoever calls has one.
+/// No limit of its own: anyone who calls has one.
 const UNBOUNDED: Duration = Duration::from_secs(3_600);
 
 /// Probes endpoints; what all probes of a scanner share.

@@ -11,7 +11,7 @@ use tokio::sync::OnceCell;
 use crate::target::Protocol;
 use crate::tls::{Accepted, Evidence};
 
-/// Stacks remembered; about 200 bytes each. Past it they are forgotten and asked again.
+/// Stacks remembered; about 200 bytes each. Past it they are forgotten and retried.
 const STACKS_MAX: usize = 65_536;
 
 /// What endpoints have in common that behave alike: the socket, and the first answer. The address belongs to it, because two

@@ -21,13 +21,13 @@ use serde_json::Value;
 use crate::extract::Json;
 use crate::problem::Problem;
 
-/// Bodies hashed and narrowed at most, in octets: five hundred items of some kilobytes. A larger one goes as it is.
+/// Bodies hashed and narrowed at most, in bytes: five hundred items of some kilobytes. A larger one goes as it is.
 const BODY_MAX: usize = 4 << 20;
 
 /// Members that `fields=` may name.
 const FIELDS_MAX: usize = 64;
 
-/// Octets of the hash in an ETag: twelve make a collision an accident nobody meets.
+/// Bytes of the hash in an ETag: twelve make a collision an accident nobody meets.
 const HASH_BYTES: usize = 12;
 
 /// An answer with its thing's revision as its ETag: `Revision(row.revision, view)`.

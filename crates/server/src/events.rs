@@ -1,4 +1,4 @@
-//! What happens, from the outbox to whoever follows it here.
+//! What happens, from the outbox to anyone who follows it here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -288,7 +288,7 @@ impl Events {
     fn place_to_read(&self, place: Option<OutboxPlace>) -> Option<OutboxPlace> {
         let mut begin = self.begin.lock();
         let begin = begin.take();
-        // Whoever set it while the lock was free is counted here, unless it has left.
+        // Anyone who set it while the lock was free is counted here, unless it has left.
         if self.sender.receiver_count() == 0 { None } else { place.or(begin) }
     }
 

@@ -11,7 +11,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::problem::Problem;
 
-/// Octets of a body when the route says nothing else: a megabyte holds a CSR, a profile, a few thousand names.
+/// Bytes of a body when the route says nothing else: a megabyte holds a CSR, a profile, a few thousand names.
 pub const BODY_MAX: usize = 1 << 20;
 
 /// A JSON body (at most the route's limit), or a JSON answer.

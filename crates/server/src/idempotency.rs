@@ -20,7 +20,7 @@ const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Says that an answer is the one kept.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Longest key, in octets.
+/// Longest key, in bytes.
 const KEY_MAX: usize = 255;
 
 /// How long answers are kept, µs: a day, so that a job that failed over night can be tried again in the morning.
@@ -30,7 +30,7 @@ const KEPT_US: i64 = 24 * 3_600 * 1_000_000;
 /// take.
 const GIVEN_UP_US: i64 = 180 * 1_000_000;
 
-/// Answers kept at most, in octets. A larger one is not kept, and its request not repeatable.
+/// Answers kept at most, in bytes. A larger one is not kept, and its request not repeatable.
 const ANSWER_MAX: usize = 1 << 20;
 
 /// Headers of an answer that are kept with it.

@@ -18,7 +18,7 @@ use uuid::Uuid;
 use crate::access::{Caller, CallerKind};
 use crate::problem::Problem;
 
-/// Keys a limiter remembers, some hundred octets each. Past it newcomers share one allowance, until those that are idle
+/// Keys a limiter remembers, some hundred bytes each. Past it newcomers share one allowance, until those that are idle
 /// are forgotten.
 const KEYS_MAX: usize = 65_536;
 
@@ -305,7 +305,7 @@ impl Limits {
         of_address.and(of_account).map(drop)
     }
 
-    /// Forgets whoever has their whole allowance again.
+    /// Forgets anyone who has their whole allowance again.
     pub(crate) fn forget_idle(&self) {
         let own = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);
         self.callers.iter().chain(own).for_each(Limiter::forget_idle);

@@ -1,4 +1,4 @@
-//! The master key's rotation of this node: one at a time, whoever asks for it.
+//! The master key's rotation of this node: one at a time, anyone who asks for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A report that nobody has waited for is kept for so long: whoever was told that it takes longer comes back for it.
+/// A report that nobody has waited for is kept for so long: anyone who was told that it takes longer comes back for it.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// How a rotation ended: what it did, or why it did not.
@@ -33,7 +33,7 @@ pub(crate) enum Progress {
 }
 
 impl Rotating {
-    /// Wraps all of `keystore` anew, for `actor`, or joins who does; waits `most`. It goes on by itself when nobody
+    /// Wraps all of `keystore` again, for `actor`, or joins who does; waits `most`. It goes on by itself when nobody
     /// waits any more, until `stopping`.
     pub(crate) async fn join(
         &self,
@@ -89,7 +89,7 @@ impl Rotating {
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("master-key-rotation");
             if let Some(ended) = stopping.run_until_cancelled(work).await {
-                // Here, once: whoever asked may not come back for the report, or several may.
+                // Here, once: anyone who asked may not come back for the report, or several may.
                 match &ended {
                     Ok(done) if done.failed.is_empty() => {}
                     Ok(done) => tracing::warn!(
@@ -105,7 +105,7 @@ impl Rotating {
         shown
     }
 
-    /// Somebody has the report: whoever asks now asks for another rotation.
+    /// Somebody has the report: anyone who asks now asks for another rotation.
     fn taken(&self) {
         let mut last = self.0.lock();
         if last.as_ref().is_some_and(|shown| !goes_on(shown)) {

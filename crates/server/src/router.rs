@@ -25,7 +25,7 @@ use crate::routes::credhub::context::Context;
 use crate::routing::{Api, FaceOperation, RouteInfo};
 use crate::state::State;
 
-/// Octets read of the text in a refusal of the framework's own: it is a sentence.
+/// Bytes read of the text in a refusal of the framework's own: it is a sentence.
 const REFUSAL_TEXT_MAX: usize = 4 << 10;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -18,7 +18,7 @@ use crate::numbers::Numbers;
 use crate::steadiness::Steadiness;
 use crate::view::View;
 
-/// Sites at most: all their attributes are looked at whenever a policy is resolved, some hundred octets each.
+/// Sites at most: all their attributes are looked at whenever a policy is resolved, some hundred bytes each.
 pub const SITES_MAX: i64 = 1_000;
 /// Nodes that are not retired at most: every server and every node holds the statements of all, 3 KB each.
 pub const NODES_MAX: i64 = 10_000;

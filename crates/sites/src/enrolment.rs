@@ -123,7 +123,7 @@ impl Sites {
         if done { Ok(()) } else { Err(SiteError::NotFound("node token")) }
     }
 
-    /// Makes a host a node. Whoever comes again with the same token and the same keys, because no answer arrived, gets the
+    /// Makes a host a node. Anyone who comes again with the same token and the same keys, because no answer arrived, gets the
     /// same node.
     ///
     /// # Errors
@@ -312,7 +312,7 @@ async fn enter(tx: &mut Tx, mut new: NewNode) -> Result<Entered, StoreError> {
         return Ok(Entered::Full);
     }
     let Some(token) = places::node_token(tx, &new.token, at).await? else { return Ok(Entered::BadToken) };
-    // Until the commit it stays, and stays as it is. Before its token is written, as whoever removes it does.
+    // Until the commit it stays, and stays as it is. Before its token is written, as anyone who removes it does.
     let Some(site) = places::lock_site(tx, token.site).await? else { return Ok(Entered::BadToken) };
     if let Err(error) = stored_attributes(&site.attributes).with(&stored_attributes(&token.attributes)) {
         return Ok(Entered::Misfit(error));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use parking_lot::RwLock;
 use uuid::Uuid;
 
-/// As of the last look. At most an entry a node, 24 octets.
+/// As of the last look. At most an entry a node, 24 bytes.
 #[derive(Default)]
 pub(super) struct Numbers(RwLock<State>);
 

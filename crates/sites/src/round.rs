@@ -1,4 +1,4 @@
-//! Four times a second: beats are written, who came and went is told, statements are made anew, and the view is brought
+//! Four times a second: beats are written, who came and went is told, statements are made again, and the view is brought
 //! up to date.
 
 use std::sync::atomic::Ordering;

@@ -115,7 +115,7 @@ impl Sites {
                 async move {
                     let done = tables::update_site(tx, id, revision, &name, &attributes, at).await?;
                     if done {
-                        // Whoever writes rows of several nodes holds the numbers first: two could wait for each other else.
+                        // Anyone who writes rows of several nodes holds the numbers first: two could wait for each other else.
                         tables::take_changes(tx, 0).await?;
                         tables::sign_nodes_of_site(tx, id).await?;
                     }

@@ -18,7 +18,7 @@ use crate::tables::{NewStatement, NodeRow};
 
 /// How long a statement holds: what was once true of a node and is no longer is soon believed by nobody.
 const LIFE_US: i64 = 3_600 * 1_000_000;
-/// It is made anew after this part of its life at the earliest …
+/// It is made again after this part of its life at the earliest …
 const RENEW_AFTER: i64 = 2;
 /// … and within this part of it after that, spread, so that not all are made in one round.
 const SPREAD: i64 = 8;

@@ -6,7 +6,7 @@ use crate::timing::{AWAY_PAUSE_MAX, LEASE, ROUND};
 
 /// A round so long after the last one was late, and so are beats that came meanwhile: they are heard before the next.
 const LATE: Duration = Duration::from_millis(2 * ROUND.as_millis() as u64);
-/// After a gap: everybody has asked again by then, and beaten since.
+/// After a gap: everybody has retried by then, and beaten since.
 const GRACE: Duration = AWAY_PAUSE_MAX.saturating_add(LEASE);
 
 /// Since when this server has heard beats without a gap. After one (it was stopped, or the database was away) all leases

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub const BEAT_EVERY: Duration = Duration::from_millis(250);
 /// How long it is believed: three beats may be lost, or one come 800 ms late; where several servers hear them two, or one 500 ms
 /// late, less what their writing takes and their clocks differ. Called gone by mistake, it comes back with its next
-/// beat; meanwhile the others ask other nodes, and connect to it anew.
+/// beat; meanwhile the others ask other nodes, and connect to it again.
 pub const LEASE: Duration = Duration::from_millis(1_100);
 /// How long a node waits at most before it asks a control plane again that did not answer.
 pub const AWAY_PAUSE_MAX: Duration = Duration::from_secs(5);

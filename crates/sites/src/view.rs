@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::tables::NodeRow;
 use crate::work::{MEMBERS_MAX, Membership};
 
-/// As of the last look: at most as many members as nodes may be, and 40 octets for each that is retired.
+/// As of the last look: at most as many members as nodes may be, and 40 bytes for each that is retired.
 #[derive(Default)]
 pub(super) struct View(RwLock<State>);
 

@@ -97,7 +97,7 @@ pub struct BeatAnswer {
 pub struct Membership {
     /// To be sent with the next beat.
     pub since: i64,
-    /// Begin anew: who is not told in this answer and those that it goes on with is not there.
+    /// Begin again: who is not told in this answer and those that it goes on with is not there.
     #[serde(default)]
     pub anew: bool,
     /// There is more: ask again at once.
@@ -115,18 +115,18 @@ pub struct Membership {
 /// What changed of keys and policies for one node. What it is told twice it was told once.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct News {
-    /// To be asked with next, as `after`; 0 begins anew.
+    /// To be asked with next, as `after`; 0 begins again.
     pub next: i64,
     /// There is more: ask again at once.
     pub more: bool,
-    /// Begin anew, as after a restored backup: what is not told in this answer and those that it goes on with is not there.
+    /// Begin again, as after a restored backup: what is not told in this answer and those that it goes on with is not there.
     #[serde(default)]
     pub anew: bool,
     /// Policies that are new, changed, or gone.
     pub policies: Vec<PolicyNews>,
     /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
     pub wraps: Vec<WrapNews>,
-    /// Sealed keys that are new, sealed anew, or withdrawn, those of all policies.
+    /// Sealed keys that are new, sealed again, or withdrawn, those of all policies.
     pub keys: Vec<KeyNews>,
 }
 

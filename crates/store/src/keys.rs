@@ -199,9 +199,9 @@ pub struct SealedColumn {
     pub table: &'static str,
     /// The column's name: part of what the values are bound to.
     pub column: &'static str,
-    /// What the primary key is; its octets are part of what the values are bound to.
+    /// What the primary key is; its bytes are part of what the values are bound to.
     pub key: SealedKey,
-    /// Key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 octets), in the order of
+    /// Key and value of rows whose key is above ?1 and whose value does not begin with ?2 (9 bytes), in the order of
     /// the key, at most ?3.
     pub page: &'static str,
     /// How many rows do not begin with ?1.
@@ -215,7 +215,7 @@ pub struct SealedColumn {
 /// What names the row of a sealed value.
 #[derive(Clone, Copy, Debug)]
 pub enum SealedKey {
-    /// A UUID, 16 octets.
+    /// A UUID, 16 bytes.
     Uuid,
     /// A text.
     Text,
@@ -322,13 +322,13 @@ pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "
 /// A sealed value and where it stands.
 #[derive(Clone)]
 pub struct SealedValue {
-    /// The octets of its row's key.
+    /// The bytes of its row's key.
     pub row: Vec<u8>,
     /// The value.
     pub sealed: Vec<u8>,
 }
 
-/// Octets of a sealed value that tell its version and master key.
+/// Bytes of a sealed value that tell its version and master key.
 pub const SEALED_HEAD: usize = 9;
 
 impl Keys<'_> {

@@ -4,7 +4,7 @@ use crate::keys::Keys;
 use crate::keys::SealedColumn;
 use db::{Cost, Row, StoreError, Tx, Value};
 
-/// Octets of a master key's id.
+/// Bytes of a master key's id.
 pub const MASTER_KEY_ID: usize = 8;
 
 /// A master key as the database knows it.

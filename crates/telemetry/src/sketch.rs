@@ -18,7 +18,7 @@ pub const VALUE_MAX: f64 = 1e9;
 /// Buckets kept. Past it the two lowest become one: quantiles among the smallest values lose their bound, the others keep
 /// theirs. Values within a factor of 160 never come to it.
 pub const BUCKETS_MAX: usize = 1_024;
-/// Octets of the longest text: every bucket with a count of twenty digits.
+/// Bytes of the longest text: every bucket with a count of twenty digits.
 pub const TEXT_BYTES_MAX: usize = 32 << 10;
 
 /// The form of the text.

@@ -38,7 +38,7 @@ const LARGE: &[&str] = &[
 /// These read everything where they are given no condition, which the authority refuses before it asks.
 const WITHOUT_CONDITION: &[&str] = &["revoke", "revoke_matched", "holds_lift"];
 
-/// These walk by what they are for: a part of a name has no index; what is sealed is counted and sealed anew as a whole,
+/// These walk by what they are for: a part of a name has no index; what is sealed is counted and sealed again as a whole,
 /// while all goes on.
 const WALKS: &[&str] = &[
     "credentials_like",

@@ -90,7 +90,7 @@ pub struct DistinguishedName {
 pub enum GeneralName {
     /// As found; may hold a wildcard, capitals or nonsense.
     Dns(String),
-    /// 4 or 16 octets.
+    /// 4 or 16 bytes.
     Ip(IpAddr),
     /// An address of any other length, in hexadecimal.
     BadIp(String),
@@ -159,7 +159,7 @@ pub struct NameConstraints {
 pub enum Subtree {
     /// A host and everything under it.
     Dns(String),
-    /// Address and mask, 4 or 16 octets each.
+    /// Address and mask, 4 or 16 bytes each.
     Ip(IpAddr, IpAddr),
     /// A mailbox, a host or, with a leading dot, a domain.
     Email(String),
@@ -255,7 +255,7 @@ pub enum SignatureAlgorithm {
 /// Bytes that are no certificate at all. A certificate that merely breaks rules parses.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Longer than [`Certificate::DER_MAX`] octets.
+    /// Longer than [`Certificate::DER_MAX`] bytes.
     #[error("{0} octets: certificates over {max} are not read", max = Certificate::DER_MAX)]
     TooLong(usize),
     /// Not the DER of RFC 5280 section 4.1.
@@ -296,7 +296,7 @@ impl Certificate {
         if hosts.is_empty() { self.subject.common_names.clone() } else { hosts }
     }
 
-    /// Octets a certificate may have: real ones stay under 10 KB, a few with hundreds of names
+    /// Bytes a certificate may have: real ones stay under 10 KB, a few with hundreds of names
     /// reach 50.
     pub const DER_MAX: usize = 64 * 1024;
 }

@@ -1,6 +1,6 @@
 //! Certification requests (RFC 2986), PKCS #10.
 //!
-//! Unlike certificates they are read strictly: whoever asks can be told to ask properly, and an
+//! Unlike certificates they are read strictly: anyone who asks can be told to ask properly, and an
 //! authority must not sign what it could not read.
 
 use std::fmt;
@@ -18,13 +18,13 @@ use crate::{
 
 /// Attributes read. Windows sends four, others one or two.
 const ATTRIBUTES_MAX: usize = 32;
-/// Octets of a challenge password, RFC 2985's ub-pkcs9-challengePassword-length.
+/// Bytes of a challenge password, RFC 2985's ub-pkcs9-challengePassword-length.
 const PASSWORD_MAX: usize = 255;
 
-/// Octets that are no request an authority could answer.
+/// Bytes that are no request an authority could answer.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Longer than [`CertificateRequest::DER_MAX`] octets.
+    /// Longer than [`CertificateRequest::DER_MAX`] bytes.
     #[error("{0} octets: requests over {max} are not read", max = CertificateRequest::DER_MAX)]
     TooLong(usize),
     /// Not the DER of RFC 2986 section 4, or a part of it is malformed.
@@ -38,7 +38,7 @@ pub enum ParseError {
 /// What someone asks an authority to certify. Read is not verified: see [`Self::verify`].
 #[derive(Clone)]
 pub struct CertificateRequest {
-    /// The octets as received.
+    /// The bytes as received.
     pub der: Arc<[u8]>,
     /// Whom it asks to be named.
     pub subject: DistinguishedName,
@@ -67,14 +67,14 @@ pub struct CertificateRequest {
 }
 
 impl CertificateRequest {
-    /// Octets a request may have; one with 2,000 names has 50,000.
+    /// Bytes a request may have; one with 2,000 names has 50,000.
     pub const DER_MAX: usize = 64 * 1024;
 
     /// Reads a request. Its signature is not checked here.
     ///
     /// # Errors
     /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotRequest`] when any part of
-    /// it that is known here cannot be read, an attribute or extension is there twice, or octets
+    /// it that is known here cannot be read, an attribute or extension is there twice, or bytes
     /// follow it.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
@@ -92,7 +92,7 @@ impl CertificateRequest {
         if octets.first() == Some(&tag::SEQUENCE) {
             return Self::parse(octets);
         }
-        // Base64 takes four letters for three octets, and there may be text around it.
+        // Base64 takes four letters for three bytes, and there may be text around it.
         if octets.len() > 2 * Self::DER_MAX {
             return Err(ParseError::TooLong(octets.len()));
         }
@@ -237,7 +237,7 @@ impl CertificateRequest {
 }
 
 impl fmt::Debug for CertificateRequest {
-    /// Without the octets and the password in them.
+    /// Without the bytes and the password in them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CertificateRequest")
             .field("subject", &self.subject.text)

@@ -76,7 +76,7 @@ impl DistinguishedName {
     /// case of ASCII letters and runs of spaces do not matter.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
-        // Issuers mostly copy names octet by octet, and names that differ mostly differ at once.
+        // Issuers mostly copy names byte by byte, and names that differ mostly differ at once.
         self.der == other.der || (self.may_match(other) && self.folded() == other.folded())
     }
 
@@ -97,7 +97,7 @@ impl DistinguishedName {
     }
 }
 
-/// The relative names of a DER `Name`, each folded so that equal ones have equal octets.
+/// The relative names of a DER `Name`, each folded so that equal ones have equal bytes.
 pub(crate) fn fold_name(der: &[u8]) -> Vec<Vec<u8>> {
     let Ok(name) = Reader::new(der).sequence() else {
         return vec![der.to_vec()];
@@ -105,7 +105,7 @@ pub(crate) fn fold_name(der: &[u8]) -> Vec<Vec<u8>> {
     let fold_set = |set: Element<'_>| {
         let mut attributes: Vec<Vec<u8>> = set.inside().flatten().map(fold_attribute).collect();
         attributes.sort();
-        // The count of octets keeps neighbours from running into each other.
+        // The count of bytes keeps neighbours from running into each other.
         let mut out = der::write(|w| {
             w.element(tag::SET, &attributes.concat());
         });

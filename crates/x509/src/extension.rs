@@ -70,7 +70,7 @@ pub(crate) fn strict(list: Reader<'_>) -> Result<Vec<Extension<'_>>, DerError> {
 }
 
 impl<'a> Extension<'a> {
-    /// The same with octets of its own.
+    /// The same with bytes of its own.
     pub(crate) fn owned(&self) -> crate::build::Extension {
         crate::build::Extension::custom(der::oid_text(self.id), self.value.to_vec()).critical(self.critical)
     }
@@ -185,7 +185,7 @@ fn general_name(name: Element<'_>, faults: &mut Faults) -> GeneralName {
     }
 }
 
-/// IA5String content; octets beyond ASCII are a fault and become U+FFFD.
+/// IA5String content; bytes beyond ASCII are a fault and become U+FFFD.
 fn ascii(element: Element<'_>, faults: &mut Faults) -> String {
     if !element.content.is_ascii() {
         faults.add("an alternative name that is not ASCII");

@@ -37,7 +37,7 @@ macro_rules! hash_name {
                 Self(bytes)
             }
 
-            /// The 32 octets.
+            /// The 32 bytes.
             #[must_use]
             pub fn as_bytes(&self) -> &[u8; 32] {
                 &self.0

@@ -96,7 +96,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// From the length of the point: exact for the curves whose field is whole octets.
+    /// From the length of the point: exact for the curves whose field is whole bytes.
     fn field_bits(&self) -> u32 {
         let octets = match self.key {
             [4 | 6 | 7, point @ ..] => point.len() / 2,

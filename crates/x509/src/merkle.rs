@@ -11,7 +11,7 @@ pub type Hash = [u8; 32];
 /// Hashes of the longest proof: a tree of 2⁶⁴ leaves is so high, and a consistency proof has one more.
 pub const PROOF_MAX: usize = 65;
 
-/// The hash of a leaf's octets: SHA-256(0x00 ‖ leaf).
+/// The hash of a leaf's bytes: SHA-256(0x00 ‖ leaf).
 #[must_use]
 pub fn leaf_hash(leaf: &[u8]) -> Hash {
     leaf_hash_of(&[leaf])

@@ -20,13 +20,13 @@ pub enum InvalidHostName {
     /// Nothing, or a dot alone.
     #[error("a host name must not be empty")]
     Empty,
-    /// Over 253 octets (RFC 1035 section 2.3.4, less the length octets).
+    /// Over 253 bytes (RFC 1035 section 2.3.4, less the length bytes).
     #[error("a host name has up to 253 characters")]
     TooLong,
     /// Fine in a certificate, never a host.
     #[error("a wildcard is no host: name one host under it")]
     Wildcard,
-    /// A label that is empty or over 63 octets.
+    /// A label that is empty or over 63 bytes.
     #[error("the labels between dots have 1 to 63 characters")]
     Label,
     /// Something else than letters, digits, hyphens and the underscores that are met in practice.
@@ -38,9 +38,9 @@ pub enum InvalidHostName {
 }
 
 impl HostName {
-    /// Octets of the longest name.
+    /// Bytes of the longest name.
     pub const LENGTH_MAX: usize = 253;
-    /// Octets of the longest label.
+    /// Bytes of the longest label.
     pub const LABEL_MAX: usize = 63;
 
     /// Reads a host name; capitals are lowered and one trailing dot is dropped.

@@ -1,4 +1,4 @@
-//! The object identifiers X.509 uses, as the content octets of their DER.
+//! The object identifiers X.509 uses, as the content bytes of their DER.
 
 pub(crate) const AT: &[u8] = &[0x55, 0x04];
 pub(crate) const COMMON_NAME: &[u8] = &[0x55, 0x04, 3];
@@ -43,7 +43,7 @@ pub(crate) const EKU_SERVER_GATED: [&str; 2] = ["2.16.840.1.113730.4.1", "1.3.6.
 pub(crate) const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
 pub(crate) const RSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
 pub(crate) const MGF1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 8];
-/// pkcs-1: the last octet tells the signature algorithm.
+/// pkcs-1: the last byte tells the signature algorithm.
 pub(crate) const PKCS1: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
 /// The names of sha1WithRSA and dsaWithSHA1 in the OIW's arc, met in old certificates.
 pub(crate) const OIW_SHA1_RSA: &[u8] = &[0x2b, 0x0e, 3, 2, 29];
@@ -52,7 +52,7 @@ pub(crate) const DSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x38, 4, 3];
 pub(crate) const DSA_SHA256: &[u8] = &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3, 2];
 pub(crate) const EC_PUBLIC_KEY: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
 pub(crate) const ECDSA_SHA1: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1];
-/// ecdsa-with-SHA2: the last octet tells the hash.
+/// ecdsa-with-SHA2: the last byte tells the hash.
 pub(crate) const ECDSA_SHA2: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3];
 pub(crate) const P256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
 pub(crate) const P384: &[u8] = &[0x2b, 0x81, 4, 0, 34];

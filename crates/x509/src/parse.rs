@@ -1,4 +1,4 @@
-//! Octets to certificate, by a reader of our own: one path for healthy and broken ones alike.
+//! Bytes to certificate, by a reader of our own: one path for healthy and broken ones alike.
 //!
 //! A library parser refuses what servers really send (negative serials, times that are none,
 //! repeated extensions, text in the wrong alphabet); a scanner has to tell what is there. Only the
@@ -20,7 +20,7 @@ impl Certificate {
     ///
     /// # Errors
     /// [`ParseError::TooLong`] beyond [`Certificate::DER_MAX`]; [`ParseError::NotCertificate`]
-    /// when the octets lack the shape of RFC 5280 section 4.1.
+    /// when the bytes lack the shape of RFC 5280 section 4.1.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
             return Err(ParseError::TooLong(der.len()));

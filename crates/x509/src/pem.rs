@@ -4,7 +4,7 @@ use data_encoding::BASE64;
 
 /// Blocks read of one text; root bundles have 150, the largest dumps some thousands.
 const BLOCKS_MAX: usize = 100_000;
-/// Octets one block may decode to; a PKCS#7 bundle of a whole root program has 200 KB.
+/// Bytes one block may decode to; a PKCS#7 bundle of a whole root program has 200 KB.
 const BLOCK_OCTETS_MAX: usize = 1024 * 1024;
 
 const BEGIN: &[u8] = b"-----BEGIN ";

@@ -33,7 +33,7 @@ fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || take_vector(&mut rest)).take(SCTS_MAX)
 }
 
-/// A vector with two octets of length (RFC 8446 section 3.4).
+/// A vector with two bytes of length (RFC 8446 section 3.4).
 fn take_vector<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let (length, rest) = input.split_first_chunk::<2>()?;
     let (vector, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;

@@ -7,26 +7,26 @@ use std::str::FromStr;
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The content octets of the INTEGER as found on the wire, so it may break RFC 5280 section
+/// The content bytes of the INTEGER as found on the wire, so it may break RFC 5280 section
 /// 4.1.2.2 (zero, negative, too long): a scanner reports such serials, it does not refuse them.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct SerialNumber(Box<[u8]>);
 
 impl SerialNumber {
-    /// Wraps content octets, two's complement, most significant first.
+    /// Wraps content bytes, two's complement, most significant first.
     #[must_use]
     pub fn from_content(octets: &[u8]) -> Self {
         Self(octets.into())
     }
 
-    /// The content octets.
+    /// The content bytes.
     #[must_use]
     pub fn content(&self) -> &[u8] {
         &self.0
     }
 
-    /// The content octets of the same number in the shortest form (X.690 section 8.3.2): two serial numbers
-    /// are one number when these are equal, whatever octets were put before them.
+    /// The content bytes of the same number in the shortest form (X.690 section 8.3.2): two serial numbers
+    /// are one number when these are equal, whatever bytes were put before them.
     #[must_use]
     pub fn shortest(&self) -> &[u8] {
         let mut octets = &*self.0;
@@ -73,7 +73,7 @@ pub struct NotSerial(String);
 impl FromStr for SerialNumber {
     type Err = NotSerial;
 
-    /// Reads what [`Self`] displays as: a positive number, so a zero octet is put before a high bit.
+    /// Reads what [`Self`] displays as: a positive number, so a zero byte is put before a high bit.
     fn from_str(text: &str) -> Result<Self, NotSerial> {
         let mut digits = text.replace(':', "");
         if digits.len() % 2 == 1 {
@@ -101,7 +101,7 @@ impl<'de> Deserialize<'de> for SerialNumber {
 }
 
 impl fmt::Display for SerialNumber {
-    /// Lower-case hexadecimal of the octets, without the leading zero octet of a positive number.
+    /// Lower-case hexadecimal of the bytes, without the leading zero byte of a positive number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let octets = match &*self.0 {
             [0, rest @ ..] if !rest.is_empty() => rest,

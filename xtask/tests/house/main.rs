@@ -5,6 +5,7 @@
 mod circles;
 mod habits;
 mod metrics;
+mod prose;
 mod source;
 
 use std::fs;
@@ -367,7 +368,7 @@ fn files_stay_short_enough_to_hold_in_mind() {
     for folder in ["crates", "fuzz"] {
         for file in files_below(&root().join(folder), &["rs"]) {
             let text = read(&file);
-            // What a generator writes nobody has to hold in mind: a test makes it anew and compares.
+            // What a generator writes nobody has to hold in mind: a test makes it again and compares.
             let lines = text.lines().count();
             if lines > FILE_LINES_MAX && !is_generated(&text) {
                 broken.push(format!("{}: {lines} lines, at most {FILE_LINES_MAX}", shown(&file)));

@@ -355,7 +355,7 @@ impl Deployer {
     }
 
     /// Puts back what was there, and reloads if the server may have taken the new files. `Some` is a reload that
-    /// failed with the files put back. The policy is asked again: it may have changed since the journal was written.
+    /// failed with the files put back. The policy is retried: it may have changed since the journal was written.
     async fn undo(
         &self,
         journal: &Journal,

@@ -16,7 +16,7 @@ use crate::accounts::UnknownAccount;
 
 /// Symbolic links followed one after the other: more is a circle, or as good as one.
 const LINKS_MAX: usize = 8;
-/// Octets of a file that is replaced. Certificates have some thousands; what is larger is something else.
+/// Bytes of a file that is replaced. Certificates have some thousands; what is larger is something else.
 const FILE_MAX: u64 = 4 * 1_024 * 1_024;
 /// New files wait under this name, hidden from servers that load whole folders, until they are renamed.
 const STAGED: &str = ".bulla-new";

@@ -1,7 +1,7 @@
 //! The agent's own folder: what was before a deployment, and what was under way when it stopped.
 //!
 //! A deployment's journal is written before the first file changes and removed after the last check; while it is
-//! there, the files before are in the backup it names. Whoever finds one puts them back.
+//! there, the files before are in the backup it names. Anyone who finds one puts them back.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -49,7 +49,7 @@ pub(crate) struct Manifest {
 /// One file of a backup; its content is in the file of its position.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct BackupFile {
-    /// As in the target: links are followed anew.
+    /// As in the target: links are followed again.
     pub(crate) path: PathBuf,
     /// `None` when there was no such file.
     pub(crate) attributes: Option<Attributes>,

@@ -124,7 +124,7 @@ impl Plan {
 type Content = (Zeroizing<Vec<u8>>, Option<SameContent>);
 
 /// The files of a PEM target, and whether each holds a key. The key comes before the certificate and a watched file comes last:
-/// whoever watches finds all of it.
+/// anyone who watches finds all of it.
 fn pem_files(pem: &PemTarget) -> [(Option<&FileSpec>, bool); 6] {
     [
         (pem.key.as_ref(), true),

@@ -24,7 +24,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// by side for a moment (100 ms with nginx).
 const SURE: u32 = 3;
 const SURE_PAUSE: Duration = Duration::from_millis(100);
-/// Octets read at once: a TLS record.
+/// Bytes read at once: a TLS record.
 const CHUNK: usize = 17 * 1_024;
 /// Addresses of a name that are asked; each must serve the certificate.
 const ADDRESSES_MAX: usize = 8;

@@ -93,7 +93,7 @@ pub struct Smtp {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Security {
-    /// TLS from the first octet (RFC 8314).
+    /// TLS from the first byte (RFC 8314).
     #[default]
     Tls,
     /// STARTTLS, required.

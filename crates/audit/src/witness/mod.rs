@@ -1,4 +1,4 @@
-//! Witnesses: places that keep signed heads where whoever writes the database cannot.
+//! Witnesses: places that keep signed heads where anyone who writes the database cannot.
 
 mod all;
 mod file;

@@ -42,7 +42,7 @@ pub(crate) async fn prove(port: u16, proofs: Proofs) -> Result<(), Failure> {
             let length = body.len();
             let answer =
                 format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
-            // Whoever asked may have gone.
+            // Anyone who asked may have gone.
             let _ = stream.write_all(answer.as_bytes()).await;
         });
     }

@@ -24,7 +24,7 @@ use crate::tables::acme::{
 
 /// Contacts of one account.
 const CONTACTS_MAX: usize = 10;
-/// Octets of a contact: the longest path an address may have (RFC 5321 section 4.5.3.1.3), and its scheme.
+/// Bytes of a contact: the longest path an address may have (RFC 5321 section 4.5.3.1.3), and its scheme.
 const CONTACT_MAX: usize = 254 + "mailto:".len();
 
 #[derive(Debug, Default, Deserialize)]

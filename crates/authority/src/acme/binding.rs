@@ -21,9 +21,9 @@ use crate::tables::acme::{
     insert_acme_external_key,
 };
 
-/// Octets of a MAC key: as many as HMAC-SHA256 has.
+/// Bytes of a MAC key: as many as HMAC-SHA256 has.
 const SECRET: usize = 32;
-/// Octets of the name of a key, and of its label.
+/// Bytes of the name of a key, and of its label.
 const TEXT_MAX: usize = 200;
 /// Profiles or names that one key lists.
 const RULES_MAX: usize = 1_000;
@@ -78,7 +78,7 @@ pub enum ExternalKeyError {
     /// Caller: choose another name.
     #[error("there is an external key of the name {0:?}")]
     NameTaken(String),
-    /// The system gives no random octets.
+    /// The system gives no random bytes.
     #[error("the operating system gives no random octets")]
     Random,
     /// Those of the database.

@@ -1,7 +1,7 @@
 //! Finalizing: from a proven order and a certificate request to a certificate (RFC 8555 section 7.4).
 //!
 //! The request is stored first, and the order is then `processing`; the order's id is the idempotency key of issuing. So
-//! a crash anywhere leaves an order that is finished by whoever looks at it next, with the same certificate.
+//! a crash anywhere leaves an order that is finished by anyone who looks at it next, with the same certificate.
 
 use std::collections::BTreeSet;
 

@@ -33,7 +33,7 @@ impl FreshCertificates {
     pub(crate) async fn keep(&self, order: Uuid, account: Uuid, issued: &Issued) {
         let value = Arc::new(FreshCertificate { account, der: Arc::clone(&issued.der), ca: issued.ca });
         let kept = move || async move { Ok::<_, Failed<()>>(Fresh { value, lifetime: FRESH_FOR }) };
-        // It cannot fail, and whoever kept it before kept the same.
+        // It cannot fail, and anyone who kept it before kept the same.
         let _ = self.0.fetch(&order, kept).await;
     }
 

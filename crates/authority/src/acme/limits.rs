@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::options::Limit;
 pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 
-/// Clients and names remembered; some 100 octets each. When all are in force the ones that end soonest are forgotten,
+/// Clients and names remembered; some 100 bytes each. When all are in force the ones that end soonest are forgotten,
 /// which lets them through early.
 const ENTRIES_MAX: usize = 100_000;
 
@@ -20,7 +20,7 @@ const ENTRIES_MAX: usize = 100_000;
 pub(crate) struct Key {
     pub(crate) kind: Kind,
     pub(crate) subject: Box<str>,
-    /// The limit: another one begins anew.
+    /// The limit: another one begins again.
     pub(crate) limit: Limit,
 }
 

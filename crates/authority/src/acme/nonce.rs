@@ -33,7 +33,7 @@ impl Nonces {
     /// None given out yet, none good.
     ///
     /// # Panics
-    /// When the operating system gives no random octets.
+    /// When the operating system gives no random bytes.
     pub(crate) fn new() -> Self {
         let mut key = [0; 32];
         if SystemRandom::new().fill(&mut key).is_err() {

@@ -70,10 +70,10 @@ pub struct DirectoryOptions {
     pub external_account_required: bool,
     /// How names may be proven; those that fit a name are offered.
     pub methods: Vec<Method>,
-    /// No proof at all: whoever has an account may have any name that the profile and the account's external key allow.
+    /// No proof at all: anyone who has an account may have any name that the profile and the account's external key allow.
     /// For closed networks; best together with `external_account_required`.
     pub trust_authenticated: bool,
-    /// How long a proof serves the same account's later orders, seconds; 0: every order is proven anew.
+    /// How long a proof serves the same account's later orders, seconds; 0: every order is proven again.
     pub reuse_seconds: u64,
     /// How long an order may stay unfinished, seconds.
     pub order_seconds: u64,

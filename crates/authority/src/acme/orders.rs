@@ -31,7 +31,7 @@ use crate::tables::acme::{
 };
 use crate::teams::{QuotaError, Standing};
 
-/// Octets of a token: 128 bits is what RFC 8555 section 8.1 wants.
+/// Bytes of a token: 128 bits is what RFC 8555 section 8.1 wants.
 const TOKEN: usize = 16;
 /// Orders on one page of a list.
 const ORDERS_PAGE: usize = 100;
@@ -219,7 +219,7 @@ impl Server {
         if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
     }
 
-    /// For which team an account's orders under a profile are: that of its external key, else, where every name is proven, whoever
+    /// For which team an account's orders under a profile are: that of its external key, else, where every name is proven, anyone who
     /// owns the names.
     pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
         if let Some(team) = team {

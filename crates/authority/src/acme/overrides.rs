@@ -20,7 +20,7 @@ use crate::tables::acme::{
 
 /// How long this node may act on overrides that another has changed, µs.
 const KEPT_US: i64 = 10_000_000;
-/// Octets of a note or subject.
+/// Bytes of a note or subject.
 const TEXT_MAX: usize = 500;
 
 /// A limit for one subject, to be stored.

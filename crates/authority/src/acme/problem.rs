@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::identifier::Identifier;
 use super::jose::{Algorithm, JwsError};
 
-/// Octets of a detail: it may quote what a stranger sent.
+/// Bytes of a detail: it may quote what a stranger sent.
 const DETAIL_MAX: usize = 1_024;
 const PREFIX: &str = "urn:ietf:params:acme:error:";
 

@@ -64,7 +64,7 @@ impl Server {
             .await
             .map_err(|error| failed(&error))?;
         if reason == Reason::KeyCompromise && matches!(signed, Of::Key(_)) {
-            // Whoever signs with the key has it: nobody's certificate for it is safe.
+            // Anyone who signs with the key has it: nobody's certificate for it is safe.
             let key = certificate.public_key.spki_sha256;
             self.authority.block_key(key, &actor).await.map_err(|error| failed(&error))?;
         }

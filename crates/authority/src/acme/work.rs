@@ -268,7 +268,7 @@ impl Server {
     /// One authorization, from its answered challenge to its end.
     async fn validate(&self, row: AcmeAuthorization) {
         if row.claimed_until_us.is_none_or(|until| until <= self.now_us()) {
-            // It waited for too long: whoever sweeps next takes it, perhaps has it already.
+            // It waited for too long: anyone who sweeps next takes it, perhaps has it already.
             return;
         }
         self.queue.running.fetch_add(1, Ordering::Relaxed);

@@ -20,7 +20,7 @@ use crate::tree::{
 
 /// Characters of a passphrase, at least.
 const PASSPHRASE_MIN: usize = 12;
-/// Octets of a request or key file, at most.
+/// Bytes of a request or key file, at most.
 const INPUT_MAX: u64 = 256 * 1024;
 
 /// Why a ceremony did not come to its end. All is made in memory first: only [`CeremonyError::File`] may leave files
@@ -331,7 +331,7 @@ impl Session<'_> {
         let dates = Dates::of(&wanted.new, self.began).within(self.root, self.began)?;
         let mut read = wanted.new.read()?;
         if wanted.subject_of_request {
-            // Octet by octet, as whoever made the request expects it.
+            // Byte by byte, as anyone who made the request expects it.
             read.subject = wanted.request.subject.clone();
         }
         let spki = &wanted.request.public_key.spki;

@@ -10,7 +10,7 @@ use x509::{Certificate, Fingerprint, pem, verify_signature};
 use super::transcript::{CertificateFacts, FORMAT, FileFacts, Transcript};
 use super::{SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
 
-/// Octets of any file of a ceremony: a transcript of a thousand requests has one megabyte.
+/// Bytes of any file of a ceremony: a transcript of a thousand requests has one megabyte.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
 
 /// A transcript that holds.
@@ -142,7 +142,7 @@ fn read(folder: &Path, name: &str) -> Result<Vec<u8>, TranscriptError> {
     read_bounded(&path, FILE_MAX).map_err(|error| TranscriptError::File { path, error })
 }
 
-/// A whole file of at most `max` octets.
+/// A whole file of at most `max` bytes.
 pub(crate) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(max + 1).read_to_end(&mut content)?;

@@ -2,7 +2,7 @@
 //! certificate is revoked.
 //!
 //! The handshake verifies the chain and says nothing of revocation, and a connection outlives a revocation. So the listener hands on a
-//! [`PresentedChain`], whose bytes nobody can read, and each request has it verified anew.
+//! [`PresentedChain`], whose bytes nobody can read, and each request has it verified again.
 
 mod error;
 mod presented;
@@ -44,7 +44,7 @@ impl VerifiedClient {
         &self.chain[0]
     }
 
-    /// The profile by which our own authority issued it; `None` for a certificate of another CA.
+    /// The profile by which our own CA issued it; `None` for a certificate of another CA.
     #[must_use]
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
@@ -154,8 +154,8 @@ impl ClientCertificates {
         Ok(Some(VerifiedClient { chain, profile }))
     }
 
-    /// Whether names in certificates of this profile of our own authority can stand for an identity: not where any host name may be
-    /// asked for by whoever may ask for a certificate, and not when the profile is gone.
+    /// Whether names in certificates of this profile of our own CA can stand for an identity: not where any host name may be
+    /// asked for by anyone who may ask for a certificate, and not when the profile is gone.
     ///
     /// # Errors
     /// Those of the database.

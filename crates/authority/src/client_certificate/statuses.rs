@@ -18,7 +18,7 @@ const BELIEVED: Duration = Duration::from_secs(5);
 /// Statuses remembered: some hundred bytes each.
 const REMEMBERED_MAX: u64 = 16_384;
 
-/// What our own authority says of a certificate.
+/// What our own CA says of a certificate.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
     /// Issued here by this profile, and not revoked.

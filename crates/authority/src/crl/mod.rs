@@ -1,6 +1,6 @@
 //! Certificate revocation lists: made once for the cluster, kept in the database, served from memory.
 //!
-//! A revocation moves a count on the rows of the CRLs it concerns, in its own transaction. Whoever holds the lease makes
+//! A revocation moves a count on the rows of the CRLs it concerns, in its own transaction. Anyone who holds the lease makes
 //! those whose count has moved, and those at half of their life.
 
 mod build;

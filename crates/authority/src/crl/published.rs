@@ -11,12 +11,12 @@ use uuid::Uuid;
 use super::document::CrlDocument;
 use super::error::CrlError;
 
-/// CRLs kept in memory, octets: those asked for within a second come from there. A CRL of a million has 40 MB.
+/// CRLs kept in memory, bytes: those asked for within a second come from there. A CRL of a million has 40 MB.
 const KEPT_OCTETS_MAX: u64 = 256 << 20;
 
 pub(super) type Key = (Uuid, i64);
 
-/// CRLs in memory, and the bell of whoever makes them.
+/// CRLs in memory, and the bell of anyone who makes them.
 pub(crate) struct PublishedCrls {
     pub(super) kept: Cache<Key, Option<Arc<CrlDocument>>, CrlError>,
     pub(super) bell: Notify,

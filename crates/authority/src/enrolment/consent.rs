@@ -337,7 +337,7 @@ fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan
     }
 }
 
-/// Whether consent was given to the plan as it is now; asked in the transaction before issuing. If not, it is asked for anew.
+/// Whether consent was given to the plan as it is now; asked in the transaction before issuing. If not, it is asked for again.
 pub(super) async fn is_for_this_plan(
     authority: &Authority,
     waiting: &Waiting,

@@ -27,7 +27,7 @@ use crate::tables::EnrolmentState;
 use crate::teams::Standing;
 use consent::Waiting;
 
-/// Octets of a request's body: a request for 2,000 names has 50,000, in base64 a third more.
+/// Bytes of a request's body: a request for 2,000 names has 50,000, in base64 a third more.
 pub(crate) const BODY_MAX: usize = 64 * 1024;
 /// Certificates of one request past their middle that are stepped over to reach a new one: see [`issue`].
 const REPEATS_MAX: usize = 16;
@@ -110,7 +110,7 @@ pub(crate) async fn resume(
     consented(authority, source, profile, waiting, None).await.map(Some)
 }
 
-/// A client that sends the same octets again wants, soon after, the answer it missed, and much later, a new
+/// A client that sends the same bytes again wants, soon after, the answer it missed, and much later, a new
 /// certificate: one past the middle of its life, or revoked, is not answered again.
 async fn issue(authority: &Authority, enrolment: &Enrolment) -> Result<Issued, EnrolmentError> {
     let mut request = issue_request(enrolment);
@@ -181,7 +181,7 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCer
 }
 
 impl CurrentCertificate {
-    /// Whoever holds it renews it for the team that it was issued for.
+    /// Anyone who holds it renews it for the team that it was issued for.
     pub(crate) fn standing(&self) -> Standing {
         Standing::Held { issued_at_us: self.record.issued_at_us }
     }

@@ -207,7 +207,7 @@ fn verified(
 
 /// `USER:PASSWORD` of an Authorization header (RFC 7617).
 fn basic(header: &[u8]) -> Option<Zeroizing<String>> {
-    /// Octets of a header looked into.
+    /// Bytes of a header looked into.
     const HEADER_MAX: usize = 1_024;
     let text = std::str::from_utf8(header).ok().filter(|text| text.len() <= HEADER_MAX)?;
     let (scheme, pair) = text.split_once(' ')?;

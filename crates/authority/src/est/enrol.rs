@@ -137,7 +137,7 @@ fn certs_only(issued: &Issued) -> Vec<u8> {
     x509::cms::certs_only(&[&issued.der], &[])
 }
 
-/// The request in the body; whoever sent it holds its key.
+/// The request in the body; anyone who sent it holds its key.
 fn read(http: &Request<Bytes>) -> Result<CertificateRequest, Refusal> {
     let kind = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     if kind.is_some_and(|kind| !kind.starts_with(b"application/pkcs10")) {

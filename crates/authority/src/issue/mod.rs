@@ -1,7 +1,7 @@
 //! Issuing: policy first, then a look at what is blocked or was asked before, then the signature, then one transaction
 //! for all who wait together. Nobody is told of a certificate before it is stored.
 //!
-//! A crash before the commit issues nothing: the octets are lost and the serial number is used by nobody. After it, the
+//! A crash before the commit issues nothing: the bytes are lost and the serial number is used by nobody. After it, the
 //! idempotency key answers the certificate.
 
 mod error;
@@ -172,7 +172,7 @@ impl Authority {
         }
     }
 
-    /// The tbsCertificate that a request leads to under a profile, for whoever checks one that was made elsewhere.
+    /// The tbsCertificate that a request leads to under a profile, for anyone who checks one that was made elsewhere.
     pub(crate) fn planned_document(
         &self,
         request: &IssueRequest,

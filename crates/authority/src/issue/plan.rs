@@ -24,7 +24,7 @@ const FUTURE_MAX_SECONDS: i64 = 31 * x509::DAY;
 const LIFE_LEFT_MIN_SECONDS: i64 = 60;
 /// Extensions a request may bring.
 const EXTENSIONS_MAX: usize = 16;
-/// Octets of each of them.
+/// Bytes of each of them.
 const EXTENSION_MAX: usize = 4_096;
 /// Domain validated (BR section 7.1.6.1).
 const DOMAIN_VALIDATED: &str = "2.23.140.1.2.1";

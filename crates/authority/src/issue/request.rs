@@ -10,14 +10,14 @@ use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
 use crate::tables::{Once, Source};
 use crate::teams::Standing;
 
-/// Longest idempotency key, octets.
+/// Longest idempotency key, bytes.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
 
-/// A certificate asked for. Whoever asks has shown that the subject holds the private key, and that the requester may
+/// A certificate asked for. Anyone who asks has shown that the subject holds the private key, and that the requester may
 /// ask for this profile and, where the protocol validates names, for these names.
 #[derive(Clone, Debug)]
 pub struct IssueRequest {
-    /// The same key with the same request answers the same certificate; up to [`IDEMPOTENCY_KEY_MAX`] octets.
+    /// The same key with the same request answers the same certificate; up to [`IDEMPOTENCY_KEY_MAX`] bytes.
     pub idempotency_key: Option<String>,
     /// The profile's name.
     pub profile: String,

@@ -24,7 +24,7 @@ const BATCH_MAX: usize = 256;
 const WAITING_MAX: usize = 4_096;
 /// Transactions under way: while one commits, the next is being sent.
 const AT_ONCE: usize = 2;
-/// Authorities whose name constraints are kept; past it they are read anew.
+/// Authorities whose name constraints are kept; past it they are read again.
 const LIMITS_MAX: usize = 1_000;
 /// A transaction that lost against another is tried so often.
 const ATTEMPTS: usize = 3;

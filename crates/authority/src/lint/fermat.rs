@@ -6,7 +6,7 @@ use num_bigint::BigUint;
 /// BR section 6.1.1.3: keys that these rounds split are refused.
 const ROUNDS: u32 = 100;
 
-/// Whether the modulus (most significant octet first, odd) is split by [`ROUNDS`] rounds, or is a square.
+/// Whether the modulus (most significant byte first, odd) is split by [`ROUNDS`] rounds, or is a square.
 pub(super) fn splits(modulus: &[u8]) -> bool {
     split_after(&BigUint::from_bytes_be(modulus), ROUNDS).is_some()
 }

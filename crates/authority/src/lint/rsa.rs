@@ -48,7 +48,7 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
     fermat::splits(modulus).then(|| close.to_owned())
 }
 
-/// The modulus, most significant octet first.
+/// The modulus, most significant byte first.
 pub(super) fn modulus(key: &PublicKey) -> Option<&[u8]> {
     let mut parts = Reader::new(key.key_octets()).sequence().ok()?;
     Some(parts.expect(tag::INTEGER).ok()?.content)
@@ -168,7 +168,7 @@ mod tests {
             }
         }
         for ((prime, found), (_, residue)) in TABLES.residues(&number[1..]).into_iter().zip(expected) {
-            // One octet less is the same number: its first octet is zero.
+            // One byte less is the same number: its first byte is zero.
             assert_eq!((u64::from(found), number[0]), (residue, 0), "{prime}");
         }
     }

@@ -6,7 +6,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use x509::{HostName, SuffixKind};
 
-/// More labels than a name can have (RFC 1035: 255 octets, two a label at least).
+/// More labels than a name can have (RFC 1035: 255 bytes, two a label at least).
 const DEPTH_ANY: u8 = 127;
 
 /// Which DNS names. Written as text or as a table:

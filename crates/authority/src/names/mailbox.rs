@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use x509::HostName;
 
-/// Longest local part, octets (RFC 5321 section 4.5.3.1.1).
+/// Longest local part, bytes (RFC 5321 section 4.5.3.1.1).
 const LOCAL_PART_MAX: usize = 64;
 
 /// Which mailboxes.

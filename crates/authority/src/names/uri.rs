@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Longest URI taken, octets: that of a SPIFFE ID (SPIFFE-ID section 2.3).
+/// Longest URI taken, bytes: that of a SPIFFE ID (SPIFFE-ID section 2.3).
 const LENGTH_MAX: usize = 2_048;
 
 /// A URI and everything under it: `spiffe://trust.example` is the whole trust domain, `https://a.example/devices` is
@@ -71,7 +71,7 @@ impl Uri {
         if authority.contains('@') {
             return Err("user information names no identity".to_owned());
         }
-        // Whoever takes the path apart later may resolve these and arrive outside the rule.
+        // Anyone who takes the path apart later may resolve these and arrive outside the rule.
         let decoded = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
         if decoded.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err("the path has a segment . or ..".to_owned());

@@ -1,7 +1,7 @@
 //! The OCSP responder (RFC 6960): a delegated one for each CA, with a key of its own.
 //!
 //! Answers without a nonce are made once and kept until half of their life is over; a revocation here forgets them at
-//! once, one on another node within a second or two. Answers with a nonce are signed for whoever asks.
+//! once, one on another node within a second or two. Answers with a nonce are signed for anyone who asks.
 
 mod cache;
 mod error;

@@ -148,7 +148,7 @@ impl Authority {
         }
     }
 
-    /// Under the lease: a new one, unless whoever held it before has made it.
+    /// Under the lease: a new one, unless anyone who held it before has made it.
     async fn renewed_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
         match self.kept_responder(ca).await? {
             Some((Age::Young, responder)) => Ok(responder),

@@ -57,7 +57,7 @@ const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
 /// 2026-03-15: from then on a short-lived certificate has 7 days, before 10 (BR section 1.6.1).
 const SHORTER_FROM: i64 = 1_773_532_800;
-/// Serial numbers have 64 random bits, so 8 octets (BR section 7.1.2.7).
+/// Serial numbers have 64 random bits, so 8 bytes (BR section 7.1.2.7).
 const SERIAL_OCTETS_MIN: usize = 8;
 /// BR section 6.3.2: what issued before the first ballot of the schedule lived.
 const DAYS_BEFORE_ALL: i64 = 825;

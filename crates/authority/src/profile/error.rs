@@ -13,7 +13,7 @@ pub enum ProfileError {
     /// Caller: correct it.
     #[error("the profile makes no sense: {0}")]
     Invalid(String),
-    /// Caller: read it again and decide anew.
+    /// Caller: read it again and decide again.
     #[error("the profile {0:?} was changed meanwhile")]
     Stale(String),
     /// Operator: correct it in the database, or delete it.

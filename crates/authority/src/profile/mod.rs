@@ -18,7 +18,7 @@ pub use error::ProfileError;
 pub use manage::{ProfileRecord, StoredProfile, guarded_profiles};
 pub use usage::{KeyPurpose, KeyUsageName};
 
-/// Longest name of a profile, octets.
+/// Longest name of a profile, bytes.
 const NAME_MAX: usize = 64;
 /// Shortest life that makes sense: renewal needs some of it.
 const LIFETIME_MIN_SECONDS: i64 = 60;
@@ -78,7 +78,7 @@ pub struct Profile {
     /// A whole set of rules to hold to beside the ones here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
-    /// Whether a second person must agree. Carried here; whoever takes requests from people enforces it.
+    /// Whether a second person must agree. Carried here; anyone who takes requests from people enforces it.
     #[serde(default)]
     pub requires_approval: bool,
     /// How many people must approve, where approval is required: 1 to 16. The person who asks and the person who changed the plan

@@ -12,7 +12,7 @@ use x509::Certificate;
 use x509::cms::{ContentCipher, Digest, EnvelopedData, Identity, KeyTransport, Recipient};
 use zeroize::Zeroizing;
 
-/// That a message does not open. It says no more: whoever could tell bad padding from a bad key, or a bad key from bad
+/// That a message does not open. It says no more: anyone who could tell bad padding from a bad key, or a bad key from bad
 /// content, could read messages of others (Bleichenbacher 1998, Vaudenay 2002).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Sealed;

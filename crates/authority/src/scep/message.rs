@@ -9,9 +9,9 @@ use x509::cms::{
 use x509::der::{self, Reader, tag};
 use x509::{Certificate, SerialNumber, SignatureAlgorithm, SignatureError};
 
-/// Octets of a transaction's name; most are 32 or 40 hexadecimal digits.
+/// Bytes of a transaction's name; most are 32 or 40 hexadecimal digits.
 const TRANSACTION_MAX: usize = 255;
-/// Octets of a nonce; they are 16.
+/// Bytes of a nonce; they are 16.
 const NONCE_MAX: usize = 64;
 
 /// The attributes of section 3.2.1, dotted.
@@ -162,7 +162,7 @@ const DIGEST: Digest = Digest::Sha256;
 pub(super) const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::RsaSha256;
 
 impl Outgoing {
-    /// The answer to `to` with a fresh nonce of 16 octets.
+    /// The answer to `to` with a fresh nonce of 16 bytes.
     pub(super) fn new(to: &Incoming, reply: Reply, nonce: &[u8; 16]) -> Self {
         let printable = |oid: &str, text: &str| Attribute {
             oid: oid.to_owned(),

@@ -42,7 +42,7 @@ pub struct ApprovedPlan {
     pub sha256: [u8; 32],
     /// Who approved.
     pub decided_by: String,
-    /// Who may not approve it: the requester, and whoever changed the plan.
+    /// Who may not approve it: the requester, and anyone who changed the plan.
     pub barred: Vec<String>,
 }
 

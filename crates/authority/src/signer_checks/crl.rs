@@ -120,7 +120,7 @@ impl KnownCrls {
     }
 }
 
-/// The newest CRL of the database and the signer's folder. Only one that the CA signed counts: whoever writes the database
+/// The newest CRL of the database and the signer's folder. Only one that the CA signed counts: anyone who writes the database
 /// cannot make up another.
 async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf>) -> Result<Known, Refusal> {
     let row = tables::Revocations::of(authority.store()).crl(ca.id, shard).await?;

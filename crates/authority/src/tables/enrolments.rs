@@ -209,7 +209,7 @@ pub async fn enrolment_plan(tx: &mut Tx, id: Uuid) -> Result<Option<[u8; 32]>, S
     }
 }
 
-/// Asks for consent anew, to another plan: what was decided is void. One that was rejected stays rejected.
+/// Asks for consent again, to another plan: what was decided is void. One that was rejected stays rejected.
 ///
 /// # Errors
 /// Those of the database.

@@ -8,7 +8,7 @@ use x509::HostName;
 
 /// Objects that one team owns at most: they are in the memory of every node.
 pub const OBJECTS_MAX: usize = 1_000;
-/// Longest name of an object, octets.
+/// Longest name of an object, bytes.
 const OBJECT_MAX: usize = 1_024;
 
 coded! {

@@ -1,7 +1,7 @@
 //! Authorities that credentials are: revocable and published like any other, trusted by nobody here.
 //!
 //! The credential store keeps such an authority's certificate and key as a value; a copy of the key stands in the table of
-//! keys, so that CRLs go on when the value is gone. Whoever may write a credential may make such an authority: that is why
+//! keys, so that CRLs go on when the value is gone. Anyone who may write a credential may make such an authority: that is why
 //! neither clients nor profiles take it for one of the house's own.
 
 use std::sync::Arc;

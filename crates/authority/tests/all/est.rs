@@ -176,7 +176,7 @@ pub(crate) async fn what_may_not_be_is_refused(place: Place) {
     world.request("outside", "rsa:2048", "/CN=www.b.example", "DNS:www.b.example");
     world.request("org", "rsa:2048", "/O=Other/CN=own.a.example", "DNS:own.a.example");
     world.request("small", "rsa:1024", "/CN=own.a.example", "DNS:own.a.example");
-    // Signed by another key: the last octets are of the signature.
+    // Signed by another key: the last bytes are of the signature.
     let mut forged = std::fs::read(world.place.path("own.der")).unwrap();
     *forged.last_mut().unwrap() ^= 1;
     world.place.write("forged.der", forged);

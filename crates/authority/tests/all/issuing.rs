@@ -511,7 +511,7 @@ fn an_error_tells_every_name() {
     let _: Arc<str> = error.to_string().into();
 }
 
-/// Whoever asks, and over whatever protocol, comes past this.
+/// Anyone who asks, and over whatever protocol, comes past this.
 async fn what_a_team_owns_is_issued_to_it_alone(office: Office) {
     let owns = authority::teams::Owns { names: vec!["a.example".to_owned()], ..Default::default() };
     office

@@ -39,7 +39,7 @@ pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [_
     number
 }
 
-/// The same octets, as memory holds them.
+/// The same bytes, as memory holds them.
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]

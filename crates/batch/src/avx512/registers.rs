@@ -58,7 +58,7 @@ mod tests {
     #[allow(unsafe_code, reason = "no other way to name a register")]
     fn upper() -> [[u64; 8]; 16] {
         let mut found = [[1; 8]; 16];
-        // SAFETY: sixteen registers of 64 octets are stored where there is room for them.
+        // SAFETY: sixteen registers of 64 bytes are stored where there is room for them.
         unsafe {
             std::arch::asm!(
                 "vmovdqu64 [{to}], zmm16", "vmovdqu64 [{to} + 64], zmm17",
@@ -101,7 +101,7 @@ mod tests {
 
     #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
     fn after(work: impl FnOnce()) -> [[u64; 8]; 16] {
-        // SAFETY: whoever calls this has a `Kernel`.
+        // SAFETY: anyone who calls this has a `Kernel`.
         unsafe { fill() };
         work();
         // SAFETY: the same.

@@ -36,7 +36,7 @@ fn padded(algorithm: &'static Algorithm, message: &[u8]) -> [u8; OCTETS] {
     padded
 }
 
-/// Random octets that are the same in each run (SplitMix64).
+/// Random bytes that are the same in each run (SplitMix64).
 struct Chance(u64);
 
 impl Chance {

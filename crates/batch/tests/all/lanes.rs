@@ -95,9 +95,9 @@ impl Octets {
     }
 }
 
-/// The INTEGERs of the RSAPrivateKey in a PrivateKeyInfo: each has two octets of length but the first and e.
+/// The INTEGERs of the RSAPrivateKey in a PrivateKeyInfo: each has two bytes of length but the first and e.
 fn integers(der: &[u8]) -> Vec<BigUint> {
-    // SEQUENCE, version, AlgorithmIdentifier, OCTET STRING, SEQUENCE: 4 + 3 + 15 + 4 + 4 octets for this size.
+    // SEQUENCE, version, AlgorithmIdentifier, OCTET STRING, SEQUENCE: 4 + 3 + 15 + 4 + 4 bytes for this size.
     let mut rest = &der[30..];
     let mut found = Vec::new();
     while let [2, length @ ..] = rest {

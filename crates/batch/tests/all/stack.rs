@@ -8,7 +8,7 @@ use num_bigint::BigUint;
 
 use crate::lanes::{KEYS, Numbers, kernel, octets};
 
-/// Octets of stack that are looked at: those the calls had, and many more.
+/// Bytes of stack that are looked at: those the calls had, and many more.
 const DEPTH: usize = 256 * 1024;
 
 /// What lies below the caller's frame.

@@ -43,7 +43,7 @@ impl Default for AuthoritySettings {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum MasterKeySettings {
-    /// A file of 32 octets.
+    /// A file of 32 bytes.
     File(PathBuf),
     /// A passphrase, stretched by argon2id.
     Passphrase(PassphraseSettings),
@@ -213,7 +213,7 @@ impl MasterKeySettings {
                 format!("{key}.program: there is no [programs.{}]", of.name),
                 "add that section with argv, or correct the name",
             ),
-            // An hour: whoever has to say yes has had it.
+            // An hour: anyone who has to say yes has had it.
             Self::Program(of) if !(1..=3_600).contains(&of.timeout_s) => {
                 refuse(format!("{key}.program.timeout_s is from 1 to 3600"), "a minute is usual")
             }

@@ -364,7 +364,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "keys.directories",
         Kind::List,
-        "folders of private keys (*.key, PEM or DER) that `bulla keys serve` signs with",
+        "folders of private keys (*.key, PEM or DER) that `bulla key serve` signs with",
     ),
     ("keys.pkcs11_labels", Kind::List, "labels of keys on the token of [pkcs11] that it signs with"),
     (

@@ -27,7 +27,7 @@ pub(crate) struct EdgeArgs {
     #[arg(long, value_name = "NAME")]
     default_certificate: Option<String>,
     /// A key service, unix:PATH or tls:HOST:PORT; may be repeated, in the order of preference [default: the socket of
-    /// `bulla keys serve` in the data folder]
+    /// `bulla key serve` in the data folder]
     #[arg(long = "keys", value_name = "SERVICE")]
     keys: Vec<String>,
     /// The own chain for key services over TLS (PEM)

@@ -1,4 +1,4 @@
-//! Sites and nodes of the key service: `bulla site` and `bulla node`.
+//! Sites and nodes of the key service: `bulla key site` and `bulla key node`.
 
 mod command;
 mod policy_effect;

@@ -1,4 +1,4 @@
-//! The keys of `bulla keys serve` that clouds hold: opened at the start, each by one question for its public half.
+//! The keys of `bulla key serve` that clouds hold: opened at the start, each by one question for its public half.
 
 #[cfg(not(any(feature = "aws", feature = "azure", feature = "gcp")))]
 pub(crate) use none::put;

@@ -43,7 +43,7 @@ impl Export {
         let Self { spans, waiting, http, url } = self;
         let send = |message| post(http.clone(), url.clone(), message);
         spans::export(waiting, resource(node), send, stop.cancelled()).await;
-        // Whoever puts spans finds a queue while they are sent.
+        // Anyone who puts spans finds a queue while they are sent.
         drop(spans);
     }
 }

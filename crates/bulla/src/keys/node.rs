@@ -1,4 +1,4 @@
-//! `bulla keys serve --join`: the key service as a node of a control plane.
+//! `bulla key serve --join`: the key service as a node of a control plane.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ pub(crate) struct NodeArgs {
     /// sign by the rest
     #[arg(long, value_name = "URL")]
     join: Option<String>,
-    /// The node token, for the first start (`bulla node token`)
+    /// The node token, for the first start (`bulla key node token`)
     #[arg(long, value_name = "TOKEN", env = TOKEN_VARIABLE, hide_env_values = true)]
     token: Option<String>,
     /// File of certificates to trust for the control plane (PEM) [default: this host's roots]
@@ -144,7 +144,7 @@ impl Node {
             None => {
                 let token = args.token.as_deref().ok_or_else(|| {
                     Problem::usage(format_args!("{} holds no node yet, and there is no token", folder.display()))
-                        .hint("make one on the server: `bulla node token --site NAME`; give it as --token or in BULLA_NODE_TOKEN")
+                        .hint("make one on the server: `bulla key node token --site NAME`; give it as --token or in BULLA_NODE_TOKEN")
                 })?;
                 let joined = KeyNode::join(&settings.join_options(token)?, &advertised, custody).await;
                 let joined = joined.map_err(|error| failed(&error))?;
@@ -217,9 +217,9 @@ impl Node {
 /// Whose turn it is, and what to do.
 fn failed(error: &NodeError) -> Problem {
     match error {
-        NodeError::Join(error) => not_joined(error, "bulla node token --site NAME"),
+        NodeError::Join(error) => not_joined(error, "bulla key node token --site NAME"),
         NodeError::NotJoined(_) | NodeError::Joined { .. } => {
-            Problem::new(Exit::Usage, chain(error)).hint("see `bulla keys serve --help`, --join and --token")
+            Problem::new(Exit::Usage, chain(error)).hint("see `bulla key serve --help`, --join and --token")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `bulla keys records`: whether records of signatures are what they were.
+//! `bulla key records`: whether records of signatures are what they were.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use cli::Global;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use keyless::records::{SegmentHead, verify};
 
-/// `bulla keys records`
+/// `bulla key records`
 #[derive(Args, Debug)]
 pub(super) struct RecordsArgs {
     /// The folder of records: `keys.records`, for a node `records` in its folder
@@ -17,7 +17,7 @@ pub(super) struct RecordsArgs {
     head: Option<String>,
 }
 
-/// Runs `bulla keys records`.
+/// Runs `bulla key records`.
 pub(super) async fn run(args: &RecordsArgs, _global: &Global) -> Outcome<Exit> {
     let folder = args.folder.clone();
     let verified = tokio::task::spawn_blocking(move || verify(&folder)).await;

@@ -1,4 +1,4 @@
-//! `bulla keys serve`: the key service, which signs for TLS terminators.
+//! `bulla key serve`: the key service, which signs for TLS terminators.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const CLIENT_CRLS: &str = "keys.client_crl_files";
 /// Listeners over TCP: the Keyless protocol, the native one, other nodes.
 const LISTENERS_MAX: usize = 3;
 
-/// `bulla keys serve`
+/// `bulla key serve`
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
     /// A folder of private keys (*.key, PEM or DER), looked at again every few seconds; may be repeated
@@ -100,7 +100,7 @@ impl KeyServiceSettings {
     }
 }
 
-/// Runs `bulla keys serve`.
+/// Runs `bulla key serve`.
 pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     // Read again by its name: that it is gone is an error then.
@@ -231,7 +231,7 @@ fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
     let Some(options) = settings.records(node_folder) else { return Ok(None) };
     let recorder = Recorder::open(options).map_err(|error| {
         Problem::new(Exit::Machine, chain(&error))
-            .hint("keys.records names the folder of records of signatures; `bulla keys records` checks it")
+            .hint("keys.records names the folder of records of signatures; `bulla key records` checks it")
     })?;
     Ok(Some(recorder))
 }

@@ -116,7 +116,7 @@ fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     match (is_there(&certificate), is_there(&key)) {
         (true, true) => {}
-        // The key alone is what an interrupted start leaves, or whoever moved the certificate away: clients may trust it, so it
+        // The key alone is what an interrupted start leaves, or anyone who moved the certificate away: clients may trust it, so it
         // stays, and what is made for it has the same name.
         (false, is_there) => make(&certificate, &key, is_there)?,
         (true, false) => {

@@ -109,7 +109,7 @@ impl Spec {
             expiring_fraction: settings.expiring_fraction,
             passwords: Arc::new(passwords),
             revocation: None,
-            // Whoever runs `bulla scan` can connect from this host anyway.
+            // Anyone who runs `bulla scan` can connect from this host anyway.
             guard: None,
         })
     }

@@ -1,4 +1,4 @@
-//! The server's own certificate: from files, or issued and renewed by its own authority.
+//! The server's own certificate: from files, or issued and renewed by its own CA.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -81,7 +81,7 @@ pub(super) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
         "the master key is {path}, beside the database that it seals. To move it out:\n  \
          systemd credential, sealed to the TPM   systemd-creds encrypt --with-key=host+tpm2 --name=master.key {path} \
          /etc/credstore.encrypted/master.key\n  \
-         passphrase, PKCS#11, Vault, KMS         authority.master_key = {{ … }}, then `bulla key rotate`\n  \
+         passphrase, PKCS#11, Vault, KMS         authority.master_key = {{ … }}, then `bulla key master rotate`\n  \
          each of them step by step               {DOCUMENT}\n"
     ))
 }
@@ -254,7 +254,7 @@ fn unproven(error: ProveError) -> Problem {
     match error {
         ProveError::Wrong { .. } => Problem::new(Exit::Machine, said).hint(
             "name the key that the database is sealed under as the master key in [authority]; to change to another one keep \
-             it as an older one until `bulla key rotate` is done",
+             it as an older one until `bulla key master rotate` is done",
         ),
         ProveError::Canary { .. } => Problem::new(Exit::Inventory, said)
             .hint("the database was changed or restored in part: restore it, with the master key of the same time"),

@@ -49,7 +49,7 @@ fn an_inventory_that_cannot_be_opened_is_said_so_before_anything_is_scanned() {
 /// `command` where no file may grow beyond `kib`: its writes fail as on a full disk, and no mount is
 /// needed, which not every machine permits.
 fn with_files_up_to(kib: u64, command: &Command) -> Command {
-    /// What `ulimit -f` counts in, in octets (POSIX).
+    /// What `ulimit -f` counts in, in bytes (POSIX).
     const BLOCK: u64 = 512;
     let mut limited = Command::new("sh");
     limited

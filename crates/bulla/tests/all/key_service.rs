@@ -1,4 +1,4 @@
-//! `bulla keys serve`: keys of a folder, on a socket and over TLS, changed while it runs.
+//! `bulla key serve`: keys of a folder, on a socket and over TLS, changed while it runs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! `bulla keys serve` with keys that clouds hold.
+//! `bulla key serve` with keys that clouds hold.
 
 use crate::key_service::Place;
 

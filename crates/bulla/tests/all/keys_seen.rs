@@ -1,4 +1,4 @@
-//! `bulla keys top` and `bulla keys trace`, beside a service that signs.
+//! `bulla key top` and `bulla key trace`, beside a service that signs.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use crate::key_service::{PATIENCE, Place};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
-/// Where nobody listens: no port for whoever is not root.
+/// Where nobody listens: no port for anyone who is not root.
 const NOBODY: &str = "http://127.0.0.1:1";
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
@@ -211,7 +211,7 @@ fn a_request_is_found_by_its_trace() {
         describe(&table)
     );
 
-    // One that failed is kept whoever asked, and is among the last ones that did.
+    // One that failed is kept anyone who asked, and is among the last ones that did.
     assert!(world.sign([9; 20], "").is_err());
     let failed = world.json(&["trace", "--json", "--url", &world.url]);
     // Beside it there may be what took long here.

@@ -223,7 +223,7 @@ fn liveness_speaks_of_no_certificate_and_stores_nothing() {
 
 #[test]
 fn liveness_resumes_where_it_has_been_before() {
-    /// A ticket that comes late is not waited for: more than one second look, for a laden machine.
+    /// A ticket that comes late is not waited for: more than one second look, for a loaded machine.
     const LOOKS: usize = 5;
     let world = World::healthy();
     let target = world.targets().remove(0);

@@ -74,7 +74,7 @@ fn set(command: &mut Command, section: &str, settings: &[(&str, &str)]) {
     }
 }
 
-/// Leaves for whoever shows a certificate.
+/// Leaves for anyone who shows a certificate.
 const MINTING: [(&str, &str); 5] = [
     ("LISTEN", "127.0.0.1:0"),
     ("NAMES", "*.sandbox.example"),

@@ -203,7 +203,7 @@ fn upstreams_that_cannot_be_are_refused_with_a_hint() {
     }
 }
 
-/// What listens on this machine and takes whoever connects from it for one who may.
+/// What listens on this machine and takes anyone who connects from it for one who may.
 #[test]
 fn nobody_comes_through_the_proxy_to_its_own_listeners() {
     let world = World::new();

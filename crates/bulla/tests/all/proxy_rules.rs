@@ -10,7 +10,7 @@ use crate::world::{bulla, describe, run};
 
 const FIRST: &str = "canary-first-5d1c";
 const SECOND: &str = "canary-second-77e0";
-/// A laden machine may take long.
+/// A loaded machine may take long.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that runs beside the test, and what it says.
@@ -41,7 +41,7 @@ impl Beside {
         self.said.lock().unwrap().clone()
     }
 
-    /// What it has said after so many octets, once `done` says that it is enough.
+    /// What it has said after so many bytes, once `done` says that it is enough.
     fn says(&self, after: usize, done: impl Fn(&str) -> bool) -> String {
         let began = Instant::now();
         loop {

@@ -87,7 +87,7 @@ fn a_proxy_that_is_killed_while_it_mints_is_followed_by_another() {
     let with = |arguments: &[&str]| {
         let mut command = world.command(arguments);
         command.env("BULLA_PROXY_STORE_BACKEND", "database").env("BULLA_PROXY_STORE_URL", url.to_string());
-        // A laden machine is no trouble of the store; the lease is of 11 s then.
+        // A loaded machine is no trouble of the store; the lease is of 11 s then.
         command.env("BULLA_PROXY_STORE_TIMEOUT_MS", "2000").env("BULLA_PROXY_HANDSHAKE_TIMEOUT_MS", "60000");
         command
     };

@@ -228,7 +228,7 @@ fn what_the_firewall_redirects_is_looked_into_by_the_name_it_says_at_the_address
     for (ca, url, address, wanted) in [
         (PROXYS, "https://api.example/", "10.88.0.2", "tls api.example at 10.88.0.2 key=hidden-key"),
         (PROXYS, "https://api.example/", "[fd88::2]", "tls api.example at fd88::2 key=hidden-key"),
-        // Whoever is at an address that the client chose has to be whom it names, before it is told anything.
+        // Anyone who is at an address that the client chose has to be whom it names, before it is told anything.
         (PROXYS, "https://api.example/", "10.88.0.3", "certificate not valid for name \"api.example\""),
         (PROXYS, "https://evil.example/", "10.88.0.3", "evil evil.example at 10.88.0.3 key=\n"),
         (PROXYS, "https://refused.example/", "10.88.0.2", "not allowed here"),

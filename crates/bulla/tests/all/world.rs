@@ -86,7 +86,7 @@ impl World {
 
     /// Returns once the scan under way has stored something.
     pub(crate) fn wait_for_rows(&self, arguments: &[&str]) {
-        /// A laden machine may take long.
+        /// A loaded machine may take long.
         const PATIENCE: Duration = Duration::from_secs(60);
         let began = Instant::now();
         while self.observations(arguments) == 0 {

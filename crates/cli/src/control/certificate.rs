@@ -382,7 +382,7 @@ pub struct NewCertificate {
     /// By which profile
     #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
     profile: String,
-    /// From which issuer; the own authority unless given
+    /// From which issuer; the own CA unless given
     #[arg(long, value_name = "ISSUER")]
     issuer: Option<String>,
     /// Who answers for it

@@ -53,7 +53,7 @@ pub enum KeyPolicyCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Give one its next pair; its keys are sealed to it by and by
+    /// Give one its next pair; its keys are sealed to it gradually
     Rotate {
         /// Its name or id
         name: String,

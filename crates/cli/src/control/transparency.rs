@@ -129,7 +129,7 @@ impl NewDomain {
 pub struct Decision {
     /// The issuance's id
     id: String,
-    /// Why, for whoever reads it later
+    /// Why, for anyone who reads it later
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]

@@ -30,7 +30,7 @@ use crate::events::Change;
 use crate::transport::{StoreRequest, is_passing, wiped};
 use crate::{Client, Credential, Error, Name};
 
-/// Octets of a request's body: as many as the store takes.
+/// Bytes of a request's body: as many as the store takes.
 const BODY_MAX: usize = 1 << 20;
 /// Requests under way: with their bodies a quarter of a gigabyte.
 const REQUESTS_MAX: usize = 256;

@@ -1,6 +1,6 @@
 //! The cache of an agent in a file, so that an agent that starts while the store is away has answers.
 //!
-//! The file is sealed (AES-256-GCM) under a key derived from the agent's token: whoever has the token may ask the store, and
+//! The file is sealed (AES-256-GCM) under a key derived from the agent's token: anyone who has the token may ask the store, and
 //! a copy of the file alone opens nothing. Names and values are inside.
 
 use std::io::{ErrorKind, Write};

@@ -1,6 +1,6 @@
 //! The store's API over the cache, for everything else on the same host: on a Unix socket, or on TCP with TLS.
 //!
-//! Whoever may connect to the socket reads what the agent may: the socket's owner and mode are the permission. On TCP a
+//! Anyone who may connect to the socket reads what the agent may: the socket's owner and mode are the permission. On TCP a
 //! client logs in with the agent's own token.
 
 mod answer;
@@ -32,7 +32,7 @@ pub use tls::{TlsAgent, TlsAgentOptions};
 const CONNECTIONS_MAX: usize = 512;
 /// Requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
-/// Octets of a request's head.
+/// Bytes of a request's head.
 const HEAD_MAX: usize = 32 << 10;
 /// For a request's head on HTTP/1.1, and without a request; between two pings on HTTP/2.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
@@ -163,7 +163,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whoever may write there without owning it could put a socket of theirs in its place.
+/// Anyone who may write there without owning it could put a socket of theirs in its place.
 fn check_folder(folder: &Path) -> Result<(), AgentError> {
     const EVERYBODY: u32 = 0o002;
     const STICKY: u32 = 0o1000;

@@ -28,7 +28,7 @@ const TRIES_MAX: u32 = 4;
 /// A try takes one part in so many of the deadline, at most.
 const TRY_PARTS: u32 = 2;
 /// For what is sent once and passed on. Writes wait for locks and keys; one that is cut off is made all the same, and
-/// whoever asked does not know it.
+/// anyone who asked does not know it.
 const PASS_WITHIN: Duration = Duration::from_secs(120);
 /// Before the second try, at most; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
@@ -110,7 +110,7 @@ impl Transport {
         outcome
     }
 
-    /// One try; a token that has ended is asked for anew, once.
+    /// One try; a token that has ended is asked for again, once.
     async fn attempt(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
         let token = self.login.token(&self.pool).await?;
         let answer = self.pool.exchange(request, token.as_deref()).await?;

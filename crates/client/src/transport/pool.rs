@@ -14,16 +14,16 @@ use super::counting::CountingLayer;
 use crate::Error;
 use crate::stats::Counters;
 
-/// Octets of an answer: a batch of the largest values is asked for in halves.
+/// Bytes of an answer: a batch of the largest values is asked for in halves.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Octets shown of what a stranger (a proxy, for one) answered in place of the store.
+/// Bytes shown of what a stranger (a proxy, for one) answered in place of the store.
 const REFUSAL_CHARS_MAX: usize = 300;
 
 /// For a TCP connection and its handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Between two pings on a connection; one that is not answered within the time after it is made anew.
+/// Between two pings on a connection; one that is not answered within the time after it is made again.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 const PING_MAX: Duration = Duration::from_secs(10);
@@ -110,7 +110,7 @@ impl StoreResponse {
     }
 }
 
-/// Octets that are wiped once the last who has them drops them.
+/// Bytes that are wiped once the last who has them drops them.
 pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
     Bytes::from_owner(octets)
 }

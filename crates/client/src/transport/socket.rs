@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::Error;
 
-/// Whether a socket may be trusted with what it is asked for: its owner is root, whoever runs this, or the owner of the
+/// Whether a socket may be trusted with what it is asked for: its owner is root, anyone who runs this, or the owner of the
 /// folder it lies in. In `/tmp` anybody could have made it.
 ///
 /// # Errors

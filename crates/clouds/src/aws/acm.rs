@@ -123,7 +123,7 @@ async fn one(
     Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
 }
 
-/// Whatever changes when a certificate is renewed, imported anew, revoked, or put to use.
+/// Whatever changes when a certificate is renewed, imported again, revoked, or put to use.
 fn marker(summary: &CertificateSummary) -> String {
     let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
     format!(
@@ -137,7 +137,7 @@ fn marker(summary: &CertificateSummary) -> String {
     )
 }
 
-/// The status of a certificate that has no octets (yet).
+/// The status of a certificate that has no bytes (yet).
 fn unissued(summary: &CertificateSummary) -> Option<&str> {
     match summary.status()? {
         status @ (CertificateStatus::PendingValidation

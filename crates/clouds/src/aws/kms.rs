@@ -1,4 +1,4 @@
-//! One key of KMS, for a few octets: no SDK of KMS is needed for two calls, only the SDK's credentials and signature.
+//! One key of KMS, for a few bytes: no SDK of KMS is needed for two calls, only the SDK's credentials and signature.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -20,7 +20,7 @@ pub enum KmsError {
     Malformed(&'static str),
 }
 
-/// A key of KMS that encrypts and decrypts up to 4,096 octets. What it encrypts opens for the same `purpose` only (an
+/// A key of KMS that encrypts and decrypts up to 4,096 bytes. What it encrypts opens for the same `purpose` only (an
 /// encryption context, which stands in CloudTrail).
 #[derive(Debug)]
 pub struct KmsKey {
@@ -43,7 +43,7 @@ impl KmsKey {
         Self { key_id: key_id.to_owned(), purpose, service }
     }
 
-    /// The octets, encrypted.
+    /// The bytes, encrypted.
     ///
     /// # Errors
     /// [`KmsError`]

@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 
 use super::usage::Usage;
 
-/// Uses, found out once for all who ask; whoever asks first does the work.
+/// Uses, found out once for all who ask; anyone who asks first does the work.
 pub(super) type Uses<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
 
 pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> Uses<'a> {

@@ -203,7 +203,7 @@ async fn a_lower_quota_is_learned_from_the_first_throttling_answer() {
     assert_eq!(gets.throttled_later, 0, "{gets:?}");
 }
 
-/// Tokens that end before their time are fetched anew, half pages are asked for again.
+/// Tokens that end before their time are fetched again, half pages are asked for again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_tokens_and_half_pages_heal() {
     for fault in [Fault::ExpiredTokens(1), Fault::HalfPages(2)] {

@@ -28,7 +28,7 @@ pub(crate) fn quick_pools() -> Pools {
     pools_of(quick())
 }
 
-/// The same, one call after the other whoever asks.
+/// The same, one call after the other anyone who asks.
 pub(crate) fn one_at_a_time() -> Pools {
     pools_of(PoolSettings { clouds: Some(1), ..quick() })
 }

@@ -2,7 +2,7 @@
 
 use crate::{CredentialError, Refusal};
 
-/// Why a value was not made anew.
+/// Why a value was not made again.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RotateError {
     /// Nothing says how.
@@ -19,7 +19,7 @@ pub(crate) enum RotateError {
     Follower {
         /// Its name.
         name: String,
-        /// Why it was not made anew.
+        /// Why it was not made again.
         why: String,
     },
     /// Since it began nothing is to be changed any more.

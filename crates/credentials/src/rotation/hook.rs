@@ -30,7 +30,7 @@ const SLOW: Duration = Duration::from_secs(5);
 const CANDIDATE_US: i64 = 300_000_000;
 /// Hooks told side by side.
 const HOOK_AT_ONCE: usize = 8;
-/// Octets of the shortest secret: less than 128 bits can be guessed.
+/// Bytes of the shortest secret: less than 128 bits can be guessed.
 const SECRET_MIN: usize = 16;
 /// Characters of the longest secret, URL, and set of roots.
 const TEXT_MAX: usize = 65_536;
@@ -135,7 +135,7 @@ fn only_all(asker: &CredentialAsker) -> Result<(), CredentialError> {
 }
 
 impl Credentials {
-    /// Sets a hook, new or in place of the one of that name. For whoever may do everything: the server posts there.
+    /// Sets a hook, new or in place of the one of that name. For anyone who may do everything: the server posts there.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] says what is wrong with it, or that there are 1,000; [`CredentialError::Forbidden`].

@@ -1,7 +1,7 @@
-//! Values made anew by policy.
+//! Values made again by policy.
 //!
 //! One node at a time, under a lease, follows the events of writes and plans from them when each name is due; makes what is
-//! due anew by the parameters that it was made by; and tells hooks. A value that was made and not noted is not made again:
+//! due again by the parameters that it was made by; and tells hooks. A value that was made and not noted is not made again:
 //! every write expects the version that it was planned for. What holds a name to its policy is a row, so that being due is
 //! a range of an index and writers pay nothing.
 

@@ -6,7 +6,7 @@ use store::{NewEvent, StoreError, Tx};
 use crate::Kind;
 use crate::tables::{PlannedNames, plan_rotations};
 
-/// What can be made anew.
+/// What can be made again.
 pub(super) const KINDS: &[Kind] = &[Kind::Password, Kind::User, Kind::Rsa, Kind::Ssh, Kind::Certificate];
 /// Who makes it.
 pub(super) const ROTATOR: &str = "system:rotation";

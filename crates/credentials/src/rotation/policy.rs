@@ -1,4 +1,4 @@
-//! Which values are made anew and when: policies for names and paths, and what is planned by them.
+//! Which values are made again and when: policies for names and paths, and what is planned by them.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -21,10 +21,10 @@ pub const ROTATE_PERIOD_MAX_S: u32 = 3_650 * 86_400;
 pub const OVERLAP_MIN_S: u32 = 60;
 /// The time in which both are trusted where nothing else is said, s.
 pub const OVERLAP_S: u32 = 7 * 86_400;
-/// The part of a certificate's life, in hundredths, at which it is made anew where nothing else is said.
+/// The part of a certificate's life, in hundredths, at which it is made again where nothing else is said.
 pub const BEFORE_EXPIRY_PERCENT: u32 = 33;
 
-/// When values are made anew. Without `every` and `before_expiry` certificates are, when a third of their life is left.
+/// When values are made again. Without `every` and `before_expiry` certificates are, when a third of their life is left.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RotationPolicy {
     /// This long after they were made, s.
@@ -64,7 +64,7 @@ impl RotationPolicy {
 }
 
 impl Credentials {
-    /// Sets the policy of a name or path, in place of the one it has. Whoever may write there may.
+    /// Sets the policy of a name or path, in place of the one it has. Anyone who may write there may.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for periods that make no sense, an unknown hook or too many policies;
@@ -184,7 +184,7 @@ impl Credentials {
     }
 
     /// Makes a name, or what is planned below a path, due now: of what the asker may write and what has not begun. How
-    /// many; they are made anew in the background.
+    /// many; they are made again in the background.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a name without a policy; [`CredentialError::Forbidden`].

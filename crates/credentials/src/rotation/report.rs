@@ -3,7 +3,7 @@
 /// What rounds have done.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RotationReport {
-    /// Values made anew.
+    /// Values made again.
     pub rotated: u64,
     /// Steps of authorities that change.
     pub steps: u64,

@@ -1,4 +1,4 @@
-//! What is due, made anew: a value at once, an authority step by step.
+//! What is due, made again: a value at once, an authority step by step.
 
 use std::collections::HashMap;
 
@@ -22,11 +22,11 @@ use crate::tables::{
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name, Value};
 
-/// Names made anew at a time.
+/// Names made again at a time.
 const DUE: usize = 32;
 /// Of those side by side.
 const AT_ONCE: usize = 4;
-/// Certificates below an authority that one round makes anew; the rest follows in the next.
+/// Certificates below an authority that one round makes again; the rest follows in the next.
 const FOLLOWERS: usize = 256;
 /// Of those read at a time.
 const FOLLOWERS_PAGE: usize = 64;
@@ -39,7 +39,7 @@ const REASON_MAX: usize = 500;
 enum RotationOutcome {
     /// It has a new value.
     Rotated,
-    /// Somebody else was faster, and it is planned anew; or nothing is to be changed any more, and it stays due.
+    /// Somebody else was faster, and it is planned again; or nothing is to be changed any more, and it stays due.
     Overtaken,
     /// An authority goes on.
     Step(RotationStep),
@@ -198,7 +198,7 @@ impl Credentials {
     ) -> Result<RotationOutcome, RotateError> {
         let newest = versions.iter().max_by_key(|version| version.number).cloned();
         let Some(newest) = newest else {
-            // It has ended, or its versions were deleted: whoever takes one back finds it planned.
+            // It has ended, or its versions were deleted: anyone who takes one back finds it planned.
             let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
             let (name_key, version) = (due.name_key.clone(), due.version);
             return Ok(RotationOutcome::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
@@ -225,7 +225,7 @@ impl Credentials {
         Ok(RotationOutcome::Rotated)
     }
 
-    /// Makes a value anew, which its hook has to agree to.
+    /// Makes a value again, which its hook has to agree to.
     async fn rotated(
         &self,
         there: Version,
@@ -315,7 +315,7 @@ impl Credentials {
         due.overlap_s.saturating_mul(1_000_000).min(third)
     }
 
-    /// Makes anew what an authority's other certificate signed, and what hangs on that, level by level; false when more is
+    /// Makes again what an authority's other certificate signed, and what hangs on that, level by level; false when more is
     /// left than one round takes. What was made before is left alone, so that it goes on where it stopped.
     async fn follow(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
         let mut level = vec![root.clone()];
@@ -344,7 +344,7 @@ impl Credentials {
         Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")).into())
     }
 
-    /// A page of what an authority signed: how many were made anew. Authorities among them go into `below`.
+    /// A page of what an authority signed: how many were made again. Authorities among them go into `below`.
     async fn follow_page(
         &self,
         names: &[Name],
@@ -388,7 +388,7 @@ impl Credentials {
                     let (name, id) = (newest.name.clone(), newest.id);
                     let changes = Changes { expected: Some(id), ..Changes::default() };
                     match self.rotated(newest, &changes, hook, hooks).await {
-                        // Whoever made it meanwhile made it under what signs now.
+                        // Anyone who made it meanwhile made it under what signs now.
                         Ok(_) | Err(RotateError::Other(CredentialError::Changed)) => Ok(()),
                         Err(RotateError::ReadOnly) => Err(RotateError::ReadOnly),
                         Err(error) => Err(RotateError::Follower { name, why: error.to_string() }),

@@ -16,7 +16,7 @@ pub struct Hook {
     pub name: String,
     /// Where it is posted to.
     pub url: String,
-    /// What signs it: at least 16 octets.
+    /// What signs it: at least 16 bytes.
     pub secret: Secret,
     /// Whether it is asked before a value becomes current; anything but 2xx keeps the old value.
     pub before: bool,

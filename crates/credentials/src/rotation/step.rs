@@ -27,7 +27,7 @@ pub(super) enum Act {
     Spread,
     /// Move the flag to the old version: the new one signs.
     Move,
-    /// Make what the old one signed anew.
+    /// Make what the old one signed again.
     Follow,
     /// Take the flag away: the old one is trusted no more.
     Clear,

@@ -8,7 +8,7 @@ use super::list::count;
 use super::version::{CredentialRow, columns, readable, row_of};
 use db::{Bulk, Cost, StoreError};
 
-/// Octets of sealed values that one question is answered with, at most.
+/// Bytes of sealed values that one question is answered with, at most.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;
 
 /// Names, or versions of one, whose values have less than [`SEALED_OCTETS_MAX`] together whatever they are: a value has
@@ -63,13 +63,13 @@ CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.name_key = n.name_key LI
 /// by reading all of it.
 pub(super) const CURRENT: Bulk = current_of!("credentials_current", "v.sealed");
 
-/// The same of more than [`NAMES_UNBOUNDED`] names: values are left out once those before have ?3 octets together.
+/// The same of more than [`NAMES_UNBOUNDED`] names: values are left out once those before have ?3 bytes together.
 pub(super) const CURRENT_BOUNDED: Bulk = current_of!(
     "credentials_current_bounded",
     "CASE WHEN sum(length(v.sealed)) OVER (ORDER BY n.place, v.transitional) <= ?3 THEN v.sealed END"
 );
 
-/// How many octets the values of as many versions have together that [`crate::Store::credential_versions`] would read.
+/// How many bytes the values of as many versions have together that [`crate::Store::credential_versions`] would read.
 pub(super) const VERSIONS_OCTETS: &str = concat!(
     "-- credential_versions_octets\nSELECT CAST(COALESCE(sum(o.octets), 0) AS BIGINT) FROM (
     SELECT length(v.sealed) AS octets FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
@@ -84,7 +84,7 @@ impl Credentials<'_> {
     /// What stands now at names (lower case) that somebody asks for, with the place of the name in the list: of each the
     /// newest version that is not in transition, then the one that is, if there is one and its asker may read. One
     /// statement, whatever the count of names and askers. Of more than [`NAMES_UNBOUNDED`] names those that would make it
-    /// more than [`SEALED_OCTETS_MAX`] octets come without their values: [`CredentialRow::sealed`] is empty.
+    /// more than [`SEALED_OCTETS_MAX`] bytes come without their values: [`CredentialRow::sealed`] is empty.
     ///
     /// # Errors
     /// Those of the database.
@@ -110,7 +110,7 @@ impl Credentials<'_> {
         rows.into_iter().map(|mut row| Ok((row.number()?, row_of(row)?))).collect()
     }
 
-    /// How many octets the sealed values have together that [`Self::versions`] would answer. Reads none of them.
+    /// How many bytes the sealed values have together that [`Self::versions`] would answer. Reads none of them.
     ///
     /// # Errors
     /// Those of the database.

@@ -332,7 +332,7 @@ pub(crate) const SENDS: Sends = Sends {
 };
 
 impl Credentials<'_> {
-    /// The newest version of each of these names (lower case), in transition or not, whoever asks; in no order. One
+    /// The newest version of each of these names (lower case), in transition or not, anyone who asks; in no order. One
     /// statement.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Rotation by policy: which one counts for a name, when its value is due, and how far an authority's change has come.
 //!
 //! A row for each name that a policy counts for says when it is due, so that being due is a range of an index. Rows follow
-//! events: whoever writes a version pays nothing for it.
+//! events: anyone who writes a version pays nothing for it.
 
 use coded::coded;
 use uuid::Uuid;
@@ -20,7 +20,7 @@ pub const ROTATION_POLICIES_MAX: i64 = 1_000;
 /// Names that one call makes due, at most.
 pub const ROTATIONS_NOW_MAX: i64 = 10_000;
 
-/// When what lies at a path is to be made anew.
+/// When what lies at a path is to be made again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationPolicyRow {
     /// A name, or a path that ends in `/*`, as written.
@@ -65,7 +65,7 @@ coded! {
         Begun = 1 => "begun",
         /// Both are trusted, the old one signs.
         Trusted = 2 => "trusted",
-        /// The new one signs; what the old one signed is made anew.
+        /// The new one signs; what the old one signed is made again.
         Signs = 3 => "signs",
         /// All that it signed is signed by the new one.
         Followed = 4 => "followed",
@@ -153,7 +153,7 @@ macro_rules! reaches {
     };
 }
 
-/// Plans names (?1) of some types (?2) anew that have another version than they were planned for, or (?3) in any case. A
+/// Plans names (?1) of some types (?2) again that have another version than they were planned for, or (?3) in any case. A
 /// change of an authority that is under way keeps its time. What ends by itself, or was deleted, is never due. A time before
 /// the end that is longer than half of a life is that half: what is due when it is made would be made without end.
 const PLAN: Bulk = db::bulk! {
@@ -324,7 +324,7 @@ pub fn rotation_range(path_key: &str) -> (String, String) {
 pub enum PlannedNames {
     /// Those whose current version is not planned yet.
     Changed,
-    /// All of them, anew.
+    /// All of them, again.
     All,
 }
 

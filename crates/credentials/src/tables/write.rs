@@ -1,7 +1,7 @@
 //! New versions, and what is taken away.
 //!
 //! Versions of many names share a transaction of five statements, whatever their count. Names are taken in their order,
-//! so that two transactions never wait for each other; whoever writes the same name waits for its row, and nobody else.
+//! so that two transactions never wait for each other; anyone who writes the same name waits for its row, and nobody else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub(crate) async fn a_version_ends_with_its_time(place: Place) {
     assert!(absent.iter().all(|answer| matches!(answer, Err(CredentialError::NotFound))), "{absent:?}");
     assert_eq!(store.find_exactly(&admin(), &name("/short")).await.unwrap(), None);
     assert_eq!(names(store).await, Vec::<String>::new());
-    // As good as absent: whoever wants nothing overwritten writes.
+    // As good as absent: anyone who wants nothing overwritten writes.
     let first =
         SetRequest { expected: Some(None), ..SetRequest::new(name("/short"), Kind::Value, json!("two")) };
     assert_eq!(store.set(&admin(), first).await.unwrap().number, 2);
@@ -112,7 +112,7 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) 
         store.certificate_versions(&admin(), kept.credential).await,
         Err(CredentialError::NotFound)
     ));
-    // Whoever may not write there knows of nothing and takes nothing back.
+    // Anyone who may not write there knows of nothing and takes nothing back.
     let path = PermissionPath::parse("/team/*").unwrap();
     let operations = credentials::Operations::parse(&["read", "delete"]).unwrap();
     store.grant(&admin(), "uaa-client:reader", &path, operations).await.unwrap();

@@ -291,7 +291,7 @@ pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Plac
     assert_eq!((days(&short), short.facts.unwrap().minimum_days), (30, Some(30)));
     let long = leaf(90).await;
     assert_eq!((days(&long), long.facts.unwrap().minimum_days), (90, None));
-    // It was asked for by the same parameters: nothing is made anew.
+    // It was asked for by the same parameters: nothing is made again.
     let kept = short.parameters.clone().unwrap();
     assert_eq!(kept["duration"], 7);
 }
@@ -332,7 +332,7 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Place) {
     assert_eq!(readings("uaa-client:changer"), 0, "{log:?}");
     // Of the version that stays and of the one that goes, each counted together or not.
     assert!(readings("uaa-client:reader") >= 2, "{log:?}");
-    // Whoever follows changes learns of the flag and of the deletion.
+    // Anyone who follows changes learns of the flag and of the deletion.
     let mut found = 0;
     for _ in 0..3_000 {
         let events = place.store.outbox_after(store::OutboxPlace::default(), 100).await.unwrap();

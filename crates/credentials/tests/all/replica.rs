@@ -154,7 +154,7 @@ async fn a_database_that_is_busy_is_not_away() {
     let sql = |statement: &'static str| pair.primary.psql("bulla_1", statement);
     let while_it_is_busy = || {
         std::thread::scope(|scope| {
-            // Longer than a read may take: whoever reads the log waits for this.
+            // Longer than a read may take: anyone who reads the log waits for this.
             scope.spawn(|| {
                 assert!(sql(
                     "BEGIN; LOCK TABLE audit_events IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(8); COMMIT"

@@ -1,4 +1,4 @@
-//! Values made anew by policy, and who is asked and told.
+//! Values made again by policy, and who is asked and told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::place::{Place, admin, client, name};
 
 const DAY: u64 = 86_400;
-/// Far more than it takes, on a laden machine too.
+/// Far more than it takes, on a loaded machine too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn path(text: &str) -> PermissionPath {
@@ -249,7 +249,7 @@ pub(crate) async fn the_most_specific_policy_counts(place: Place) {
     rounds(&place.credentials, async || due().await.len() == 3 && due().await[0].1 == 20).await;
     place.credentials.delete(&admin(), &name("/team/a")).await.unwrap();
     rounds(&place.credentials, async || due().await.len() == 2).await;
-    // Only whoever may write there, and sees what they may read.
+    // Only anyone who may write there, and sees what they may read.
     let a = client("a");
     let refused = place.credentials.set_rotation_policy(&a, &path("/team/*"), every(5)).await.unwrap_err();
     assert!(matches!(refused, CredentialError::Forbidden));

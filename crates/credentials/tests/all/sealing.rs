@@ -46,7 +46,7 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
         .unwrap()
         .sealed;
     let mut stored = whole.clone();
-    // One bit of each octet: version, master key, wrapped data key, nonces, value, tags.
+    // One bit of each byte: version, master key, wrapped data key, nonces, value, tags.
     for at in 0..whole.len() {
         let mut next = whole.clone();
         next[at] ^= 1 << (at % 8);

@@ -50,7 +50,7 @@ pub(crate) async fn a_refresh_token_ends_at_logout_and_not_by_its_use(place: Pla
         assert_eq!(store.refresh_token(tokens.refresh.expose()).await.unwrap(), grant);
     }
     let other = store.issue_tokens(&grant, "");
-    // Whoever logs out does so by an access token that has ended long ago.
+    // Anyone who logs out does so by an access token that has ended long ago.
     let access = tokens.access.expose();
     assert_eq!(store.access_token(access).await, Err(TokenError::Expired));
     assert_eq!(store.access_token_id(access), Some(tokens.id));

@@ -19,7 +19,7 @@ use crate::tile::{TILE_OCTETS, TileId, hashes};
 
 /// Tries of one request, the first included. What fails three times in a row is told, with the moment to come back.
 const TRIES: u32 = 3;
-/// Octets of the longest issuer certificate read; logs take 64 kB to 512 kB for all of a submission.
+/// Bytes of the longest issuer certificate read; logs take 64 kB to 512 kB for all of a submission.
 const ISSUER_OCTETS_MAX: usize = 128 * 1024;
 
 /// Why something was not fetched.
@@ -157,7 +157,7 @@ fn unpacked(reply: Reply, most: usize) -> Result<Vec<u8>, String> {
         None | Some("identity") => Ok(reply.body.to_vec()),
         Some("gzip" | "x-gzip") => {
             let mut out = Vec::new();
-            // One octet more than allowed tells that there is more.
+            // One byte more than allowed tells that there is more.
             let mut limited = GzDecoder::new(&reply.body[..]).take(most as u64 + 1);
             limited.read_to_end(&mut out).map_err(|error| format!("cannot be unpacked: {error}"))?;
             if out.len() > most { Err(format!("over {most} octets unpacked")) } else { Ok(out) }

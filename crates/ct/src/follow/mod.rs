@@ -5,7 +5,7 @@
 //! uppermost to the root that the log has signed. A new checkpoint must go on from the one before. Where one of these
 //! does not hold there is an [`Alarm`], and the place stays where it was.
 //!
-//! The follower keeps nothing between steps that it could not do without: the [`LogPosition`] is all, and whoever stores it
+//! The follower keeps nothing between steps that it could not do without: the [`LogPosition`] is all, and anyone who stores it
 //! together with a step's matches loses none and sees none twice, whenever the process ends.
 
 mod error;
@@ -40,11 +40,11 @@ pub use error::FollowError;
 pub use options::{FollowOptions, Start};
 pub use position::{Alarm, LogPosition};
 
-/// Octets of certificates in one step's matches, about: a step that has more ends with the tile it is at. A log of
+/// Bytes of certificates in one step's matches, about: a step that has more ends with the tile it is at. A log of
 /// nothing but our own certificates would give 30 MB in 64 tiles.
 const MATCHED_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
-/// A checkpoint older than this is asked for anew even while there is much to read: as often as monitors ask logs of the
+/// A checkpoint older than this is asked for again even while there is much to read: as often as monitors ask logs of the
 /// old kind for their signed tree head.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 

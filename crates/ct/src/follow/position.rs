@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::merkle::Hash;
 use crate::note::Checkpoint;
 
-/// Where a follower is: a row of some hundred octets, stored with the matches that came before it.
+/// Where a follower is: a row of some hundred bytes, stored with the matches that came before it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPosition {

@@ -9,9 +9,9 @@ use crate::ListSigner;
 pub struct LogLists {
     /// Fetched daily.
     pub urls: Vec<String>,
-    /// Read daily. Whoever put them there has verified them.
+    /// Read daily. Anyone who put them there has verified them.
     pub files: Vec<PathBuf>,
-    /// Whoever signs lists: what is fetched from where one of them does counts only with the signature.
+    /// Anyone who signs lists: what is fetched from where one of them does counts only with the signature.
     pub signers: Vec<ListSigner>,
 }
 

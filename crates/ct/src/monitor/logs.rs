@@ -90,7 +90,7 @@ impl Monitor {
     }
 
     /// Holds a list against its signature, where lists are signed. Fetched one after the other the two may be of different days
-    /// for a moment: they are fetched anew with the next try, and the logs of the last good list are followed meanwhile.
+    /// for a moment: they are fetched again with the next try, and the logs of the last good list are followed meanwhile.
     async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
         for signer in &self.0.lists.signers {
             if let Some(beside) = signer.signature_of(url) {

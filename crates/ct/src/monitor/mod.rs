@@ -1,4 +1,4 @@
-//! The monitor: a server's part in Certificate Transparency, as RFC 6962 section 5.4 calls whoever watches logs for the
+//! The monitor: a server's part in Certificate Transparency, as RFC 6962 section 5.4 calls anyone who watches logs for the
 //! certificates of its own domains.
 //!
 //! [`Monitor`] keeps the watched domains and, in [`Monitor::run`], asks search services, follows logs, judges what they
@@ -49,9 +49,9 @@ use crate::tables::{
 pub const LOGS: &str = "logs";
 /// Words that name allowed issuers, of one domain.
 pub const ALLOWED_MAX: usize = 64;
-/// Octets of one of them: a distinguished name fits.
+/// Bytes of one of them: a distinguished name fits.
 pub const ALLOWED_BYTES_MAX: usize = 256;
-/// Octets of why an issuance is expected or seen to.
+/// Bytes of why an issuance is expected or seen to.
 pub const REASON_BYTES_MAX: usize = 1_024;
 /// Logs that step at once on a node: each may hold some megabytes of tiles ([`FollowOptions::tiles_at_once`]).
 const STEPS_AT_ONCE: usize = 4;

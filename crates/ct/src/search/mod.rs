@@ -27,8 +27,8 @@ pub use answer::{BadAnswer, IssuancesFound};
 pub use cert_spotter::read as read_cert_spotter;
 pub use crt_sh::read as read_crt_sh;
 
-/// Octets of the longest answer read. A page of Cert Spotter's has some hundreds of certificates of 2 kB; crt.sh gives
-/// everything at once, 400 octets a row.
+/// Bytes of the longest answer read. A page of Cert Spotter's has some hundreds of certificates of 2 kB; crt.sh gives
+/// everything at once, 400 bytes a row.
 pub const ANSWER_OCTETS_MAX: usize = 64 * 1024 * 1024;
 /// Pages read for one domain in one go: a hundred issuances each, that is a million.
 pub const PAGES_MAX: usize = 10_000;

@@ -1,4 +1,4 @@
-//! What was issued: a row an issuance, whoever tells of it and however often.
+//! What was issued: a row an issuance, anyone who tells of it and however often.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -114,7 +114,7 @@ pub struct CtFilter {
 pub struct CtKnownRow {
     /// The certificate.
     pub der: Vec<u8>,
-    /// Whether our own authority issued it.
+    /// Whether our own CA issued it.
     pub issued: bool,
     /// Whether it is a version of a managed certificate.
     pub managed: bool,

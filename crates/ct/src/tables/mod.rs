@@ -58,7 +58,7 @@ pub struct CtSearchRow {
     pub domain: String,
     /// The service's own, JSON.
     pub cursor: String,
-    /// When it is to be asked again, µs.
+    /// When it is to be retried, µs.
     pub due_at_us: i64,
     /// When it last answered, µs.
     pub answered_at_us: Option<i64>,
@@ -506,7 +506,7 @@ pub async fn alarm_ct_log(
     tx.execute(LOG_ALARMED, parameters).await.map(drop)
 }
 
-/// Forgets a log's place: it is followed from its start anew, whatever it was before. False when there was none.
+/// Forgets a log's place: it is followed from its start again, whatever it was before. False when there was none.
 ///
 /// # Errors
 /// Those of the database.

@@ -191,7 +191,7 @@ async fn a_rollback_is_an_alarm_and_an_old_checkpoint_is_not() {
     world.log.roll_back(700).unwrap();
     let Alarm::RolledBack { from, to, .. } = world.alarm(&place).await else { panic!("signed later") };
     assert_eq!((from, to), (800, 700));
-    // Whoever saw only the smaller tree sees it when the larger one of before comes up.
+    // Anyone who saw only the smaller tree sees it when the larger one of before comes up.
     let (_, smaller) = world.follow(Some(first)).await;
     world.log.serve_stale(&place.note);
     assert!(matches!(world.alarm(&smaller).await, Alarm::RolledBack { from: 800, to: 700, .. }));

@@ -198,7 +198,7 @@ impl Postgres {
             Reading::Probe => Ok(Box::pin(self.probed(replica)).await),
             Reading::Primary => {
                 let permit = self.readers.permit().await?;
-                // Whoever had the connection before may have found that it is away.
+                // Anyone who had the connection before may have found that it is away.
                 Ok((!replica.is_read()).then_some(permit))
             }
         }

@@ -117,7 +117,7 @@ impl ToSql for Value {
     }
 }
 
-/// Makes the folder (0700) and the file (0600) when missing: an inventory maps an organisation for whoever reads it.
+/// Makes the folder (0700) and the file (0600) when missing: an inventory maps an organisation for anyone who reads it.
 /// SQLite gives its log the file's permissions.
 pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
     let mut folder = std::fs::DirBuilder::new();
@@ -180,7 +180,7 @@ pub(super) fn connect(path: &Path, cache_kib: i64, index: LogIndex) -> Result<Co
         let connection = Connection::open_with_flags_and_vfs(path, flags, index.vfs())?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
-        // One plan for a statement whatever its parameters: without, statistics make SQLite prepare a statement anew
+        // One plan for a statement whatever its parameters: without, statistics make SQLite prepare a statement again
         // for every new value, a third of the cost of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;

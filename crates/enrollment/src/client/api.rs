@@ -15,7 +15,7 @@ use super::trust::Trust;
 const CONNECT: Duration = Duration::from_secs(10);
 /// Timeout of a request that the server answers at once.
 pub const REQUEST: Duration = Duration::from_secs(60);
-/// Octets of an answer: sixteen jobs with their chains are some hundred kilobytes, a page of sealed keys 3 MB.
+/// Bytes of an answer: sixteen jobs with their chains are some hundred kilobytes, a page of sealed keys 3 MB.
 const ANSWER_MAX: usize = 8 * 1_024 * 1_024;
 /// Letters of the server's reason that are shown.
 const REASON_MAX: usize = 500;

@@ -24,7 +24,7 @@ pub enum ApiError {
         status: u16,
         /// What the server says.
         reason: String,
-        /// When it wants to be asked again.
+        /// When it wants to be retried.
         retry_after: Option<Duration>,
     },
     /// An answer that makes no sense.
@@ -38,7 +38,7 @@ pub enum ApiError {
 }
 
 impl ApiError {
-    /// When the server wants to be asked again.
+    /// When the server wants to be retried.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         match self {

@@ -101,7 +101,7 @@ impl ServerCertVerifier for Pinned {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        // Whoever pinned it has looked at it; that the server holds its key is checked below all the same.
+        // Anyone who pinned it has looked at it; that the server holds its key is checked below all the same.
         if Fingerprint::of(leaf) == self.pin {
             return Ok(ServerCertVerified::assertion());
         }

@@ -24,7 +24,7 @@ const QUOTAS: &[(&str, Quota)] = &[
 ];
 /// Of everything else; chosen.
 const OTHER: Quota = Quota::per_second(10);
-/// The access key of whoever may assume the accounts' roles.
+/// The access key of anyone who may assume the accounts' roles.
 pub const ACCESS_KEY: &str = "AKIAFLEET0000000ROOT";
 const REGIONS: [&str; 10] = [
     "us-east-1",

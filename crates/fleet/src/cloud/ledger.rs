@@ -31,7 +31,7 @@ pub struct OperationCounts {
     pub taken: u64,
     /// Those that were not.
     pub throttled: u64,
-    /// Throttled ones that came later than a second (or what `Retry-After` asked for) after the first: whoever learns
+    /// Throttled ones that came later than a second (or what `Retry-After` asked for) after the first: anyone who learns
     /// from the first answer has none.
     pub throttled_later: u64,
     /// Most within any second.

@@ -26,7 +26,7 @@ use super::{Manners, OperationCounts, Quota};
 use crate::random::Random;
 use crate::serve::listen;
 
-/// Octets of a request; those of interfaces like these have a few kilobytes.
+/// Bytes of a request; those of interfaces like these have a few kilobytes.
 const REQUEST_MAX: usize = 1 << 20;
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 4_096;

@@ -55,7 +55,7 @@ pub enum Trouble {
     Empty,
     /// No answer as long as the client waits.
     Hang,
-    /// An octet of the body changed.
+    /// An byte of the body changed.
     Corrupt,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Page {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// What [`Trouble::Empty`] leaves.
     pub(crate) empty: &'static str,
-    /// What is wrong with it, whoever asks.
+    /// What is wrong with it, anyone who asks.
     pub(crate) trouble: Option<Trouble>,
     /// Before it is sent, beside the latency of all.
     pub(crate) delay: Duration,

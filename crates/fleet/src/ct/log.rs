@@ -151,7 +151,7 @@ impl CtLog {
         self.add_octets(&pair.certificate, &pair.issuer);
     }
 
-    /// Takes octets in as if they were a certificate.
+    /// Takes bytes in as if they were a certificate.
     pub fn add_octets(&self, der: &[u8], issuer: &[u8]) {
         self.state.write().add([0, 0], &with_length::<3>(der), chain_of(issuer), issuer);
     }
@@ -341,7 +341,7 @@ fn chain_of(issuer: &[u8]) -> Vec<u8> {
     with_length::<2>(&sha256(issuer))
 }
 
-/// A vector with `N` octets of length (RFC 8446 section 3.4).
+/// A vector with `N` bytes of length (RFC 8446 section 3.4).
 fn with_length<const N: usize>(octets: &[u8]) -> Vec<u8> {
     [&(octets.len() as u64).to_be_bytes()[8 - N..], octets].concat()
 }

@@ -1,4 +1,4 @@
-//! The Merkle tree of RFC 6962 section 2.1, all of it in memory, written for being right: the tests of whoever follows
+//! The Merkle tree of RFC 6962 section 2.1, all of it in memory, written for being right: the tests of anyone who follows
 //! a log share no code with it.
 
 use aws_lc_rs::digest::{SHA256, digest};

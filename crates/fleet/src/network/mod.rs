@@ -32,7 +32,7 @@ const ALONE: &str = "BULLA_TEST_ALONE";
 const UNSHARE: [&str; 6] = ["--map-root-user", "--net", "--mount", "--pid", "--mount-proc", "--kill-child"];
 /// Names of namespaces are files in there.
 const BEGIN: &str = "mount -t tmpfs none /run && ip link set lo up && exec \"$0\" \"$@\"";
-/// Sites at most: each is the third octet of its addresses.
+/// Sites at most: each is the third byte of its addresses.
 const SITES_MAX: usize = 250;
 /// What is not there by then is not there.
 const PATIENCE: Duration = Duration::from_secs(30);

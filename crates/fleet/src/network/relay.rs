@@ -64,7 +64,7 @@ pub(super) struct Relay {
 
 #[derive(Default)]
 struct State {
-    /// Where each site was heard last, by the third octet of its address.
+    /// Where each site was heard last, by the third byte of its address.
     sites: HashMap<u8, SocketAddrAny>,
     ways: HashMap<(u8, u8), Line>,
     under_way: BinaryHeap<Reverse<Packet>>,

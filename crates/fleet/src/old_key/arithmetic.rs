@@ -4,7 +4,7 @@
 /// Limbs, least significant first.
 pub(super) type Limbs = Vec<u64>;
 
-/// From octets, most significant first, with as many limbs as asked for at least.
+/// From bytes, most significant first, with as many limbs as asked for at least.
 pub(super) fn limbs(octets: &[u8], at_least: usize) -> Limbs {
     let mut out: Limbs =
         octets.rchunks(8).map(|chunk| chunk.iter().fold(0, |limb, b| (limb << 8) | u64::from(*b))).collect();
@@ -12,7 +12,7 @@ pub(super) fn limbs(octets: &[u8], at_least: usize) -> Limbs {
     out
 }
 
-/// To octets, most significant first, `length` of them.
+/// To bytes, most significant first, `length` of them.
 pub(super) fn octets(limbs: &[u64], length: usize) -> Vec<u8> {
     let all: Vec<u8> = limbs.iter().rev().flat_map(|limb| limb.to_be_bytes()).collect();
     let mut out = vec![0; length.saturating_sub(all.len())];
@@ -53,7 +53,7 @@ impl Modulus {
         self.montgomery(&self.montgomery(a, b), &self.r_squared)
     }
 
-    /// base to the power of `exponent` (octets, most significant first) modulo n.
+    /// base to the power of `exponent` (bytes, most significant first) modulo n.
     pub(super) fn power(&self, base: &[u64], exponent: &[u8]) -> Limbs {
         let mut one = vec![0; self.n.len()];
         one[0] = 1;

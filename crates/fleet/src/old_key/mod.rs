@@ -45,7 +45,7 @@ pub(crate) fn sha1(message: &[u8]) -> Vec<u8> {
 #[derive(Debug)]
 pub(crate) struct OldRsa {
     modulus: Modulus,
-    /// Octets of the modulus, and so of a signature.
+    /// Bytes of the modulus, and so of a signature.
     length: usize,
     exponent: Vec<u8>,
 }

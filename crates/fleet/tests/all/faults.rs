@@ -19,11 +19,11 @@ enum Seen {
     /// Before a word is said.
     ResetAtOnce,
     ResetAfterHello,
-    /// After the hello exactly these octets (or a ServerHello), then the end of the stream.
+    /// After the hello exactly these bytes (or a ServerHello), then the end of the stream.
     AfterHello(Answer),
     /// Without a hello: the end of the stream.
     End,
-    /// These octets without a hello.
+    /// These bytes without a hello.
     Greeting(&'static [u8]),
     /// Nothing, hello or not.
     Silence,
@@ -31,7 +31,7 @@ enum Seen {
     SilenceAfterServerHello,
     /// A record of type 22 begins.
     FirstOctet,
-    /// More handshake octets than any handshake has.
+    /// More handshake bytes than any handshake has.
     Flood,
 }
 

@@ -55,7 +55,7 @@ async fn a_fleet_of_3000_stops_with_no_task_left() {
     greeting.read_exact(&mut [0; 4]).unwrap();
     assert!(tasks() > 0);
     fleet.stop().await;
-    // The runtime forgets a task a moment after whoever waits for it hears of its end.
+    // The runtime forgets a task a moment after anyone who waits for it hears of its end.
     let gone = async {
         while tasks() > 0 {
             tokio::task::yield_now().await;

@@ -27,7 +27,7 @@ pub(super) struct Line {
     pub(super) status: Option<u16>,
     /// Why it was refused, where it was for want of permission.
     pub(super) reason: Option<&'static str>,
-    /// Octets of bodies, or of a tunnel.
+    /// Bytes of bodies, or of a tunnel.
     pub(super) octets_up: u64,
     pub(super) octets_down: u64,
     pub(super) duration_ms: f64,

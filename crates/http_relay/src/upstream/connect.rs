@@ -33,13 +33,13 @@ use crate::request_body::RequestBody;
 use crate::strict::UpstreamStream;
 use inbound::ServiceTasks;
 
-/// Octets of an upstream's heads.
+/// Bytes of an upstream's heads.
 const HEAD_OCTETS_MAX: usize = 128 << 10;
 
 /// Requests at once, as long as an upstream has not said how many: a number that none can say (RFC 9113 section 6.5.2).
 const NOT_SAID: usize = usize::MAX - 1;
 
-/// How soon it is asked again whether one has said, at first and in the end; between, each time after twice as long. The library tells
+/// How soon it is retried whether one has said, at first and in the end; between, each time after twice as long. The library tells
 /// nobody.
 const SAID_FIRST: Duration = Duration::from_millis(1);
 const SAID_LAST: Duration = Duration::from_millis(50);
@@ -269,7 +269,7 @@ impl Dialler {
         std::ptr::eq(self.policies.of(one), self.policies.of(other))
     }
 
-    /// Octets to a target and back, by the way that `name` has.
+    /// Bytes to a target and back, by the way that `name` has.
     pub(super) async fn link(
         &self,
         target: &Target,

@@ -23,7 +23,7 @@ use super::super::target::Target;
 use super::error::NoParent;
 use inbound::ServiceTasks;
 
-/// Octets of a parent's answer to CONNECT.
+/// Bytes of a parent's answer to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 
 /// A proxy to be asked.

@@ -184,7 +184,7 @@ mod tests {
         far
     }
 
-    /// Has whoever connects first told `answer`, once so many octets have come.
+    /// Has anyone who connects first told `answer`, once so many bytes have come.
     fn answers(listener: TcpListener, octets: usize, answer: &'static [u8]) {
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();

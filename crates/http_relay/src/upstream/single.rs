@@ -45,7 +45,7 @@ impl Upstreams {
         Err(Arc::new(NoConnection::Late))
     }
 
-    /// One for whoever asked first, left in `own`, and for all who have asked since, if they can share it.
+    /// One for anyone who asked first, left in `own`, and for all who have asked since, if they can share it.
     async fn make(
         &self,
         origin: &Arc<Origin>,

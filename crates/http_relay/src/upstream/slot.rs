@@ -26,7 +26,7 @@ use inbound::ServiceTasks;
 /// How long a connection waits for a slot where all are taken, after the connection that was idle the longest was closed for it.
 const SLOT_WITHIN: Duration = Duration::from_millis(500);
 
-/// A name and a port, whoever named them.
+/// A name and a port, anyone who named them.
 type HostPort = (HostOrIp, u16);
 
 /// The local and the remote address of a connection: no two connections that are open have both.

@@ -215,7 +215,7 @@ impl Upstreams {
         Ok(ProbedServer { certificate, http2 })
     }
 
-    /// Octets to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`]. Where it is dialled, `is_meant`
+    /// Bytes to `target`, by the way that `name` has, and their slot; `may_be_here` as in [`Origin`]. Where it is dialled, `is_meant`
     /// says which of its addresses may be.
     pub async fn link(
         &self,

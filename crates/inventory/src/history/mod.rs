@@ -253,7 +253,7 @@ impl History {
         Ok(())
     }
 
-    /// Tells of drifts that began or are over since people were told last: each once, whoever looks.
+    /// Tells of drifts that began or are over since people were told last: each once, anyone who looks.
     ///
     /// # Errors
     /// Those of the database; nothing is told then.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::BadRule;
 use super::limits::{LABEL_OCTETS_MAX, TAGS_MAX};
 
-/// Whether a text can name an owner, team, environment, tag or its value: 1 to [`LABEL_OCTETS_MAX`] octets, not blank, no
+/// Whether a text can name an owner, team, environment, tag or its value: 1 to [`LABEL_OCTETS_MAX`] bytes, not blank, no
 /// control characters.
 #[must_use]
 pub fn is_label(text: &str) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Octets of a pattern: as many as a host name has (RFC 1035 section 2.3.4, without the octets of lengths).
+/// Bytes of a pattern: as many as a host name has (RFC 1035 section 2.3.4, without the bytes of lengths).
 pub const GLOB_OCTETS_MAX: usize = 253;
 
 /// A pattern: `*` stands for any run of characters, dots and nothing at all included; everything else for itself. In

@@ -31,7 +31,7 @@ pub async fn states_of(
 }
 
 /// Keeps the states of what was `listed`, and the tags that are new, once its observations are stored. Where the same
-/// certificate has other values than before of tags that rules of ownership look at, watches tell anew whose it is.
+/// certificate has other values than before of tags that rules of ownership look at, watches tell again whose it is.
 ///
 /// # Errors
 /// Those of the database. What was kept stays.

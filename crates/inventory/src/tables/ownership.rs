@@ -13,7 +13,7 @@ store::handle! {
     Ownership
 }
 
-/// Rules there may be: all of them are held in memory by whoever asks whose something is, some hundred octets each.
+/// Rules there may be: all of them are held in memory by anyone who asks whose something is, some hundred bytes each.
 pub const OWNERSHIP_RULES_MAX: usize = 1_000;
 
 /// Names of one certificate that are read for rules, its first: twice and a half what public authorities put into one.
@@ -141,7 +141,7 @@ pub async fn insert_ownership_rule(
     Ok(OwnershipInsertion::Made)
 }
 
-/// Notes that whose something is may be another's from now on, without a rule having changed: watches tell anew.
+/// Notes that whose something is may be another's from now on, without a rule having changed: watches tell again.
 ///
 /// # Errors
 /// Those of the database.

@@ -1,7 +1,7 @@
 //! Watches: scans that the server makes by itself, when each is due, and who is at it.
 //!
 //! A run belongs to its holder until the lease ends; [`WatchRow::claims`] is its fence. A run that nobody holds any more
-//! is due as it was, and whoever claims it goes on with the scan it was filling.
+//! is due as it was, and anyone who claims it goes on with the scan it was filling.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -373,7 +373,7 @@ impl Watches<'_> {
     }
 
     /// Keeps runs that `holder` has claimed, by identity and fence, until `until_us`; answers those that are still its
-    /// own. Whoever was late and was not replaced goes on.
+    /// own. Anyone who was late and was not replaced goes on.
     ///
     /// # Errors
     /// Those of the database.

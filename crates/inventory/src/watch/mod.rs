@@ -1,7 +1,7 @@
 //! Watches: scans that a running server makes by itself, when they are due.
 //!
 //! [`Watches`] keeps them and, in [`Watches::run`], makes their runs. Any number of nodes may: a run belongs to who holds
-//! its lease. A node that stops gives its runs back, a node that dies loses them when their leases end, and whoever takes
+//! its lease. A node that stops gives its runs back, a node that dies loses them when their leases end, and anyone who takes
 //! a run up goes on with its scan, leaving out the endpoints already stored. A run over many endpoints is cut into parts,
 //! which nodes share in the same way.
 
@@ -46,7 +46,7 @@ pub const INTERVAL_MIN: Duration = Duration::from_secs(60);
 pub const INTERVAL_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// Targets of one watch, as they are written: they are one row's text.
 pub const TARGETS_MAX: usize = 10_000;
-/// Octets of one target: a network with a dozen server names fits. Of a source's name too.
+/// Bytes of one target: a network with a dozen server names fits. Of a source's name too.
 pub const TARGET_BYTES_MAX: usize = 1_024;
 /// Names of sources of one watch.
 pub const SOURCES_MAX: usize = 1_000;

@@ -19,7 +19,7 @@ use crate::tables::watches::{WatchOutcome, WatchRow};
 /// Troubles, and changes, of one kind that one run tells of by endpoint: what half an estate has in common is for a report,
 /// not for a pager. Troubles beyond are told by the runs after it, as far as they last.
 pub const TOLD_AT_ONCE: usize = 100;
-/// Octets of a finding's evidence in an event.
+/// Bytes of a finding's evidence in an event.
 const EVIDENCE_MAX: usize = 512;
 /// How far the clocks of nodes may be apart, µs: a run that seems to have begun this little after the rules of ownership
 /// changed may have gone by the old ones.
@@ -115,7 +115,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Begins to count anew what is not told: what is still there is met again.
+    /// Begins to count again what is not told: what is still there is met again.
     pub(super) fn begin_pass(&mut self) {
         self.untold = 0;
     }
@@ -172,7 +172,7 @@ pub(super) struct TellingRun<'w> {
     pub(super) watch: &'w WatchRow,
     /// What the first run finds is what there is, not what is new.
     pub(super) baseline: bool,
-    /// Whether whose a certificate is may differ from what was told, so that its end is told of anew.
+    /// Whether whose a certificate is may differ from what was told, so that its end is told of again.
     pub(super) again: bool,
 }
 

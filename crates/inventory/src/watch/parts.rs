@@ -1,7 +1,7 @@
 //! A run over many endpoints is cut into parts that nodes share, each under a lease of its own: a node that dies costs
 //! the run one part's time.
 //!
-//! Whoever holds the run cuts it, makes parts as any other node does, and ends the run once all parts have ended.
+//! Anyone who holds the run cuts it, makes parts as any other node does, and ends the run once all parts have ended.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,7 +43,7 @@ fn range(endpoints: u64, part: &PartRow) -> (usize, usize) {
 }
 
 impl Watches {
-    /// Makes a run together with whoever else has room, and answers the findings of all parts.
+    /// Makes a run together with anyone who else has room, and answers the findings of all parts.
     pub(super) async fn make_parts(
         &self,
         scan: Uuid,

@@ -155,7 +155,7 @@ impl Runner {
     fn ended(&mut self, ended: Result<(Id, ()), tokio::task::JoinError>) {
         let id = match &ended {
             Ok((id, ())) => *id,
-            // Its lease ends by itself, and whoever claims it goes on behind what was stored.
+            // Its lease ends by itself, and anyone who claims it goes on behind what was stored.
             Err(error) => {
                 tracing::error!(%error, "a watch's run ended in a panic");
                 error.id()

@@ -1,6 +1,6 @@
 //! What a run saw that people should hear of: endpoints that are in trouble or are well again, certificates that are new
 //! or come from somewhere else, ends of certificates to be watched. The inventory keeps what was told, so that all of it
-//! is told once, whoever makes the run, however often it is taken up.
+//! is told once, anyone who makes the run, however often it is taken up.
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -59,7 +59,7 @@ impl Watches {
     }
 
     /// Tells of what `scan` saw and, if it saw `whole` of it, of what `row` does not look at any more; answers what was left
-    /// untold. Stops between two pages when told to; whoever takes the run up goes on.
+    /// untold. Stops between two pages when told to; anyone who takes the run up goes on.
     pub(super) async fn tell(
         &self,
         scan: Uuid,

@@ -69,7 +69,7 @@ async fn what_clouds_keep_is_asked_about_too() {
     };
     let asked = || with_checker(&place.checker);
     for (options, trusted, words) in [
-        // Whoever put them there chose their URLs: nothing is fetched for chains that nobody trusts.
+        // Anyone who put them there chose their URLs: nothing is fetched for chains that nobody trusts.
         (asked(), Trusted::nobody(), ["unknown", "unknown", "unknown", ""]),
         (asked(), trusted(), ["revoked", "good", "good", ""]),
         (options(), trusted(), ["", "", "", ""]),

@@ -243,7 +243,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
     listener.world.shelf.tag("prod/web/tls", &[("team", "payments"), ("env", "live"), ("version", "2")]);
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"]);
 
-    // A certificate that was told of gets other tags: whose its end is is told anew.
+    // A certificate that was told of gets other tags: whose its end is is told again.
     listener.world.shelf.tag("prod/web/tls", &[("team", "bank")]);
     listener.world.shelf.tag("prod/web/copy", &[("team", "bank")]);
     let events = listener.run(row.id).await;
@@ -252,7 +252,7 @@ async fn a_clouds_own_tags_say_whose_a_certificate_is(world: World) {
         events.iter().all(|event| ["certificate.found", "watch.finished"].contains(&event.kind.as_str()))
     );
 
-    // An endpoint that serves a certificate is of whoever its tags name where it is kept.
+    // An endpoint that serves a certificate is of anyone who its tags name where it is kept.
     let store = &listener.world.store;
     let endpoints = store::Inventory::of(store)
         .endpoints_of_certificate(Fingerprint::of(&chain[0]).as_bytes(), None, 10)

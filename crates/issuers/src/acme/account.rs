@@ -67,7 +67,7 @@ impl Accounts {
         Ok(account)
     }
 
-    /// The server does not know the account any more: the next [`Accounts::get`] makes it anew, with the same key.
+    /// The server does not know the account any more: the next [`Accounts::get`] makes it again, with the same key.
     pub(super) async fn forget(&self, config: &AcmeConfig) -> Result<(), IssuerError> {
         let mut known = self.known.lock().await;
         *known = None;

@@ -244,7 +244,7 @@ impl Drop for PublishedChallenges {
         }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let mut left = self.take();
-        // Whoever waited for the order has gone. Bounded by the limit; nothing else may hold it up.
+        // Anyone who waited for the order has gone. Bounded by the limit; nothing else may hold it up.
         runtime.spawn(async move {
             let _guard = telemetry::tasks::guard("challenge-clean-up");
             left.remove().await;

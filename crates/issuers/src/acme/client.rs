@@ -15,7 +15,7 @@ use crate::jose::JwsKey;
 
 /// Nonces kept: as many as orders run at once in practice; servers forget old ones anyway.
 const NONCES_MAX: usize = 32;
-/// Times a request is signed anew because the server did not like its nonce: a server that refuses one in five at
+/// Times a request is signed again because the server did not like its nonce: a server that refuses one in five at
 /// random, as Pebble can, refuses ten in a row once in ten million requests.
 const NONCE_TRIES: usize = 10;
 /// How long a directory is believed, microseconds: its URLs and terms hardly ever change.

@@ -11,11 +11,11 @@ use crate::error::IssuerError;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
-/// Octets a program may give: a KMS's ciphertext of 32 octets has some hundreds.
+/// Bytes a program may give: a KMS's ciphertext of 32 bytes has some hundreds.
 const OUTPUT_MAX: usize = 8 * 1024;
 
 /// A program that is run with `wrap` or `unwrap` as its last argument, what is to be encrypted or decrypted on its
-/// standard input, and gives the result, to the octet, on its standard output.
+/// standard input, and gives the result, to the byte, on its standard output.
 #[derive(Debug)]
 pub struct Program {
     command: Command,

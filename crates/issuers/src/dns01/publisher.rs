@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 pub struct TxtRecord {
     /// Its owner, without the trailing dot.
     pub name: String,
-    /// Its text, at most 255 octets.
+    /// Its text, at most 255 bytes.
     pub value: String,
 }
 

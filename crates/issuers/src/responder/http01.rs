@@ -11,7 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::tables;
 
-/// Octets of the longest request head read; validating servers send some 300.
+/// Bytes of the longest request head read; validating servers send some 300.
 const HEAD_MAX: usize = 8 * 1024;
 /// Requests at once: validations come from a handful of places.
 const CONNECTIONS_MAX: usize = 64;

@@ -99,7 +99,7 @@ async fn a_stored_secret_goes_nowhere_but_where_it_was_given_for() {
     let error = world.issuers.update(made.row.id, 2, moved, "x").await.unwrap_err();
     assert!(matches!(error, ManageError::BadConfig(_)), "{error}");
     assert!(elsewhere.seen().is_empty());
-    // Whoever has the token may send it there.
+    // Anyone who has the token may send it there.
     let moved = vault(&elsewhere.url(""), token());
     assert!(world.issuers.update(made.row.id, 2, moved, "x").await.is_ok());
     let _ = world.issuers.test(made.row.id).await;

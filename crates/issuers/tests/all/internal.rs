@@ -1,4 +1,4 @@
-//! Our own authority as issuer.
+//! Our own CA as issuer.
 
 use authority::names::{DnsRule, NameRules, SuffixRule};
 use authority::profile::Profile;

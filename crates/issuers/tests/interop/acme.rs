@@ -127,7 +127,7 @@ async fn an_order_cut_off_at_any_moment_goes_on_and_is_issued_once() {
     let made = world.add("pebble", pebble.config(&["http-01"])).await;
     made.test().await.unwrap();
     let id = world.issuers.find_named("pebble").await.unwrap().unwrap().row.id;
-    // Killed after ever longer times, like a process, then asked again by another.
+    // Killed after ever longer times, like a process, then retried by another.
     for (at, delay) in [0, 20, 40, 80, 160, 320, 640].into_iter().enumerate() {
         let wish = order(&format!("cut-{at}"), &["a.example.test", "b.example.test"]);
         let before = pebble.issued();

@@ -16,7 +16,7 @@ use super::metrics::{ClientMetrics, ServerMetrics};
 use super::options::ClientOptions;
 use crate::wire::{ErrorCode, Items};
 
-/// Octets that wait to be written: four thousand requests. A server that reads none of them is no help.
+/// Bytes that wait to be written: four thousand requests. A server that reads none of them is no help.
 const OUTGOING_MAX: usize = 4 << 20;
 
 /// The state of the connection.

@@ -14,7 +14,7 @@ use super::channel::{Channel, ConnectionState};
 use crate::backoff::spread;
 use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, Items, MAJOR, opcode};
 
-/// Octets of a buffer that is kept for the next requests.
+/// Bytes of a buffer that is kept for the next requests.
 const KEEP: usize = 256 << 10;
 
 /// What is read and written.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::address::Server;
 use super::tls::ClientTls;
 
-/// Servers asked in turn: the protocol's sites are three, and whoever has more wants a balancer.
+/// Servers asked in turn: the protocol's sites are three, and anyone who has more wants a balancer.
 pub const SERVERS_MAX: usize = 16;
 
 /// Whom to ask, and how.

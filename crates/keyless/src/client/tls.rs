@@ -28,7 +28,7 @@ impl ClientTls {
     }
 }
 
-/// Sessions are not resumed: connections are long, and each proves anew who is there.
+/// Sessions are not resumed: connections are long, and each proves again who is there.
 pub(crate) fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, rustls::Error> {
     let mut roots = RootCertStore::empty();
     for root in &tls.server_roots {

@@ -47,7 +47,7 @@ const ALGORITHMS: [(Scheme, &str); 9] = [
     (Scheme::Ecdsa(Hash::Sha384), "ES384"),
     (Scheme::Ecdsa(Hash::Sha512), "ES512"),
 ];
-/// Curves by their names in a JSON Web Key, their object identifiers, octets of a coordinate.
+/// Curves by their names in a JSON Web Key, their object identifiers, bytes of a coordinate.
 const CURVES: [(&str, &[u64], usize); 3] = [
     ("P-256", &[1, 2, 840, 10_045, 3, 1, 7], 32),
     ("P-384", &[1, 3, 132, 0, 34], 48),

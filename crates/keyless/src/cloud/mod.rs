@@ -132,9 +132,9 @@ struct Kind {
     name: &'static str,
     /// In names of destinations.
     short: &'static str,
-    /// What it takes to sign, for whoever is refused.
+    /// What it takes to sign, for anyone who is refused.
     needs: &'static str,
-    /// Octets of a message that it signs whole.
+    /// Bytes of a message that it signs whole.
     message_max: usize,
 }
 
@@ -314,7 +314,7 @@ impl CloudKey {
     }
 }
 
-/// A signature that is asked for. What becomes of it is counted once, also of one that nobody waits for any more: whoever waits
+/// A signature that is asked for. What becomes of it is counted once, also of one that nobody waits for any more: anyone who waits
 /// may give up at the deadline before this does.
 struct PendingSignature<'a> {
     key: &'a CloudKey,

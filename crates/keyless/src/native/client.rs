@@ -28,7 +28,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// before the next request needs it.
 const PING_EVERY: Duration = Duration::from_secs(20);
 const PING_WITHIN: Duration = Duration::from_secs(5);
-/// Octets that the service may send ahead of one call, and of all: at 100 ms 40,000 RSA-2048 signatures a second of one
+/// Bytes that the service may send ahead of one call, and of all: at 100 ms 40,000 RSA-2048 signatures a second of one
 /// stream, and four such streams.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 4 << 20;
@@ -81,7 +81,7 @@ impl Terms {
 }
 
 /// A client, to be made once and kept. Cheap to clone; the clones share one connection, which is made with the first call
-/// and anew after it broke. A call that is dropped is cancelled, here and there.
+/// and again after it broke. A call that is dropped is cancelled, here and there.
 #[derive(Clone, Debug)]
 pub struct Client {
     inner: KeyServiceClient<Channel>,

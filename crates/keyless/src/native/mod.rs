@@ -13,7 +13,7 @@ pub use client::{Client, ClientError, Terms, signature};
 pub use trace::{TRACEPARENT, TraceParent};
 
 /// Messages, client and server as generated from the protocol's definition, and kept here so that a build needs no compiler
-/// for that: a test makes them anew and compares.
+/// for that: a test makes them again and compares.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("bulla.keys.v1.rs");

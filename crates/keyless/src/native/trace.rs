@@ -40,13 +40,13 @@ impl TraceParent {
         Self { parent: span.max(1), ..*self }
     }
 
-    /// The first span of a trace of its own. Sampled or not is left to whoever looks.
+    /// The first span of a trace of its own. Sampled or not is left to anyone who looks.
     #[must_use]
     pub fn root(trace: u128, span: u64) -> Self {
         Self { trace: trace.max(1), parent: span.max(1), flags: 0 }
     }
 
-    /// Whether its spans are told to whoever collects them.
+    /// Whether its spans are told to anyone who collects them.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::attributes::{Attributes, BadAttribute, check};
 
-/// Octets of a formula's text, as it came and as it is written anew.
+/// Bytes of a formula's text, as it came and as it is written again.
 pub const TEXT_MAX: usize = 4 * 1_024;
 /// Conditions (`name: value`) of a formula.
 pub const ATOMS_MAX: usize = 256;

@@ -10,11 +10,11 @@ use x509::{PublicKey, SpkiHash, verify_signature};
 
 use super::Attributes;
 
-/// Octets of a statement's JSON: the public key has 1.6 kB, attributes 3.3 kB at most.
+/// Bytes of a statement's JSON: the public key has 1.6 kB, attributes 3.3 kB at most.
 pub const PAYLOAD_MAX: usize = 16 * 1_024;
 
 /// Stands before what is signed, so that the key's signatures over anything else are none of these.
-const DOMAIN: &[u8] = b"bulla node statement v1\n";
+const DOMAIN: &[u8] = b"bulla key node statement v1\n";
 
 /// Why there is no statement, or it is not to be believed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -90,7 +90,7 @@ impl Statement {
     }
 }
 
-/// A statement as it travels. What is signed is the payload's octets: nobody has to write JSON the same way twice.
+/// A statement as it travels. What is signed is the payload's bytes: nobody has to write JSON the same way twice.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 pub struct SignedStatement {
     /// The statement, JSON.

@@ -51,7 +51,7 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> RecordsError + '_ {
 pub(super) struct Folder {
     path: PathBuf,
     open: File,
-    /// Octets of `open` that are whole.
+    /// Bytes of `open` that are whole.
     length: u64,
     /// Of the open segment's records.
     leaves: Vec<Hash>,

@@ -10,7 +10,7 @@ use x509::{SpkiHash, merkle};
 use crate::Key;
 use crate::tenant::Tenant;
 
-/// Octets of what is signed that a draft keeps as they are; of longer inputs it keeps the hash.
+/// Bytes of what is signed that a draft keeps as they are; of longer inputs it keeps the hash.
 const INLINE_MAX: usize = 64;
 
 /// What was signed: a digest is short, a message of Ed25519 may be long. The hash of short ones is made off the path.

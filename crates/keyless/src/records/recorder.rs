@@ -13,7 +13,7 @@ use super::head::SegmentHead;
 use super::record::{Made, SignatureRecord};
 use crate::refusal::Refusal;
 
-/// Signatures whose records are not on the disk yet, 250 octets each: one second of a fast node.
+/// Signatures whose records are not on the disk yet, 250 bytes each: one second of a fast node.
 const WAITING_MAX: usize = 65_536;
 /// Between two writes; what a crash of the process may cost.
 const WRITE_EVERY: Duration = Duration::from_millis(200);

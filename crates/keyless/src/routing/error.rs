@@ -72,7 +72,7 @@ impl std::fmt::Display for PeerError {
 /// Why no node signed. Each names those that were asked, and the one that gave up.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RouteError {
-    /// None of the nodes that may use the key can be reached. Operator: `bulla node list`, and `bulla_keyless_site_nodes_up`.
+    /// None of the nodes that may use the key can be reached. Operator: `bulla key node list`, and `bulla_keyless_site_nodes_up`.
     #[error("none of the nodes that may use this key can be reached")]
     Nobody,
     /// The way to the nearest takes longer than there is time.

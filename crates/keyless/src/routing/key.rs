@@ -218,7 +218,7 @@ impl RoutedKey {
 struct Candidates {
     rest: VecDeque<Arc<Peer>>,
     failures: Failures,
-    /// How often a request that was lost with its connection may be routed anew.
+    /// How often a request that was lost with its connection may be routed again.
     other_ways: usize,
 }
 

@@ -1,5 +1,5 @@
 //! Which nodes a node asks: of each site a few, another few for each of those that ask it. So a site's load is spread over all of
-//! its nodes, and who goes is replaced by whoever comes next in the same order (rendezvous hashing). And to which of them it is
+//! its nodes, and who goes is replaced by anyone who comes next in the same order (rendezvous hashing). And to which of them it is
 //! connected itself: to all, or, where these are many, to its part of those of its [pod](super::pod).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -138,7 +138,7 @@ impl Links {
         changed: &HashSet<NodeId>,
         make: &impl PeerFactory,
     ) {
-        // For whose sake there were connections that nobody asks by any more is not known: all are counted anew.
+        // For whose sake there were connections that nobody asks by any more is not known: all are counted again.
         let is_any_gone = self.holders.iter().any(|holders| holders.strong_count() == 0);
         self.peers.retain(|id, _| !changed.contains(id));
         if is_any_gone {
@@ -242,7 +242,7 @@ impl Links {
     }
 
     /// Whether connections are shared, and with whom. Whether nodes are chosen otherwise than before for it. How many there are depends
-    /// on who chooses: it is decided anew after some time only, and ends with half of what it began with.
+    /// on who chooses: it is decided again after some time only, and ends with half of what it began with.
     fn group(&mut self, members: &HashMap<NodeId, Member>, now: Instant) -> bool {
         let is_over = self.former.is_some_and(|(_, until)| until <= now);
         if is_over {
@@ -356,7 +356,7 @@ impl Links {
         wanted.copied().take(WANTED_MAX).collect()
     }
 
-    /// A node said what it reaches, if it passes requests on. Whether connections are to be settled anew.
+    /// A node said what it reaches, if it passes requests on. Whether connections are to be settled again.
     pub(super) fn record_reachable(
         &mut self,
         node: NodeId,
@@ -367,7 +367,7 @@ impl Links {
         }
         let Some(reached) = reached else { return self.pod.record_silent(node) };
         let was_silent = self.pod.is_silent(node);
-        // Whoever keeps the connection pings it.
+        // Anyone who keeps the connection pings it.
         let relayed = reached.keys().filter_map(|node| self.peers.get(node));
         relayed.filter(|link| link.peer.own_way().is_none()).for_each(|link| link.peer.heard_from());
         let new = self.pod.record_reachable(node, reached);

@@ -379,7 +379,7 @@ mod tests {
             assert_eq!(wanted(&pod), more, "at last the own node itself");
         }
         assert!(!pod.may_reach(at) && pod.is_wanted_of(own, at));
-        // Whoever comes first of those that reach it.
+        // Anyone who comes first of those that reach it.
         let order = pod.shared[&at].order.clone();
         for reaching in [2, 1] {
             pod.record_reachable(order[reaching], HashMap::from([(at, Duration::from_millis(3))]));

@@ -25,7 +25,7 @@ pub(super) struct RouterState {
     pub(super) tls: RwLock<Arc<ClientConfig>>,
     pub(super) members: RwLock<HashMap<NodeId, Member>>,
     pub(super) links: Mutex<Links>,
-    /// For whoever passes requests on: settling holds the links for some milliseconds where there are many.
+    /// For anyone who passes requests on: settling holds the links for some milliseconds where there are many.
     pub(super) settled: RwLock<Arc<Settled>>,
     pub(super) budget: Budget,
     pub(super) metrics: RoutingMetrics,

@@ -119,7 +119,7 @@ impl Framing {
         PREFIX + u32::from_be_bytes(length) as usize
     }
 
-    /// Goes on by these octets; whether a message became whole.
+    /// Goes on by these bytes; whether a message became whole.
     fn take(&mut self, mut data: &[u8]) -> bool {
         let mut whole = false;
         while !data.is_empty() {

@@ -19,7 +19,7 @@ use crate::refusal::Refusal;
 use crate::routing::RequestContext;
 use crate::stage::{Cost, Job};
 use crate::tenant::Tenant;
-/// A message of so many octets is no light work, whatever the key: hashing it takes longer than signing.
+/// A message of so many bytes is no light work, whatever the key: hashing it takes longer than signing.
 const LONG: usize = 4_096;
 
 /// Past the deadline, for saying who did not answer.

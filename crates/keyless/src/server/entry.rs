@@ -24,7 +24,7 @@ use crate::wire::ErrorCode;
 /// Why a request was not done.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
-    /// None named, or not by as many octets as a name has.
+    /// None named, or not by as many bytes as a name has.
     #[error("no key is named: give its SKI (20 octets) or the SHA-256 of its SubjectPublicKeyInfo (32)")]
     NoKey,
     /// No such key, or none that this tenant may use: which of the two is told to nobody.
@@ -33,10 +33,10 @@ pub(super) enum Failure {
     /// No scheme named, or one that is not known here.
     #[error("no such scheme")]
     NoScheme,
-    /// The key does not sign so, or not as many octets. It was not touched.
+    /// The key does not sign so, or not as many bytes. It was not touched.
     #[error("{0}")]
     Misfit(#[from] Misfit),
-    /// More octets than are taken.
+    /// More bytes than are taken.
     #[error("{given} octets, at most {most} are taken")]
     TooLong {
         /// What was sent.
@@ -216,7 +216,7 @@ pub(super) struct Entry {
     client: Option<SpkiHash>,
     /// Its record, once it has a place for one.
     draft: Option<Draft>,
-    /// Its spans are sent to whoever collects them.
+    /// Its spans are sent to anyone who collects them.
     is_exported: bool,
     open: bool,
 }
@@ -273,7 +273,7 @@ impl Entry {
         self.tenant.admit(self.in_flight)
     }
 
-    /// It waits for its turn from now on, and holds so many octets, if its message is long.
+    /// It waits for its turn from now on, and holds so many bytes, if its message is long.
     pub(super) fn queue(&mut self, reserved: Option<ReservedBytes>) {
         self.reserved = reserved;
         self.waits = true;

@@ -27,7 +27,7 @@ pub const CALLS_MAX: u32 = 1_024;
 /// Bytes that a peer may send ahead, of one call and of all: a whole batch of digests, and four of them.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
-/// The same of another node, which asks for all its clients by one stream: at 100 ms 70,000 requests of 150 octets a second.
+/// The same of another node, which asks for all its clients by one stream: at 100 ms 70,000 requests of 150 bytes a second.
 const NODE_STREAM_WINDOW: u32 = 1 << 20;
 const NODE_CONNECTION_WINDOW: u32 = 2 << 20;
 /// Bytes of replies that wait for a peer, of one call: those of a batch.

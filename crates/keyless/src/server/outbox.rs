@@ -114,7 +114,7 @@ impl Outbox {
 
     fn error(&self, id: u32, code: ErrorCode) {
         let mut message = Vec::new();
-        // One octet always fits.
+        // One byte always fits.
         let _ = wire::reply(id, opcode::ERROR, &[code as u8], &mut message);
         self.put(&message);
     }

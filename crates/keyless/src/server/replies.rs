@@ -230,7 +230,7 @@ impl Call {
     }
 
     fn give(&mut self, failure: Failure) {
-        // Whoever asks may go another way to the node that it is for.
+        // Anyone who asks may go another way to the node that it is for.
         let failure = match failure {
             Failure::Stopping if self.entry.is_relayed() => Failure::Relay(RelayError::NoWay),
             failure => failure,

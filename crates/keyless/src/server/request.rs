@@ -58,7 +58,7 @@ impl ServerState {
             Operation::Ping => ticket.reply(opcode::PONG, items.payload),
             Operation::Seal => self.seal(Caller::Keyless(ticket), items.payload),
             Operation::Unseal => self.unseal(Caller::Keyless(ticket), items.payload),
-            // Before anything else is looked at: whoever may not, learns nothing of keys.
+            // Before anything else is looked at: anyone who may not, learns nothing of keys.
             Operation::RsaDecrypt if !self.decrypts_for(ticket.entry.tenant()) => {
                 ticket.fail(Failure::NoDecryption);
             }
@@ -90,7 +90,7 @@ fn origin(items: &Items<'_>, client: &Client, tenant: &str) -> Origin {
     Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id, is_relayed: false, client }
 }
 
-/// What a request is known by, for whoever looks (`--log keyless=debug`).
+/// What a request is known by, for anyone who looks (`--log keyless=debug`).
 fn span(items: &Items<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     let opcode = operation::place(items.opcode).map_or("unknown", |place| OPERATIONS[place].1);
     let request_id = request_id.unwrap_or_default();

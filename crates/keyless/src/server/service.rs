@@ -144,7 +144,7 @@ impl Keys {
         Entry::new(self.shared.metrics.clone(), tenant, place, origin)
     }
 
-    /// Seals or unseals at most so many octets: `opcode` is the Keyless protocol's.
+    /// Seals or unseals at most so many bytes: `opcode` is the Keyless protocol's.
     async fn ticket(
         &self,
         opcode: u8,
@@ -215,7 +215,7 @@ fn listed(key: &Key) -> proto::Key {
     }
 }
 
-/// What a request is known by, for whoever looks (`--log keyless=debug`); its parent is the caller's.
+/// What a request is known by, for anyone who looks (`--log keyless=debug`); its parent is the caller's.
 fn span(tenant: &str, opcode: &str, name: Option<KeyName>, trace: Option<TraceParent>) -> Span {
     let key = name.map(|name| name.to_string()).unwrap_or_default();
     let (trace_id, parent_id) = trace.map(|trace| (trace.trace_id(), trace.parent_id())).unwrap_or_default();

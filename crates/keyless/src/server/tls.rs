@@ -41,7 +41,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// Whether whoever these let in is let in by `other` as well.
+    /// Whether anyone who these let in is let in by `other` as well.
     pub(super) fn admits_no_less(&self, other: &Self) -> bool {
         self.client_crls == other.client_crls
             && self.client_roots.iter().all(|root| other.client_roots.contains(root))

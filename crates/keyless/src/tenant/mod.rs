@@ -103,7 +103,7 @@ impl Tenant {
         &self.account.counters
     }
 
-    /// So many octets that wait to be signed, if no more than `most` of the tenant's wait with them.
+    /// So many bytes that wait to be signed, if no more than `most` of the tenant's wait with them.
     pub(crate) fn octets(&self, count: usize, most: usize) -> Option<Counted> {
         Counted::take(&self.account, count, most, |account| &account.octets)
     }
@@ -316,7 +316,7 @@ impl Tenants {
     }
 }
 
-/// Whoever is at the other end of a connection.
+/// Anyone who is at the other end of a connection.
 pub(crate) struct Client {
     identity: Identity,
     /// Whose it is, as of which generation.
@@ -341,7 +341,7 @@ impl Client {
         Arc::clone(&tenant.1)
     }
 
-    /// Whose a request is that says it is of this tenant: nodes are believed, others are whoever they are.
+    /// Whose a request is that says it is of this tenant: nodes are believed, others are anyone who they are.
     pub(crate) fn tenant_of(&self, named: &str, tenants: &Tenants) -> Arc<Tenant> {
         if self.is_node() && !named.is_empty() { tenants.named(named) } else { self.tenant(tenants) }
     }

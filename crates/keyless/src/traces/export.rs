@@ -56,7 +56,7 @@ pub(super) fn spans(record: &Record) -> Vec<Span> {
         all.push(maker.span(own, "sign", queued, took));
         return all;
     };
-    // Whoever found no node waited for a connection all the time.
+    // Anyone who found no node waited for a connection all the time.
     let asked = hops.connect.map_or(took, |connect| (queued + connect).min(took));
     all.push(maker.span(own, "connect", queued, asked));
     if hops.connect.is_none() {

@@ -1,7 +1,7 @@
 //! What became of single requests: the last that failed or took long, and the last that can be asked for by a name.
 //!
 //! Kept in memory alone, in rings of a fixed size, which tenants share: where a ring is full the tenant that has most of it gives
-//! way, so that none pushes out what is kept of the others. Whoever ends a request never waits here: where every ring that it tries is
+//! way, so that none pushes out what is kept of the others. Anyone who ends a request never waits here: where every ring that it tries is
 //! in somebody's hands, the request is not kept, and counted.
 
 mod export;
@@ -28,7 +28,7 @@ pub(crate) use record::{End, FinishedHops, HopNumber, Hops, Record, failure};
 /// Requests of each kind that are kept: those that failed or took long, and the others. 0.4 KB each; one that was passed on to
 /// three nodes, failed, and has the longest names has 2 KB, so that both kinds have 8 MB at most.
 pub const KEPT_MAX: usize = 2_048;
-/// What takes longer is kept, whoever asked: more than the way around the world.
+/// What takes longer is kept, anyone who asked: more than the way around the world.
 pub const SLOW: Duration = Duration::from_millis(500);
 /// Requests in one answer.
 pub const TOLD_MAX: usize = 256;
@@ -148,7 +148,7 @@ impl Traces {
         let _ = self.0.own.set((node.to_owned(), site.to_owned()));
     }
 
-    /// The answer to whoever asks for `path`: `/traces` tells the last that failed or took long, `/traces/ID` those of a trace
+    /// The answer to anyone who asks for `path`: `/traces` tells the last that failed or took long, `/traces/ID` those of a trace
     /// (32 hexadecimal digits) or of a request id. JSON; `None` for other paths. The newest come first.
     #[must_use]
     pub fn answer(&self, path: &str) -> Option<String> {
@@ -211,7 +211,7 @@ impl Traces {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "bulla_keyless_traces_dropped",
-            "Requests that were worth keeping for `bulla keys trace` and were not, because others were being kept",
+            "Requests that were worth keeping for `bulla key trace` and were not, because others were being kept",
             self.0.dropped.clone(),
         );
     }
@@ -347,7 +347,7 @@ mod tests {
                 scope.spawn(move || {
                     for at in 0..EACH {
                         traces.keep(Kind::Other, record(1, thread * EACH + at));
-                        // Whoever looks is in the way, and nobody waits for it.
+                        // Anyone who looks is in the way, and nobody waits for it.
                         if at % 20 == 0 {
                             let _ = traces.answer("/traces/1");
                         }

@@ -78,7 +78,7 @@ pub(crate) struct Record {
     pub(crate) trace: u128,
     /// Its own; of what was passed on, that by which the other node knows it.
     pub(crate) span: u64,
-    /// Of whoever asked; 0 where nobody said.
+    /// Of anyone who asked; 0 where nobody said.
     pub(crate) parent: u64,
     pub(crate) request_id: Option<Box<str>>,
     /// When it was read, µs since 1970.

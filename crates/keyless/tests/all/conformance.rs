@@ -28,7 +28,7 @@ const SIGNING: [(u8, Scheme); 16] = [
 
 const LENGTHS: [usize; 8] = [0, 20, 28, 32, 36, 48, 64, 100];
 
-/// Whether this opcode under this kind of key over so many octets is to be signed.
+/// Whether this opcode under this kind of key over so many bytes is to be signed.
 fn is_served(scheme: Scheme, kind: KeyType, octets: usize) -> bool {
     let rsa = matches!(kind, KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096);
     match scheme {

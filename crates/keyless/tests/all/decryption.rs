@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use crate::certificates::CLIENT_AUTH;
 use crate::peer::{PATIENCE, Reply, World, key, ski};
 
-/// Octets of a number of RSA-2048.
+/// Bytes of a number of RSA-2048.
 const OCTETS: usize = 256;
 
 /// A key of a security module, which here gives back what it is given, reversed.
@@ -91,7 +91,7 @@ async fn nothing_is_decrypted_unless_the_operator_says_so() {
         (true, vec![may("a")], "a", true),
         (true, vec![may_not("a")], "a", false),
         (true, vec![may("a"), may_not("b")], "b", false),
-        // Whoever is nobody's, where there are others.
+        // Anyone who is nobody's, where there are others.
         (true, vec![may("a")], "c", false),
     ] {
         let (world, module) = world(rsa_decrypt, tenants.clone()).await;

@@ -48,7 +48,7 @@ async fn a_slow_key_holds_up_nobody_on_its_own_connection() {
     world.running.stop().await;
 }
 
-/// Failure 2 of docs/places.md: pools of workers for what only waits. Ten thousand requests wait, and cost their octets; what is signed
+/// Failure 2 of docs/places.md: pools of workers for what only waits. Ten thousand requests wait, and cost their bytes; what is signed
 /// here meanwhile is signed. In a process of its own, whose memory is its own.
 #[cfg(target_os = "linux")]
 #[test]
@@ -113,7 +113,7 @@ fn ten_thousand_requests_that_wait_cost_ten_kilobytes_each_at_most() {
     });
 }
 
-/// Octets of this process that are in memory.
+/// Bytes of this process that are in memory.
 #[cfg(target_os = "linux")]
 fn resident() -> usize {
     status("VmRSS:") * 1_024

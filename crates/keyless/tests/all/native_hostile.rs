@@ -125,7 +125,7 @@ async fn who_connects_and_says_nothing_is_let_go() {
     world.running.stop().await;
 }
 
-/// Messages that never become whole: so many octets of them are kept for a connection, and for a time.
+/// Messages that never become whole: so many bytes of them are kept for a connection, and for a time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_half_sent_are_bounded() {
     let options = Options { idle: std::time::Duration::from_secs(6), ..Options::default() };

@@ -198,7 +198,7 @@ pub(crate) struct Reply {
     pub(crate) id: u32,
     pub(crate) opcode: u8,
     pub(crate) payload: Vec<u8>,
-    /// Octets of the whole message.
+    /// Bytes of the whole message.
     pub(crate) length: usize,
 }
 
@@ -220,7 +220,7 @@ impl Peer {
         Self { stream, next: 0 }
     }
 
-    /// Sends octets as they are.
+    /// Sends bytes as they are.
     /// Over a Unix socket.
     pub(crate) async fn over(socket: &Path) -> Self {
         Self::new(Box::new(UnixStream::connect(socket).await.unwrap()))

@@ -306,7 +306,7 @@ async fn who_does_not_hold_the_key_is_asked_after_the_others_and_costs_nothing()
     // Those that began together; then, for a second, nobody.
     let lack = "bulla_keyless_site_errors_total{site=\"site-2\",error=\"not-found\"}";
     assert!((1.0..=250.0).contains(&world.front.figure(lack)), "{}", world.front.figure(lack));
-    // Once it holds it, it is asked again.
+    // Once it holds it, it is retried.
     world.others[0].holds("", vec![world.held[0].clone()]);
     let began = Instant::now();
     while world.asked()[0] == 0 {

@@ -266,7 +266,7 @@ async fn a_tenant_takes_no_more_than_half_of_the_connections() {
     world.running.stop().await;
 }
 
-/// Whole messages, as Ed25519 signs them: as many as one may have waiting hold up nobody's digests, nor their octets.
+/// Whole messages, as Ed25519 signs them: as many as one may have waiting hold up nobody's digests, nor their bytes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_messages_of_one_tenant_refuse_nothing_of_another() {
     let (slow, open) = Gated::new(KeyType::Ed25519);

@@ -1,4 +1,4 @@
-//! Messages by the rules of the protocol: a table of rules, and properties over whatever octets.
+//! Messages by the rules of the protocol: a table of rules, and properties over whatever bytes.
 
 use std::net::IpAddr;
 
@@ -18,7 +18,7 @@ fn body(items: &[(u8, &[u8])]) -> Vec<u8> {
 
 #[test]
 fn a_message_is_read_as_the_protocol_writes_it() {
-    // By hand: version 1.0, a body of 11 octets, id 0x01020304; opcode ping, payload "abcd".
+    // By hand: version 1.0, a body of 11 bytes, id 0x01020304; opcode ping, payload "abcd".
     let octets = [1, 0, 0, 11, 1, 2, 3, 4, 0x11, 0, 1, 0xf1, 0x12, 0, 4, b'a', b'b', b'c', b'd'];
     let (header, body) = first(&octets).unwrap();
     assert_eq!(header, Header { major: 1, minor: 0, length: 11, id: 0x0102_0304 });
@@ -58,7 +58,7 @@ fn what_ends_a_connection_is_malformed() {
 fn what_is_passed_over_is_passed_over() {
     let plain = body(&[(tag::OPCODE, &[0xf1]), (tag::PAYLOAD, b"x")]);
     let wanted = Items::parse(&plain).unwrap();
-    // Any order, tags that mean nothing even twice, one or two octets at the end.
+    // Any order, tags that mean nothing even twice, one or two bytes at the end.
     let turned = body(&[(tag::PAYLOAD, b"x"), (tag::OPCODE, &[0xf1])]);
     let strange = body(&[
         (0x07, b"?"),
@@ -132,7 +132,7 @@ proptest! {
         let _ = first(&body);
     }
 
-    /// Most octets above are refused at the first item; here the items are whole.
+    /// Most bytes above are refused at the first item; here the items are whole.
     #[test]
     fn any_items_are_read_or_refused(
         items in proptest::collection::vec((0_u8..0x30, octets(40)), 0..12), stray in octets(3)

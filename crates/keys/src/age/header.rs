@@ -18,12 +18,12 @@ use crate::random::random;
 /// The first line of every such file, without its end.
 pub const AGE_LINE: &str = "age-encryption.org/v1";
 
-/// Octets of the key that all of a file's keys come from.
+/// Bytes of the key that all of a file's keys come from.
 pub(super) const FILE_KEY: usize = 16;
 const KEY: usize = 32;
 const TAG: usize = 16;
 const SALT: usize = 16;
-/// Octets of a header, at most: some hundred recipients.
+/// Bytes of a header, at most: some hundred recipients.
 const HEADER_MAX: usize = 64 * 1024;
 /// Letters of a line of a stanza's body; one with fewer ends it.
 const COLUMNS: usize = 64;
@@ -90,7 +90,7 @@ fn put(text: &mut String, arguments: &[&str], body: &[u8]) {
     text.push('\n');
 }
 
-/// Reads the header, and not an octet more.
+/// Reads the header, and not an byte more.
 pub(super) fn read(opening: &Opening, from: &mut impl Read) -> Result<FileKey, AgeError> {
     let mut lines = Lines { from, read: Vec::new() };
     if lines.next()? != AGE_LINE {
@@ -216,7 +216,7 @@ fn unwrap(key: &[u8; KEY], body: &[u8]) -> Option<FileKey> {
     <[u8; FILE_KEY]>::try_from(&*opened).ok().map(Zeroizing::new)
 }
 
-/// Lines of the header, read octet by octet: what follows is not its own.
+/// Lines of the header, read byte by byte: what follows is not its own.
 struct Lines<'a, R> {
     from: &'a mut R,
     read: Vec<u8>,

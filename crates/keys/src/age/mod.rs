@@ -1,7 +1,7 @@
 //! Files in age's format (age-encryption.org/v1), for exports: encrypted to a passphrase or to X25519 recipients, so that
 //! the program `age` opens them too.
 //!
-//! Over aws-lc-rs as all else. Every octet is authenticated: the header by a MAC, the content in pieces of 64 KiB of which
+//! Over aws-lc-rs as all else. Every byte is authenticated: the header by a MAC, the content in pieces of 64 KiB of which
 //! the last is marked, so that a file cut off or changed anywhere is noticed.
 
 mod error;

@@ -105,7 +105,7 @@ impl Identity {
     }
 }
 
-/// 32 octets in Bech32 (BIP 173) under this prefix.
+/// 32 bytes in Bech32 (BIP 173) under this prefix.
 fn decoded(text: &str, prefix: &str) -> Option<Zeroizing<[u8; KEY]>> {
     let checked = bech32::primitives::decode::CheckedHrpstring::new::<Bech32>(text.trim()).ok()?;
     if !checked.hrp().to_lowercase().eq(prefix) {

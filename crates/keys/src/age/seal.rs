@@ -7,9 +7,9 @@ use super::recipient::{Identity, Recipient};
 /// Who is to open a file.
 #[derive(Clone, Debug)]
 pub enum Seal {
-    /// Whoever knows this.
+    /// Anyone who knows this.
     Passphrase(SecretString),
-    /// Whoever has a key of one of these; one at least.
+    /// Anyone who has a key of one of these; one at least.
     Recipients(Vec<Recipient>),
 }
 

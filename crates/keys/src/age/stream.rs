@@ -10,7 +10,7 @@ use super::error::AgeError;
 use super::header::{FILE_KEY, cipher, derived};
 use crate::random::random;
 
-/// Octets of a piece.
+/// Bytes of a piece.
 const PIECE: usize = 64 * 1024;
 const TAG: usize = 16;
 const NONCE: usize = 16;
@@ -83,7 +83,7 @@ impl<W: Write> Write for AgeWriter<W> {
 pub struct AgeReader<R> {
     from: R,
     key: LessSafeKey,
-    /// What is read and not opened yet: one piece and an octet of the next.
+    /// What is read and not opened yet: one piece and an byte of the next.
     ahead: Vec<u8>,
     piece: Zeroizing<Vec<u8>>,
     at: usize,

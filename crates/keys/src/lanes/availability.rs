@@ -33,7 +33,7 @@ impl Faults {
 
 /// Whether signatures like this are made in batches on this machine, until one by that kind of key was faulty: by RSA keys of 2,048
 /// bits, but a few ([`crate::PrivateKey::is_batched`]), by keys on P-256, and by Ed25519 keys, of
-/// messages of up to 512 octets.
+/// messages of up to 512 bytes.
 #[must_use]
 pub fn is_batched(kind: KeyType, scheme: Scheme, batches: Batches) -> bool {
     let is_made = match kind {

@@ -1,6 +1,6 @@
 //! Ed25519 in batches (RFC 8032 section 5.1.6): the key and the hashes.
 //!
-//! A nonce is a hash of the message and the same whenever that is signed, as everybody expects of Ed25519; whoever gets two signatures
+//! A nonce is a hash of the message and the same whenever that is signed, as everybody expects of Ed25519; anyone who gets two signatures
 //! by one nonce of which one is faulty has the key. So both hashes are made again once R is known, of what memory holds
 //! then, and the batch holds its results against those ([`Kernel::ed25519_responses`]).
 
@@ -15,17 +15,17 @@ use super::job::{BATCH, LaneJob, Outcome};
 use super::tables::are_sound;
 use crate::encoding;
 
-/// Octets of a seed, a prefix, a public key, and of either half of a signature.
+/// Bytes of a seed, a prefix, a public key, and of either half of a signature.
 const OCTETS: usize = 32;
-/// Octets of a longest message: what longer ones take to be hashed twice more outweighs what a batch saves. TLS signs 130 to 150.
+/// Bytes of a longest message: what longer ones take to be hashed twice more outweighs what a batch saves. TLS signs 130 to 150.
 const MESSAGE_MAX: usize = 512;
-/// Octets of stack that are wiped after hashes: several times what the library takes for them.
+/// Bytes of stack that are wiped after hashes: several times what the library takes for them.
 const STACK: usize = 16 * 1024;
 
 /// One hash a job.
 type Hashes = [[u8; digest::SHA512_OUTPUT_LEN]; BATCH];
 
-/// What batches need of a key: 144 octets.
+/// What batches need of a key: 144 bytes.
 pub(crate) struct Numbers {
     key: Box<Ed25519Key>,
     prefix: Box<Zeroizing<[u8; OCTETS]>>,

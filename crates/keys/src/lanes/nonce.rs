@@ -7,11 +7,11 @@ use std::sync::LazyLock;
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use zeroize::Zeroizing;
 
-/// Octets of a number below n.
+/// Bytes of a number below n.
 pub(super) const OCTETS: usize = 32;
-/// Octets of fresh randomness. With more a block more would be hashed, twice a signature.
+/// Bytes of fresh randomness. With more a block more would be hashed, twice a signature.
 pub(super) const FRESH: usize = 16;
-/// V, an octet between, the key and the digest.
+/// V, an byte between, the key and the digest.
 const SEED: usize = OCTETS + 1 + 2 * OCTETS;
 
 /// n, the order of the group (SP 800-186 section 3.2.1.3).
@@ -23,7 +23,7 @@ const ORDER: [u8; OCTETS] = [
 /// The state of the generator before anything went in: K of zeros.
 static FIRST: LazyLock<Key> = LazyLock::new(|| Key::new(HMAC_SHA256, &[0; OCTETS]));
 
-/// A nonce into `nonce`, above zero and below n, for the leftmost 256 bits of a digest; `fresh` is [`FRESH`] octets, or none for what
+/// A nonce into `nonce`, above zero and below n, for the leftmost 256 bits of a digest; `fresh` is [`FRESH`] bytes, or none for what
 /// RFC 6979 calls deterministic. `None` where the library fails. What it leaves on the stack is the caller's to wipe.
 pub(super) fn nonce(
     nonce: &mut [u8; OCTETS],
@@ -74,7 +74,7 @@ fn below_order(number: &[u8; OCTETS]) -> [u8; OCTETS] {
     if is_below { *number } else { less }
 }
 
-/// Without looking at it octet by octet until it is decided: it may be a nonce.
+/// Without looking at it byte by byte until it is decided: it may be a nonce.
 fn is_below_order(number: &[u8; OCTETS]) -> bool {
     less_order(number).1
 }

@@ -13,10 +13,10 @@ use super::tables::are_sound;
 use crate::digest::ecdsa_digest;
 use crate::{KeyType, encoding, verify};
 
-/// Octets of stack that are wiped after nonces: several times what the library takes for them.
+/// Bytes of stack that are wiped after nonces: several times what the library takes for them.
 const STACK: usize = 16 * 1024;
 
-/// What batches need of a key: 112 octets.
+/// What batches need of a key: 112 bytes.
 pub(crate) struct Numbers {
     pub(super) key: Box<P256Key>,
     /// d, of which nonces are derived.
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::{Hash, PrivateKey, Scheme, Signer as _};
 
-    /// Octets of stack that are looked at.
+    /// Bytes of stack that are looked at.
     const DEPTH: usize = 256 * 1024;
 
     /// What lies below the caller's frame, as the system shows the thread's memory.
@@ -158,7 +158,7 @@ mod tests {
         })
         .join()
         .unwrap();
-        // Eight octets in a row, as they are and as a processor has them in a register.
+        // Eight bytes in a row, as they are and as a processor has them in a register.
         let secrets = [secrets.as_slice(), nonces.as_flattened()].concat();
         let word = |eight: &[u8]| u64::from_ne_bytes(eight.try_into().unwrap());
         let secrets: Vec<u64> =

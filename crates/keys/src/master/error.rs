@@ -28,7 +28,7 @@ pub enum KeyringError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Not 32 octets.
+    /// Not 32 bytes.
     #[error("{0} is not a master key: it must hold 32 octets, no text")]
     NotKey(PathBuf),
     /// The parameters file of a passphrase is not one.

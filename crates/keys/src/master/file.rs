@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::error::KeyringError;
 use crate::random::random;
 
-/// Octets of the passphrase parameters file, at most.
+/// Bytes of the passphrase parameters file, at most.
 pub(super) const PARAMETERS_MAX: u64 = 4096;
 
 /// The value of a line `name = value`.
@@ -46,7 +46,7 @@ fn unread(path: &Path, error: io::Error) -> KeyringError {
     }
 }
 
-/// Reads a file that others must not read. `max` is what it may hold; one octet more is read, so
+/// Reads a file that others must not read. `max` is what it may hold; one byte more is read, so
 /// that a longer one is noticed.
 pub(crate) fn read_private(path: &Path, max: u64) -> Result<Zeroizing<Vec<u8>>, KeyringError> {
     let failed = |error| unread(path, error);

@@ -5,10 +5,10 @@ use std::fmt;
 use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
 
-/// Octets of a master key.
+/// Bytes of a master key.
 pub(crate) const KEY: usize = 32;
 
-/// Octets of its id.
+/// Bytes of its id.
 pub(crate) const MASTER_KEY_ID: usize = 8;
 
 /// Names a master key without telling anything of it: derived from the key itself, so a file swapped
@@ -17,13 +17,13 @@ pub(crate) const MASTER_KEY_ID: usize = 8;
 pub struct MasterKeyId(pub(crate) [u8; MASTER_KEY_ID]);
 
 impl MasterKeyId {
-    /// From its octets.
+    /// From its bytes.
     #[must_use]
     pub fn from_bytes(octets: [u8; MASTER_KEY_ID]) -> Self {
         Self(octets)
     }
 
-    /// Its octets, as they stand in what is sealed.
+    /// Its bytes, as they stand in what is sealed.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; MASTER_KEY_ID] {
         &self.0
@@ -42,7 +42,7 @@ impl fmt::Debug for MasterKeyId {
     }
 }
 
-/// The id that a master key of these octets has.
+/// The id that a master key of these bytes has.
 pub(crate) fn id_of(secret: &[u8; KEY]) -> MasterKeyId {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     let tag = hmac::sign(&key, b"bulla master key id 1");

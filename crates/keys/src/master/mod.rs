@@ -25,7 +25,7 @@ pub use wrapped::{MissingFile, UnwrappedKey, Wrapper};
 /// One master key, and where to get it.
 #[derive(Clone, Debug)]
 pub enum MasterKey {
-    /// A file of 32 octets that only its owner (and group) may read.
+    /// A file of 32 bytes that only its owner (and group) may read.
     File {
         /// Which.
         path: PathBuf,

@@ -12,7 +12,7 @@ use super::file::{PARAMETERS_MAX, create_once, field_of, read_private};
 use super::id::{KEY, id_of};
 use crate::random::random;
 
-/// Octets of argon2id's salt (RFC 9106 section 3.1 recommends 16).
+/// Bytes of argon2id's salt (RFC 9106 section 3.1 recommends 16).
 const SALT: usize = 16;
 
 /// Kibibytes argon2id may use at most: a parameters file cannot take all memory.

@@ -13,7 +13,7 @@ use super::file::{create_once, field_of, read_private};
 use super::id::{KEY, id_of};
 use crate::random::random;
 
-/// Octets of the file: a KMS's ciphertext of 32 octets has some hundreds.
+/// Bytes of the file: a KMS's ciphertext of 32 bytes has some hundreds.
 const FILE_MAX: u64 = 16 * 1024;
 
 /// Something outside that encrypts a master key and gives it back. It is asked once, at the start, never for a value.

@@ -29,7 +29,7 @@ fn digest_info(hash: Hash) -> Vec<u8> {
         Hash::Sha384 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x02],
         Hash::Sha512 => &[0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x02, 0x03],
     };
-    // All lengths are below 128, so they are one octet each.
+    // All lengths are below 128, so they are one byte each.
     let (oid, digest) = (algorithm.len() as u8, hash.octets() as u8);
     let head = [0x30, oid + digest + 8, 0x30, oid + 4, 0x06, oid];
     [&head[..], algorithm, &[0x05, 0x00, 0x04, digest]].concat()
@@ -215,7 +215,7 @@ fn sign(
     with_handle(session, handle, id, |handle| session.sign(&mechanism, handle, input))
 }
 
-/// Once more by the handle that the key has now: after a new login a token may number its objects anew.
+/// Once more by the handle that the key has now: after a new login a token may number its objects again.
 fn with_handle<T>(
     session: &Session,
     handle: ObjectHandle,

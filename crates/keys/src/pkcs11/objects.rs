@@ -20,7 +20,7 @@ const CURVES: &[(KeyType, &[u8])] = &[
     // PKCS#11 3.0 names it by a PrintableString, "edwards25519".
     (KeyType::Ed25519, b"\x13\x0cedwards25519"),
 ];
-/// Octets of the CKA_ID of a key made here.
+/// Bytes of the CKA_ID of a key made here.
 const ID: usize = 16;
 
 /// Which private key to look for.

@@ -267,7 +267,7 @@ impl TokenState {
         Err(TokenError::NoToken { label: self.config.label.clone(), there: there.join(", ") })
     }
 
-    /// Logs in anew, unless somebody has since `logins` was read.
+    /// Logs in again, unless somebody has since `logins` was read.
     fn log_in(&self, logins: u64) -> Result<(), TokenError> {
         let mut login = self.login.lock();
         if self.logins.load(Ordering::Acquire) != logins {

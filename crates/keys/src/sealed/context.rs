@@ -1,4 +1,4 @@
-//! What sealed octets are bound to, so that they open for nothing else.
+//! What sealed bytes are bound to, so that they open for nothing else.
 
 /// What a wrap is for. The node's public key is bound beside it, so a statement may be renewed without a new wrap.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]

@@ -2,16 +2,16 @@
 
 use crate::KeyError;
 
-/// Octets of a seed: of a node's key, and of a generation's.
+/// Bytes of a seed: of a node's key, and of a generation's.
 pub const SEED: usize = 32;
 
-/// Octets of an X-Wing public key: 1,184 of ML-KEM-768, then 32 of X25519.
+/// Bytes of an X-Wing public key: 1,184 of ML-KEM-768, then 32 of X25519.
 pub const KEM_PUBLIC: usize = 1_216;
 
 /// Why nothing was sealed, or nothing opened.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SealedError {
-    /// Fewer or more octets than it has.
+    /// Fewer or more bytes than it has.
     #[error("not sealed octets, or cut off: {0} octets")]
     Length(usize),
     /// Made by a later version.

@@ -16,11 +16,11 @@ type Encapped = <XWing as Kem>::EncappedKey;
 
 /// X-Wing, HKDF-SHA256, AES-256-GCM.
 const ALGORITHM: u8 = 1;
-/// Octets of X-Wing's ciphertext.
+/// Bytes of X-Wing's ciphertext.
 const ENCAPPED: usize = 1_120;
-/// Octets of AES-256-GCM's tag.
+/// Bytes of AES-256-GCM's tag.
 const TAG: usize = 16;
-/// Octets that what is sealed is longer by.
+/// Bytes that what is sealed is longer by.
 pub(super) const OVERHEAD: usize = 1 + ENCAPPED + TAG;
 
 /// Both halves. The library wipes its own.

@@ -1,14 +1,14 @@
-//! Private keys sealed to a policy: only who was given the policy's key opens them, wherever the sealed octets lie.
+//! Private keys sealed to a policy: only who was given the policy's key opens them, wherever the sealed bytes lie.
 //!
 //! Two layers, both HPKE in base mode (RFC 9180 section 5.1.1) with the KEM X-Wing (X25519 and ML-KEM-768:
 //! draft-connolly-cfrg-xwing-kem, 0x647a), HKDF-SHA256 and AES-256-GCM:
 //!
 //! - [`PolicyKey::wrap_for`]: the seed of a generation of a policy, to a node's [`NodeKey`]. Once a node and generation.
-//! - [`seal_key`]: a private key, to a generation's public half. Needs no secret, so whoever has a key seals it themselves.
+//! - [`seal_key`]: a private key, to a generation's public half. Needs no secret, so anyone who has a key seals it themselves.
 //!
-//! What is sealed, 1,137 octets longer than what is in it:
+//! What is sealed, 1,137 bytes longer than what is in it:
 //!
-//! | octets | what |
+//! | bytes | what |
 //! | --- | --- |
 //! | 1 | algorithm, 1: the three above |
 //! | 1,120 | X-Wing's ciphertext |
@@ -33,11 +33,11 @@ pub use public::KemPublic;
 use crate::PrivateKey;
 use crate::random::random;
 use hybrid::Pair;
-/// Octets that what is sealed is longer by than what is in it.
+/// Bytes that what is sealed is longer by than what is in it.
 pub const OVERHEAD: usize = hybrid::OVERHEAD;
-/// Octets of a wrap.
+/// Bytes of a wrap.
 pub const WRAP: usize = SEED + OVERHEAD;
-/// Octets of a sealed key, at most.
+/// Bytes of a sealed key, at most.
 pub const SEALED_KEY_MAX: usize = OVERHEAD + crate::encoding::PRIVATE_KEY_OCTETS_MAX;
 
 /// A node's own pair. What is wrapped to it opens nowhere else. Wiped when dropped.
@@ -112,7 +112,7 @@ impl PolicyKey {
         Pair::of_seed(seed).map(Self)
     }
 
-    /// The private half. Whoever has it opens every key sealed to this generation: it leaves this process sealed only.
+    /// The private half. Anyone who has it opens every key sealed to this generation: it leaves this process sealed only.
     #[must_use]
     pub fn seed(&self) -> Zeroizing<[u8; SEED]> {
         self.0.seed()
@@ -124,7 +124,7 @@ impl PolicyKey {
         &self.0.public
     }
 
-    /// The seed, sealed to a node: [`WRAP`] octets.
+    /// The seed, sealed to a node: [`WRAP`] bytes.
     ///
     /// # Errors
     /// [`SealedError::Library`]
@@ -152,7 +152,7 @@ impl PolicyKey {
     /// # Errors
     /// [`SealedError::Length`], [`SealedError::Algorithm`]; [`SealedError::Forged`] when it is sealed to another policy or
     /// generation, for another public half, or changed; [`SealedError::NotKey`] and [`SealedError::OtherKey`] when
-    /// whoever sealed it sealed something else.
+    /// anyone who sealed it sealed something else.
     pub fn open_key(&self, sealed: &[u8], context: &SealContext) -> Result<PrivateKey, SealedError> {
         if sealed.len() > SEALED_KEY_MAX {
             return Err(SealedError::Length(sealed.len()));
@@ -183,7 +183,7 @@ pub fn seal_key(to: &KemPublic, key: &PrivateKey, context: &SealContext) -> Resu
     hybrid::seal(to, SealContext::DOMAIN, &context.bound(), &key.to_pkcs8_der())
 }
 
-/// Whether these octets may be a sealed key, as far as can be seen without opening them.
+/// Whether these bytes may be a sealed key, as far as can be seen without opening them.
 ///
 /// # Errors
 /// [`SealedError::Length`], [`SealedError::Algorithm`]

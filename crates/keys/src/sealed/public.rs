@@ -17,7 +17,7 @@ use super::error::{KEM_PUBLIC, SealedError};
 pub struct KemPublic(Arc<[u8]>);
 
 impl KemPublic {
-    /// Takes the octets if they are a public key: of the right length, and numbers below ML-KEM's modulus (FIPS 203
+    /// Takes the bytes if they are a public key: of the right length, and numbers below ML-KEM's modulus (FIPS 203
     /// section 7.2).
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl KemPublic {
         STANDARD.encode(&self.0)
     }
 
-    /// Its octets.
+    /// Its bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
@@ -49,7 +49,7 @@ impl KemPublic {
 }
 
 impl fmt::Debug for KemPublic {
-    /// The first octets of the one of X25519: enough to tell two apart.
+    /// The first bytes of the one of X25519: enough to tell two apart.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KemPublic({}…)", HEXLOWER.encode(&self.0[KEM_PUBLIC - 32..][..6]))
     }

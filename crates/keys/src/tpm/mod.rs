@@ -1,8 +1,8 @@
 //! A master key that only one TPM 2.0 opens: sealed below its storage root key, with a policy.
 //!
 //! The commands are written here, as the nine that are needed fit on a few pages; tpm2-tss would be a C library for all 120. The secret
-//! crosses the bus to the TPM encrypted: each session has a salt that is encrypted to the storage root key, so that whoever only listens at
-//! the bus reads nothing. Whoever can change what is on the bus could put a key of their own in place of the TPM's: that is not found out.
+//! crosses the bus to the TPM encrypted: each session has a salt that is encrypted to the storage root key, so that anyone who only listens at
+//! the bus reads nothing. Anyone who can change what is on the bus could put a key of their own in place of the TPM's: that is not found out.
 
 mod command;
 mod crypto;

@@ -179,7 +179,7 @@ mod case {
         runs(at, "softhsm2-util", "--import key --token bulla --label decrypts --id d1 --pin 1234");
         let token = Token::open(config()).unwrap();
         let key = token.key_by_label("decrypts").await.unwrap();
-        // Leading zeros are part of the number; all of them but one octet, too.
+        // Leading zeros are part of the number; all of them but one byte, too.
         for zeros in [1, 2, 100, 255] {
             let mut clear = vec![0; 256];
             clear[zeros..].iter_mut().enumerate().for_each(|(at, octet)| *octet = 1 + at as u8 % 250);

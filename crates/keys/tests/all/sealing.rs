@@ -89,7 +89,7 @@ proptest! {
         prop_assert_eq!(both.open_sealed(&here, &sealed).map(|text| text.to_vec()), Ok(secret.clone()));
         let moved = both.rewrap(&here, &sealed).unwrap();
         prop_assert!(both.is_current(&moved));
-        // Only the wrapping changed: the secret's own octets are the same.
+        // Only the wrapping changed: the secret's own bytes are the same.
         prop_assert_eq!(&moved[69..], &sealed[69..]);
         prop_assert_eq!(moved.len(), sealed.len());
         let new = ring(folder.path(), "new");

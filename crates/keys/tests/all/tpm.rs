@@ -55,7 +55,7 @@ async fn another_register_closes_it() {
     let (bound, free) = (tpm_of(&soft, &[7, 23], ""), soft.path("free.tpm"));
     load(&file, &bound, MissingFile::Create).await.unwrap();
     load(&free, &tpm_of(&soft, &[], ""), MissingFile::Create).await.unwrap();
-    // What is sealed names the registers, not whoever opens it.
+    // What is sealed names the registers, not anyone who opens it.
     load(&file, &tpm_of(&soft, &[], ""), MissingFile::Refuse).await.unwrap();
     let zeros = "0".repeat(64);
     let extended = soft.tool(&format!("tpm2_pcrextend 23:sha256={zeros}"));
@@ -79,7 +79,7 @@ async fn a_value_opens_it_and_wrong_ones_lock() {
         let why = refusal(&file, &tpm_of(&soft, &[7], wrong)).await;
         assert!(why.contains("authorisation value"), "{wrong:?}: {why}");
     }
-    // Whoever guesses is stopped by the TPM, and so is the owner for a while.
+    // Anyone who guesses is stopped by the TPM, and so is the owner for a while.
     let mut why = String::new();
     for _ in 0..40 {
         why = refusal(&file, &tpm_of(&soft, &[7], "guess")).await;

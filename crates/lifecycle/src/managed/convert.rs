@@ -206,7 +206,7 @@ pub(crate) fn first_der(all: &[u8]) -> Option<Vec<u8>> {
     length_of(all).and_then(|length| all.get(..length)).map(<[u8]>::to_vec)
 }
 
-/// Octets of the DER value that these begin with, head included.
+/// Bytes of the DER value that these begin with, head included.
 fn length_of(octets: &[u8]) -> Option<usize> {
     let first = usize::from(*octets.get(1)?);
     if first < 0x80 {

@@ -22,14 +22,14 @@ pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};
 
-/// The issuer that is our own authority.
+/// The issuer that is our own CA.
 pub const INTERNAL_ISSUER: &str = "internal";
 
 /// Most names of a certificate: what public issuers take.
 pub const NAMES_MAX: usize = 100;
 /// Most targets of a certificate: a fleet behind one name; more is a group of certificates.
 pub const TARGETS_MAX: usize = 256;
-/// Longest notes, in octets.
+/// Longest notes, in bytes.
 pub const NOTES_OCTETS_MAX: usize = 8_192;
 
 /// A certificate under management.

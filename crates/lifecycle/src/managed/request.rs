@@ -22,7 +22,7 @@ pub struct NewCertificate {
     pub names: Vec<String>,
     /// The profile.
     pub profile: String,
-    /// The issuer; our own authority when `None`.
+    /// The issuer; our own CA when `None`.
     pub issuer: Option<String>,
     /// Who answers for it.
     pub owner: Option<String>,
@@ -47,7 +47,7 @@ pub struct NewCertificate {
 }
 
 impl NewCertificate {
-    /// For these names by this profile, by our own authority, its P-256 key in this server, issued now.
+    /// For these names by this profile, by our own CA, its P-256 key in this server, issued now.
     #[must_use]
     pub fn new(names: &[&str], profile: &str) -> Self {
         Self {

@@ -32,7 +32,7 @@ use crate::tables::jobs::{
 use crate::tables::managed::{ManagedRow, managed_by_ids};
 use crate::transition::{ConsentDetails, Failure, Transition, run_of_job};
 
-/// Longest note of a decision, in octets.
+/// Longest note of a decision, in bytes.
 pub const NOTE_OCTETS_MAX: usize = 2_000;
 
 /// Open approvals held against their plans in one tick. A tick goes on where the one before stopped.
@@ -139,7 +139,7 @@ impl Lifecycle {
     /// Approves the plan: the run begins, once as many people have as the profile wants. `shown` is the SHA-256 of the plan that was shown, if that is known.
     ///
     /// # Errors
-    /// [`ApprovalError::SamePerson`] to whoever asked for the run, [`ApprovalError::OtherPlan`] when `shown` is not the plan's,
+    /// [`ApprovalError::SamePerson`] to anyone who asked for the run, [`ApprovalError::OtherPlan`] when `shown` is not the plan's,
     /// [`ApprovalError::Decided`] when it is over; [`DataError::NotFound`]; those of the database.
     #[crate::boxed]
     pub async fn approve(
@@ -157,7 +157,7 @@ impl Lifecycle {
     /// Refuses consent: the run is over.
     ///
     /// # Errors
-    /// As [`Lifecycle::approve`]; whoever asked may take it back, too.
+    /// As [`Lifecycle::approve`]; anyone who asked may take it back, too.
     #[crate::boxed]
     pub async fn reject(&self, id: Uuid, note: Option<&str>, by: &Principal) -> Result<(), ApprovalError> {
         self.decide(id, Verdict::Reject, note, by).await

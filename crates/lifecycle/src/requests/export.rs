@@ -17,7 +17,7 @@ use crate::managed::{KeyLocation, ManagedCertificate, split};
 use crate::tables;
 use crate::tables::managed::ManagedVersion;
 
-/// Shortest password of a PKCS#12 file, in octets: it is guessed offline.
+/// Shortest password of a PKCS#12 file, in bytes: it is guessed offline.
 pub const PASSWORD_OCTETS_MIN: usize = 8;
 
 /// How a certificate is given out.

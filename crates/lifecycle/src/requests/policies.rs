@@ -125,7 +125,7 @@ impl Lifecycle {
     }
 
     /// Makes a policy, or replaces one: `revision` is the one read, `None` for a new one. Certificates that name it are
-    /// scheduled anew at once; all are held against it by the next [`Lifecycle::judge_all`], which is asked for.
+    /// scheduled again at once; all are held against it by the next [`Lifecycle::judge_all`], which is asked for.
     ///
     /// # Errors
     /// [`PolicyChangeError`]
@@ -250,7 +250,7 @@ impl Lifecycle {
         self.violations(&filter, after, limit).await
     }
 
-    /// Holds everything against every policy and schedules it anew; says how many certificates were looked at. A
+    /// Holds everything against every policy and schedules it again; says how many certificates were looked at. A
     /// constant number of statements for each `CHUNK` of them.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ impl Lifecycle {
         self.reschedule(&Selection::Filter(ManagedFilter::default())).await
     }
 
-    /// Holds these against every policy and schedules them anew.
+    /// Holds these against every policy and schedules them again.
     pub(super) async fn reschedule(&self, selection: &Selection) -> Result<u64, DataError> {
         let mut looked_at = 0;
         let mut after = Some(0);

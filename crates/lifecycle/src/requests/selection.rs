@@ -161,9 +161,9 @@ struct BulkPart {
     report: BulkReport,
     /// The last row, when there may be more.
     last: Option<i64>,
-    /// Runs queued for whoever comes first.
+    /// Runs queued for anyone who comes first.
     queued: Vec<i64>,
-    /// Runs in our hands, of certificates of our own authority.
+    /// Runs in our hands, of certificates of our own CA.
     held: Vec<(ClaimedRevocation, Fingerprint)>,
 }
 
@@ -452,7 +452,7 @@ fn revoke_one(
         detail: Some(json!({ "reason": request.reason.code(), "replace": request.replace }).to_string()),
         created_at_us: work.now_us,
     };
-    // At our own authority all are revoked in one call, which follows; other issuers are asked one by one.
+    // At our own CA all are revoked in one call, which follows; other issuers are asked one by one.
     if row.issuer == INTERNAL_ISSUER {
         ledger.claim(job);
     } else {

@@ -298,7 +298,7 @@ async fn take_csr(
     Ok(Ok(()))
 }
 
-/// An agent that could not make a CSR is asked again, until the run's deadline.
+/// An agent that could not make a CSR is retried, until the run's deadline.
 async fn take_no_csr(
     tx: &mut Tx,
     job: JobRow,

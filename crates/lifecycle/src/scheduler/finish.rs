@@ -41,7 +41,7 @@ use crate::transition::{Failure, Transition, Version, run_of_job};
 
 /// Attempts that end in one transaction: each is a few KiB of chain.
 const BATCH_MAX: usize = 256;
-/// How often a database that is away is asked again before an attempt's end is left to its lease.
+/// How often a database that is away is retried before an attempt's end is left to its lease.
 const STORE_ATTEMPTS_MAX: u32 = 6;
 /// The first pause between, doubled each time: six of them are a minute.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -215,7 +215,7 @@ async fn store_all(
         .into_iter()
         .map(|job| (job.id, job))
         .collect();
-    // Whoever lost its lease has nothing to say: another is at it, or was.
+    // Anyone who lost its lease has nothing to say: another is at it, or was.
     let mine: Vec<&Ending> = endings
         .iter()
         .filter(|one| {

@@ -49,7 +49,7 @@ impl Lifecycle {
         Ok(Planner { set: self.policy_set().await? })
     }
 
-    /// One look at everything, and the work that is due carried out to its end: for tests and for whoever schedules by
+    /// One look at everything, and the work that is due carried out to its end: for tests and for anyone who schedules by
     /// himself. [`Lifecycle::run`] does the same for ever, without waiting for slow issuers between looks.
     ///
     /// # Errors

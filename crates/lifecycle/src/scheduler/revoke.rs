@@ -230,7 +230,7 @@ async fn finish(tx: &mut Tx, outcomes: &[Outcome], now_us: i64) -> Result<(), St
     for job in open_jobs_of(tx, ids).await? {
         open.entry(job.certificate).or_default().push(job);
     }
-    // Whoever lost its lease has nothing to say: another is at it, or was.
+    // Anyone who lost its lease has nothing to say: another is at it, or was.
     let jobs: HashMap<i64, JobRow> = open
         .values()
         .flatten()

@@ -36,7 +36,7 @@ pub struct JobRow {
     pub reason: String,
     /// Who wanted it, as the audit names actors.
     pub requested_by: String,
-    /// How often it was claimed. Also its fence: whoever claimed it n times may change it while this is n.
+    /// How often it was claimed. Also its fence: anyone who claimed it n times may change it while this is n.
     pub attempts: i64,
     /// When it may be claimed, µs.
     pub next_attempt_at_us: i64,
@@ -193,7 +193,7 @@ VALUES (:certificate, :kind, {JobState::Queued}, :approval, :issuer, :agent, :ve
   :next_attempt_at, :deadline_at, :detail, :created_at) ON CONFLICT DO NOTHING RETURNING id, certificate_id, kind, detail")
 };
 
-/// As [`INSERT`], in the hands of whoever makes them.
+/// As [`INSERT`], in the hands of anyone who makes them.
 const INSERT_CLAIMED: Bulk = db::bulk! {
     (certificate bigint, kind bigint, approval bigint, issuer text, agent uuid, version bigint, reason text,
      requested_by text, next_attempt_at bigint, deadline_at bigint, detail text, created_at bigint, holder uuid,

@@ -91,7 +91,7 @@ fn no_token(error: &Error) -> ApiError {
     ApiError::credentials(error)
 }
 
-/// Our client, and no tries of the SDK's own: whoever asks must see every throttling answer.
+/// Our client, and no tries of the SDK's own: anyone who asks must see every throttling answer.
 #[must_use]
 pub fn client_options(http: &HttpClient) -> ClientOptions {
     ClientOptions {
@@ -136,7 +136,7 @@ type Chain = Vec<Arc<dyn TokenCredential>>;
 type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
 
 /// The first of several credentials that gives a token; from then on only that one. The SDK's keep their tokens until five minutes
-/// before the end, refused or not: one that gives a token which was refused is made anew.
+/// before the end, refused or not: one that gives a token which was refused is made again.
 struct Standard {
     make: MakeChain,
     credentials: parking_lot::Mutex<Arc<Chain>>,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::pool::{Judged, Verdict};
 
-/// Octets of a provider's message that are kept.
+/// Bytes of a provider's message that are kept.
 const MESSAGE_MAX: usize = 500;
 /// Longest `Retry-After` that is read, seconds: a day.
 const RETRY_AFTER_MAX_S: u64 = 86_400;

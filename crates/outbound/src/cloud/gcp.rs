@@ -1,6 +1,6 @@
 //! Google Cloud: the application's default credentials, which keep their tokens themselves and fetch the next one before
 //! the last has ended. After a failure that their library calls final (a key that was withdrawn, a role that was not given yet)
-//! they ask nobody again: they are made anew, so that what an operator mends counts without a restart.
+//! they ask nobody again: they are made again, so that what an operator mends counts without a restart.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::ApiError;
 /// All of Google Cloud, as far as the account may.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// From credentials that were made anew and failed for good to the next; twice as long after each that fails as well.
+/// From credentials that were made again and failed for good to the next; twice as long after each that fails as well.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
 /// The longest that grows to: so long after it is mended they are good at the latest.
 const ANEW_AFTER_MAX: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub fn standard() -> Result<Credentials, ApiError> {
 
 type Make = Box<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
-/// Credentials that are made anew where they failed for good: when somebody asks, so that nothing is done for nobody.
+/// Credentials that are made again where they failed for good: when somebody asks, so that nothing is done for nobody.
 struct Renewing {
     make: Make,
     /// Never held over a wait.
@@ -45,7 +45,7 @@ struct Current {
     credentials: Credentials,
     /// Those before it.
     number: u64,
-    /// How often they were made anew since they were good.
+    /// How often they were made again since they were good.
     failures: u32,
     anew_at: Instant,
 }
@@ -143,7 +143,7 @@ pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
     };
     match credentials.headers(Extensions::new()).await.map_err(failed)? {
         CacheableResource::New { data, .. } => Ok(data),
-        // Answered to whoever says what it has, which was not done.
+        // Answered to anyone who says what it has, which was not done.
         CacheableResource::NotModified => Err(ApiError::malformed("the credentials gave no headers")),
     }
 }

@@ -16,11 +16,11 @@ use tower::{Layer, Service};
 
 use super::chain;
 
-/// Octets of an answer: a page of a thousand certificates without their octets is one megabyte.
+/// Bytes of an answer: a page of a thousand certificates without their bytes is one megabyte.
 const BODY_MAX: usize = 16 << 20;
 /// From the first SYN to the end of the TLS handshake.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// From the request to the last octet; pools cut calls off before.
+/// From the request to the last byte; pools cut calls off before.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// Idle connections kept to one server: as many as the largest pool calls at once.
 const IDLE_PER_SERVER_MAX: usize = 32;
@@ -39,7 +39,7 @@ pub enum HttpError {
     /// No connection, or one that broke.
     #[error("no answer: {0}")]
     NoAnswer(String),
-    /// More octets than are read.
+    /// More bytes than are read.
     #[error("the answer has more than {BODY_MAX} octets")]
     TooLarge,
 }

@@ -1,6 +1,6 @@
-//! Credentials that end: kept until then, fetched once for all who wait, and anew well before their end.
+//! Credentials that end: kept until then, fetched once for all who wait, and again well before their end.
 //!
-//! They are fetched in a task of their own: whoever waits may go away, by its deadline say, and the next finds what it began. While
+//! They are fetched in a task of their own: anyone who waits may go away, by its deadline say, and the next finds what it began. While
 //! those that are kept are good nobody waits.
 
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::retry::{self, Policy};
 
 /// With less left than this they are not begun with: longer than a call takes.
 const SPARE: Duration = Duration::from_secs(10);
-/// How long before their end they are fetched anew, or a quarter of their life where that is less. Those who give them have others
+/// How long before their end they are fetched again, or a quarter of their life where that is less. Those who give them have others
 /// five minutes before the end, and not sooner.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 /// Between two tries to renew what is good yet.
@@ -137,7 +137,7 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         let inner = Arc::clone(&self.inner);
         *fetching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let _live = telemetry::tasks::guard("cloud-credentials");
-            // Whoever began this may have fetched it meanwhile.
+            // Anyone who began this may have fetched it meanwhile.
             let ended = inner.kept.lock().ended;
             let is_needed = match inner.good() {
                 Some((_, standing)) => standing == LeaseAge::Due,
@@ -170,7 +170,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
         (standing != LeaseAge::Over).then(|| (lease.value.clone(), standing))
     }
 
-    /// What whoever began beside this has fetched meanwhile, however short it lasts, or anew.
+    /// What anyone who began beside this has fetched meanwhile, however short it lasts, or again.
     async fn fetched_since(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
         let meanwhile = {
             let kept = self.kept.lock();
@@ -375,7 +375,7 @@ mod tests {
         lasting.current().await.unwrap();
         (0..10).for_each(|_| lasting.forget(|value| *value == 1));
         assert_eq!(lasting.current().await.unwrap(), 2);
-        // Whoever was refused with the first one, and says so late.
+        // Anyone who was refused with the first one, and says so late.
         lasting.forget(|value| *value == 1);
         assert_eq!(lasting.current().await.unwrap(), 2);
         assert_eq!(*world.asked.lock(), [None, Some(1)]);

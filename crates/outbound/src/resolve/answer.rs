@@ -113,7 +113,7 @@ pub(crate) fn follow(message: &Message, kind: Kind, trail: &mut Trail) -> Result
     })))
 }
 
-/// What any octets say of `name` as an answer: its addresses, and for how long. For the fuzz target and its twin.
+/// What any bytes say of `name` as an answer: its addresses, and for how long. For the fuzz target and its twin.
 ///
 /// # Errors
 /// [`ResolveError`].

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Why a name has no addresses. Whoever asked knows the name.
+/// Why a name has no addresses. Anyone who asked knows the name.
 #[derive(Clone, Debug, Eq, Hash, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResolveError {

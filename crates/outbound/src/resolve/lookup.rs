@@ -93,7 +93,7 @@ impl Lookups {
         self.cache.fetch(question, move || async move { querier.look_up(asked, limit).await }).await
     }
 
-    /// Whether it was asked for anew; not when that was under way already.
+    /// Whether it was asked for again; not when that was under way already.
     pub(crate) async fn refresh(&self, question: &Question, limit: Duration) -> bool {
         let (querier, asked) = (self.querier.clone(), question.clone());
         let make = move || async move { querier.look_up(asked, limit).await };

@@ -2,7 +2,7 @@
 //!
 //! A stub resolver over a few kept sockets: every upstream is asked at once, an answer is remembered for
 //! the least TTL of the aliases and addresses in it, "there is none" for as long as the zone's SOA allows
-//! (RFC 2308), and whoever asks while a question is under way waits for that one.
+//! (RFC 2308), and anyone who asks while a question is under way waits for that one.
 
 mod answer;
 mod counters;

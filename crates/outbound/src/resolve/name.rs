@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::ResolveError;
 
-/// Longest label, RFC 1035 section 2.3.4, in octets.
+/// Longest label, RFC 1035 section 2.3.4, in bytes.
 const LABEL_MAX: usize = 63;
-/// Longest name with its length octets and the root, RFC 1035 section 2.3.4.
+/// Longest name with its length bytes and the root, RFC 1035 section 2.3.4.
 const NAME_MAX: usize = 255;
 
 /// A full name: length-prefixed labels in lower case, ended by the empty one.
@@ -32,11 +32,11 @@ impl WireName {
         Self::ended(wire)
     }
 
-    /// As met in an answer, where any octet is allowed in a label.
+    /// As met in an answer, where any byte is allowed in a label.
     pub(crate) fn from_answer(name: &hickory_proto::rr::Name) -> Self {
         let mut wire = Vec::with_capacity(name.len() + 1);
         for label in name.iter() {
-            // The parser refuses labels past 63 octets and names past 255.
+            // The parser refuses labels past 63 bytes and names past 255.
             wire.push(label.len() as u8);
             wire.extend(label.iter().map(u8::to_ascii_lowercase));
         }
@@ -100,7 +100,7 @@ fn push_label(wire: &mut Vec<u8>, label: &[u8]) -> Result<(), ResolveError> {
 }
 
 impl fmt::Display for WireName {
-    /// Without the last dot; octets that are not printable ASCII, and dots in labels, as `\DDD` (RFC 1035
+    /// Without the last dot; bytes that are not printable ASCII, and dots in labels, as `\DDD` (RFC 1035
     /// section 5.1), so that a hostile answer cannot write to a terminal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, label) in self.labels().enumerate() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How to resolve; `Default` suits a scan.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Answers remembered, "there is none" included; a few hundred octets each.
+    /// Answers remembered, "there is none" included; a few hundred bytes each.
     pub cache_entries: u64,
     /// Questions under way at once; further ones wait.
     pub in_flight: usize,

@@ -4,9 +4,9 @@ use std::io;
 
 use super::name::WireName;
 
-/// Octets of a message's header, RFC 1035 section 4.1.1.
+/// Bytes of a message's header, RFC 1035 section 4.1.1.
 pub(crate) const HEADER: usize = 12;
-/// What we say we can take over UDP: fits an IPv6 packet of 1,280 octets, so it is never fragmented (the
+/// What we say we can take over UDP: fits an IPv6 packet of 1,280 bytes, so it is never fragmented (the
 /// value agreed for DNS Flag Day 2020).
 const UDP_ANSWER_MAX: u16 = 1_232;
 /// Recursion desired, RFC 1035 section 4.1.1.
@@ -22,8 +22,8 @@ pub(crate) struct Query {
 }
 
 impl Query {
-    /// `extended` adds the EDNS record (RFC 6891) that allows answers past 512 octets. Servers that do
-    /// not know it answer FORMERR and are asked again without.
+    /// `extended` adds the EDNS record (RFC 6891) that allows answers past 512 bytes. Servers that do
+    /// not know it answer FORMERR and are retried without.
     pub(crate) fn new(name: &WireName, kind: impl Into<u16>, extended: bool) -> Self {
         let mut message = Vec::with_capacity(HEADER + name.wire().len() + 4 + 11);
         message.extend([0, 0, RECURSION_DESIRED, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(extended)]);

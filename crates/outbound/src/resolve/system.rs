@@ -13,7 +13,7 @@ const NAMESERVERS_MAX: usize = 3;
 const SEARCH_MAX: usize = 6;
 /// Largest `ndots`, as in resolv.conf(5).
 const NDOTS_MAX: usize = 15;
-/// Octets read of either file. Block lists of a million lines stay below it.
+/// Bytes read of either file. Block lists of a million lines stay below it.
 const FILE_MAX: usize = 64 * 1_024 * 1_024;
 const DNS_PORT: u16 = 53;
 

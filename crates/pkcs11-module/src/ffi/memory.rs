@@ -10,7 +10,7 @@ use crate::module::{Output, Room};
 
 /// Attributes of a template; searches have a handful.
 const ATTRIBUTES_MAX: usize = 256;
-/// Octets of a value that is searched for: a certificate.
+/// Bytes of a value that is searched for: a certificate.
 const VALUE_OCTETS_MAX: usize = 1 << 20;
 
 /// So many values that lie there.
@@ -49,7 +49,7 @@ pub(super) unsafe fn put<T>(to: *mut T, value: T) -> Outcome {
     Ok(())
 }
 
-/// Where an answer goes: its octets, and their number.
+/// Where an answer goes: its bytes, and their number.
 #[derive(Clone, Copy)]
 pub(super) struct OutputBuffer<T> {
     to: *mut T,

@@ -104,7 +104,7 @@ fn another_certificate_is_presented_while_the_program_runs_() {
     std::thread::sleep(LOOKED_AT);
     world.begin_anew(tls(&servers, &before));
     until("the former certificate is presented anew", signs);
-    // Whoever was let in by the former authority is in no more.
+    // Anyone who was let in by the former authority is in no more.
     world.change_tls(&tls(&servers, &after));
     until("the former certificate is refused", || !signs());
     after.put(world.folder());

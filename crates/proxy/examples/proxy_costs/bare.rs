@@ -1,5 +1,5 @@
 //! The bare limit: what any proxy has to do that looks into TLS with these libraries, and nothing else. CONNECT, a handshake with one
-//! certificate for all, a request and its answer as octets over a connection to the upstream, kept where it stays open. No rules, no
+//! certificate for all, a request and its answer as bytes over a connection to the upstream, kept where it stays open. No rules, no
 //! bounds, no HTTP but heads and lengths.
 
 use std::net::SocketAddr;

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::hmac;
 
-/// Octets of SHA-256.
+/// Bytes of SHA-256.
 pub(super) const DIGEST: usize = 32;
 
 pub(super) type Digest = [u8; DIGEST];

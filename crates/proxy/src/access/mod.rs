@@ -209,7 +209,7 @@ impl Access {
                 // Also for a name that is none: it takes as long.
                 let fits = hash.fits(&password);
                 let user = user.filter(|_| fits);
-                // Here, so that it counts too when whoever asked has gone meanwhile.
+                // Here, so that it counts too when anyone who asked has gone meanwhile.
                 if user.is_some() {
                     attempts.succeeded(client);
                 }

@@ -10,14 +10,14 @@ use super::keyed_digest::DIGEST;
 
 /// Users of one file.
 const USERS_MAX: usize = 100_000;
-/// Octets of a name and of a password, as SOCKS has them (RFC 1929 section 2).
+/// Bytes of a name and of a password, as SOCKS has them (RFC 1929 section 2).
 pub(super) const CREDENTIAL_OCTETS_MAX: usize = 255;
 /// What one password may cost: rounds of SHA-crypt, and KiB, passes and lanes of argon2.
 const ROUNDS_MAX: u32 = 1_000_000;
 const MEMORY_KIB_MAX: u32 = 256 << 10;
 const PASSES_MAX: u32 = 32;
 const LANES_MAX: u32 = 16;
-/// Rounds of SHA-crypt that are always made, and those where none are written; octets of its salt that count.
+/// Rounds of SHA-crypt that are always made, and those where none are written; bytes of its salt that count.
 const ROUNDS_MIN: u32 = 1_000;
 const ROUNDS_USUAL: u32 = 5_000;
 const SALT_OCTETS_MAX: usize = 16;
@@ -31,7 +31,7 @@ pub enum BadUsers {
     /// A hash that is not understood, or too weak to be one.
     #[error("line {0}: the hash is neither of SHA-crypt ($6$, $5$) nor of argon2 ($argon2id$)")]
     Hash(usize),
-    /// One that would keep a processor busy for whoever asks.
+    /// One that would keep a processor busy for anyone who asks.
     #[error(
         "line {0}: the hash costs more than {ROUNDS_MAX} rounds, or {MEMORY_KIB_MAX} KiB, {PASSES_MAX} passes and {LANES_MAX} lanes"
     )]

@@ -1,9 +1,9 @@
 //! The certificate store: each leaf minted once, however many ask.
 //!
 //! A leaf is known by all that makes it what it is ([`LeafId`]), so two authorities, key types or profiles never share one.
-//! Whoever asks first mints, the others wait for the same; it is renewed before it ends without a caller waiting; a failure
+//! Anyone who asks first mints, the others wait for the same; it is renewed before it ends without a caller waiting; a failure
 //! is remembered for a moment, so that a broken authority is not asked by every connection. Names come from clients: memory
-//! is bounded in octets, and so are the names that one client may have minted in a time ([`NewNameLimit`]).
+//! is bounded in bytes, and so are the names that one client may have minted in a time ([`NewNameLimit`]).
 //!
 //! Behind memory there may be a [`SecondLevel`] that outlives the process and that several proxies share: a leaf that is not in
 //! memory is looked for there, by the one of all who ask, before it is minted.
@@ -36,7 +36,7 @@ use x509::{HostOrIp, UnixTime};
 use crate::mint::{KeysOfLeaves, Leaf, LeafKeyKind, MintError, VALIDITY_MIN};
 use second_level::Obtained;
 
-/// Octets of all leaves, unless said otherwise: some 50,000 names.
+/// Bytes of all leaves, unless said otherwise: some 50,000 names.
 pub const OCTETS_MAX: u64 = 64 << 20;
 /// How long a failure stands for all who ask.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
@@ -49,7 +49,7 @@ const ENTRY_OCTETS: usize = 320;
 const KEY_OCTETS: usize = 1_024;
 /// The same, of an RSA key of a user.
 const RSA_KEY_OCTETS: usize = 4_096;
-/// A leaf is made anew when less than one part in so many of its life is left.
+/// A leaf is made again when less than one part in so many of its life is left.
 const RENEW_PARTS: u32 = 3;
 
 /// How often each thing happened.
@@ -91,13 +91,13 @@ impl fmt::Debug for CertificateStore {
 }
 
 impl CertificateStore {
-    /// Which holds at most `octets_max` octets; what was asked for the longest ago goes first.
+    /// Which holds at most `octets_max` bytes; what was asked for the longest ago goes first.
     #[must_use]
     pub fn new(octets_max: u64, newcomers: NewNameLimit) -> Self {
         Self::with_second_level(octets_max, newcomers, None)
     }
 
-    /// [`Self::new`] with a level behind memory; whoever calls spawns its [`SecondLevel::keep`].
+    /// [`Self::new`] with a level behind memory; anyone who calls spawns its [`SecondLevel::keep`].
     #[must_use]
     pub fn with_second_level(octets_max: u64, newcomers: NewNameLimit, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
@@ -159,7 +159,7 @@ impl CertificateStore {
         }
     }
 
-    /// Whoever begins is charged with the name. Who has waited for somebody that was refused begins anew.
+    /// Anyone who begins is charged with the name. Who has waited for somebody that was refused begins again.
     async fn fetch_new<W>(
         &self,
         id: &LeafId,
@@ -190,7 +190,7 @@ impl CertificateStore {
         }
     }
 
-    /// Beside whoever asks, who has one that still holds. Another proxy's will do, where it ends later.
+    /// Beside anyone who asks, who has one that still holds. Another proxy's will do, where it ends later.
     fn renew<W>(
         &self,
         id: LeafId,
@@ -217,7 +217,7 @@ impl CertificateStore {
         self.0.leaves.get(id)
     }
 
-    /// Forgets a leaf: the next who asks has it minted anew.
+    /// Forgets a leaf: the next who asks has it minted again.
     pub fn forget(&self, id: &LeafId) {
         self.0.leaves.invalidate(id);
     }

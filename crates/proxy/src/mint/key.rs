@@ -13,9 +13,9 @@ use zeroize::Zeroizing;
 /// What key a client can be shown.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LeafKeyKind {
-    /// For whoever verifies ECDSA: every client of the last fifteen years.
+    /// For anyone who verifies ECDSA: every client of the last fifteen years.
     P256,
-    /// For whoever does not.
+    /// For anyone who does not.
     Rsa2048,
 }
 
@@ -32,7 +32,7 @@ impl LeafKeyKind {
 #[derive(Clone)]
 pub struct LeafKey {
     kind: LeafKeyKind,
-    /// For whoever keeps it, sealed.
+    /// For anyone who keeps it, sealed.
     private: PrivateKey,
     spki: Arc<[u8]>,
     id: [u8; 20],

@@ -12,7 +12,7 @@ use super::stock::RsaStock;
 
 /// How long a new leaf is made over the same key, unless said otherwise.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
-/// The longest that may be said: whoever keeps leaves keeps their keys by it.
+/// The longest that may be said: anyone who keeps leaves keeps their keys by it.
 pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
 /// Which leaves stand over one key.

@@ -68,7 +68,7 @@ impl Leaf {
         self.certified.cert.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect()
     }
 
-    /// Octets it takes, its key aside, which all share.
+    /// Bytes it takes, its key aside, which all share.
     #[must_use]
     pub fn octets(&self) -> usize {
         const ITSELF: usize = size_of::<Leaf>() + size_of::<CertifiedKey>() + 2 * size_of::<usize>();

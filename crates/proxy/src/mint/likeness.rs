@@ -4,9 +4,9 @@ use x509::{Certificate, DistinguishedName, Fingerprint, GeneralName, HostOrIp, U
 
 use super::validity::VALIDITY_MIN;
 
-/// Octets of a certificate's subject and names, each name with its header: some 500 names. Every handshake carries them.
+/// Bytes of a certificate's subject and names, each name with its header: some 500 names. Every handshake carries them.
 const LIKENESS_OCTETS_MAX: usize = 16 << 10;
-/// Octets of a name's header in DER.
+/// Bytes of a name's header in DER.
 const NAME_HEADER: usize = 2;
 
 /// The subject, the names and the validity of a certificate. What is said of its key is not taken over, as the key is another.
@@ -40,7 +40,7 @@ pub enum NoLikeness {
 }
 
 impl Likeness {
-    /// Of a certificate in DER that `name` is spoken to by, at `now`. Nothing is verified: whoever calls has.
+    /// Of a certificate in DER that `name` is spoken to by, at `now`. Nothing is verified: anyone who calls has.
     ///
     /// # Errors
     /// [`NoLikeness`]
@@ -91,7 +91,7 @@ impl Likeness {
         self.not_after
     }
 
-    /// Octets it takes in memory.
+    /// Bytes it takes in memory.
     #[must_use]
     pub fn octets(&self) -> usize {
         let names = self.names.iter().map(|name| size_of::<GeneralName>() + octets_of(name)).sum::<usize>();

@@ -18,7 +18,7 @@ pub struct KeysByOwner {
 }
 
 impl KeysByOwner {
-    /// Of users: of `owners_max` at most (some 1 KiB each, 5 KiB with an RSA key), each made anew after `life`. Of more, the one that asked the
+    /// Of users: of `owners_max` at most (some 1 KiB each, 5 KiB with an RSA key), each made again after `life`. Of more, the one that asked the
     /// longest ago gets another.
     #[must_use]
     pub fn of_users(owners_max: u64, life: Duration, stock: RsaStock) -> Self {

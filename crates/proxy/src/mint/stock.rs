@@ -16,7 +16,7 @@ pub const RSA_STOCK: usize = 16;
 /// After a failure, before the next try.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// RSA-2048 keys from the system's generator, each given to one owner. Whoever finds none left has none: none is made while
+/// RSA-2048 keys from the system's generator, each given to one owner. Anyone who finds none left has none: none is made while
 /// anybody waits. Clones are one stock.
 #[derive(Clone, Debug, Default)]
 pub struct RsaStock(Arc<StockState>);

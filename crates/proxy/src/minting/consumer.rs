@@ -10,7 +10,7 @@ use crate::permission::Identity;
 
 /// Consumers whose keys are kept, some 1 KiB each; of more, the one that asked the longest ago gets another key.
 pub const CONSUMERS_MAX: u64 = 1_024;
-/// Of whoever shows no certificate, as it is on this machine.
+/// Of anyone who shows no certificate, as it is on this machine.
 const LOCAL: &str = "minted-for-this-machine";
 
 /// One of them, on one connection.

@@ -55,7 +55,7 @@ pub(crate) struct Leaves {
     pub(crate) store: CertificateStore,
     /// Who is asked before there is one.
     pub(crate) permission: Permission,
-    /// Of keys for leaves over RSA; whoever calls keeps it, where there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
+    /// Of keys for leaves over RSA; anyone who calls keeps it, where there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
     pub(crate) stock: RsaStock,
 }
 

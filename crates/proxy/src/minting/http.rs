@@ -63,7 +63,7 @@ impl ConsumerService {
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "certificates are asked for by GET\n");
         }
-        // Whoever is of this machine by its address alone may be a browser that was told the address is another site's.
+        // Anyone who is of this machine by its address alone may be a browser that was told the address is another site's.
         if self.consumer.is_local() && !names_this_machine(&request) {
             return text(StatusCode::MISDIRECTED_REQUEST, "ask by 127.0.0.1, [::1] or localhost\n");
         }

@@ -26,7 +26,7 @@ use super::service::MintingService;
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// For a request's head.
 const HEAD_WITHIN: Duration = Duration::from_secs(10);
-/// Octets of a request's head.
+/// Bytes of a request's head.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 /// Requests of one connection under way: Envoy has a stream for each name.
 const REQUESTS_MAX: u32 = 4_096;

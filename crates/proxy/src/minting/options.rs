@@ -41,7 +41,7 @@ pub struct Options {
     pub names_per_stream_max: usize,
     /// How long new leaves of a consumer stand over the same key.
     pub key_life: Duration,
-    /// Consumers that have leaves over RSA, by their subject or one of their other names; whoever is on this machine: `local`.
+    /// Consumers that have leaves over RSA, by their subject or one of their other names; anyone who is on this machine: `local`.
     pub rsa_consumers: Vec<String>,
 }
 

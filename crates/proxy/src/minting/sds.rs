@@ -26,7 +26,7 @@ use proto::{
 };
 
 /// Messages, client and server as generated from the protocol's definition, and kept here so that a build needs no compiler
-/// for that: a test makes them anew and compares.
+/// for that: a test makes them again and compares.
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic, reason = "generated")]
 pub mod proto {
     include!("envoy.service.secret.v3.rs");
@@ -34,10 +34,10 @@ pub mod proto {
 
 /// What is told of.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
-/// Octets of a request for each name that a stream may have: a long one, said to be asked for and again with its version.
+/// Bytes of a request for each name that a stream may have: a long one, said to be asked for and again with its version.
 const NAME_OCTETS: usize = 640;
 
-/// Octets of a request.
+/// Bytes of a request.
 pub(super) fn message_max(names_per_stream_max: usize) -> usize {
     names_per_stream_max.saturating_mul(NAME_OCTETS).clamp(256 << 10, 4 << 20)
 }

@@ -1,4 +1,4 @@
-//! The names of one stream, and what changes of them: a leaf that is there, one that was made anew, one that there is not.
+//! The names of one stream, and what changes of them: a leaf that is there, one that was made again, one that there is not.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,9 +19,9 @@ use crate::mint::Leaf;
 /// Before a leaf that could not be had is asked for again at first; after each failure twice as long, up to the last.
 const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
-/// Octets of a name: a host has 253 at most.
+/// Bytes of a name: a host has 253 at most.
 pub(super) const NAME_MAX: usize = 255;
-/// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it anew.
+/// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it again.
 const RENEW_PARTS: u32 = 4;
 
 /// What a consumer is to be told.
@@ -189,7 +189,7 @@ fn retry_after(failures: u32, name: &str) -> Duration {
     pause / 2 + pause.mul_f64((hasher.finish() % 1_000) as f64 / 2_000.0)
 }
 
-/// Soon, where it is being made anew right now.
+/// Soon, where it is being made again right now.
 fn asked_again_after(leaf: &Leaf) -> Duration {
     let seconds = |from| Duration::from_secs(leaf.not_after.since(from).max(0) as u64);
     let (left, whole) = (seconds(now()), seconds(leaf.not_before));

@@ -86,7 +86,7 @@ struct PermissionState {
 
 impl Permission {
     /// By `options`; everything is permitted without. Of each client, ten times as many names are asked for as it may have
-    /// minted anew (`per_minute`, `burst`).
+    /// minted again (`per_minute`, `burst`).
     pub(crate) fn new(
         options: Option<&Options>,
         resolver: &Resolver,
@@ -127,7 +127,7 @@ impl Permission {
             let (this, asked, charged_for_it) = (Arc::clone(inner), question.clone(), charged.clone());
             let making = move || async move { this.put(&asked, charged_for_it).await };
             match inner.answers.fetch(&question, making).await {
-                // Of another client who asks the same: this one begins anew.
+                // Of another client who asks the same: this one begins again.
                 Err(Unanswered::TooMany(TooManyNames { client, .. }) | Unanswered::Busy(client))
                     if client != charged =>
                 {

@@ -13,7 +13,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(2);
 pub const YES_FOR: Duration = Duration::from_secs(300);
 /// How long a no counts: shorter, as somebody may be waiting for it to become a yes.
 pub const NO_FOR: Duration = Duration::from_secs(30);
-/// Answers remembered, some 300 octets each; those that were asked for the longest ago go first.
+/// Answers remembered, some 300 bytes each; those that were asked for the longest ago go first.
 pub const ANSWERS_MAX: u64 = 65_536;
 /// Questions at once: at 10 ms each, 25,000 a second.
 pub const QUESTIONS_MAX: usize = 256;

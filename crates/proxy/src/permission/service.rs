@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 use super::options::{BadPermission, Options, Token};
 use super::question::Question;
 
-/// Octets of an answer's body, of which nothing is read but that it ends.
+/// Bytes of an answer's body, of which nothing is read but that it ends.
 const BODY_OCTETS_MAX: usize = 16 << 10;
 
-/// Octets of a user's name, a consumer's subject, or one of its names, in a question.
+/// Bytes of a user's name, a consumer's subject, or one of its names, in a question.
 const WHO_OCTETS_MAX: usize = 1_024;
 /// Names of a consumer in a question.
 const NAMES_MAX: usize = 16;

@@ -374,7 +374,7 @@ pub(crate) fn redact(response: &mut Response<Relayed>, injected: &[Injected]) {
     injected.iter().for_each(|one| one.redact(response.headers_mut()));
 }
 
-/// Has a credential asked for anew when the server did not take it.
+/// Has a credential asked for again when the server did not take it.
 pub(crate) fn was_taken(status: StatusCode, injected: &[Injected], secrets: Option<&dyn Secrets>) {
     if status == StatusCode::UNAUTHORIZED {
         injected.iter().for_each(|one| one.refused(secrets));

@@ -16,7 +16,7 @@ pub(super) struct Shown {
     pub(super) is_cut: bool,
 }
 
-/// Of `kept`, as its `headers` say that it is; `limits`: how many octets a content coding may hide, and the names of fields whose values
+/// Of `kept`, as its `headers` say that it is; `limits`: how many bytes a content coding may hide, and the names of fields whose values
 /// are left out.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub(super) fn shown(
     Ok(shown)
 }
 
-/// Text in which what is looked for is found: UTF-8, up to a character that is cut off. That of UTF-16 has octets of 0.
+/// Text in which what is looked for is found: UTF-8, up to a character that is cut off. That of UTF-16 has bytes of 0.
 fn is_text(shown: &Shown) -> bool {
     let is_utf8 = std::str::from_utf8(&shown.text)
         .err()
@@ -140,7 +140,7 @@ mod tests {
         assert!(is_cut && !cut.contains("hunter2"), "{cut}");
         let (long, is_cut) = of(&gzipped(&vec![b'.'; 1 << 20]), 2_000, "gzip", "").unwrap();
         assert!(is_cut && long.len() == MOST);
-        // Compressed, and said to be nothing of the kind; and in octets two by two.
+        // Compressed, and said to be nothing of the kind; and in bytes two by two.
         assert!(of(&gzip, gzip.len(), "", "").is_err());
         let wide: Vec<u8> = text.iter().flat_map(|octet| [*octet, 0]).collect();
         assert!(of(&wide, wide.len(), "", "").is_err());

@@ -16,7 +16,7 @@ use super::setting::{InvalidSetting, check_path, header_name, invalid};
 
 /// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
 pub const RULES_MAX: usize = 10_000;
-/// Octets of a pattern, a value, a page.
+/// Bytes of a pattern, a value, a page.
 const TEXT_MAX: usize = 64 << 10;
 /// How long a request is held back at most: it has a place of its client's connection meanwhile.
 const DELAY_MAX: Duration = Duration::from_secs(60);

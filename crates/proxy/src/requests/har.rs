@@ -25,7 +25,7 @@ use super::{body, fields};
 const TAIL: &str = "\n]}}\n";
 /// Begins the names of all files: those alone are ever removed.
 const NAMED: &str = "bulla-proxy-";
-/// Files have so many parts of all octets at most, so that removing the oldest leaves something.
+/// Files have so many parts of all bytes at most, so that removing the oldest leaves something.
 const PARTS: u64 = 8;
 /// Files of an hour, so that their names stand in their order.
 const NUMBERS_MAX: u32 = 100_000;
@@ -43,9 +43,9 @@ const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
 pub struct RecordOptions {
     /// Where; made when it is missing.
     pub folder: PathBuf,
-    /// Octets of a body, each way; what is over is left out.
+    /// Bytes of a body, each way; what is over is left out.
     pub body_octets_max: usize,
-    /// Octets of all files; the oldest are removed.
+    /// Bytes of all files; the oldest are removed.
     pub octets_max: u64,
     /// Names of headers whose values are left out, beside those that always are.
     pub redact_headers: Vec<String>,

@@ -23,11 +23,11 @@ use zeroize::Zeroizing;
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
 
-/// Octets of a file with a credential.
+/// Bytes of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
 /// How long what a file holds is believed.
 const FILE_FRESH: Duration = Duration::from_secs(5);
-/// Shorter texts are not looked for in answers: they would stand there by chance.
+/// Shorter texts are not looked for in answers: they would stand there at random.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
 /// What stands in their place.
 pub(super) const REDACTED: &str = "[redacted]";
@@ -35,12 +35,12 @@ pub(super) const REDACTED: &str = "[redacted]";
 /// A credential that is to come.
 pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Vec<Secret>, NoSecret>> + Send + 'a>>;
 
-/// Where credentials come from. Whoever implements it remembers them, asks once for all who wait, and has a deadline.
+/// Where credentials come from. Anyone who implements it remembers them, asks once for all who wait, and has a deadline.
 pub trait Secrets: fmt::Debug + Send + Sync {
     /// The texts at `fields` of what is current at `path`; an empty field is the whole value, which is a text then.
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a>;
 
-    /// A server did not take it: the next who asks is to have it anew.
+    /// A server did not take it: the next who asks is to have it again.
     fn doubt(&self, path: &str);
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Injection {
     pub(super) insecure: bool,
     /// Whether it could not be had when it was last asked for.
     is_missing: AtomicBool,
-    /// What of it a server refused last (SHA-256): it is asked for anew once, not with each request.
+    /// What of it a server refused last (SHA-256): it is asked for again once, not with each request.
     refused: Mutex<Option<[u8; 32]>>,
 }
 

@@ -10,7 +10,7 @@ pub(super) struct Paths {
     whole: HashMap<String, Vec<u32>>,
     /// What stands before a star, up to its last slash: `/v1/` of `/v1/a*`.
     below: HashMap<String, Vec<u32>>,
-    /// Octets of the longest of these: nothing longer needs to be looked up.
+    /// Bytes of the longest of these: nothing longer needs to be looked up.
     longest: usize,
     any: Vec<u32>,
 }
@@ -99,7 +99,7 @@ pub(super) fn is_named(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// Whether a pattern's octets are all of `text`, a star being any of them. Takes as long as both lengths multiplied, at most; what
+/// Whether a pattern's bytes are all of `text`, a star being any of them. Takes as long as both lengths multiplied, at most; what
 /// stands before the first star and after the last one is looked at first, which most texts do not pass.
 pub(super) fn is_like(pattern: &str, text: &str) -> bool {
     let Some((before, rest)) = pattern.split_once('*') else { return pattern == text };
@@ -208,7 +208,7 @@ fn settled(path: &str, is_undone: fn(u8) -> bool) -> Cow<'_, str> {
     Cow::Owned(format!("/{}", segments.join("/")))
 }
 
-/// With escapes of some octets undone, the others in upper case, and escaped what a path may not have. A `%` that escapes nothing
+/// With escapes of some bytes undone, the others in upper case, and escaped what a path may not have. A `%` that escapes nothing
 /// stands for itself: it must not become part of another escape.
 fn spelled(path: &str, is_undone: fn(u8) -> bool) -> String {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";

@@ -12,9 +12,9 @@ use super::inject::{NEEDLE_OCTETS_MIN, REDACTED};
 
 /// Texts of one exchange: a client chooses how many cookies it sends, and each is looked for.
 const NEEDLES_MAX: usize = 128;
-/// What a client or a server left out says itself, and is shorter, would stand there by chance.
+/// What a client or a server left out says itself, and is shorter, would stand there at random.
 const OWN_OCTETS_MIN: usize = 8;
-/// Octets of the longest spelling of one character, at the end of a text that is cut off.
+/// Bytes of the longest spelling of one character, at the end of a text that is cut off.
 const SPELLING_OCTETS_MAX: usize = 24;
 /// Backslashes before a character: texts within texts, four deep.
 const BACKSLASHES_MAX: usize = 16;
@@ -61,7 +61,7 @@ impl Needles {
             shifted.extend_from_slice(text);
             for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
                 let coded = Zeroizing::new(engine.encode(&*shifted));
-                // Of its first and last character octets beside it have a part.
+                // Of its first and last character bytes beside it have a part.
                 let inner = (8 * offset).div_ceil(6)..8 * shifted.len() / 6;
                 self.put(coded.as_bytes().get(inner).unwrap_or_default());
             }
@@ -195,7 +195,7 @@ impl Search<'_> {
     }
 }
 
-/// The first character and its octets; an octet that is of none stands for itself.
+/// The first character and its bytes; an byte that is of none stands for itself.
 fn character_of(octets: &[u8]) -> (usize, Option<char>) {
     for length in 1..=octets.len().min(4) {
         if let Ok(text) = std::str::from_utf8(&octets[..length]) {
@@ -209,7 +209,7 @@ fn begins_spelling(rest: &[u8]) -> bool {
     rest.len() < SPELLING_OCTETS_MAX && matches!(rest.first(), Some(b'%' | b'\\' | b'&'))
 }
 
-/// All ends of the character with these octets, where it stands at `from`: as it is, in upper or lower case, escaped as in URLs and
+/// All ends of the character with these bytes, where it stands at `from`: as it is, in upper or lower case, escaped as in URLs and
 /// forms, as in JSON, or as in HTML. Says how many steps that took.
 fn spelled(text: &[u8], from: usize, octets: &[u8], character: Option<char>, ends: &mut Vec<usize>) -> u64 {
     let Some(rest) = text.get(from..) else { return 1 };

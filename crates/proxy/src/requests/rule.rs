@@ -22,7 +22,7 @@ pub struct RuleText {
     /// Methods, in upper case.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub method: Vec<String>,
-    /// The whole path, without its query; `*` stands for any octets, none and slashes included.
+    /// The whole path, without its query; `*` stands for any bytes, none and slashes included.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub path: Vec<String>,
     /// The client's network.

@@ -5,7 +5,7 @@ use hyper::header::HeaderName;
 use super::matcher::plain_path;
 
 /// What frames a message, is of one connection, or says whom it is for: no rule writes it, as two servers could read the same
-/// octets differently then (request smuggling).
+/// bytes differently then (request smuggling).
 const NOT_OURS: [&str; 14] = [
     "host",
     "content-length",

@@ -85,7 +85,7 @@ async fn echo(mut request: Request<Incoming>, is_silent: bool) {
     }
 }
 
-/// A frame of less than 126 octets (RFC 6455 section 5.2).
+/// A frame of less than 126 bytes (RFC 6455 section 5.2).
 pub(crate) async fn write_frame(
     stream: &mut (impl AsyncWrite + Unpin),
     kind: u8,

@@ -56,7 +56,7 @@ async fn none_holds_longer_than_browsers_take_and_no_serial_number_comes_twice()
         let leaf = leaf(&minter, "a.example").await;
         assert!(leaf.not_after.since(now()) <= VALIDITY_MAX.as_secs() as i64 && leaf.not_before < now());
         let serial = leaf.serial.content().to_vec();
-        // 126 random bits, and a first octet that is none of them.
+        // 126 random bits, and a first byte that is none of them.
         assert!(serial.len() == 16 && serials.insert(serial));
     }
     assert_eq!(VALIDITY_MAX.as_secs(), 47 * 86_400);

@@ -129,7 +129,7 @@ async fn consumers_that_ask_for_it_have_leaves_over_rsa_out_of_the_stock() {
 /// A proxy below `authority` whose leaves are kept at `url`.
 async fn world_at(url: &StoreUrl, ring: &Arc<Keyring>, of: (Authority, &[u8]), is_shared: bool) -> World {
     let store = Store::open(url).await.unwrap();
-    // A laden machine is no trouble of the store.
+    // A loaded machine is no trouble of the store.
     let kept = SecondLevelOptions { is_shared, trip_timeout: PATIENCE, ..SecondLevelOptions::default() };
     let options = proxy::Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -160,7 +160,7 @@ async fn leaves_for_others_are_kept_with_the_proxys_own() {
         assert!(world.running.stop(PATIENCE).await);
     }
     assert_eq!(all[0], all[1], "the same leaf and key after a restart");
-    // Where other machines have the store too, whoever is on this one is none of theirs.
+    // Where other machines have the store too, anyone who is on this one is none of theirs.
     let world = world_at(&url, &ring, (authority, &root), true).await;
     let (_, pem) = get(&world, "?server_name=a.example").await;
     assert!(pem != all[0] && world.running.store().counts().minted == 1);
@@ -376,7 +376,7 @@ async fn an_authority_of_the_process_stands_between() {
         .output()
         .unwrap_or_else(|error| panic!("apt-get install -y openssl ({error})"));
     assert!(verified.status.success(), "{verified:?}");
-    // Another takes its place, for whoever mints.
+    // Another takes its place, for anyone who mints.
     minter.clone().change_authority(intermediates.make(now()).await.unwrap());
     assert_ne!(minter.authority().fingerprint(), first.fingerprint());
 }

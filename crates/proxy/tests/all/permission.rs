@@ -47,7 +47,7 @@ pub(crate) enum Says {
     Nothing,
     /// By another place, which would say yes.
     Elsewhere(String),
-    /// Yes, in more octets than anybody reads.
+    /// Yes, in more bytes than anybody reads.
     Endless,
     /// Likewise, and says so.
     Huge,
@@ -133,7 +133,7 @@ impl Judge {
 
     pub(crate) fn options(&self) -> Options {
         let url = format!("http://{}/leaf?for=proxy", self.address);
-        // A laden machine is no silence.
+        // A loaded machine is no silence.
         Options { timeout: PATIENCE, ..Options::new(url) }
     }
 

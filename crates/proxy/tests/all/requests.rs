@@ -136,7 +136,7 @@ async fn a_credential_goes_to_the_host_of_its_rule_and_to_nobody_else() {
     let said = get(&world, &target, "localhost", "/", "Authorization: mine\r\n").await;
     assert!(said.contains(&format!("authorization: Bearer {CANARY}\n")) && !said.contains("mine"), "{said}");
     assert!(!get(&world, &target, "other.example", "/", "").await.contains("canary"));
-    // Whoever has a certificate for another name is not to be told, though the request names the host.
+    // Anyone who has a certificate for another name is not to be told, though the request names the host.
     let client = Client::of(&world.root, "http/1.1");
     let mut stream = world.tls(&client, &target, "evil.example").await.unwrap();
     let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await;
@@ -363,7 +363,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     assert_eq!(entry["request"]["queryString"][1], serde_json::json!({ "name": "b", "value": "2" }));
     assert_eq!(entry["request"]["postData"]["text"], "0123456789abcdef");
     assert_eq!((&entry["request"]["bodySize"], &entry["response"]["status"]), (&20.into(), &200.into()));
-    // Where the query's token begins the 16 octets are over.
+    // Where the query's token begins the 16 bytes are over.
     assert_eq!(entry["response"]["content"]["text"], "POST /x?token=[redacted]");
     let answered = entries[2]["response"]["content"]["text"].as_str().unwrap();
     assert!(answered.starts_with("GET /secret"), "{answered}");
@@ -371,7 +371,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     for (what, text) in [("the log", &text), ("the recording", &recorded)] {
         assert!(!text.contains("hidden") && !text.contains("canary"), "{what}: {text}");
     }
-    // A file that was moved away is opened anew.
+    // A file that was moved away is opened again.
     std::fs::rename(&log, folder.path().join("old.log")).unwrap();
     world.running.reopen();
     until(&log, |_| log.exists()).await;

@@ -34,7 +34,7 @@ const HUNG: Duration = Duration::from_secs(3);
 /// For a lease that ends.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// A laden machine is no trouble of the backend.
+/// A loaded machine is no trouble of the backend.
 const PATIENT: SecondLevelOptions = SecondLevelOptions {
     when_away: WhenAway::Mint,
     trip_timeout: PATIENCE,
@@ -622,7 +622,7 @@ async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
     first.fetch("a.example").await.unwrap();
     let found = second.fetch("a.example").await.unwrap();
     assert!(second.minted() == 0 && found.to_pem().is_none());
-    // Whoever is on this machine is not on the other's.
+    // Anyone who is on this machine is not on the other's.
     let here = for_consumer(&first, &own, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await;
     assert_ne!(for_consumer(&second, &others, KeyGoesTo::ThisMachine, LeafKeyKind::P256).await, here);
 }

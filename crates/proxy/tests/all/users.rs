@@ -31,7 +31,7 @@ async fn asked(world: &World, user: &str, target: &str, name: &str) -> Option<St
     Some(ask(&mut stream, &format!("GET /{user} HTTP/1.1\r\nHost: {name}\r\n\r\n")).await)
 }
 
-/// The leaf that `user` is shown for `name`; without a user, that of whoever asks.
+/// The leaf that `user` is shown for `name`; without a user, that of anyone who asks.
 async fn shown(
     world: &World,
     client: &Client,

@@ -239,7 +239,7 @@ pub(crate) async fn answer(sender: &Http2, request: Request<AnyBody>) -> (u16, S
     tokio::time::timeout(PATIENCE, asked).await.expect("an answer")
 }
 
-/// Octets up to the empty line.
+/// Bytes up to the empty line.
 pub(crate) async fn head(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
     let mut said = Vec::new();
     let read = async {

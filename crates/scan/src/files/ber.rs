@@ -64,7 +64,7 @@ impl<'a> Element<'a> {
         Elements(self.content)
     }
 
-    /// The octets of an octet string, whole or in pieces, whatever its tag became by tagging.
+    /// The bytes of an byte string, whole or in pieces, whatever its tag became by tagging.
     pub(super) fn octets(&self) -> Cow<'a, [u8]> {
         if self.tag & CONSTRUCTED == 0 {
             return Cow::Borrowed(self.content);
@@ -77,7 +77,7 @@ impl<'a> Element<'a> {
 /// The first element and what follows it.
 fn split(bytes: &[u8], depth: usize) -> Option<(Element<'_>, &[u8])> {
     let (&tag, &first) = (bytes.first()?, bytes.get(1)?);
-    // Tags of several octets do not occur in these formats.
+    // Tags of several bytes do not occur in these formats.
     if tag & 0x1f == 0x1f {
         return None;
     }

@@ -10,7 +10,7 @@ impl Contents {
         self.certificates.chunk_by(|one, next| one.entry == next.entry)
     }
 
-    /// Numbers entries anew, so that certificates that follow their subject are of its entry. Only
+    /// Numbers entries again, so that certificates that follow their subject are of its entry. Only
     /// order and names count, as in the files servers are given; what the signatures say is for the
     /// verifier to find. Bundles of roots stay single: a root is followed by nobody.
     pub(super) fn join_chains(&mut self) {

@@ -14,9 +14,9 @@ pub enum FileError {
     /// Larger than [`super::FILE_MAX`].
     #[error("has {size} octets, more than the {max} that are read; split it or name its parts")]
     TooLarge {
-        /// In octets.
+        /// In bytes.
         size: u64,
-        /// The bound, in octets.
+        /// The bound, in bytes.
         max: u64,
     },
     /// Deeper than [`super::DEPTH_MAX`].

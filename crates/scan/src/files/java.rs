@@ -77,7 +77,7 @@ impl<'a> Store<'a> {
         Some(())
     }
 
-    /// The kind, the alias; then eight octets of a date.
+    /// The kind, the alias; then eight bytes of a date.
     fn entry_head(&mut self) -> Option<(u32, String)> {
         let kind = self.number().filter(|kind| matches!(*kind, PRIVATE_KEY | TRUSTED | SECRET_KEY))?;
         let alias = self.text()?;
@@ -105,7 +105,7 @@ impl<'a> Store<'a> {
         self.take(end).map(drop)
     }
 
-    /// Whether an entry stands `at` octets from here: its head, and then a certificate, an encrypted
+    /// Whether an entry stands `at` bytes from here: its head, and then a certificate, an encrypted
     /// key or an object.
     fn is_entry_at(&self, at: usize) -> bool {
         let mut probe = Self { rest: &self.rest[at..], ..*self };
@@ -132,7 +132,7 @@ impl<'a> Store<'a> {
         self.take(4)?.try_into().ok().map(u32::from_be_bytes)
     }
 
-    /// `DataOutput.writeUTF`: two octets of length, then nearly UTF-8.
+    /// `DataOutput.writeUTF`: two bytes of length, then nearly UTF-8.
     fn text(&mut self) -> Option<String> {
         let length = u16::from_be_bytes(self.take(2)?.try_into().ok()?);
         Some(shown(&String::from_utf8_lossy(self.take(length.into())?)))

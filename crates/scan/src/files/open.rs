@@ -10,14 +10,14 @@ use zeroize::Zeroizing;
 
 use super::error::FileError;
 
-/// Octets of a file that are read. The largest bundles of roots have less than one million; a key
+/// Bytes of a file that are read. The largest bundles of roots have less than one million; a key
 /// store of a thousand chains has about four.
 pub const FILE_MAX: u64 = 16 * 1_024 * 1_024;
 
 /// Bytes that may hold a key or password, wiped when dropped.
 pub(super) type Secretive = Zeroizing<Vec<u8>>;
 
-/// Reads a regular file of at most [`FILE_MAX`] octets. What is not a regular file is never opened
+/// Reads a regular file of at most [`FILE_MAX`] bytes. What is not a regular file is never opened
 /// for reading: a pipe would wait for its writer, a device might act.
 pub(super) fn whole_file(path: &Path) -> Result<Secretive, FileError> {
     regular(path.metadata()?.file_type())?;

@@ -12,7 +12,7 @@ use super::error::FileError;
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
-/// Octets of a label; the longest known is 26.
+/// Bytes of a label; the longest known is 26.
 const LABEL_MAX: usize = 64;
 
 /// Padding may be missing and trailing bits may be set: some tools write them so.
@@ -80,7 +80,7 @@ enum Marker {
     End,
 }
 
-/// The next BEGIN or END, whichever comes first: every octet is looked at once, however many
+/// The next BEGIN or END, whichever comes first: every byte is looked at once, however many
 /// blocks lack their other half.
 fn next_marker(text: &[u8]) -> Option<(usize, Marker)> {
     let mut from = 0;
@@ -96,7 +96,7 @@ fn next_marker(text: &[u8]) -> Option<(usize, Marker)> {
     }
 }
 
-/// Where five dashes are. Going from one first octet to the next is what makes reading a large binary
+/// Where five dashes are. Going from one first byte to the next is what makes reading a large binary
 /// file for nothing cheap.
 fn find(text: &[u8]) -> Option<usize> {
     let mut from = 0;
@@ -132,7 +132,7 @@ fn certificate(block: &Block<'_>, contents: &mut Contents) {
         Some(element) if block.label == b"TRUSTED CERTIFICATE" => {
             contents.push(None, element.whole);
         }
-        // All of it, trailing octets too: what is wrong with it is for the parser to say.
+        // All of it, trailing bytes too: what is wrong with it is for the parser to say.
         _ => contents.push(None, &bytes),
     }
 }

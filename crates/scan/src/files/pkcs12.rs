@@ -140,7 +140,7 @@ fn open<'p>(
     Err(passwords.refusal())
 }
 
-/// What opening with a wrong password looks like: bad padding, or by chance (one time in 256) good
+/// What opening with a wrong password looks like: bad padding, or at random (one time in 256) good
 /// padding around noise.
 fn is_wrong_password(error: &Pkcs12Error) -> bool {
     matches!(

@@ -164,7 +164,7 @@ fn pkcs12_in_ber_as_browsers_write_it_is_read() {
     let mut inside = info.inside();
     let kind = inside.next().unwrap();
     let octets = inside.next().unwrap().inside().next().unwrap().content;
-    // The same, with indefinite lengths and the octet string in pieces of 1,000.
+    // The same, with indefinite lengths and the byte string in pieces of 1,000.
     let pieces: Vec<u8> =
         octets.chunks(1_000).flat_map(|piece| ber::write(ber::OCTET_STRING, &[piece])).collect();
     let string = [b"\x24\x80", &pieces[..], b"\0\0"].concat();
@@ -431,7 +431,7 @@ fn a_password_file_is_lines_and_its_content_is_never_shown() {
 
 #[test]
 fn a_large_file_of_lone_markers_is_read_in_one_pass() {
-    // Looked at once per block this would be 10^12 octets.
+    // Looked at once per block this would be 10^12 bytes.
     let text = b"-----BEGIN X-----\n".repeat(900_000);
     assert!(matches!(contents(&text, &Passwords::default()), Err(FileError::NoCertificate)));
 }

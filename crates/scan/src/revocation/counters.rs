@@ -48,7 +48,7 @@ pub struct RevocationCounts {
     pub list_ages: [u64; LIST_AGES_S.len() + 1],
     /// Seconds of all these ages together.
     pub list_ages_sum_s: u64,
-    /// HTTP requests sent, CRLs and OCSP, conditional ones included; redirects are not counted anew.
+    /// HTTP requests sent, CRLs and OCSP, conditional ones included; redirects are not counted again.
     pub requests: u64,
     /// Conditional requests answered by "not modified".
     pub not_modified: u64,
@@ -56,7 +56,7 @@ pub struct RevocationCounts {
     pub lists_read: u64,
     /// Entries in them.
     pub entries_read: u64,
-    /// Octets of memory of the lists read, before any was let go.
+    /// Bytes of memory of the lists read, before any was let go.
     pub octets_packed: u64,
 }
 

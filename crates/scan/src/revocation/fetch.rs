@@ -1,4 +1,4 @@
-//! Getting CRLs and OCSP responses: bounded in octets, in time, and in how many are under way.
+//! Getting CRLs and OCSP responses: bounded in bytes, in time, and in how many are under way.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,7 +27,7 @@ pub const FAILURE_KEPT: Duration = Duration::from_secs(300);
 /// How long one is remembered that is of the list itself: a wrong signature, not a CRL, too long.
 pub const DEFECT_KEPT: Duration = Duration::from_secs(3_600);
 
-/// Octets of the longest answer read beside many others. Public CRLs in parts stay below it.
+/// Bytes of the longest answer read beside many others. Public CRLs in parts stay below it.
 const SMALL_OCTETS: usize = 1024 * 1024;
 /// Small answers under way at once: 32 MB at most.
 const SMALL_IN_FLIGHT: usize = 32;
@@ -39,7 +39,7 @@ const LARGE_IN_FLIGHT: usize = 2;
 const LARGE_LIMIT: Duration = Duration::from_secs(60);
 /// Lists parsed at once beside the scan's own work; a million entries take about a second of a core.
 const READING_MAX: usize = 2;
-/// Octets of the longest ETag or Last-Modified kept.
+/// Bytes of the longest ETag or Last-Modified kept.
 const VALIDATOR_MAX: usize = 256;
 /// Letters of a foreign text that come into a cause.
 const EXCERPT_MAX: usize = 200;

@@ -1,4 +1,4 @@
-//! A CRL as it is kept: its signature checked, its entries packed, its octets gone; and what it says of a certificate.
+//! A CRL as it is kept: its signature checked, its entries packed, its bytes gone; and what it says of a certificate.
 //!
 //! The rules are those of RFC 5280 section 6.3.3, without indirect CRLs.
 
@@ -15,7 +15,7 @@ use super::verdict::Cause;
 pub(super) const SKEW: i64 = 300;
 /// URLs of delta CRLs kept of a list. Issuers name one.
 const FRESHEST_MAX: usize = 4;
-/// Octets a list takes beside its entries and texts, about.
+/// Bytes a list takes beside its entries and texts, about.
 const BESIDE_ENTRIES: usize = 1_024;
 
 /// A list whose signature was checked under the key it is kept by.
@@ -85,7 +85,7 @@ impl List {
         })
     }
 
-    /// Octets of memory it takes, about.
+    /// Bytes of memory it takes, about.
     pub(super) fn octets(&self) -> usize {
         let names = self.issuer.der.len() + 2 * self.issuer.text.len();
         let points: usize = self.points.iter().map(String::len).sum();
@@ -239,7 +239,7 @@ fn is_less(left: &SerialNumber, right: &SerialNumber) -> bool {
     (left.len(), left) < (right.len(), right)
 }
 
-/// Scheme and host whatever their case, the rest octet by octet (RFC 5280 section 7.4).
+/// Scheme and host whatever their case, the rest byte by byte (RFC 5280 section 7.4).
 fn is_same_url(left: &str, right: &str) -> bool {
     fn parts(url: &str) -> (&str, &str) {
         let host = url.find("://").map_or(0, |at| at + 3);

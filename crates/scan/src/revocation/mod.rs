@@ -1,7 +1,7 @@
 //! Whether certificates were revoked: staples first, then CRLs, OCSP last and only where it is switched on.
 //!
 //! All beside the handshakes: nothing here is waited for by a look. A CRL is asked for once for all certificates that
-//! name it, however many ask at once; it is kept packed, without its octets, until its nextUpdate or [`KEEP_MAX`],
+//! name it, however many ask at once; it is kept packed, without its bytes, until its nextUpdate or [`KEEP_MAX`],
 //! whichever comes first, and then asked for on condition that it has changed. Failures are remembered for a shorter
 //! time of their own. What lists and responses mean is decided by functions of values (`list`, `answer`, `verdict`);
 //! `fetch` gets them.
@@ -47,9 +47,9 @@ const URLS_TRIED_MAX: usize = 4;
 /// Checks under way at once in [`RevocationChecker::check_all`]: more than there are CRLs under way, so that one that
 /// does not answer holds up only those who need it.
 const CHECKS_IN_FLIGHT: usize = 4_096;
-/// Octets of memory for OCSP answers and failures: 50,000 of them, about.
+/// Bytes of memory for OCSP answers and failures: 50,000 of them, about.
 const ANSWERS_OCTETS_MAX: u64 = 32 * 1024 * 1024;
-/// Octets that an OCSP answer or a remembered failure takes beside its URL and serial number, about.
+/// Bytes that an OCSP answer or a remembered failure takes beside its URL and serial number, about.
 const ENTRY_OCTETS: usize = 512;
 
 /// How certificates are checked.
@@ -59,9 +59,9 @@ pub struct RevocationOptions {
     pub ocsp: bool,
     /// For one certificate, all its sources together.
     pub limit: Duration,
-    /// Octets of the longest CRL read, at most [`Crl::DER_MAX`].
+    /// Bytes of the longest CRL read, at most [`Crl::DER_MAX`].
     pub list_octets_max: usize,
-    /// Octets of memory for all lists kept; 22 for an entry of a serial number of 16 octets.
+    /// Bytes of memory for all lists kept; 22 for an entry of a serial number of 16 bytes.
     pub memory_octets_max: u64,
 }
 
@@ -83,7 +83,7 @@ impl Default for RevocationOptions {
 pub struct Subject {
     /// Which.
     pub certificate: Arc<Certificate>,
-    /// Whoever signed it.
+    /// Anyone who signed it.
     pub issuer: Arc<Certificate>,
     /// The OCSP response of the handshake.
     pub staple: Option<Arc<[u8]>>,

@@ -1,13 +1,13 @@
-//! Revoked serial numbers, packed: 22 octets an entry of a serial number of 16 octets, and nothing else.
+//! Revoked serial numbers, packed: 22 bytes an entry of a serial number of 16 bytes, and nothing else.
 
 use x509::crl::{Reason, Revoked};
 use x509::{SerialNumber, UnixTime};
 
-/// Octets of the longest serial number kept. RFC 5280 section 4.1.2.2 allows 20, some exceed it.
+/// Bytes of the longest serial number kept. RFC 5280 section 4.1.2.2 allows 20, some exceed it.
 const SERIAL_MAX: usize = 64;
-/// Octets of the revocation date in an entry: seconds, signed, 17,000 years each way.
+/// Bytes of the revocation date in an entry: seconds, signed, 17,000 years each way.
 const TIME: usize = 5;
-/// Octets beside the serial number in an entry: the date and the reason.
+/// Bytes beside the serial number in an entry: the date and the reason.
 pub(super) const BESIDE: usize = TIME + 1;
 /// Stands for "no reason".
 const NO_REASON: u8 = 0xff;
@@ -33,7 +33,7 @@ pub(super) struct Entry {
     pub(super) reason: Option<Reason>,
 }
 
-/// A serial number of that many octets.
+/// A serial number of that many bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct TooLong(pub(super) usize);
 
@@ -64,7 +64,7 @@ impl Serials {
         self.groups.iter().map(Group::len).sum()
     }
 
-    /// Octets of memory the entries take.
+    /// Bytes of memory the entries take.
     pub(super) fn octets(&self) -> usize {
         self.groups.iter().map(|group| group.rows.len()).sum()
     }
@@ -74,7 +74,7 @@ impl Group {
     fn sorted(length: usize, rows: &[u8]) -> Self {
         let width = length + BESIDE;
         let row = |index: u32| &rows[index as usize * width..][..width];
-        // A list has at most `Crl::DER_MAX` octets, so that its entries are counted in 32 bits.
+        // A list has at most `Crl::DER_MAX` bytes, so that its entries are counted in 32 bits.
         let mut order: Vec<u32> = (0..(rows.len() / width) as u32).collect();
         // Stable: of equal numbers the last one stays last.
         order.sort_by(|&a, &b| row(a)[..length].cmp(&row(b)[..length]));

@@ -1,4 +1,4 @@
-//! Verdicts joined to observations, between the scan and whoever reads it.
+//! Verdicts joined to observations, between the scan and anyone who reads it.
 //!
 //! A look is over, and its place in the budget given back, before its certificates are asked about. Observations wait
 //! here for their verdicts, each only for its own; when too many wait the scan slows down and nothing is dropped.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::verdict::Cause;
 
-/// Octets of the longest URL asked.
+/// Bytes of the longest URL asked.
 pub(super) const URL_MAX: usize = 2_048;
 
 /// Refuses a URL that is too long to be requested and kept as a key.

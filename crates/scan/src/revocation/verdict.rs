@@ -142,7 +142,7 @@ pub enum Cause {
     /// Its issuer's certificate is neither sent nor known, so nothing could be checked.
     #[error("the issuer's certificate is not known")]
     NoIssuer,
-    /// It is on no path to a trusted root: whoever made it chose the URLs that would be fetched.
+    /// It is on no path to a trusted root: anyone who made it chose the URLs that would be fetched.
     #[error("not asked: no path to a trusted root leads through the certificate")]
     Untrusted,
     /// The guard over outgoing connections refuses the URL (see `outbound::guard`).
@@ -160,10 +160,10 @@ pub enum Cause {
     /// Another HTTP status than 200.
     #[error("HTTP status {0}")]
     Status(u16),
-    /// Longer than is read, octets.
+    /// Longer than is read, bytes.
     #[error("over {limit} octets")]
     TooLarge {
-        /// Octets.
+        /// Bytes.
         limit: usize,
     },
     /// Not a CRL or an OCSP response.
@@ -211,7 +211,7 @@ pub enum Cause {
         /// From when it will be right.
         this_update: UnixTime,
     },
-    /// Whoever signed the OCSP response may not speak for the issuer (RFC 6960 section 4.2.2.2).
+    /// Anyone who signed the OCSP response may not speak for the issuer (RFC 6960 section 4.2.2.2).
     #[error("the responder may not speak for the issuer")]
     NotAuthorized,
     /// The OCSP response is about other certificates.

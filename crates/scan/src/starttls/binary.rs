@@ -54,7 +54,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((bytes[0], value, &bytes[header + length..]))
 }
 
-/// Octets of tag and length, and of the value. `None`: more is needed.
+/// Bytes of tag and length, and of the value. `None`: more is needed.
 fn tlv(bytes: &[u8]) -> Result<Option<(usize, usize)>, StartTlsError> {
     let Some(&first) = bytes.get(1) else { return Ok(None) };
     if first < 0x80 {
@@ -87,7 +87,7 @@ pub(super) fn postgres(input: &mut Input) -> Turn {
     }
 }
 
-/// ErrorResponse: E, length, then fields of a type octet and a string each, M being for people.
+/// ErrorResponse: E, length, then fields of a type byte and a string each, M being for people.
 fn postgres_error(input: &mut Input) -> Turn {
     let Some(length) = input.pending().get(1..5) else { return Ok(Move::Wait) };
     let length = length.iter().fold(0_usize, |length, &octet| length << 8 | usize::from(octet));

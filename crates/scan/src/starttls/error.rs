@@ -41,7 +41,7 @@ pub enum StartTlsError {
     TooLong {
         /// What is too long.
         what: &'static str,
-        /// The bound, in octets.
+        /// The bound, in bytes.
         max: usize,
     },
 }
@@ -57,7 +57,7 @@ impl std::fmt::Display for Words<'_> {
 /// A server's words as they may be shown on a terminal: control characters and ends of lines become
 /// spaces, what is not UTF-8 the replacement character, and no more than [`WORDS_MAX`] characters.
 pub(super) fn words(bytes: &[u8]) -> String {
-    // Four octets a character at most.
+    // Four bytes a character at most.
     let bytes = &bytes[..bytes.len().min(4 * WORDS_MAX)];
     let text: String = String::from_utf8_lossy(bytes)
         .chars()

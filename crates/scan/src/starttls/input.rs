@@ -3,10 +3,10 @@
 use super::error::{StartTlsError, words};
 use crate::target::Protocol;
 
-/// Octets of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply, IMAP greetings
+/// Bytes of one line, packet or tag. RFC 5321 section 4.5.3.1 allows 512 in a reply, IMAP greetings
 /// with capabilities reach about 1,000; eight times that is generous.
 pub const LINE_MAX: usize = 8_192;
-/// Octets the server may send in the whole dialogue. The longest greetings (legal notices before
+/// Bytes the server may send in the whole dialogue. The longest greetings (legal notices before
 /// FTP) stay under 10,000.
 pub const DIALOGUE_MAX: usize = 65_536;
 
@@ -14,7 +14,7 @@ pub const DIALOGUE_MAX: usize = 65_536;
 pub(super) struct Input {
     protocol: Protocol,
     pending: Vec<u8>,
-    /// Octets of `pending` known to hold no end of line.
+    /// Bytes of `pending` known to hold no end of line.
     searched: usize,
     taken: usize,
 }
@@ -37,7 +37,7 @@ impl Input {
     }
 
     /// Fails once more was needed than [`DIALOGUE_MAX`]. What lies beyond is not counted before it
-    /// is asked for, so that the verdict does not depend on how the octets were cut into pieces.
+    /// is asked for, so that the verdict does not depend on how the bytes were cut into pieces.
     pub(super) fn check_total(&self) -> Result<(), StartTlsError> {
         if self.taken > DIALOGUE_MAX {
             return Err(StartTlsError::TooLong { what: "talk before TLS", max: DIALOGUE_MAX });
@@ -87,7 +87,7 @@ impl Input {
         Ok(Some(line))
     }
 
-    /// The next `count` octets, once they are all there. `what` is named if they are too many.
+    /// The next `count` bytes, once they are all there. `what` is named if they are too many.
     pub(super) fn exact(
         &mut self,
         count: usize,
@@ -102,7 +102,7 @@ impl Input {
         Ok(Some(self.take(count)))
     }
 
-    /// Drops up to `count` octets; how many there were.
+    /// Drops up to `count` bytes; how many there were.
     pub(super) fn skip(&mut self, count: usize) -> Result<usize, StartTlsError> {
         let count = count.min(self.pending.len());
         self.take(count);

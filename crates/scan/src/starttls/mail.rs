@@ -255,7 +255,7 @@ impl Pop3 {
 pub(super) struct Sieve {
     asked: bool,
     offered: bool,
-    /// Octets of a literal that are still to be skipped.
+    /// Bytes of a literal that are still to be skipped.
     literal: usize,
     /// The line goes on after a literal, and is not to be read as a status.
     continued: bool,

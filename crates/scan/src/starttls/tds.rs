@@ -6,7 +6,7 @@ use super::input::Input;
 use super::turn::{Move, Turn};
 use crate::target::Protocol;
 
-/// Octets of a TDS packet (MS-TDS section 2.2.3.1.3: 512 to 32,767).
+/// Bytes of a TDS packet (MS-TDS section 2.2.3.1.3: 512 to 32,767).
 pub const TDS_PACKET_MAX: usize = 32_767;
 /// What every server accepts before anything else is agreed (MS-TDS section 2.2.3.1.3).
 const PACKET_SENT_MAX: usize = 4_096;

@@ -21,7 +21,7 @@ fn end(step: &Step) -> String {
     }
 }
 
-/// Plays the server's side of a script, cut into pieces of `size` octets. Everything said by the
+/// Plays the server's side of a script, cut into pieces of `size` bytes. Everything said by the
 /// client must be what the script hears.
 fn play(script: &Script, size: usize) -> Step {
     let mut dialogue = Dialogue::new(script.protocol, "chat.example").unwrap();
@@ -103,7 +103,7 @@ const REFUSALS: &[(Protocol, &[u8], &str)] = &[
     (Protocol::Sieve, b"\"STARTTLS\"\r\nOK\r\nNO \"later\"\r\n", "refused: NO \"later\""),
     (Protocol::Sieve, b"BYE \"busy\"\r\n", "refused: BYE \"busy\""),
     (Protocol::Sieve, b"HTTP/1.1 400 Bad Request\r\n", "not that: HTTP/1.1 400 Bad Request"),
-    // A literal whose octets look like the capability is not the capability.
+    // A literal whose bytes look like the capability is not the capability.
     (Protocol::Sieve, b"\"IMPLEMENTATION\" {12}\r\n\"STARTTLS\"\r\n\r\nOK\r\n", "not offered: "),
     (
         Protocol::Ftp,
@@ -260,7 +260,7 @@ fn protocols() -> impl Strategy<Value = Protocol> {
     proptest::sample::select(Protocol::UPGRADED.to_vec())
 }
 
-/// The end of a dialogue whose server said `bytes` in pieces of `size`, and how many octets it took
+/// The end of a dialogue whose server said `bytes` in pieces of `size`, and how many bytes it took
 /// to get there. What was sent on the way counts too.
 fn outcome(protocol: Protocol, bytes: &[u8], size: usize) -> (Vec<u8>, String) {
     let mut dialogue = Dialogue::new(protocol, "chat.example").unwrap();
@@ -288,7 +288,7 @@ proptest! {
         prop_assert_eq!(cut.1, whole.1);
     }
 
-    /// Real dialogues with a few octets changed reach further than noise does.
+    /// Real dialogues with a few bytes changed reach further than noise does.
     #[test]
     fn near_misses_do_not_depend_on_how_they_are_cut(
         which in 0..DIALOGUES.len(),

@@ -135,7 +135,7 @@ fn tag(input: &mut Input) -> Result<Option<Tag>, StartTlsError> {
         let text = input.pending().iter().take_while(|&&octet| octet != b'<').count();
         input.skip(text)?;
         let Some(end) = tag_end(input.pending())? else {
-            // Only to have the bound checked: one octet more than there is.
+            // Only to have the bound checked: one byte more than there is.
             input.exact(input.pending().len() + 1, "tag")?;
             return Ok(None);
         };

@@ -10,7 +10,7 @@ use super::error::{TargetError, TargetOrigin, TargetProblem};
 use super::expand::{Expansion, TargetOptions};
 use super::parse::{Spec, spec};
 
-/// Octets of a line: a name of 253, a port, a scheme and a dozen server names fit many times over.
+/// Bytes of a line: a name of 253, a port, a scheme and a dozen server names fit many times over.
 const LINE_MAX: usize = 16_384;
 
 /// The targets of a command line, lazily: a list is read as targets are taken from it.
@@ -85,7 +85,7 @@ impl Targets {
         })
     }
 
-    /// A word that exists as a path means the path: nobody has a folder called `-` or `@x` by chance,
+    /// A word that exists as a path means the path: nobody has a folder called `-` or `@x` at random,
     /// and a host that happens to share a file's name is still meant by `host:443`.
     fn read_argument(&self, argument: &OsString) -> Result<Spec, TargetProblem> {
         let list = argument.as_encoded_bytes().first().is_some_and(|first| matches!(first, b'@' | b'-'));
@@ -214,7 +214,7 @@ impl List {
         None
     }
 
-    /// Reads to the end of the line, keeping [`LINE_MAX`] octets of it at most.
+    /// Reads to the end of the line, keeping [`LINE_MAX`] bytes of it at most.
     fn next_line(&mut self) -> io::Result<Option<Line>> {
         let (mut kept, mut too_long) = (Vec::new(), false);
         let mut read_any = false;

@@ -1,6 +1,6 @@
 //! Reading and writing the presentation language of RFC 8446 section 3.
 
-/// Reads big-endian integers and length-prefixed vectors; `None` once the octets run out.
+/// Reads big-endian integers and length-prefixed vectors; `None` once the bytes run out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a>(&'a [u8]);
 
@@ -41,19 +41,19 @@ impl<'a> Cursor<'a> {
         self.array().map(|[a, b, c]| usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c))
     }
 
-    /// A vector of up to 2^8-1 octets.
+    /// A vector of up to 2^8-1 bytes.
     pub(super) fn vec8(&mut self) -> Option<&'a [u8]> {
         let length = self.u8()?;
         self.take(usize::from(length))
     }
 
-    /// A vector of up to 2^16-1 octets.
+    /// A vector of up to 2^16-1 bytes.
     pub(super) fn vec16(&mut self) -> Option<&'a [u8]> {
         let length = self.u16()?;
         self.take(usize::from(length))
     }
 
-    /// A vector of up to 2^24-1 octets.
+    /// A vector of up to 2^24-1 bytes.
     pub(super) fn vec24(&mut self) -> Option<&'a [u8]> {
         let length = self.u24()?;
         self.take(length)

@@ -20,7 +20,7 @@ pub struct Evidence {
     /// How the server signed ([`names::signature_scheme`]); absent up to TLS 1.1, which does not
     /// say.
     pub signature_scheme: Option<u16>,
-    /// The application protocol chosen (RFC 7301), octets that are no text replaced.
+    /// The application protocol chosen (RFC 7301), bytes that are no text replaced.
     pub alpn: Option<String>,
     /// The server asked for a second ClientHello (RFC 8446 section 4.1.4).
     pub hello_retry: bool,
@@ -45,7 +45,7 @@ pub struct Evidence {
     /// The alert that answered our Finished, where the handshake was finished (116 from a server
     /// that insists on a client certificate).
     pub rejected: Option<u8>,
-    /// Octets received.
+    /// Bytes received.
     pub bytes_in: u64,
 }
 
@@ -81,7 +81,7 @@ pub enum Failure {
     /// The peer speaks something else; try the protocol guessed.
     #[error("the peer does not speak TLS ({})", guess.unwrap_or("unknown protocol"))]
     NotTls {
-        /// The first octets, up to [`super::limits::FIRST_OCTETS_MAX`].
+        /// The first bytes, up to [`super::limits::FIRST_OCTETS_MAX`].
         first: Vec<u8>,
         /// What they look like.
         guess: Option<&'static str>,
@@ -97,7 +97,7 @@ pub enum Failure {
         /// See [`names::alert`].
         description: u8,
     },
-    /// Octets that break the protocol; where.
+    /// Bytes that break the protocol; where.
     #[error("malformed {0}")]
     Malformed(&'static str),
     /// The peer sends more than any honest one.

@@ -1,4 +1,4 @@
-//! The handshake's course: from octets to records, messages and the next step.
+//! The handshake's course: from bytes to records, messages and the next step.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use super::{Evidence, Failure, KeyShares, NoRandomness, Offer, Profile, TicketOf
 pub enum Step {
     /// Receive more.
     More,
-    /// Send these octets, then receive more.
+    /// Send these bytes, then receive more.
     Send(Vec<u8>),
-    /// All is seen. These octets (they may be none) say goodbye; close after sending them.
+    /// All is seen. These bytes (they may be none) say goodbye; close after sending them.
     Done(Vec<u8>),
     /// There is nothing more to be had; close.
     Failed(Failure),
 }
 
-/// One handshake with one server, without I/O: octets in, octets out.
+/// One handshake with one server, without I/O: bytes in, bytes out.
 ///
 /// It ends as soon as the server has shown that it holds its certificate's key. Memory is bounded
 /// by [`super::limits`], time by the caller.
@@ -56,7 +56,7 @@ struct Opening {
 }
 
 impl Handshake {
-    /// Begins a handshake with a fresh random value; gives it and the octets to send.
+    /// Begins a handshake with a fresh random value; gives it and the bytes to send.
     ///
     /// # Errors
     /// [`NoRandomness`].
@@ -89,7 +89,7 @@ impl Handshake {
         (handshake, first)
     }
 
-    /// Takes what the server sent, cut in any way. Once the handshake is over, further octets
+    /// Takes what the server sent, cut in any way. Once the handshake is over, further bytes
     /// change nothing.
     pub fn receive(&mut self, octets: &[u8]) -> Step {
         match &self.state {

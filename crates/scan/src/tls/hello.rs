@@ -258,12 +258,12 @@ fn put_alpn(out: &mut Vec<u8>, protocols: &[&str]) {
     });
 }
 
-/// Pads a hello of which `to_come` octets are not written yet.
+/// Pads a hello of which `to_come` bytes are not written yet.
 fn put_padding(out: &mut Vec<u8>, to_come: usize) {
     const EXTENSION_HEADER: usize = 4;
     let length = out.len() + to_come;
     if (PADDED_FROM..PADDED_TO).contains(&length) {
-        // A padding of no octets could be an empty last extension, which other old servers refuse.
+        // A padding of no bytes could be an empty last extension, which other old servers refuse.
         let padding = (PADDED_TO - length).saturating_sub(EXTENSION_HEADER).max(1);
         put_extension(out, extension::PADDING, |out| out.resize(out.len() + padding, 0));
     }

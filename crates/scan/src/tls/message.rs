@@ -47,7 +47,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Where the next whole message stands; `None` when more octets are needed.
+    /// Where the next whole message stands; `None` when more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Range<usize>>, Failure> {
         let mut rest = Cursor::new(&self.buffer[self.at..]);
         let (Some(_kind), Some(length)) = (rest.u8(), rest.u24()) else {

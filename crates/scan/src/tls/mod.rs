@@ -48,7 +48,7 @@ pub struct Offer {
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum Profile {
     /// TLS 1.0 to 1.3, with X25519 and X25519MLKEM768 shares, so that hardly a server needs a second
-    /// round trip. About 1,700 octets.
+    /// round trip. About 1,700 bytes.
     #[default]
     Modern,
     /// The same without post-quantum key exchange, in one packet, for what is between here and a

@@ -20,7 +20,7 @@ const HEADER: usize = 5;
 #[derive(Default)]
 pub(super) struct Records {
     buffer: Vec<u8>,
-    /// Where the first octet not yet read stands.
+    /// Where the first byte not yet read stands.
     at: usize,
     opener: Option<Protection>,
     count: usize,
@@ -47,7 +47,7 @@ impl Records {
         &self.buffer[record.content.clone()]
     }
 
-    /// The next whole record; `None` when more octets are needed.
+    /// The next whole record; `None` when more bytes are needed.
     pub(super) fn next(&mut self) -> Result<Option<Record>, Failure> {
         let Some(header) = self.buffer[self.at..].first_chunk::<HEADER>().copied() else {
             self.forget_what_was_read();
@@ -107,7 +107,7 @@ impl Records {
             return Failure::Malformed("record header");
         }
         let first = &self.buffer[self.at..];
-        // A two-octet length with the high bit set, then SERVER-HELLO (4) or ERROR (0).
+        // A two-byte length with the high bit set, then SERVER-HELLO (4) or ERROR (0).
         if let [0x80..=0xff, _, 4 | 0, ..] = first {
             return Failure::Ssl2;
         }
@@ -115,7 +115,7 @@ impl Records {
     }
 }
 
-/// What protocol begins like this. Five octets must do: no more may have come yet.
+/// What protocol begins like this. Five bytes must do: no more may have come yet.
 fn guess(first: &[u8]) -> Option<&'static str> {
     const OPENINGS: &[(&[u8], &str)] = &[
         (b"HTTP/", "HTTP"),
@@ -139,7 +139,7 @@ fn guess(first: &[u8]) -> Option<&'static str> {
         (b"\x03\x00\x00", "RDP"),
         (b"\x00\x00\x00", "MySQL X or another binary protocol"),
     ];
-    // MySQL greets with a length of three octets, a sequence number of 0 and version 10.
+    // MySQL greets with a length of three bytes, a sequence number of 0 and version 10.
     if let [_, _, 0, 0, 10, ..] = first {
         return Some("MySQL");
     }

@@ -123,7 +123,7 @@ impl std::fmt::Debug for KeyShares {
     }
 }
 
-/// A shared secret of up to 66 octets (P-521), without an allocation.
+/// A shared secret of up to 66 bytes (P-521), without an allocation.
 #[derive(Clone, Copy)]
 pub(super) struct Secret {
     octets: [u8; 72],

@@ -1,4 +1,4 @@
-//! The probe against a server made of octets, which can say anything.
+//! The probe against a server made of bytes, which can say anything.
 
 use std::sync::{Arc, LazyLock};
 
@@ -99,7 +99,7 @@ struct Server13 {
 impl Server13 {
     fn new(client_hello: &[u8]) -> Self {
         let ours = PrivateKey::generate(&agreement::X25519).unwrap();
-        // The last 32 octets of our hello are the X25519 share.
+        // The last 32 bytes of our hello are the X25519 share.
         let theirs = &client_hello[client_hello.len() - 32..];
         let theirs = UnparsedPublicKey::new(&agreement::X25519, theirs);
         let agreed = agreement::agree(&ours, theirs, (), |agreed| Ok(agreed.to_vec())).unwrap();
@@ -186,7 +186,7 @@ fn modern() -> Offer {
     Offer { server_name: Some("a.example".into()), alpn: &["h2"], ..Offer::default() }
 }
 
-/// The last step, however the octets are cut.
+/// The last step, however the bytes are cut.
 fn feed(handshake: &mut Handshake, octets: &[u8], size: usize) -> Step {
     let mut last = Step::More;
     for chunk in octets.chunks(size.max(1)) {
@@ -506,7 +506,7 @@ fn hex(text: &str) -> Vec<u8> {
     data_encoding::HEXLOWER.decode(text.as_bytes()).unwrap()
 }
 
-/// Changes to octets on their way.
+/// Changes to bytes on their way.
 #[derive(Clone, Debug)]
 enum Damage {
     Set(prop::sample::Index, u8),

@@ -58,7 +58,7 @@ async fn a_replaced_certificate_is_seen_by_the_next_scan() {
     world.fleet.stop().await;
 }
 
-/// The old address goes on serving the old certificate: whoever keeps an answer longer than its TTL sees
+/// The old address goes on serving the old certificate: anyone who keeps an answer longer than its TTL sees
 /// a mismatch that is not there.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_name_that_moves_is_followed_when_its_ttl_is_over() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use outbound::resolve::Families;
 use scan::{Limits, ScanOptions};
 
-/// Limits that a busy machine keeps for whoever answers, and that keep the test short for those who do
+/// Limits that a busy machine keeps for anyone who answers, and that keep the test short for those who do
 /// not.
 pub(crate) fn options() -> ScanOptions {
     ScanOptions {

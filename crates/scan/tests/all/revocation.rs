@@ -66,7 +66,7 @@ async fn a_list_says_good_and_revoked() {
     assert_eq!(place.server.counts().requests, 1, "one list for both");
 }
 
-/// Issuers write numbers with more octets than they need; `4abc01` within `114abc01` is another number.
+/// Issuers write numbers with more bytes than they need; `4abc01` within `114abc01` is another number.
 #[tokio::test]
 async fn serial_numbers_are_compared_as_numbers() {
     let place = RevokingSite::new().await;
@@ -708,7 +708,7 @@ async fn a_scan_tells_of_what_is_revoked_and_still_served() {
     world.fleet.stop().await;
 }
 
-/// Whoever serves an untrusted chain chooses the URLs in it, and so what this host would connect to.
+/// Anyone who serves an untrusted chain chooses the URLs in it, and so what this host would connect to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_fetched_for_an_untrusted_chain() {
     let plan = Plan { endpoints: 60, mix: Mix::AllKinds, revocation: true, ..Plan::default() };

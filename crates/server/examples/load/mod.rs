@@ -17,7 +17,7 @@ use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{GeneralName, SerialNumber};
 
-/// What is asked again and again.
+/// What is retried and again.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Ask {
     One,

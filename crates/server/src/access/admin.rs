@@ -15,7 +15,7 @@ use crate::access::{AccessControl, Caller, Granted, Permissions, Scope};
 use crate::conditional::IfMatch;
 use crate::problem::Problem;
 
-/// Longest name of an identity or role, in octets.
+/// Longest name of an identity or role, in bytes.
 pub(crate) const NAME_MAX: usize = 128;
 
 /// One change.
@@ -109,7 +109,7 @@ pub(crate) async fn make(access: &AccessControl, actor: &str, prepared: Prepared
     }
 }
 
-/// Refuses to give, change or take away what the caller does not hold themselves: otherwise whoever may manage access
+/// Refuses to give, change or take away what the caller does not hold themselves: otherwise anyone who may manage access
 /// could become anybody.
 pub(crate) async fn within_own(
     access: &AccessControl,

@@ -21,10 +21,10 @@ pub const SESSION_COOKIE: &str = "__Host-bulla";
 /// The header that unsafe requests with a session need: its token, which another site cannot read.
 pub const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Longest credential looked at, in octets.
+/// Longest credential looked at, in bytes.
 const CREDENTIAL_MAX: usize = 256;
 
-/// Longest text a certificate is mapped by, in octets.
+/// Longest text a certificate is mapped by, in bytes.
 const MATCHER_MAX: usize = 1_024;
 
 /// Names of a client certificate that may be mapped to an identity; with the fingerprint they are one look-up.
@@ -131,7 +131,7 @@ impl Authentication {
 }
 
 /// By what an identity with this name is found. Who may have certificates of a profile chooses their names, so a name counts only
-/// together with the profile that the identity names: of our own authority's certificates it is another name in each profile.
+/// together with the profile that the identity names: of our own CA's certificates it is another name in each profile.
 fn named_key(name: &str, profile: Option<&str>) -> [u8; 32] {
     match profile {
         // The agents' and nodes' own profiles, whose names the server chooses.

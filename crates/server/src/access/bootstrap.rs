@@ -117,7 +117,7 @@ pub async fn bootstrap(store: &Store, clock: &Clock) -> Result<Option<SecretStri
 /// Makes a token for everything (`admin`, scope `any`) where nobody can enter yet; `None` where somebody can. It is
 /// shown this once; of several servers that start at once, one makes it.
 ///
-/// `hand_over` brings it to whoever will use it, and is called before the token counts: a crash in between leaves a
+/// `hand_over` brings it to anyone who will use it, and is called before the token counts: a crash in between leaves a
 /// token that is worth nothing, and the next start makes another. The other way about it would leave a system that
 /// nobody can enter.
 ///

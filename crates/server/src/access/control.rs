@@ -28,10 +28,10 @@ pub const BELIEVED: Duration = Duration::from_secs(5);
 /// How long a credential that is not there is remembered as such.
 const UNKNOWN_REMEMBERED: Duration = Duration::from_secs(2);
 
-/// Credentials remembered: some hundred octets each.
+/// Credentials remembered: some hundred bytes each.
 const REMEMBERED_MAX: u64 = 8_192;
 
-/// How old a stored "last used" may be before it is written anew, µs: an hour.
+/// How old a stored "last used" may be before it is written again, µs: an hour.
 const USED_COARSENESS_US: i64 = 3_600_000_000;
 
 /// Uses noted and not yet written; more than are remembered cannot come between two writes but by eviction.

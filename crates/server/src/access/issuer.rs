@@ -22,7 +22,7 @@ use crate::problem::Problem;
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 /// For the connection under it.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// Octets of an answer: descriptions and key sets are some kilobytes, ID tokens with many groups some dozen.
+/// Bytes of an answer: descriptions and key sets are some kilobytes, ID tokens with many groups some dozen.
 const ANSWER_MAX: usize = 1 << 20;
 /// How long the description and the keys are believed.
 const BELIEVED: Duration = Duration::from_secs(3_600);

@@ -64,7 +64,7 @@ pub(crate) fn certificate_hash(matcher: &str) -> [u8; 32] {
     hash(&["certificate", matcher])
 }
 
-/// By what a certificate that our own authority issued by this profile is found, for its names.
+/// By what a certificate that our own CA issued by this profile is found, for its names.
 pub(crate) fn profiled_certificate_hash(profile: &str, matcher: &str) -> [u8; 32] {
     hash(&["certificate of profile", profile, matcher])
 }

@@ -12,7 +12,7 @@ use crate::access::admin::Change;
 use crate::problem::Problem;
 use crate::time;
 
-/// The member that names the secrets a request gives anew. It is in no stored object.
+/// The member that names the secrets a request gives again. It is in no stored object.
 const GIVEN: &str = "secrets_given";
 
 /// A gate as it is.

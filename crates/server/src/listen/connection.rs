@@ -33,7 +33,7 @@ use crate::problem::Problem;
 /// Requests at once on one HTTP/2 connection: a dashboard's or an agent's are a few.
 const STREAMS_MAX: u32 = 128;
 
-/// Octets of a request's head: a session cookie, a token, a cursor of a long host name.
+/// Bytes of a request's head: a session cookie, a token, a cursor of a long host name.
 const HEAD_MAX: usize = 32 << 10;
 
 /// Headers in a request's head.
@@ -57,7 +57,7 @@ const UNREAD_RETRY_SECONDS: u64 = 5;
 /// The exporter's label of `tls-exporter` (RFC 9266 section 4.2).
 const CHANNEL_BINDING: &[u8] = b"EXPORTER-Channel-Binding";
 
-/// A TLS connection from its first octet to its last.
+/// A TLS connection from its first byte to its last.
 pub(super) async fn over_tls(
     shared: Arc<ServerContext>,
     stream: TcpStream,

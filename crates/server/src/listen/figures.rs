@@ -19,7 +19,7 @@ use crate::metrics::{MEDIA_TYPE, Metrics};
 
 /// What is no figure and no document.
 const PLAIN: &str = "text/plain; charset=utf-8";
-/// Connections at once: a few scrapers, and whoever looks. For one more the oldest is closed.
+/// Connections at once: a few scrapers, and anyone who looks. For one more the oldest is closed.
 const CONNECTIONS_MAX: usize = 64;
 /// Of these from one address.
 const PER_ADDRESS: OriginLimit = OriginLimit::PerNetwork(32);

@@ -85,7 +85,7 @@ async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
 }
 
-/// Refuses a profile whose certificates may have any host name: whoever may ask for one could become anybody. One that is made or
+/// Refuses a profile whose certificates may have any host name: anyone who may ask for one could become anybody. One that is made or
 /// widened later is refused when a certificate of it is shown.
 async fn check_names(authority: Option<&Authority>, profile: &str) -> Result<(), Problem> {
     let Some(authority) = authority else { return Ok(()) };

@@ -27,7 +27,7 @@ pub(crate) fn routes() -> Api {
 
 /// Says that the process lives.
 ///
-/// Touches nothing else: whoever restarts what does not answer should not restart over a database that is away.
+/// Touches nothing else: anyone who restarts what does not answer should not restart over a database that is away.
 #[utoipa::path(get, path = "/healthz", operation_id = "healthz", responses((status = 200, body = Health)))]
 async fn healthz() -> Json<Health> {
     Json(Health { status: "ok".to_owned(), sandbox: None })

@@ -17,7 +17,7 @@ use crate::rotating::Progress;
 use crate::routing::{Api, routes};
 use crate::state::{Component, State};
 
-/// Whoever asks for a rotation waits for its end no longer than this: clients and proxies between wait for a minute or two.
+/// Anyone who asks for a rotation waits for its end no longer than this: clients and proxies between wait for a minute or two.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Seconds after which to ask for the rest.
 const RETRY_SECONDS: u64 = 10;
@@ -61,7 +61,7 @@ fn ended_early(error: &Arc<RotateError>) -> Problem {
     }
 }
 
-/// Wraps everything sealed anew, under the master key that is current.
+/// Wraps everything sealed again, under the master key that is current.
 ///
 /// First the new key is configured as the current one and the old one as an older one, on every node. A node makes one
 /// rotation at a time: a call beside it joins it. After ten seconds the answer is 202 and the rotation goes on;

@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::routing::endpoint;
 use crate::state::State;
 
-/// Octets of the longest request to a protocol: a SCEP message with an RSA-4096 request in it has some 10 KiB, an ACME
+/// Bytes of the longest request to a protocol: a SCEP message with an RSA-4096 request in it has some 10 KiB, an ACME
 /// one with a hundred names less; EST and ACME bound theirs closer.
 const BODY_MAX: usize = 256 << 10;
 

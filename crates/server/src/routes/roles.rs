@@ -157,7 +157,7 @@ fn held_by(role: &Role) -> Permissions {
     permissions_of(role).map_or(Permissions::all(), |permissions| Permissions::of(&permissions))
 }
 
-/// A role can be given in any scope, so whoever shapes it holds all of it everywhere.
+/// A role can be given in any scope, so anyone who shapes it holds all of it everywhere.
 fn within_own(caller: &Caller, permissions: Permissions) -> Result<(), Problem> {
     if caller.covers(&Granted { permissions, scope: Scope::Any }) {
         return Ok(());

@@ -40,7 +40,7 @@ const QUERY_CHARS: std::ops::RangeInclusive<usize> = 2..=253;
 const PART_CHARS_MIN: usize = 3;
 /// Certificates that are looked at for a caller who does not see all of them.
 const LOOKED_MAX: usize = 500;
-/// Hexadecimal digits of a serial number of 16 octets.
+/// Hexadecimal digits of a serial number of 16 bytes.
 const SERIAL_DIGITS: usize = 32;
 /// For each issued certificate that is shown, others that belong to managed ones.
 const ISSUED_LOOKED: usize = 10;

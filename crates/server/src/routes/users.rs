@@ -26,7 +26,7 @@ use crate::time::shown;
 
 const KIND: IdentityKind = IdentityKind::User;
 
-/// Longest subject or issuer, in octets.
+/// Longest subject or issuer, in bytes.
 const SUBJECT_MAX: usize = 255;
 
 pub(crate) fn routes() -> Api {
@@ -128,7 +128,7 @@ async fn update(
 
 /// Removes a person and ends their sessions.
 ///
-/// Whoever's groups are mapped can log in again: switch them off instead to keep them out.
+/// Anyone who's groups are mapped can log in again: switch them off instead to keep them out.
 #[utoipa::path(delete, path = "/api/v1/users/{id}", operation_id = "deleteUser", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(

@@ -92,7 +92,7 @@ impl Guard {
         let caller = match self.state.authentication().caller(parts).await {
             Ok(caller) => caller,
             Err(problem) => {
-                // Guesses are slowed down; whoever is known is not, nor who asks while the database is away.
+                // Guesses are slowed down; anyone who is known is not, nor who asks while the database is away.
                 if !problem.status().is_server_error() {
                     limits.failure(address, None)?;
                 }

@@ -7,7 +7,7 @@ use crate::access::Permission;
 pub enum Need {
     /// Anybody, known or not.
     Nothing,
-    /// Whoever is known.
+    /// Anyone who is known.
     Caller,
     /// Who holds this permission.
     Permission(Permission),
@@ -53,7 +53,7 @@ impl Access {
         Self::of(Need::Nothing)
     }
 
-    /// For whoever is known, whatever they hold.
+    /// For anyone who is known, whatever they hold.
     #[must_use]
     pub const fn known() -> Self {
         Self::of(Need::Caller)
@@ -88,7 +88,7 @@ impl Access {
         self
     }
 
-    /// Bodies of at most so many octets, instead of the server's limit.
+    /// Bodies of at most so many bytes, instead of the server's limit.
     #[must_use]
     pub const fn body_max(mut self, octets: usize) -> Self {
         self.body_max = Some(octets);

@@ -1,4 +1,4 @@
-//! Agents against the whole house: enrolled, given work, and retired over the API, with our own authority.
+//! Agents against the whole house: enrolled, given work, and retired over the API, with our own CA.
 
 use std::path::PathBuf;
 use std::sync::Arc;

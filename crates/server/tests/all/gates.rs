@@ -147,7 +147,7 @@ async fn a_change_of_a_guarded_profile_waits_and_is_applied_as_shown(house: Hous
     let own = house.approve(&house.world.admin, &change, plan).await.expect(403);
     assert!(own.text.contains("the same person as you"), "{own:?}");
     house.approve(&house.bob, &change, &json!("00".repeat(32))).await.expect(409);
-    // Whoever may decide about another profile only cannot decide this.
+    // Anyone who may decide about another profile only cannot decide this.
     assert_eq!(house.shown(VIP).await, before);
     let applied = house.approve(&house.bob, &change, plan).await.expect(200).json();
     assert_eq!((&applied["state"], &applied["approvers"]), (&json!("applied"), &json!(["token:bob"])));

@@ -1,4 +1,4 @@
-//! The life of certificates over the API, with our own authority behind it.
+//! The life of certificates over the API, with our own CA behind it.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use x509::crl::Reason;
 
 use crate::world::{self, TestResponse, send};
 
-/// A server with certificates and our own authority behind it.
+/// A server with certificates and our own CA behind it.
 struct House {
     authority: Authority,
     store: Store,
@@ -170,7 +170,7 @@ async fn a_certificate_lives() {
     let again = house.request(&house.admin, Method::GET, &path).header("if-none-match", &tag);
     send(again).await.expect(304);
 
-    // Changed by whoever has read it as it is.
+    // Changed by anyone who has read it as it is.
     let patch = |tag: &'static str| {
         let request = house.request(&house.admin, Method::PATCH, &path).header("if-match", tag);
         send(request.json(&json!({ "owner": "ann", "tags": { "cost": "42" }, "auto_renew": false })))

@@ -1,4 +1,4 @@
-//! Client certificates that our own authority issued, and revoked.
+//! Client certificates that our own CA issued, and revoked.
 
 use std::net::IpAddr;
 
@@ -285,7 +285,7 @@ async fn a_revoked_client_certificate_opens_no_door() {
     assert_eq!((status, refused["detail"].as_str()), (401, Some("the client certificate is revoked")));
 }
 
-/// Whoever may ask for a certificate of a profile for any host name could become anybody who is known by a name.
+/// Anyone who may ask for a certificate of a profile for any host name could become anybody who is known by a name.
 #[tokio::test]
 async fn names_that_anybody_may_ask_for_identify_nobody() {
     let (_folder, store) = store().await;

@@ -15,7 +15,7 @@ async fn few_routes_need_nobody_and_changes_need_more_than_reading() {
     let (_, routes) = router(&state);
     let open: Vec<_> =
         routes.iter().filter(|route| route.need == Need::Nothing).map(|route| route.path.as_str()).collect();
-    // Whoever adds one here says why it may be called by anybody.
+    // Anyone who adds one here says why it may be called by anybody.
     let wanted = [
         "/healthz",
         "/readyz",

@@ -39,7 +39,7 @@ struct House {
     store: Store,
     running: Running,
     admin: String,
-    /// The CA of the listener and of client certificates that the server's own authority did not issue.
+    /// The CA of the listener and of client certificates that the server's own CA did not issue.
     ca: world::Authority,
     client: reqwest::Client,
     stop: CancellationToken,

@@ -256,7 +256,7 @@ async fn who_asks_too_often_is_told_when_to_come_again() {
     assert!(good.len() < allowed(3, began), "a burst of three: {}", good.len());
     let refused = refused.first().expect("a burst of three, fifty more");
     assert_eq!((refused.problem().as_str(), refused.header("retry-after")), ("rate-limited", "1"));
-    // Guesses are slowed down, whoever is known is not.
+    // Guesses are slowed down, anyone who is known is not.
     let guess = || send(world.with("bulla_guess", Method::GET, ME));
     let began = Instant::now();
     assert_eq!([guess().await.status, guess().await.status].map(|status| status.as_u16()), [401, 401]);

@@ -60,7 +60,7 @@ impl CredentialServer {
         send(request).await
     }
 
-    /// As whoever may everything.
+    /// As anyone who may everything.
     async fn ask(&self, method: &str, path: &str, body: Value) -> TestResponse {
         self.by(&self.world.admin, method, path, body).await
     }

@@ -302,7 +302,7 @@ impl World {
         answer.expect(201).json()
     }
 
-    /// A TLS connection for raw octets, with ALPN http/1.1.
+    /// A TLS connection for raw bytes, with ALPN http/1.1.
     pub(crate) async fn raw(&self) -> TlsStream<TcpStream> {
         self.raw_with(b"http/1.1").await
     }

@@ -200,7 +200,7 @@ impl PageLog {
         Ok(line)
     }
 
-    /// How many octets it has.
+    /// How many bytes it has.
     pub(super) fn octets(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.len())
     }
@@ -241,7 +241,7 @@ mod tests {
         assert!(kept.kem_or_new(None).unwrap_err().to_string().contains("kem.key"));
     }
 
-    /// Whoever has the disk has a copy of the folder, and no master key.
+    /// Anyone who has the disk has a copy of the folder, and no master key.
     #[test]
     fn a_stolen_folder_opens_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -37,7 +37,7 @@ pub(super) struct Members {
     statement_key: Vec<u8>,
     since: i64,
     nodes: Nodes,
-    /// What is being told anew, and is not whole yet.
+    /// What is being told again, and is not whole yet.
     anew: Option<Nodes>,
 }
 
@@ -228,7 +228,7 @@ mod tests {
             "told twice"
         );
 
-        // So it is after a restart, and where all is told anew.
+        // So it is after a restart, and where all is told again.
         let again = Members::restored(members.known(), key.spki().to_vec());
         assert_eq!(names(&again), ["node-1", "node-2"]);
         members.take(Membership { anew: true, nodes: vec![other], ..absent(3, vec![one.clone()], &[]) }, 0);

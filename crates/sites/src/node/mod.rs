@@ -121,7 +121,7 @@ pub struct KeyNode {
     site: String,
     address: String,
     clock: Clock,
-    /// Over which it speaks to the control plane: made anew with each certificate.
+    /// Over which it speaks to the control plane: made again with each certificate.
     api: RwLock<Arc<Api>>,
     shown: Mutex<(Settings, Identity)>,
     /// Who is there and what is sealed: looked at and changed in one go, never held over a wait.
@@ -287,13 +287,11 @@ impl KeyNode {
     #[must_use]
     pub fn why_no_keys(&self) -> String {
         if self.is_suspended.load(Ordering::Acquire) {
-            return "the control plane refuses it: was it retired? (`bulla node show NAME`)".to_owned();
+            return "the control plane refuses it: was it retired? (`bulla key node show NAME`)".to_owned();
         }
         match self.known.lock().sealed.broken() {
-            0 => {
-                "it was told of no sealed key yet: `bulla key sealed` lists them, `bulla key seal` makes them"
-                    .to_owned()
-            }
+            0 => "it was told of no sealed key yet: `bulla key list` lists them, `bulla key seal` makes them"
+                .to_owned(),
             broken => format!("none of {broken} keys that are sealed for it opens; the log names each"),
         }
     }

@@ -206,7 +206,7 @@ impl SealedKeys {
             );
             return;
         }
-        // Sealed anew to the same policy, it signs on meanwhile.
+        // Sealed again to the same policy, it signs on meanwhile.
         let source =
             before.filter(|before| before.told.policy == told.policy).and_then(|before| before.source);
         self.keys.insert(which, Sealed { told, spki, blob, source, is_settled: false });
@@ -273,7 +273,7 @@ impl SealedKeys {
     pub(super) fn note_opened(&mut self, opened: Vec<OpenedKey>) {
         for OpenedKey { which, of, opened } in opened {
             let Some(key) = self.keys.get_mut(&which) else { continue };
-            // Sealed anew meanwhile: it is opened once more.
+            // Sealed again meanwhile: it is opened once more.
             if (*key.told.policy.as_bytes(), key.told.generation) != of {
                 continue;
             }

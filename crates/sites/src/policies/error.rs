@@ -4,7 +4,7 @@ use keyless::places::FormulaError;
 use keys::sealed::SealedError;
 use store::StoreError;
 
-/// Generations of a policy at most: there are two while its keys are sealed anew, more when it is rotated meanwhile.
+/// Generations of a policy at most: there are two while its keys are sealed again, more when it is rotated meanwhile.
 pub const GENERATIONS_MAX: usize = 8;
 
 /// Why something about policies was not done.

@@ -1,8 +1,8 @@
 //! Policies: which nodes may open which private keys.
 //!
-//! A policy has a pair, one a generation. Keys are sealed to its public half by whoever has them; its private half is
+//! A policy has a pair, one a generation. Keys are sealed to its public half by anyone who has them; its private half is
 //! wrapped to every node whose attributes satisfy the formula ([`KeyPolicies::reconcile`]), and kept here, sealed under
-//! the master key, for nodes that come later. After a rotation the keys are sealed anew here ([`KeyPolicies::reseal`]),
+//! the master key, for nodes that come later. After a rotation the keys are sealed again here ([`KeyPolicies::reseal`]),
 //! and the former generation goes once nothing is sealed to it.
 
 mod check;
@@ -162,7 +162,7 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).policies(after, limit).await?)
     }
 
-    /// Gives a policy its next generation, and wraps it to its nodes. Its keys are sealed to it by and by.
+    /// Gives a policy its next generation, and wraps it to its nodes. Its keys are sealed to it gradually.
     ///
     /// # Errors
     /// [`PolicyError::NotFound`], [`PolicyError::Rotating`], [`PolicyError::Changed`] and others.

@@ -36,7 +36,7 @@ pub(super) struct RegistryState {
     pub(super) passes: tokio::sync::Mutex<Passes>,
     /// Wraps that the last pass could not make.
     pub(super) unmade: AtomicUsize,
-    /// Keys that the last look could not seal anew, and policies of which it could seal none.
+    /// Keys that the last look could not seal again, and policies of which it could seal none.
     pub(super) stuck: AtomicUsize,
     /// When what is stuck was last told.
     pub(super) stuck_told: Mutex<Option<Instant>>,
@@ -68,7 +68,7 @@ impl KeyPolicies {
         self.0.clock.now_us()
     }
 
-    /// Wraps that could not be made, and keys that could not be sealed anew, by the last pass of this process.
+    /// Wraps that could not be made, and keys that could not be sealed again, by the last pass of this process.
     #[must_use]
     pub fn failures(&self) -> (usize, usize) {
         (self.0.unmade.load(Relaxed), self.0.stuck.load(Relaxed))

@@ -15,7 +15,7 @@ use super::registry::{ACTOR, KeyPolicies, WALK_EVERY};
 use crate::tables;
 use crate::tables::{GenerationRow, Resealed};
 
-/// Keys sealed anew by one transaction: 0.15 s of a processor, and 0.6 MB of keys that are open for no longer.
+/// Keys sealed again by one transaction: 0.15 s of a processor, and 0.6 MB of keys that are open for no longer.
 const BATCH: usize = 250;
 
 impl KeyPolicies {
@@ -71,7 +71,7 @@ impl KeyPolicies {
         is_over
     }
 
-    /// How many keys were sealed anew, and how many do not open.
+    /// How many keys were sealed again, and how many do not open.
     async fn reseal_policy(&self, id: Uuid, tell: bool) -> Result<(usize, usize), PolicyError> {
         let view = match self.view(id).await {
             Err(PolicyError::NotFound(_)) => return Ok((0, 0)),
@@ -164,7 +164,7 @@ impl KeyPolicies {
     }
 }
 
-/// The key, sealed anew; `None` for one that does not open, which stays as it is and keeps its generation.
+/// The key, sealed again; `None` for one that does not open, which stays as it is and keeps its generation.
 fn anew(
     policy: Uuid,
     key: Resealed,

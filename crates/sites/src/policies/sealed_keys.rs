@@ -1,4 +1,4 @@
-//! Private keys sealed to policies. Whoever sealed one saw it; here it is octets.
+//! Private keys sealed to policies. Anyone who sealed one saw it; here it is bytes.
 
 use ::keys::KeyType;
 use ::keys::sealed::{OVERHEAD, check_sealed_key};
@@ -13,15 +13,15 @@ use super::registry::{KeyPolicies, SEALED_KEYS_MAX};
 use crate::tables;
 use crate::tables::{SealedKeyRow, SealedPut};
 
-/// Octets of a sealed key's name.
+/// Bytes of a sealed key's name.
 const NAME_MAX: usize = 128;
 
-/// Octets of a private key's PKCS#8 at most: what its kind needs, and room for a tool that writes more than it has to.
+/// Bytes of a private key's PKCS#8 at most: what its kind needs, and room for a tool that writes more than it has to.
 const fn private_octets_max(kind: KeyType) -> usize {
     match kind {
         KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => 2_400,
         KeyType::P256 | KeyType::P384 | KeyType::P521 | KeyType::Ed25519 => 256,
-        // With its seed the whole key: 4,896 octets for ML-DSA-87.
+        // With its seed the whole key: 4,896 bytes for ML-DSA-87.
         KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => 5_120,
     }
 }

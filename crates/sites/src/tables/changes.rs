@@ -10,7 +10,7 @@ pub(super) const LAST: &str = "-- key_changes_last
 SELECT last_change FROM key_places WHERE id = 1";
 
 /// Takes numbers for `count` changes that nodes read, and answers the first: they go up to the first plus `count`, without
-/// it. Until this transaction ends nobody else takes any, so that whoever reads past a number misses none before it. Call
+/// it. Until this transaction ends nobody else takes any, so that anyone who reads past a number misses none before it. Call
 /// it after [`lock_site`](super::lock_site), and before any row of a node is written.
 ///
 /// # Errors

@@ -74,7 +74,7 @@ UPDATE key_sites SET name = ?3, attributes = ?4, revision = revision + 1, update
 WHERE uuid = ?1 AND revision = ?2
 AND NOT EXISTS (SELECT 1 FROM key_sites other WHERE other.name = ?3 AND other.uuid <> ?1)";
 
-/// Writes what is there: whoever else locks, changes or removes the site waits for the end of this transaction.
+/// Writes what is there: anyone who else locks, changes or removes the site waits for the end of this transaction.
 const LOCK: &str = "-- key_site_lock
 UPDATE key_sites SET revision = revision WHERE uuid = ?1
 RETURNING uuid, name, attributes, revision, created_at, updated_at";

@@ -6,7 +6,7 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// Octets of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
+/// Bytes of a node's KEM public key: X-Wing's (draft-connolly-cfrg-xwing-kem).
 pub const KEM_OCTETS: usize = 1_216;
 
 /// A node.

@@ -123,7 +123,7 @@ pub(super) const SEEDS: Bulk = db::bulk! { (uuid uuid)
 SELECT uuid, seed FROM key_policy_generations WHERE uuid = {any uuid}"
 };
 
-/// Policies with a generation that is not the newest: their keys are sealed anew.
+/// Policies with a generation that is not the newest: their keys are sealed again.
 pub(super) const BEHIND: &str = "-- key_policies_behind
 SELECT DISTINCT p.uuid FROM key_policies p JOIN key_policy_generations g ON g.policy = p.uuid
 AND g.generation < p.generation WHERE p.removed_at IS NULL AND p.uuid > ?1 ORDER BY p.uuid LIMIT ?2";

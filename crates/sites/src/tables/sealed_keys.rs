@@ -42,7 +42,7 @@ pub enum SealedPut {
     Behind(u32),
 }
 
-/// A key that was sealed anew.
+/// A key that was sealed again.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Resealed {
     /// Which.
@@ -164,7 +164,7 @@ pub async fn withdraw_sealed_key(
     Ok(tx.execute(WITHDRAW, parameters).await? == 1)
 }
 
-/// Puts keys that were sealed anew to generation `into` in place of what they were made from; what was sealed or
+/// Puts keys that were sealed again to generation `into` in place of what they were made from; what was sealed or
 /// withdrawn by others meanwhile stays as it is. Says how many.
 ///
 /// # Errors

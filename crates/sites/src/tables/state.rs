@@ -71,11 +71,11 @@ pub struct KeyState {
     pub next: i64,
     /// Whether there is more after it.
     pub more: bool,
-    /// The number asked with was never given, as after a restored backup: this begins anew.
+    /// The number asked with was never given, as after a restored backup: this begins again.
     pub anew: bool,
 }
 
-/// Octets of a page, of what is text or sealed: as JSON, with what is sealed in base64, 6 MB at most. Nodes read 8 MiB.
+/// Bytes of a page, of what is text or sealed: as JSON, with what is sealed in base64, 6 MB at most. Nodes read 8 MiB.
 /// One change alone may have more.
 const PAGE_OCTETS_MAX: usize = 3 * 1_024 * 1_024;
 
@@ -97,7 +97,7 @@ SELECT MAX(changed) AS changed FROM key_policies UNION ALL
 SELECT MAX(changed) FROM sealed_keys) AS last";
 
 impl KeyState {
-    /// The number of the last change that is in the page's octets with all before it, of all kinds.
+    /// The number of the last change that is in the page's bytes with all before it, of all kinds.
     fn end_by_octets(&self) -> i64 {
         let sealed = |blob: &Option<Vec<u8>>| blob.as_ref().map_or(0, Vec::len);
         let policies = self.policies.iter().map(|one| (one.changed, one.name.len() + one.formula.len()));
@@ -181,7 +181,7 @@ impl Places<'_> {
         self.0.write("key_changes_last", |tx| last_change(tx).boxed()).await
     }
 
-    /// Forgets what was removed before a time: who has not asked since reads everything anew.
+    /// Forgets what was removed before a time: who has not asked since reads everything again.
     ///
     /// # Errors
     /// Those of the database.

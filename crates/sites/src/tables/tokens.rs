@@ -78,7 +78,7 @@ pub async fn insert_node_token(tx: &mut Tx, token: &NodeTokenRow, hash: &[u8; 32
 }
 
 /// A token that may be used. `None` when there is none with this hash, or it is used or expired. The site's name is left
-/// empty. Hold the site before the token is used: whoever removes a site holds it first, and then its tokens.
+/// empty. Hold the site before the token is used: anyone who removes a site holds it first, and then its tokens.
 ///
 /// # Errors
 /// Those of the database.

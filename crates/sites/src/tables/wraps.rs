@@ -120,7 +120,7 @@ WHERE policy = :policy AND generation = :generation AND node = :node AND removed
 pub async fn put_wraps(tx: &mut Tx, new: &[NewWrap]) -> Result<Option<usize>, StoreError> {
     let revisions: BTreeMap<Uuid, i64> =
         new.iter().map(|wrap| (wrap.place.site, wrap.place.site_revision)).collect();
-    // Before the numbers: whoever changes a site holds it, and then asks for numbers.
+    // Before the numbers: anyone who changes a site holds it, and then asks for numbers.
     let held = tx.bulk(&HOLD, vec![Column::Uuid(revisions.keys().copied().collect())]).await?;
     let mut now = BTreeMap::new();
     for mut row in held {

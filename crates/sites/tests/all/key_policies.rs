@@ -209,7 +209,7 @@ async fn a_key_opens_where_its_policy_says_and_nowhere_else() {
         ("p256", "www", ALICE)
     );
     assert_eq!(world.opens(&b1).await, [key.spki_hash()]);
-    // The other has the sealed octets, and nothing that opens them.
+    // The other has the sealed bytes, and nothing that opens them.
     let state = world.state(&t1).await;
     assert_eq!((state.keys.len(), state.wraps.len(), state.policies.len()), (1, 0, 1));
     assert_eq!(world.opens(&t1).await, []);

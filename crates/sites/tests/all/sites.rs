@@ -318,7 +318,7 @@ async fn told_by_every_server(world: World) {
     };
     let listed = here.nodes(&NodeQuery::default(), None, 10).await.unwrap().rows;
     assert!(listed.iter().all(|node| node.present), "{listed:?}");
-    // b says no more. Whoever knows that it was there is told that it is gone, by both.
+    // b says no more. Anyone who knows that it was there is told that it is gone, by both.
     let last_heard = listed.iter().find(|node| node.id == b.id()).unwrap().lease_until_us;
     for server in [here, there] {
         let began = Instant::now();

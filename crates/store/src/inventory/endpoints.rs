@@ -34,7 +34,7 @@ impl Inventory<'_> {
         self.inventory_rows(filter, after, limit, |row, _, _| row).await
     }
 
-    /// [`crate::Inventory::page`] with the place behind each row, for whoever goes by conditions that the database does not
+    /// [`crate::Inventory::page`] with the place behind each row, for anyone who goes by conditions that the database does not
     /// know and stops half way.
     ///
     /// # Errors

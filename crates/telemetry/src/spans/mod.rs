@@ -1,7 +1,7 @@
-//! Spans for whoever collects traces: OpenTelemetry's, sent by OTLP over HTTP.
+//! Spans for anyone who collects traces: OpenTelemetry's, sent by OTLP over HTTP.
 //!
 //! Who makes them never waits: what finds no room in the queue is dropped and counted. One task sends them in batches ([`export`]);
-//! how an octet gets to the collector is its caller's to say.
+//! how an byte gets to the collector is its caller's to say.
 
 mod wire;
 

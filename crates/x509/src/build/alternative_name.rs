@@ -12,7 +12,7 @@ use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 /// Text that is no name a certificate could carry.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadName {
-    /// Over [`GeneralName::TEXT_MAX`] octets.
+    /// Over [`GeneralName::TEXT_MAX`] bytes.
     #[error("a name has up to {max} octets", max = GeneralName::TEXT_MAX)]
     TooLong,
     /// No host name, and nothing else either.
@@ -36,7 +36,7 @@ pub enum BadName {
 }
 
 impl GeneralName {
-    /// Octets of text [`Self::parse`] reads: far over any name met, which DNS keeps under 254.
+    /// Bytes of text [`Self::parse`] reads: far over any name met, which DNS keeps under 254.
     pub const TEXT_MAX: usize = 2_048;
 
     /// Reads a name as people write it: `a.example`, `*.a.example`, `10.0.0.1`, `2001:db8::1`,

@@ -21,7 +21,7 @@ pub struct CertificateSpec<'a> {
     pub serial: &'a SerialNumber,
     /// What the issuer's key will sign with.
     pub signature: SignatureAlgorithm,
-    /// DER `Name` of the issuer, octet by octet its certificate's subject.
+    /// DER `Name` of the issuer, byte by byte its certificate's subject.
     pub issuer: &'a [u8],
     /// DER `Name`; empty (`30 00`) wants a critical subject alternative name.
     pub subject: &'a [u8],
@@ -76,7 +76,7 @@ pub fn signed(tbs: &[u8], algorithm: &SignatureAlgorithm, signature: &[u8]) -> V
 }
 
 /// The key identifier of RFC 7093 section 2, method 1: the leftmost 160 bits of the SHA-256 of the
-/// subjectPublicKey's content. Octets that are no SubjectPublicKeyInfo are hashed as if empty.
+/// subjectPublicKey's content. Bytes that are no SubjectPublicKeyInfo are hashed as if empty.
 #[must_use]
 pub fn key_id(spki: &[u8]) -> [u8; 20] {
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &subject_public_key(spki));
@@ -101,8 +101,8 @@ fn subject_public_key(spki: &[u8]) -> Vec<u8> {
 }
 
 impl SerialNumber {
-    /// A serial number of 126 random bits: always positive, never zero, always 16 octets, so well
-    /// over the 64 bits of the baseline requirements and under the 20 octets of RFC 5280.
+    /// A serial number of 126 random bits: always positive, never zero, always 16 bytes, so well
+    /// over the 64 bits of the baseline requirements and under the 20 bytes of RFC 5280.
     #[must_use]
     pub fn from_random(mut bytes: [u8; 16]) -> Self {
         bytes[0] = bytes[0] & 0x7f | 0x40;

@@ -51,7 +51,7 @@ pub enum Attribute {
 
 use Attribute as A;
 
-/// Each with the name it is written by and the content octets of its identifier.
+/// Each with the name it is written by and the content bytes of its identifier.
 const ATTRIBUTES: &[(Attribute, &str, &[u8])] = &[
     (A::CommonName, "CN", oid::COMMON_NAME),
     (A::Surname, "SN", &[0x55, 4, 4]),
@@ -114,7 +114,7 @@ pub enum BadSubject {
     /// Relative names of several attributes, which no profile here makes.
     #[error("a plus sign joins attributes, which is not supported; write \\+ for the sign itself")]
     MultiValued,
-    /// Over [`DistinguishedName::TEXT_MAX`] octets.
+    /// Over [`DistinguishedName::TEXT_MAX`] bytes.
     #[error("a distinguished name has up to {max} octets of text", max = DistinguishedName::TEXT_MAX)]
     TooLong,
 }
@@ -186,7 +186,7 @@ pub fn distinguished_name(attributes: &[(Attribute, String)]) -> DistinguishedNa
 }
 
 impl DistinguishedName {
-    /// Octets of text [`Self::from_text`] reads.
+    /// Bytes of text [`Self::from_text`] reads.
     pub const TEXT_MAX: usize = 8_192;
 
     /// The name without attributes.

@@ -1,4 +1,4 @@
-//! BER to DER, as far as messages go: lengths told at the end instead of the beginning, and octet
+//! BER to DER, as far as messages go: lengths told at the end instead of the beginning, and byte
 //! strings in pieces, as streaming writers make them.
 
 use crate::der::{DerError, Reader, Writer, tag};
@@ -14,11 +14,11 @@ struct Open {
     tag: u8,
     /// Where in the output its content starts.
     start: usize,
-    /// Where in the input it ends; `None` until the end-of-contents octets tell.
+    /// Where in the input it ends; `None` until the end-of-contents bytes tell.
     end: Option<usize>,
 }
 
-/// The one element in `ber` with definite, shortest lengths, and its octet strings whole.
+/// The one element in `ber` with definite, shortest lengths, and its byte strings whole.
 pub(super) fn definite(ber: &[u8]) -> Result<Vec<u8>, DerError> {
     let mut out = Vec::with_capacity(ber.len());
     let mut open: Vec<Open> = Vec::new();
@@ -76,7 +76,7 @@ fn close(out: &mut Vec<u8>, element: &Open) -> Result<(), DerError> {
     Ok(())
 }
 
-/// The octet strings side by side in `content`, put together.
+/// The byte strings side by side in `content`, put together.
 pub(super) fn pieces(content: &[u8]) -> Result<Vec<u8>, DerError> {
     let mut whole = Vec::with_capacity(content.len());
     let mut reader = Reader::new(content);

@@ -32,7 +32,7 @@ pub enum ContentCipher {
 }
 
 impl ContentCipher {
-    /// Octets of the key.
+    /// Bytes of the key.
     #[must_use]
     pub const fn key_octets(self) -> usize {
         match self {
@@ -42,7 +42,7 @@ impl ContentCipher {
         }
     }
 
-    /// Octets of a block, and so of the initialisation vector.
+    /// Bytes of a block, and so of the initialisation vector.
     #[must_use]
     pub const fn block_octets(self) -> usize {
         match self {

@@ -3,7 +3,7 @@
 use super::ber;
 use crate::der::{self, DerError, Reader, Writer, tag};
 
-/// Octets of a message that are read: a request has 2,000 to 5,000, a bundle of a root program 200,000.
+/// Bytes of a message that are read: a request has 2,000 to 5,000, a bundle of a root program 200,000.
 pub const MESSAGE_MAX: usize = 1024 * 1024;
 
 /// Certificates and lists of each kind read of a message.
@@ -27,7 +27,7 @@ pub(super) fn content_info(kind: &str, fill: impl FnOnce(&mut Writer)) -> Vec<u8
     })
 }
 
-/// The content of a ContentInfo of that type; octets may not follow it.
+/// The content of a ContentInfo of that type; bytes may not follow it.
 pub(super) fn content_of<'a>(message: &'a [u8], kind: &str) -> Result<Reader<'a>, DerError> {
     let mut input = Reader::new(message);
     let mut info = input.sequence()?;

@@ -66,11 +66,11 @@ pub struct Revoked {
 }
 
 /// The tbsCertList of a version 2 list: what the issuer signs. Then see [`crate::build::signed`].
-/// Entries stand in the order given. One pass; the work is copying octets.
+/// Entries stand in the order given. One pass; the work is copying bytes.
 #[must_use]
 pub fn tbs_crl<'e>(spec: &CrlSpec<'_>, entries: impl IntoIterator<Item = &'e Revoked>) -> Vec<u8> {
     const VERSION_2: i64 = 1;
-    /// Octets of an entry with a serial of 16 octets and a reason.
+    /// Bytes of an entry with a serial of 16 bytes and a reason.
     const ENTRY_USUAL: usize = 49;
     let entries = entries.into_iter();
     let mut list = Writer::with_capacity(entries.size_hint().0 * ENTRY_USUAL);
@@ -149,7 +149,7 @@ fn issuing_distribution_point(spec: &CrlSpec<'_>) -> Vec<u8> {
 
 /// Lengths are known before anything is written, so that a list of a million entries costs one buffer.
 fn write_entry(w: &mut Writer, entry: &Revoked) {
-    /// `SEQUENCE { reasonCode, OCTET STRING { ENUMERATED` of one octet, which follows.
+    /// `SEQUENCE { reasonCode, OCTET STRING { ENUMERATED` of one byte, which follows.
     const REASON: [u8; 11] = [0x30, 10, 0x06, 3, 0x55, 0x1d, 21, 0x04, 3, 0x0a, 1];
     /// `SEQUENCE { invalidityDate, OCTET STRING {` the GeneralizedTime, which follows.
     const INVALIDITY: [u8; 9] = [0x30, 24, 0x06, 3, 0x55, 0x1d, 24, 0x04, 17];

@@ -11,10 +11,10 @@ use crate::{
     verify_document,
 };
 
-/// Octets that are no list.
+/// Bytes that are no list.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
-    /// Longer than [`Crl::DER_MAX`] octets.
+    /// Longer than [`Crl::DER_MAX`] bytes.
     #[error("{0} octets: CRLs over {max} are not read", max = Crl::DER_MAX)]
     TooLong(usize),
     /// Not the DER of RFC 5280 section 5.1, or a part of it is malformed.
@@ -25,7 +25,7 @@ pub enum ParseError {
 /// A certificate revocation list.
 #[derive(Clone, Debug)]
 pub struct Crl {
-    /// The octets as found.
+    /// The bytes as found.
     pub der: Arc<[u8]>,
     /// Who signed.
     pub issuer: DistinguishedName,
@@ -35,7 +35,7 @@ pub struct Crl {
     pub this_update: UnixTime,
     /// When the next one comes at the latest.
     pub next_update: Option<UnixTime>,
-    /// The CRL number; up to 20 octets.
+    /// The CRL number; up to 20 bytes.
     pub number: Option<SerialNumber>,
     /// Of a delta CRL: the number of the list it adds to.
     pub base: Option<SerialNumber>,
@@ -62,14 +62,14 @@ pub struct Crl {
 }
 
 impl Crl {
-    /// Octets a list may have: a million entries have 40 MB.
+    /// Bytes a list may have: a million entries have 40 MB.
     pub const DER_MAX: usize = 64 * 1024 * 1024;
 
     /// Reads a list. Its signature is not checked here.
     ///
     /// # Errors
     /// [`ParseError::TooLong`] beyond [`Self::DER_MAX`]; [`ParseError::NotCrl`] when any part of it,
-    /// entries included, cannot be read, or octets follow it.
+    /// entries included, cannot be read, or bytes follow it.
     pub fn parse(der: &[u8]) -> Result<Self, ParseError> {
         if der.len() > Self::DER_MAX {
             return Err(ParseError::TooLong(der.len()));

@@ -7,10 +7,10 @@ use data_encoding::HEXLOWER;
 use super::tag;
 use crate::UnixTime;
 
-/// Why octets are not the DER asked for.
+/// Why bytes are not the DER asked for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum DerError {
-    /// The octets end inside an element.
+    /// The bytes end inside an element.
     #[error("ends inside an element")]
     Truncated,
     /// A tag of 31 or above, which X.509 and its relatives never use.
@@ -22,12 +22,12 @@ pub enum DerError {
     /// Another type than the one that belongs here.
     #[error("tag {found:#04x} where {expected:#04x} belongs")]
     Unexpected {
-        /// The identifier octet that belongs here.
+        /// The identifier byte that belongs here.
         expected: u8,
         /// The one that is there.
         found: u8,
     },
-    /// Octets after the last element.
+    /// Bytes after the last element.
     #[error("{0} octets too many")]
     Trailing(usize),
     /// Content that its type does not allow.
@@ -38,9 +38,9 @@ pub enum DerError {
 /// One element: identifier, length, content.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Element<'a> {
-    /// The identifier octet (see [`tag`]).
+    /// The identifier byte (see [`tag`]).
     pub tag: u8,
-    /// The content octets.
+    /// The content bytes.
     pub content: &'a [u8],
     /// Identifier, length and content.
     pub whole: &'a [u8],
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         Self { rest: der }
     }
 
-    /// The octets not read yet.
+    /// The bytes not read yet.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.rest
@@ -72,7 +72,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// The identifier octet of the next element.
+    /// The identifier byte of the next element.
     #[must_use]
     pub fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
@@ -160,7 +160,7 @@ impl<'a> Element<'a> {
     /// A BOOLEAN's value; DER's true is 255, the rest of BER's is let pass.
     ///
     /// # Errors
-    /// When it is not one octet.
+    /// When it is not one byte.
     pub fn boolean(&self) -> Result<bool, DerError> {
         match self.content {
             [value] => Ok(*value != 0),
@@ -183,7 +183,7 @@ impl<'a> Element<'a> {
         Ok(self.content.iter().fold(sign, |value, b| (value << 8) | i64::from(*b)))
     }
 
-    /// The octets of a BIT STRING and how many bits at the end are unused.
+    /// The bytes of a BIT STRING and how many bits at the end are unused.
     ///
     /// # Errors
     /// When the count of unused bits is missing or impossible.
@@ -194,7 +194,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// The octets of a BIT STRING that has no unused bits, as keys and signatures are.
+    /// The bytes of a BIT STRING that has no unused bits, as keys and signatures are.
     ///
     /// # Errors
     /// When it has, or is malformed.
@@ -205,7 +205,7 @@ impl<'a> Element<'a> {
         }
     }
 
-    /// Text of whichever string type, best effort: octets that break the type's alphabet become
+    /// Text of whichever string type, best effort: bytes that break the type's alphabet become
     /// U+FFFD, and TeletexString is read as the Latin-1 it is in practice.
     #[must_use]
     pub fn text(&self) -> String {
@@ -273,16 +273,16 @@ fn digits(text: &mut &[u8], count: usize) -> Option<i64> {
 
 struct Header {
     tag: u8,
-    /// Octets of identifier and length.
+    /// Bytes of identifier and length.
     length: usize,
-    /// Octets of content.
+    /// Bytes of content.
     content: usize,
     /// Whether the length is of its shortest form.
     minimal: bool,
 }
 
 impl Header {
-    /// Length octets read: 4 reach 4 GiB, far over anything read here.
+    /// Length bytes read: 4 reach 4 GiB, far over anything read here.
     const LENGTH_OCTETS_MAX: usize = 4;
 
     fn read(der: &[u8]) -> Result<Self, DerError> {
@@ -309,7 +309,7 @@ impl Header {
 }
 
 /// The offset of the first length that is longer than it need be (X.690 section 10.1), walking
-/// into constructed elements. Headers follow each other in the octets, so one pass does it.
+/// into constructed elements. Headers follow each other in the bytes, so one pass does it.
 #[must_use]
 pub fn first_sloppy_length(der: &[u8]) -> Option<usize> {
     const CONSTRUCTED: u8 = 0x20;
@@ -327,7 +327,7 @@ pub fn first_sloppy_length(der: &[u8]) -> Option<usize> {
     None
 }
 
-/// An OBJECT IDENTIFIER's content, dotted; octets that are none, in hexadecimal after `bad:`.
+/// An OBJECT IDENTIFIER's content, dotted; bytes that are none, in hexadecimal after `bad:`.
 #[must_use]
 pub fn oid_text(content: &[u8]) -> String {
     dotted(content).unwrap_or_else(|| format!("bad:{}", HEXLOWER.encode(content)))

@@ -1,4 +1,4 @@
-//! Identifier octets (X.690 section 8.1.2). Only tags below 31 occur in X.509.
+//! Identifier bytes (X.690 section 8.1.2). Only tags below 31 occur in X.509.
 
 /// BOOLEAN
 pub const BOOLEAN: u8 = 0x01;
@@ -30,9 +30,9 @@ pub const UTC_TIME: u8 = 0x17;
 pub const GENERALIZED_TIME: u8 = 0x18;
 /// VisibleString
 pub const VISIBLE_STRING: u8 = 0x1a;
-/// UniversalString, four octets a character
+/// UniversalString, four bytes a character
 pub const UNIVERSAL_STRING: u8 = 0x1c;
-/// BMPString, two octets a character
+/// BMPString, two bytes a character
 pub const BMP_STRING: u8 = 0x1e;
 /// SEQUENCE and SEQUENCE OF
 pub const SEQUENCE: u8 = 0x30;

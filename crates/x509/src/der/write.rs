@@ -5,14 +5,14 @@ use data_encoding::HEXLOWER_PERMISSIVE;
 use super::tag;
 use crate::UnixTime;
 
-/// Appends DER elements. It checks nothing beyond lengths: whoever forges a certificate that breaks
+/// Appends DER elements. It checks nothing beyond lengths: anyone who forges a certificate that breaks
 /// a rule needs exactly that.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {
     out: Vec<u8>,
 }
 
-/// The octets that `fill` writes.
+/// The bytes that `fill` writes.
 ///
 /// ```
 /// let name = x509::der::write(|w| {
@@ -42,7 +42,7 @@ impl Writer {
         Self { out: Vec::with_capacity(octets) }
     }
 
-    /// Octets written so far.
+    /// Bytes written so far.
     #[must_use]
     pub fn len(&self) -> usize {
         self.out.len()
@@ -60,7 +60,7 @@ impl Writer {
         self.out
     }
 
-    /// Octets that are DER already.
+    /// Bytes that are DER already.
     pub fn raw(&mut self, der: &[u8]) -> &mut Self {
         self.out.extend_from_slice(der);
         self
@@ -73,14 +73,14 @@ impl Writer {
         self.raw(content)
     }
 
-    /// The identifier and length of an element whose content, of `length` octets, is written next.
+    /// The identifier and length of an element whose content, of `length` bytes, is written next.
     pub fn element_of(&mut self, tag: u8, length: usize) -> &mut Self {
         self.out.push(tag);
         push_length(&mut self.out, length);
         self
     }
 
-    /// Octets of a whole element whose content has `content` octets.
+    /// Bytes of a whole element whose content has `content` bytes.
     #[must_use]
     pub fn element_len(content: usize) -> usize {
         let length_octets = match content {
@@ -90,7 +90,7 @@ impl Writer {
         1 + length_octets + content
     }
 
-    /// Octets of the whole BIT STRING that [`Self::bits`] writes of `octets` octets.
+    /// Bytes of the whole BIT STRING that [`Self::bits`] writes of `octets` bytes.
     #[must_use]
     pub fn bits_len(octets: usize) -> usize {
         Self::element_len(octets + 1)
@@ -156,7 +156,7 @@ impl Writer {
         self.element(tag::INTEGER, shortest(&content))
     }
 
-    /// INTEGER with the content octets given, shortest form or not.
+    /// INTEGER with the content bytes given, shortest form or not.
     pub fn integer_content(&mut self, content: &[u8]) -> &mut Self {
         self.element(tag::INTEGER, content)
     }
@@ -171,7 +171,7 @@ impl Writer {
         self.element(tag::NULL, &[])
     }
 
-    /// OBJECT IDENTIFIER from its arcs; the first two share an octet as X.690 section 8.19.4 has
+    /// OBJECT IDENTIFIER from its arcs; the first two share an byte as X.690 section 8.19.4 has
     /// it, so fewer than two write an identifier that no reader accepts.
     pub fn oid(&mut self, arcs: &[u64]) -> &mut Self {
         let mut content = Vec::with_capacity(arcs.len() * 2);
@@ -182,7 +182,7 @@ impl Writer {
         self.element(tag::OID, &content)
     }
 
-    /// OBJECT IDENTIFIER from its dotted text, or from what [`super::oid_text`] makes of octets that
+    /// OBJECT IDENTIFIER from its dotted text, or from what [`super::oid_text`] makes of bytes that
     /// are none. Other text writes an empty identifier, which no reader accepts: see
     /// [`super::oid_content`].
     pub fn oid_text(&mut self, dotted: &str) -> &mut Self {
@@ -199,7 +199,7 @@ impl Writer {
         self.nest(tag::OCTET_STRING, fill)
     }
 
-    /// BIT STRING of whole octets.
+    /// BIT STRING of whole bytes.
     pub fn bits(&mut self, content: &[u8]) -> &mut Self {
         self.element_of(tag::BIT_STRING, content.len() + 1).raw(&[0]).raw(content)
     }
@@ -286,16 +286,16 @@ impl Writer {
         if is_utc_time(time) { self.utc_time(time) } else { self.generalized_time(time) }
     }
 
-    /// Octets of the whole element that [`Self::time`] writes.
+    /// Bytes of the whole element that [`Self::time`] writes.
     #[must_use]
     pub fn time_len(time: UnixTime) -> usize {
         2 + if is_utc_time(time) { UTC_TIME_LEN } else { GENERALIZED_TIME_LEN }
     }
 }
 
-/// Content octets of `YYMMDDHHMMSSZ`.
+/// Content bytes of `YYMMDDHHMMSSZ`.
 const UTC_TIME_LEN: usize = 13;
-/// Content octets of `YYYYMMDDHHMMSSZ`.
+/// Content bytes of `YYYYMMDDHHMMSSZ`.
 const GENERALIZED_TIME_LEN: usize = 15;
 
 /// Whether RFC 5280 section 4.1.2.5 wants a UTCTime.
@@ -307,7 +307,7 @@ fn is_utc_time(time: UnixTime) -> bool {
     (FROM..TO).contains(&time.0)
 }
 
-/// Two's complement content without redundant leading octets (X.690 section 8.3.2).
+/// Two's complement content without redundant leading bytes (X.690 section 8.3.2).
 fn shortest(mut content: &[u8]) -> &[u8] {
     while let [first, second, ..] = content {
         let redundant = (*first == 0 && second & 0x80 == 0) || (*first == 0xff && second & 0x80 != 0);
@@ -330,8 +330,8 @@ fn push_length(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&octets[skip..]);
 }
 
-/// The content octets of the OBJECT IDENTIFIER written `1.2.840.…`, or, as [`super::oid_text`] writes
-/// octets that are none, `bad:` and hexadecimal digits. `None` for other text: fewer than two arcs, a
+/// The content bytes of the OBJECT IDENTIFIER written `1.2.840.…`, or, as [`super::oid_text`] writes
+/// bytes that are none, `bad:` and hexadecimal digits. `None` for other text: fewer than two arcs, a
 /// first arc above 2, a second one above 39 under the arcs 0 and 1, arcs over 64 bits.
 #[must_use]
 pub fn oid_content(dotted: &str) -> Option<Vec<u8>> {

@@ -9,7 +9,7 @@ use crate::{
     oid, verify_document,
 };
 
-/// Octets that are no answer.
+/// Bytes that are no answer.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ResponseError {
     /// Not an OCSPResponse, over [`RESPONSE_MAX`], not a basic one, or with a critical extension nobody here knows.
@@ -26,7 +26,7 @@ pub enum ResponderError {
     /// Signed by neither the issuer nor somebody it delegated this to (RFC 6960 section 4.2.2.2).
     #[error("the responder may not speak for the issuer")]
     NotAuthorized,
-    /// Whoever it names did not sign it.
+    /// Anyone who it names did not sign it.
     #[error("the signature is not by the responder")]
     BadSignature,
     /// Cannot be checked here: says nothing about the signature.

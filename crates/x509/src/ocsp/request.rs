@@ -28,7 +28,7 @@ impl OcspHash {
         digest(algorithm, octets).as_ref().to_vec()
     }
 
-    /// Octets of the hash.
+    /// Bytes of the hash.
     #[must_use]
     pub const fn octets(self) -> usize {
         match self {
@@ -102,7 +102,7 @@ impl CertificateId {
     }
 }
 
-/// Octets of a serial number asked for: RFC 5280 allows 20, and some exceed it.
+/// Bytes of a serial number asked for: RFC 5280 allows 20, and some exceed it.
 const SERIAL_MAX: usize = 32;
 
 /// A request; its signature, if any, and who sent it are not read.
@@ -110,16 +110,16 @@ const SERIAL_MAX: usize = 32;
 pub struct Request {
     /// The certificates asked about, in order; at least one.
     pub certificates: Vec<CertificateId>,
-    /// 1 to [`Self::NONCE_MAX`] octets that the answer must repeat (RFC 9654).
+    /// 1 to [`Self::NONCE_MAX`] bytes that the answer must repeat (RFC 9654).
     pub nonce: Option<Vec<u8>>,
 }
 
 impl Request {
-    /// Octets a request may have; one for one certificate has 80 to 130, signed ones 2,000.
+    /// Bytes a request may have; one for one certificate has 80 to 130, signed ones 2,000.
     pub const DER_MAX: usize = 16 * 1024;
     /// Certificates one request may ask about. Clients ask about one, some about a chain.
     pub const CERTIFICATES_MAX: usize = 32;
-    /// Octets of the longest nonce (RFC 9654 section 2.1).
+    /// Bytes of the longest nonce (RFC 9654 section 2.1).
     pub const NONCE_MAX: usize = 128;
 
     /// Reads an OCSPRequest.

@@ -7,7 +7,7 @@ use crate::crl::Reason;
 use crate::der::{DerError, Element, Reader, tag};
 use crate::{DistinguishedName, SerialNumber, UnixTime, oid};
 
-/// Octets of a response that are read; real ones have 500 to 3,000.
+/// Bytes of a response that are read; real ones have 500 to 3,000.
 pub const RESPONSE_MAX: usize = 64 * 1024;
 
 /// What came of asking.

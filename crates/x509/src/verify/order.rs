@@ -15,7 +15,7 @@ pub struct ChainOrder {
     pub strays: Vec<Arc<Certificate>>,
     /// Certificates sent again, the leaf among them.
     pub duplicates: Vec<Arc<Certificate>>,
-    /// A self-issued certificate at the top was sent: harmless, and octets wasted, since clients
+    /// A self-issued certificate at the top was sent: harmless, and bytes wasted, since clients
     /// must know it anyway.
     pub anchor_included: bool,
 }

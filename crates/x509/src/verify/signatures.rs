@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Fingerprint, SpkiHash};
 
-/// Remembers whether a key signed a certificate. Both hashes cover all the octets that the answer
+/// Remembers whether a key signed a certificate. Both hashes cover all the bytes that the answer
 /// depends on, so it never goes stale.
 pub trait SignatureCache {
     /// What was remembered.
@@ -42,7 +42,7 @@ struct Generations {
 }
 
 impl Signatures {
-    /// Remembers up to `entries` answers, about 100 octets each.
+    /// Remembers up to `entries` answers, about 100 bytes each.
     #[must_use]
     pub fn bounded(entries: usize) -> Self {
         Self { generations: Mutex::default(), half: (entries / 2).max(1) }

@@ -12,7 +12,7 @@ pub struct TrustStore {
     fingerprints: HashSet<Fingerprint>,
     by_subject: HashMap<Arc<[u8]>, Vec<usize>>,
     /// By the subject without differences of form (RFC 5280 section 7.1): asked second, since
-    /// issuers mostly copy names octet by octet.
+    /// issuers mostly copy names byte by byte.
     by_folded_subject: HashMap<Vec<u8>, Vec<usize>>,
 }
 

@@ -143,7 +143,7 @@ impl Verdict {
     }
 
     /// Whether the fault is `leaf`'s own and [`crate::lint::lint`] tells it already: a usage other
-    /// than TLS servers, an unknown critical extension. Whoever reports both would say it twice.
+    /// than TLS servers, an unknown critical extension. Anyone who reports both would say it twice.
     #[must_use]
     pub fn is_told_by_lint(&self, leaf: &Certificate) -> bool {
         let Self::Untrusted { reason } = self else { return false };

@@ -8,7 +8,7 @@ use x509::{Certificate, DAY, KeyUsage, ReferenceName, UnixTime, der};
 
 use crate::forge::*;
 
-/// Everything that can be asked of octets that claim to be a certificate.
+/// Everything that can be asked of bytes that claim to be a certificate.
 pub(crate) fn judge_without_harm(der: &[u8]) {
     let Ok(certificate) = Certificate::parse(der) else { return };
     let certificate = Arc::new(certificate);

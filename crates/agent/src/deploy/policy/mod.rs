@@ -1,4 +1,4 @@
-//! What the owner of this host lets the server do: a file of the host's, read anew for each deployment.
+//! What the owner of this host lets the server do: a file of the host's, read again for each deployment.
 //!
 //! Nothing is allowed that the file does not name, and nothing at all without it.
 

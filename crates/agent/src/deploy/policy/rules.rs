@@ -211,7 +211,7 @@ impl Policy {
         Self { path, found: rules.is_some(), rules: rules.unwrap_or_default(), own }
     }
 
-    /// Whether any rule names the path, whoever owns the file.
+    /// Whether any rule names the path, anyone who owns the file.
     pub(crate) fn path(&self, path: &Path) -> Result<(), Want> {
         if self.own.iter().any(|own| path.starts_with(own)) {
             let why = "belongs to the agent or to its policy";

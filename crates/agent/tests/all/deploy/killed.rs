@@ -69,7 +69,7 @@ async fn whatever_is_killed_leaves_a_whole_set_after_the_next_start() {
     });
     let (mut cut_off, began) = (0, Instant::now());
     for kill in 0.. {
-        // On a laden machine kills may all fall beside the deployments: more are tried then.
+        // On a loaded machine kills may all fall beside the deployments: more are tried then.
         if kill >= KILLS && (cut_off > 0 || began.elapsed() > PATIENCE) {
             break;
         }

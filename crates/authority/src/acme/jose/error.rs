@@ -12,7 +12,7 @@ pub enum JwsError {
     /// The key in it is not acceptable.
     #[error("the key is not acceptable: {0}")]
     BadKey(String),
-    /// The signature is not the key's over these octets.
+    /// The signature is not the key's over these bytes.
     #[error("the signature does not fit the key and the request")]
     BadSignature,
 }

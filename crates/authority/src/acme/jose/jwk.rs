@@ -15,7 +15,7 @@ use super::error::JwsError;
 
 /// Bits of an RSA modulus: below is broken soon, above only costs the server time.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
-/// Octets of an RSA exponent; every real one fits.
+/// Bytes of an RSA exponent; every real one fits.
 const RSA_EXPONENT_MAX: usize = 4;
 /// Members that belong to private or symmetric keys: a client that sends one has given its key away.
 const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];

@@ -1,6 +1,6 @@
 //! Signed requests: flattened JSON Web Signatures (RFC 7515), the part of them that ACME uses (RFC 8555 section 6.2).
 //!
-//! Everything here meets octets from strangers: bounded, no recursion without a limit, no panic.
+//! Everything here meets bytes from strangers: bounded, no recursion without a limit, no panic.
 
 mod algorithm;
 mod error;
@@ -19,9 +19,9 @@ pub use error::JwsError;
 pub(crate) use jwk::sha256;
 pub use jwk::{AccountKey, thumbprint_of_spki};
 
-/// Octets of a whole request. A request for a certificate with a hundred names and an RSA-4096 key has some 12 KiB.
+/// Bytes of a whole request. A request for a certificate with a hundred names and an RSA-4096 key has some 12 KiB.
 pub const REQUEST_MAX: usize = 64 * 1024;
-/// Octets of a key identifier or URL in a header.
+/// Bytes of a key identifier or URL in a header.
 const TEXT_MAX: usize = 2_048;
 
 /// Who signed, as the header says.

@@ -10,9 +10,9 @@ use super::{Failure, Proven, Question};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
-/// Octets of a record quoted to the client.
+/// Bytes of a record quoted to the client.
 const QUOTED_MAX: usize = 100;
-/// Octets of the account's hash in its label.
+/// Bytes of the account's hash in its label.
 const LABEL_HASH: usize = 10;
 
 /// Looks for the key authorization's hash below `host`.
@@ -47,7 +47,7 @@ async fn look(dns: &Dns, name: String, question: &Question) -> Result<Proven, Fa
     })
 }
 
-/// `_` and the first octets of the account URL's hash.
+/// `_` and the first bytes of the account URL's hash.
 fn account_label(account_url: &str) -> String {
     let hash = sha256(account_url.as_bytes());
     // RFC 4648 section 6, in lower case: DNS does not tell the difference.

@@ -14,9 +14,9 @@ use crate::acme::problem::Kind;
 
 /// Redirects followed: Let's Encrypt's number.
 const REDIRECTS_MAX: usize = 10;
-/// Octets of a body read; a key authorization has under 100.
+/// Bytes of a body read; a key authorization has under 100.
 const BODY_MAX: usize = 8 * 1024;
-/// Octets of a wrong body quoted to the client.
+/// Bytes of a wrong body quoted to the client.
 const QUOTED_MAX: usize = 60;
 const AGENT: &str = concat!("bulla/", env!("CARGO_PKG_VERSION"), " (ACME http-01)");
 

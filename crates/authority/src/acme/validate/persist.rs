@@ -88,7 +88,7 @@ fn accepts(
 
 /// Section 4.1: prefix, algorithm and hash over length, domain, thumbprint and account URL.
 fn hashed_uri(prefix: &str, domain: &str, thumbprint: &str, account_url: &str) -> String {
-    // Host names have 253 octets at most.
+    // Host names have 253 bytes at most.
     let length = [domain.len() as u8];
     let hash = sha256(&[&length, domain.as_bytes(), thumbprint.as_bytes(), account_url.as_bytes()].concat());
     format!("{prefix}sha-256/{}", URL_SAFE_NO_PAD.encode(hash))

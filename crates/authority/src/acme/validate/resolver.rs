@@ -1,4 +1,4 @@
-//! TXT and CAA records, asked for anew each time: what was true before the client published its record must not count.
+//! TXT and CAA records, asked for again each time: what was true before the client published its record must not count.
 //!
 //! A stub: it asks the configured name servers, over UDP from a random port with a random id, over TCP where the answer
 //! was cut, and follows aliases where they leave the zone.

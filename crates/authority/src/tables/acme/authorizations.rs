@@ -95,7 +95,7 @@ pub struct AcmeAuthorization {
     pub wildcard: bool,
     /// Where it stands.
     pub status: AcmeAuthorizationStatus,
-    /// Random octets of all its challenges.
+    /// Random bytes of all its challenges.
     pub token: Vec<u8>,
     /// The methods offered, a set of bits.
     pub methods: i64,

@@ -305,7 +305,7 @@ impl Acme<'_> {
         self.tidy("tidy_acme_orders", &TIDY, before, limit).await
     }
 
-    /// Gives back what was claimed, so that whoever looks next takes it over at once: of validations and of issuances
+    /// Gives back what was claimed, so that anyone who looks next takes it over at once: of validations and of issuances
     /// the id and the end of the claim, µs. What another has taken over since stays with it.
     ///
     /// # Errors

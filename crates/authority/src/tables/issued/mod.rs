@@ -49,7 +49,7 @@ pub struct NewIssued {
     pub certificate: Arc<NewCertificate>,
     /// Which CA signed it.
     pub ca: Uuid,
-    /// The content octets of its serial number.
+    /// The content bytes of its serial number.
     pub serial: Vec<u8>,
     /// By which profile; empty for those issued without.
     pub profile: String,
@@ -101,7 +101,7 @@ pub struct IssuedRow {
     pub id: Uuid,
     /// Which CA signed it.
     pub ca: Uuid,
-    /// The content octets of its serial number.
+    /// The content bytes of its serial number.
     pub serial: Vec<u8>,
     /// By which profile.
     pub profile: String,
@@ -161,7 +161,7 @@ pub struct IssuedFilter {
     pub issued_before_us: Option<i64>,
     /// Ending at this time or later, µs.
     pub ends_from_us: Option<i64>,
-    /// With this serial number, its content octets.
+    /// With this serial number, its content bytes.
     pub serial: Option<Vec<u8>>,
     /// With this SHA-256.
     pub sha256: Option<[u8; 32]>,
@@ -262,7 +262,7 @@ impl Issued<'_> {
         self.0.row(BY_ID, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// An issued certificate by its CA and the content octets of its serial number.
+    /// An issued certificate by its CA and the content bytes of its serial number.
     ///
     /// # Errors
     /// Those of the database.

@@ -7,7 +7,7 @@ use db::{Cost, StoreError, Value, reversed};
 /// What to look for. Ranges are from the first value on and before the second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IssuedSearch {
-    /// The content octets of the serial number.
+    /// The content bytes of the serial number.
     Serial(Vec<u8>, Vec<u8>),
     /// SHA-256 of the certificate.
     Sha256(Vec<u8>, Vec<u8>),

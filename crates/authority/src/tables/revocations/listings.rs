@@ -13,7 +13,7 @@ pub struct RevocationEntry {
     pub certificate: Uuid,
     /// Its CA.
     pub ca: Uuid,
-    /// The content octets of its serial number.
+    /// The content bytes of its serial number.
     pub serial: Vec<u8>,
     /// The profile it was issued by.
     pub profile: String,
@@ -175,7 +175,7 @@ impl Revocations<'_> {
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<BlockedKey>, StoreError> {
-        // A cursor holds no octets: the hash is in it as hexadecimal text.
+        // A cursor holds no bytes: the hash is in it as hexadecimal text.
         let first = [Value::Int(i64::MAX), Value::Text("00".repeat(32))];
         let mut parameters = key_or(after, "blocked-keys", &first)?;
         let Some(Value::Text(digits)) = parameters.pop() else { return Err(StoreError::BadCursor) };

@@ -21,7 +21,7 @@ pub enum RevocationTarget {
     Id(Uuid),
     /// One, by the SHA-256 of its DER.
     Sha256([u8; 32]),
-    /// One, by its CA and the content octets of its serial number.
+    /// One, by its CA and the content bytes of its serial number.
     Serial(Uuid, Vec<u8>),
     /// All with this public key.
     Key([u8; 32]),
@@ -58,7 +58,7 @@ pub struct Matched {
 /// A revocation as a CRL tells it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevocationRow {
-    /// The content octets of the serial number.
+    /// The content bytes of the serial number.
     pub serial: Vec<u8>,
     /// When, µs.
     pub revoked_at_us: i64,
@@ -77,7 +77,7 @@ pub struct RevokedRow {
     pub id: Uuid,
     /// Its CA.
     pub ca: Uuid,
-    /// The content octets of its serial number.
+    /// The content bytes of its serial number.
     pub serial: Vec<u8>,
 }
 

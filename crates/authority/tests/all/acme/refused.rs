@@ -328,7 +328,7 @@ pub(crate) async fn accounts_without_their_external_key(place: Place) {
     let answer = stranger.post(&url("web/new-order"), order("a.test")).await;
     assert_eq!(answer.problem(), "externalAccountRequired");
 
-    // Names of teams: whoever proves one may have it, but an account that a key binds to a team has its team's alone.
+    // Names of teams: anyone who proves one may have it, but an account that a key binds to a team has its team's alone.
     let of_team = make(NewExternalKey { team: Some("a".to_owned()), ..NewExternalKey::default() }).await;
     let mut member = Client::new(acme);
     let binding = member.binding(&bound, &of_team.kid, &of_team.secret);

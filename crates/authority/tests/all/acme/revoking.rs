@@ -108,7 +108,7 @@ pub(crate) async fn by_its_own_key(place: Place) {
     let mut wanted = revoke(&chains[0][0]);
     wanted["reason"] = json!(1);
     holder.post_with_key(&path, &wanted.to_string()).await.ok();
-    // Whoever has the key has shown it to be compromised: every certificate of it goes, and it is taken no more.
+    // Anyone who has the key has shown it to be compromised: every certificate of it goes, and it is taken no more.
     for chain in &chains {
         assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::KeyCompromise));
     }

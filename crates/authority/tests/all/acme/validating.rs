@@ -186,7 +186,7 @@ pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Place) {
     assert!(!place.net.questions().contains(&"_acme-challenge.g.test TXT".to_owned()));
 }
 
-/// RFC 4648 section 6, of ten octets.
+/// RFC 4648 section 6, of ten bytes.
 fn base32(octets: &[u8]) -> String {
     let bits: Vec<u8> =
         octets.iter().flat_map(|octet| (0..8).rev().map(move |bit| octet >> bit & 1)).collect();

@@ -56,7 +56,7 @@ pub(crate) async fn an_enrolment_waits_and_is_decided_once(world: World) {
     assert_eq!((decided.decided_by.as_deref(), decided.decided_at_us), (Some("user:bob"), Some(500)));
     assert_eq!(decided.expires_at_us, 5_500);
 
-    // Once it lapsed, the same may ask anew.
+    // Once it lapsed, the same may ask again.
     assert!(insert(store, enrolment(1, 6_000), 10).await);
     let anew = authority::tables::Enrolments::of(store).by_key(&[1; 32], 6_001).await.unwrap().unwrap();
     assert_eq!((anew.state, anew.decided_by), (EnrolmentState::Open, None));

@@ -43,7 +43,7 @@ pub(super) struct Multiple {
 }
 
 impl Curve {
-    /// The one there is, which takes a millisecond to make: whoever comes first makes it, and others wait. `None`, for as long as the
+    /// The one there is, which takes a millisecond to make: anyone who comes first makes it, and others wait. `None`, for as long as the
     /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn get() -> Option<&'static Self> {

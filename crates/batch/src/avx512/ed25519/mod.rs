@@ -119,7 +119,7 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committ
     })
 }
 
-/// Numbers of 512 bits, the lowest octet first, modulo L and times R; below 3.1·L.
+/// Numbers of 512 bits, the lowest byte first, modulo L and times R; below 3.1·L.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
     let limbs: [[u64; 2 * LIMBS]; LANES] =
@@ -144,7 +144,7 @@ fn odd(number: &Short) -> Short {
     odd
 }
 
-/// y and the lowest bit of x, the lowest octet first (RFC 8032 section 5.1.2); both are below p.
+/// y and the lowest bit of x, the lowest byte first (RFC 8032 section 5.1.2); both are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
     let signs = lanes(_mm512_and_si512(point.x[0], _mm512_set1_epi64(1)));

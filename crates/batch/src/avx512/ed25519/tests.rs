@@ -218,7 +218,7 @@ fn what_was_encoded_wrong_is_found() {
             assert_eq!(made(&|point| flip(&mut point.y)), wanted, "y {limb} {bit}");
         }
     }
-    // In the octets themselves, the sign of x among them.
+    // In the bytes themselves, the sign of x among them.
     let base = of(&std::array::from_fn(|lane| BigUint::from(2 * lane + 1)));
     let point = curve.multiple(&base).point;
     let point = point.affine(&field::inverse(&point.z));
@@ -230,7 +230,7 @@ fn what_was_encoded_wrong_is_found() {
         wrong[2][bit / 8] ^= 1 << (bit % 8);
         assert_eq!(is_encoded(curve, &wrong, &point.x), !(1 << 2), "{bit}");
     }
-    // y = 1 + p is one octet string for the neutral point, y = 1 the other.
+    // y = 1 + p is one byte string for the neutral point, y = 1 the other.
     let neutral = [in_lane([1, 0, 0, 0, 0]), sum(&in_lane([1, 0, 0, 0, 0]), &in_lane(field::PRIME))];
     let [one, again] = neutral.map(|y| encoded(&Affine { x: [_mm512_setzero_si512(); LIMBS], y }));
     let zero = [_mm512_setzero_si512(); LIMBS];

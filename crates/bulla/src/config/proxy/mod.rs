@@ -267,7 +267,7 @@ impl ProxySettings {
         Ok(rules)
     }
 
-    /// The rules, compiled: once, whoever asks, as thousands of them take their time.
+    /// The rules, compiled: once, anyone who asks, as thousands of them take their time.
     pub(crate) fn request_rules(&self) -> Outcome<RequestRules> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled.clone());
@@ -326,7 +326,7 @@ mod tests {
         let rule = RuleText { path: vec!["/a".into()], block: Some(403), ..RuleText::default() };
         let mut settings = ProxySettings { rules: vec![rule], ..ProxySettings::default() };
         settings.check().unwrap();
-        // Compiled anew, there would be none.
+        // Compiled again, there would be none.
         settings.rules.clear();
         assert_eq!(settings.clone().request_rules().unwrap().len(), 1);
     }

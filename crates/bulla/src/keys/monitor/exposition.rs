@@ -62,7 +62,7 @@ fn quoted(text: &str) -> Option<(String, &str)> {
 pub(super) struct Rates(BTreeMap<(String, Labels), f64>);
 
 impl Rates {
-    /// What counts up and is lower than before was begun anew.
+    /// What counts up and is lower than before was begun again.
     pub(super) fn between(before: &Exposition, after: &Exposition, seconds: f64) -> Self {
         let seconds = seconds.max(0.001);
         let rate = |(series, now): (&(String, Labels), &f64)| {

@@ -1,4 +1,4 @@
-//! What key services do, as `bulla keys top` tells it.
+//! What key services do, as `bulla key top` tells it.
 
 use serde::Serialize;
 
@@ -185,7 +185,7 @@ fn class(rates: &Rates, cost: &str) -> Class {
         |outcome: &str| rates.sum("bulla_keyless_stage_jobs_total", &[("cost", cost), ("outcome", outcome)]);
     let (busy, done) = (sum("bulla_keyless_stage_busy_seconds_total"), jobs("done"));
     let workers = sum("bulla_keyless_stage_running_max");
-    // Whoever was refused did not wait.
+    // Anyone who was refused did not wait.
     let waited = done + jobs("late") + jobs("unwanted");
     Class {
         cost: cost.to_owned(),

@@ -1,4 +1,4 @@
-//! What key services are doing, for people: `bulla keys top` and `bulla keys trace`. Both read the services' addresses of figures
+//! What key services are doing, for people: `bulla key top` and `bulla key trace`. Both read the services' addresses of figures
 //! (`keys.metrics_listen`).
 
 mod exposition;

@@ -1,4 +1,4 @@
-//! The view of `bulla keys top` as text, and the terminal that it is shown on.
+//! The view of `bulla key top` as text, and the terminal that it is shown on.
 
 use std::io::{self, Write};
 

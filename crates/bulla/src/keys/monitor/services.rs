@@ -14,7 +14,7 @@ use crate::config::Configuration;
 
 /// Services at once: a site's.
 const SERVICES_MAX: usize = 128;
-/// Octets of an answer: the figures of 1,000 tenants and 1,000 sites have 6 MB.
+/// Bytes of an answer: the figures of 1,000 tenants and 1,000 sites have 6 MB.
 const ANSWER_MAX: usize = 16 << 20;
 /// For one answer, connection included.
 const WITHIN: Duration = Duration::from_secs(5);
@@ -44,7 +44,7 @@ pub(super) struct Unreachable {
 pub(super) type Reply = Result<String, Unreachable>;
 
 /// What to do about a service that does not answer.
-pub(super) const HINT: &str = "check that it runs (`bulla keys serve`), and that --url is its keys.metrics_listen; that listens \
+pub(super) const HINT: &str = "check that it runs (`bulla key serve`), and that --url is its keys.metrics_listen; that listens \
      on this host alone unless it is told otherwise";
 
 impl Services {

@@ -1,4 +1,4 @@
-//! `bulla keys top`: what key services do right now.
+//! `bulla key top`: what key services do right now.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use super::services::{Services, ServicesArgs, Unreachable, exit_code};
 /// Between two samples: shorter ones count little, longer ones are for `rate()` of Prometheus.
 const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
-/// `bulla keys top`
+/// `bulla key top`
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `bulla keys trace`: what became of one request, from all services that had a part in it.
+//! `bulla key trace`: what became of one request, from all services that had a part in it.
 
 use clap::Args;
 use cli::Global;
@@ -16,7 +16,7 @@ const ID_MAX: usize = 128;
 /// Digits of a key's name for people.
 const KEY_DIGITS: usize = 13;
 
-/// `bulla keys trace`
+/// `bulla key trace`
 #[derive(Args, Debug)]
 pub(crate) struct TraceArgs {
     /// A trace (32 hexadecimal digits, as in `traceparent`) or the request id of a client; without one the last requests that
@@ -122,7 +122,7 @@ fn text(tree: &Tree, paint: Paint, width: Option<u16>) -> String {
             let ids: Vec<String> =
                 tree.requests.iter().map(|one| clean(&one.trace_id).into_owned()).collect();
             let rows = shown.trim_fmt();
-            format!("{rows}\n\ntraces, in this order (`bulla keys trace ID`):\n{}", ids.join("\n"))
+            format!("{rows}\n\ntraces, in this order (`bulla key trace ID`):\n{}", ids.join("\n"))
         }
     }
 }

@@ -119,7 +119,7 @@ fn an_agent_serves_the_api_on_its_socket_and_outlives_falls_of_the_store() {
     let too_large = format!(r#"{{"lookups":["{}"]}}"#, "x".repeat(2 << 20));
     std::fs::write(house.path("large"), too_large).unwrap();
     assert_eq!(ask(&house, "POST", "/api/v1/lookup", Some("@large")).0, 413);
-    // Written by another way: told of, and asked for anew.
+    // Written by another way: told of, and asked for again.
     set(&house, "/a/password", "password", CANARY);
     house.until("the change", || stat("changes") >= 2 && value(&house, "/a/password") == CANARY);
     // Bulla's own commands over the socket.
@@ -245,7 +245,7 @@ fn a_template_is_written_in_one_step_and_again_when_something_changes() {
 fn a_program_is_started_again_or_told_when_its_credential_changes() {
     let house = House::up();
     set(&house, "/e/a", "password", "one");
-    // The trap before the line that the test waits for: a signal before it would end the shell. And not HUP, which whoever
+    // The trap before the line that the test waits for: a signal before it would end the shell. And not HUP, which anyone who
     // runs the tests under nohup ignores, and with it whatever that starts.
     let program = "trap 'echo told >>starts' USR1; echo started $A >>starts; while :; do sleep 0.1; done";
     let exec = |more: &[&str]| {

@@ -565,7 +565,7 @@ fn an_authority_among_credentials_is_published_and_opens_no_door() {
     let all = listed["rows"].as_array().unwrap();
     let known: Vec<&Value> = all.iter().map(|ca| &ca["credential"]).filter(|path| !path.is_null()).collect();
     assert_eq!(known, [&json!("/deploy/ca")], "{listed}");
-    // Whoever may write a credential makes such authorities: clients that they sign are let in nowhere.
+    // Anyone who may write a credential makes such authorities: clients that they sign are let in nowhere.
     let files = ["data/root.pem", "web.pem", "web.key", "deploy.pem"];
     let [root, leaf, key, ca] = files.map(|file| house.path(file).display().to_string());
     let url = format!("{}/api/v1/auth/me", house.url());

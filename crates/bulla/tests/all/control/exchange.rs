@@ -49,7 +49,7 @@ fn furnished() -> House {
     house
 }
 
-/// What is current, by name: without times, identities, and what is made anew from the rest.
+/// What is current, by name: without times, identities, and what is made again from the rest.
 fn all(house: &House) -> BTreeMap<String, Value> {
     let found = house.json(&["credential", "find"]);
     let names = found["rows"].as_array().unwrap().iter().map(|row| row["name"].as_str().unwrap().to_owned());
@@ -119,7 +119,7 @@ fn an_export_brings_everything_into_another_store_and_again_nothing() {
     other.does(&["credential", "export", "--to", &back, "--passphrase-file", &passphrase]);
     let back = house.json(&["credential", "import", &back, "--passphrase-file", &passphrase]);
     assert_eq!(back["unchanged"], 9, "{back}");
-    // What was brought in goes on living: made anew by its authority.
+    // What was brought in goes on living: made again by its authority.
     let leaf = other.json(&["credential", "get", "/t/leaf"]);
     other.does(&["credential", "regenerate", "/t/leaf"]);
     let next = other.json(&["credential", "get", "/t/leaf"]);

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::crashes::{Role, Shim};
 use crate::world::{bulla, describe, run};
 
-/// A run under way when its server is killed is taken up again when its lease of two minutes ends; a laden machine may
+/// A run under way when its server is killed is taken up again when its lease of two minutes ends; a loaded machine may
 /// take longer.
 const PATIENCE: Duration = Duration::from_secs(180);
 

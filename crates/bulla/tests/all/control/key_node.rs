@@ -135,7 +135,7 @@ fn goes_by_its_policy(house: &House, runtime: &Runtime, client: &Client) {
     assert!(status.message().contains("it is sealed to \"europe\""), "{status}");
 }
 
-/// A request from newyork that frankfurt signed is one tree, whoever of the two is asked first.
+/// A request from newyork that frankfurt signed is one tree, anyone who of the two is asked first.
 fn is_followed(house: &House, runtime: &Runtime, client: &Client, (newyork, frankfurt): (&Node, &Node)) {
     const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
     let mut request = request(house, "shop");
@@ -219,7 +219,7 @@ fn a_key_signs_everywhere_and_is_opened_where_its_policy_says() {
     house.until("it is signed for", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
     house.start();
 
-    // The policy's keys anew: nothing is lost meanwhile.
+    // The policy's keys again: nothing is lost meanwhile.
     house.does(&["key-policy", "rotate", "europe"]);
     house.until("it is signed for still", || signs(&house, &runtime, &in_newyork, "shop").is_ok());
     house.until("the keys are sealed anew", || {
@@ -323,7 +323,7 @@ fn who_cannot_join_is_told_why() {
     let (address, port, figures) = (Ipv4Addr::LOCALHOST, free_port(), String::new());
     let node = Node { name: "lost".to_owned(), address, port, service: None, figures };
     for (more, exit, says) in [
-        (&[][..], 2, "bulla node token"),
+        (&[][..], 2, "bulla key node token"),
         (&["--token", "bulla-node-nonsense"], 6, "unknown, used, or expired"),
     ] {
         let refused = run(&mut node.command(&house, more));

@@ -139,7 +139,7 @@ fn openbaos_own_command_goes_through_every_command_of_kv() {
     bao.refuses(&["kv", "get", "secret/team/db"], "No value found");
     bao.house.does(&["credential", "undelete", "/team/db"]);
     assert_eq!(bao.field("password", &["secret/team/db"]), "one");
-    // Whoever may do nothing there, and nobody.
+    // Anyone who may do nothing there, and nobody.
     let reader = bao.house.json(&["token", "create", "reader", "--role", "viewer"]);
     let refused = bao.tries_as(reader["token"].as_str().unwrap(), &["kv", "get", "secret/team/db"]);
     assert!(!refused.status.success() && describe(&refused).contains("permission denied"));

@@ -54,7 +54,7 @@ fn service(statuses: &'static [u16]) -> (String, Receiver<Post>) {
             // Nothing is ever sent.
             let _ = dropped.recv();
             let answer = format!("HTTP/1.1 {status} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-            // Whoever asked may have given up.
+            // Anyone who asked may have given up.
             let _ = stream.get_mut().write_all(answer.as_bytes());
         }
     });
@@ -137,7 +137,7 @@ fn a_value_is_read_once_and_who_reads_is_told_with_the_reason() {
     let value = house.json(&["credential", "get", "/team/db"])["value"].as_str().unwrap().to_owned();
     let wrapped = house.json(&["credential", "wrap", "/team/db", "--ttl", "5m"]);
     let token = wrapped["token"].as_str().unwrap();
-    // Whoever has the token needs nothing else.
+    // Anyone who has the token needs nothing else.
     let url = std::fs::read_to_string(house.path("data/credentials.url")).unwrap();
     let (url, root) = (format!("{}/api/v1/unwrap", url.trim()), house.root().display().to_string());
     let body = json!({ "token": token }).to_string();

@@ -74,7 +74,7 @@ fn an_authority_on_a_token_issues_and_outlives_the_tokens_absence() {
     assert!(house.openssl(&["x509", "-in", "leaf.pem", "-noout", "-issuer"]).contains("On the token"));
 
     // Away: what needs it is refused, the rest goes on. SoftHSM does not see a token again that was away until it is
-    // loaded anew, so it is back with the next start, where the key is found by its locator.
+    // loaded again, so it is back with the next start, where the key is found by its locator.
     let tokens = house.path("tokens");
     std::fs::rename(&tokens, house.path("away")).unwrap();
     request(&house, "second", "subjectAltName=DNS:second.example");

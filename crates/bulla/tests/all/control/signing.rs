@@ -1,4 +1,4 @@
-//! Keys of certificates under management: the key service signs by them, whoever renews.
+//! Keys of certificates under management: the key service signs by them, anyone who renews.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ impl Drop for Service {
     }
 }
 
-/// `bulla keys serve`, once it signs; how many keys it said it has.
+/// `bulla key serve`, once it signs; how many keys it said it has.
 fn serve(house: &House) -> (Service, usize) {
     let (service, said) = started(&mut house.bulla(&["keys", "serve", "--inventory"]), "bulla signs with ");
     (service, said.split(' ').next().unwrap().parse().unwrap())

@@ -72,7 +72,7 @@ impl World {
 }
 
 /// A site becomes one that satisfies a policy, and ceases to be one: a node there opens the keys, and then does not, without
-/// anybody having sealed anything anew. One that joins is asked, one that dies is not.
+/// anybody having sealed anything again. One that joins is asked, one that dies is not.
 #[test]
 fn keys_follow_the_attributes_of_sites_and_nodes_that_come_and_go() {
     alone(|| {

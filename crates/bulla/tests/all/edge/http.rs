@@ -263,7 +263,7 @@ fn nothing_is_smuggled() {
             heard.len() <= 1 && !heard.iter().any(|head| head.contains("/hidden")),
             "{fields}: {heard:?}, {answer}"
         );
-        // Whoever hears it first, it is the client's fault.
+        // Anyone who hears it first, it is the client's fault.
         assert!(answer.starts_with("HTTP/1.1 400 "), "{fields}: {answer}");
         assert!(heard.is_empty() || body.starts_with("0x"), "{fields}: {heard:?}");
     }

@@ -14,7 +14,7 @@ const HEADERS: u8 = 1;
 const RESET: u8 = 3;
 const SETTINGS: u8 = 4;
 const END_HEADERS: u8 = 4;
-/// `:status: 200` is one octet of HPACK's table (RFC 7541 appendix A).
+/// `:status: 200` is one byte of HPACK's table (RFC 7541 appendix A).
 const OK: u8 = 0x88;
 /// SETTINGS_ENABLE_CONNECT_PROTOCOL is 1 (RFC 8441 section 3).
 const CONNECT_PROTOCOL: [u8; 6] = [0, 8, 0, 0, 0, 1];

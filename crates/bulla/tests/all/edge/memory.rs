@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 const PAGE: usize = 4_096;
-/// Octets read at once.
+/// Bytes read at once.
 const CHUNK: usize = 256 * PAGE;
 
 /// Which of these are somewhere in the memory of that process.
@@ -28,7 +28,7 @@ pub(super) fn found(process: u32, wanted: &[(String, Vec<u8>)]) -> BTreeSet<Stri
 
 struct Search<'a> {
     wanted: &'a [(String, Vec<u8>)],
-    /// Whether something wanted begins with these two octets.
+    /// Whether something wanted begins with these two bytes.
     begins: Vec<bool>,
     found: BTreeSet<String>,
     read: usize,

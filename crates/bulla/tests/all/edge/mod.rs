@@ -1,4 +1,4 @@
-//! `bulla edge` before `bulla keys serve`: certificates here, their keys there.
+//! `bulla edge` before `bulla key serve`: certificates here, their keys there.
 
 mod client_certificates;
 mod http;
@@ -341,7 +341,7 @@ fn slow_clients_and_too_many_are_bounded() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
-    // Reset or closed: not one octet.
+    // Reset or closed: not one byte.
     let is_told_nothing = |mut stream: TcpStream| {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);

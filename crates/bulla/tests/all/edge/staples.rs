@@ -154,7 +154,7 @@ fn staples_are_fetched_kept_and_held_to_the_rules() {
     assert!(!is_stapled(&world, &edge));
     assert_eq!(edge.stop(), Some(0));
     let mut octets = std::fs::read(kept().unwrap()).unwrap();
-    // The last digit of a time that is signed (GeneralizedTime, 15 octets).
+    // The last digit of a time that is signed (GeneralizedTime, 15 bytes).
     let time = octets.windows(2).position(|two| two == [0x18, 0x0f]).unwrap();
     octets[time + 15] ^= 1;
     std::fs::write(kept().unwrap(), octets).unwrap();

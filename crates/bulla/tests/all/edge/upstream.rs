@@ -80,7 +80,7 @@ fn hello_h2(mut reader: BufReader<TcpStream>, mut stream: TcpStream) -> std::io:
         match kind {
             SETTINGS if flags & 1 == 0 => stream.write_all(&[0, 0, 0, SETTINGS, 1, 0, 0, 0, 0])?,
             HEADERS => {
-                // `:status: 200` is one octet of HPACK's table.
+                // `:status: 200` is one byte of HPACK's table.
                 let headers = [&[0, 0, 1, HEADERS, 4][..], &id, &[0x88]].concat();
                 let data = [&[0, 0, 7, DATA, 1][..], &id, b"hello 2"].concat();
                 stream.write_all(&[headers, data].concat())?;

@@ -82,7 +82,7 @@ impl World {
             .env("HOME", self.place.folder.path())
             .env("BULLA_DATA", self.place.path("data"))
             .env("BULLA_EDGE_RELOAD_S", self.reload_s.to_string())
-            // So that a test may look into its memory, whoever runs it.
+            // So that a test may look into its memory, anyone who runs it.
             .env("BULLA_SERVER_CORE_DUMPS", "true")
             .args(["edge", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"])
             .args(arguments);

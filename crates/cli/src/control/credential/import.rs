@@ -31,9 +31,9 @@ use super::value::VALUE_OCTETS_MAX;
 use crate::connection::{Client, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Octets of a line of an export: a value in JSON, with every version.
+/// Bytes of a line of an export: a value in JSON, with every version.
 const LINE_MAX: u64 = 64 * VALUE_OCTETS_MAX;
-/// Octets of a file of CredHub's client, which is read whole.
+/// Bytes of a file of CredHub's client, which is read whole.
 const PLAIN_MAX: u64 = 256 * VALUE_OCTETS_MAX;
 
 /// `bulla credential import`
@@ -497,7 +497,7 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
     };
     let by = record.signed_by.as_ref().filter(|_| record.kind == "certificate");
     if let (Some(by), Ok(fields)) = (by, CertificateValue::deserialize(&version.value)) {
-        // By name, so that it is made anew by its authority; unless that has changed since, or is not here.
+        // By name, so that it is made again by its authority; unless that has changed since, or is not here.
         let fields = CertificateValue { ca: None, ca_name: Some(by.clone()), ..fields };
         match put(document_of(&fields)?).await {
             Ok(id) => return Ok((id, true)),

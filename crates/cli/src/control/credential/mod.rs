@@ -76,7 +76,7 @@ enum CredentialCommand {
     Set(SetArgs),
     /// Generate a credential
     Generate(GenerateArgs),
-    /// Make a credential anew as it was generated
+    /// Make a credential again as it was generated
     Regenerate {
         /// Its name
         name: String,
@@ -117,7 +117,7 @@ enum CredentialCommand {
     /// Who may do what with what lies where
     #[command(subcommand)]
     Permission(PermissionCommand),
-    /// Have credentials made anew by themselves
+    /// Have credentials made again by themselves
     #[command(subcommand)]
     Rotation(rotation::RotationCommand),
     /// Make a token that reads a credential once

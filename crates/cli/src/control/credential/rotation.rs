@@ -1,4 +1,4 @@
-//! Credentials made anew by themselves: policies, what is planned, hooks.
+//! Credentials made again by themselves: policies, what is planned, hooks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ const HOOKS: &str = "/api/v1/rotation-hooks";
 /// Rotation.
 #[derive(Debug, Subcommand)]
 pub(super) enum RotationCommand {
-    /// Have what lies at a path made anew; without --every and --before-expiry certificates when a third of their life is left
+    /// Have what lies at a path made again; without --every and --before-expiry certificates when a third of their life is left
     Set(SetArgs),
     /// The policies
     List(Listing),
@@ -116,7 +116,7 @@ pub(super) enum HookCommand {
         /// Where it is posted to
         #[arg(long, value_name = "URL")]
         url: String,
-        /// The file with the secret, at least 16 octets; - for standard input
+        /// The file with the secret, at least 16 bytes; - for standard input
         #[arg(long, value_name = "FILE", default_value = "-")]
         secret_file: PathBuf,
         /// Ask it before: anything but 2xx keeps the old value

@@ -15,7 +15,7 @@ use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 
-/// Octets of a template.
+/// Bytes of a template.
 const TEMPLATE_MAX: u64 = 4 << 20;
 /// For the command after a change.
 const RUN_WITHIN: Duration = Duration::from_secs(60);

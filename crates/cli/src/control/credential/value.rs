@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Octets of a value: as many as the server takes.
+/// Bytes of a value: as many as the server takes.
 pub(super) const VALUE_OCTETS_MAX: u64 = 1 << 20;
 
 /// A file, or standard input for `-`, at most as long as a value.

@@ -143,7 +143,7 @@ pub(crate) async fn a_due_question_is_asked_by_one_holder(world: World) {
     };
     assert!(leave(store, one, last.clone()).await);
     assert!(!leave(store, one, last).await, "it is nobody's");
-    // Leases: kept, and lost to whoever comes after their end.
+    // Leases: kept, and lost to anyone who comes after their end.
     let key = |domain: &str| ("crt.sh".to_owned(), domain.to_owned());
     let held = [key("a.example"), key("b.example")];
     assert_eq!(

@@ -52,7 +52,7 @@ pub(crate) async fn settings_have_names_and_revisions(world: World) {
     assert_eq!(update(store, a, 1, "c").await, IssuerChange::Done);
     let row = issuers::tables::ExternalIssuers::of(store).named("c").await.unwrap().unwrap();
     assert_eq!((row.id, row.revision, row.enabled, row.updated_at_us), (a, 2, false, NOW + 1));
-    // By octets, not by the locale.
+    // By bytes, not by the locale.
     assert_eq!(insert(store, Uuid::now_v7(), "B").await, IssuerChange::Done);
     let first = issuers::tables::ExternalIssuers::of(store).page(None, 2).await.unwrap();
     let rest = issuers::tables::ExternalIssuers::of(store).page(first.next.as_ref(), 2).await.unwrap();

@@ -74,7 +74,7 @@ async fn only_ed25519_signs_statements() {
 async fn a_statement_of_a_later_version_is_read_and_a_long_one_refused() {
     let key = PrivateKey::generate(KeyType::Ed25519).unwrap();
     let signed_of = |payload: String| {
-        let octets = [b"bulla node statement v1\n", payload.as_bytes()].concat();
+        let octets = [b"bulla key node statement v1\n", payload.as_bytes()].concat();
         let signature = key.sign_now(&octets).unwrap();
         let signature = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, signature);
         SignedStatement { payload, signature }

@@ -27,7 +27,7 @@ fn tenant(name: &str) -> TenantOptions {
     TenantOptions { clients: vec![format!("O={name}")], ..TenantOptions::new(name) }
 }
 
-/// Failure 3: a queue that fills and stops whoever shares it. One tenant has 1,600 requests for a key that does not answer, of which
+/// Failure 3: a queue that fills and stops anyone who shares it. One tenant has 1,600 requests for a key that does not answer, of which
 /// it may have 1,000 under way; another signs by the same node over the same connection.
 #[test]
 fn a_tenant_that_fills_its_share_of_a_way_refuses_nothing_to_another() {

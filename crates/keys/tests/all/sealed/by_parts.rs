@@ -12,7 +12,7 @@ use x509::SpkiHash;
 /// "HPKE", KEM 0x647a, KDF 1 (HKDF-SHA256), AEAD 2 (AES-256-GCM): RFC 9180 section 5.1.
 const SUITE: &[u8] = &[b'H', b'P', b'K', b'E', 0x64, 0x7a, 0, 1, 0, 2];
 
-/// Algorithm octet, X-Wing's ciphertext, what is encrypted with its tag.
+/// Algorithm byte, X-Wing's ciphertext, what is encrypted with its tag.
 pub(super) fn seal(to: &[u8], info: &[u8], aad: &[u8], text: &[u8]) -> Vec<u8> {
     let (encapped, secret) = encapsulate(to);
     let (key, nonce) = key_schedule(&secret, info);

@@ -106,7 +106,7 @@ UPDATE managed_certificates SET revision = revision + 1, name = :name, state = :
 WHERE id = :id AND revision = :revision RETURNING id"
 };
 
-/// What a move changes while the version stays: SQLite writes every index anew whose columns are named here, changed or
+/// What a move changes while the version stays: SQLite writes every index again whose columns are named here, changed or
 /// not, so they are few.
 const MOVE: Bulk = db::bulk! {
     (id bigint, revision bigint, state bigint, revoked bigint, failures bigint, last_error text, at bigint)
@@ -284,7 +284,7 @@ pub async fn insert_managed(tx: &mut Tx, new: &[NewManaged]) -> Result<Vec<(i64,
     Ok(given)
 }
 
-/// Stores rows that were read and changed; answers how many still had the revision read. Whoever gets fewer than given
+/// Stores rows that were read and changed; answers how many still had the revision read. Anyone who gets fewer than given
 /// undoes the transaction and reads again.
 ///
 /// # Errors

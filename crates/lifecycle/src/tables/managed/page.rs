@@ -71,7 +71,7 @@ pub enum ManagedOrder {
     /// The soonest end of validity first; those never issued last.
     #[default]
     Expiry,
-    /// By name, octet by octet.
+    /// By name, byte by byte.
     Name,
     /// In the order in which they were entered.
     Created,

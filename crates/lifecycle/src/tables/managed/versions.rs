@@ -177,13 +177,13 @@ pub(super) const SUGGESTIONS_DROP: Bulk = db::bulk! { (certificate_id bigint)
 DELETE FROM managed_suggestions WHERE certificate_id = {any certificate_id}"
 };
 
-/// The identities under which our own authority knows certificates.
+/// The identities under which our own CA knows certificates.
 pub(super) const ISSUED_IDS: Bulk = db::bulk! { (sha256 bytea)
     "-- versions_issued_ids
 SELECT i.uuid FROM certificates c JOIN issued i ON i.certificate_id = c.id WHERE c.sha256 = :sha256"
 };
 
-/// The identities under which our own authority issued these leaves; others are left out.
+/// The identities under which our own CA issued these leaves; others are left out.
 ///
 /// # Errors
 /// Those of the database.
@@ -210,7 +210,7 @@ pub struct ServedVersion {
     pub seen_at_us: i64,
 }
 
-/// Versions that our own authority has revoked in one call, and that are not marked yet; holds left out.
+/// Versions that our own CA has revoked in one call, and that are not marked yet; holds left out.
 pub(super) const REVOKED_BY: &str = db::with_codes!([Reason::{CertificateHold, RemoveFromCrl}] "-- versions_revoked_by
 SELECT v.id, v.certificate_id, r.reason, r.actor FROM revocations r JOIN certificates c ON c.id = r.certificate_id
 JOIN managed_versions v ON v.fingerprint = c.sha256

@@ -100,7 +100,7 @@ pub(super) async fn a_refusal_ends_the_run_and_silence_does(world: World) {
     let refused = create("a.example.org").await;
     world.life.tick().await.unwrap();
     let approval = open(&world).await.remove(0);
-    // Whoever asked may take it back.
+    // Anyone who asked may take it back.
     world.life.reject(approval.id, Some("no"), &person("user:ann")).await.unwrap();
     let after = world.life.get(refused.certificate).await.unwrap();
     assert_eq!(after.state, State::Pending);

@@ -122,7 +122,7 @@ pub(super) async fn what_was_found_is_claimed_with_its_endpoint(world: World) {
     assert_eq!(state(&world, "found").await, FoundState::Managed(certificate.id));
     let again = world.life.claim(claim(what), "user:ann").await;
     assert!(matches!(again, Err(ClaimError::Taken(_))));
-    // Renewed when it is due, by whoever is to issue it from now on.
+    // Renewed when it is due, by anyone who is to issue it from now on.
     world.clock.set(certificate.renew_at_us().unwrap());
     world.life.tick().await.unwrap();
     let renewed = world.life.get(certificate.id).await.unwrap();

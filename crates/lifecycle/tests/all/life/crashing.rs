@@ -108,7 +108,7 @@ pub(super) async fn a_crash_while_revoking_revokes_once(world: World) {
             let asked = world.life.revoke(&selection, request.clone(), "user:ann").await;
             assert!(asked.is_err(), "{asked:?}");
             world.settle().await;
-            // Whoever was not told asks again; what is done is not done twice.
+            // Anyone who was not told asks again; what is done is not done twice.
             let again = world.life.revoke(&selection, request, "user:ann").await.unwrap();
             assert_eq!(again.done + again.already, 1);
             let revoked = world.life.get(certificate.id).await.unwrap();

@@ -381,7 +381,7 @@ pub(super) async fn a_key_service_that_is_away_is_waited_for(world: World) {
     assert_eq!((job.state, job.attempts), (JobState::Queued, 1));
     assert!(job.last_error.unwrap().contains("pkcs11"));
     assert_eq!(world.life.get(created.certificate).await.unwrap().state, State::Pending);
-    // Given up after days, and planned anew: nothing is stuck.
+    // Given up after days, and planned again: nothing is stuck.
     world.advance(4 * DAY);
     world.life.tick().await.unwrap();
     assert_eq!(world.life.job(created.job.unwrap()).await.unwrap().state, JobState::Failed);

@@ -113,7 +113,7 @@ pub(super) async fn the_issuers_window_moves_the_run(world: World) {
     let (suggested, why) = world.life.suggestion(created.certificate).await.unwrap().unwrap();
     assert_eq!(suggested.start_us, NOW + 20 * DAY);
     assert_eq!(why.as_deref(), Some("https://issuer.example/why"));
-    // Not asked again before it said so.
+    // Not retried before it said so.
     assert_eq!(world.life.ask_suggestions().await.unwrap(), 0);
     world.advance(6 * HOUR);
     // The issuer is in trouble: renew now.
@@ -125,7 +125,7 @@ pub(super) async fn the_issuers_window_moves_the_run(world: World) {
     *issuer.mood.lock() = Mood::Down;
     assert_eq!(world.life.ask_suggestions().await.unwrap(), 1);
     assert!(world.life.get(created.certificate).await.unwrap().renew_at_us().is_some());
-    // One without an opinion is not asked again.
+    // One without an opinion is not retried.
     *issuer.mood.lock() = Mood::Well;
     *issuer.window.lock() = None;
     world.advance(7 * HOUR);

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::world::World;
 
-/// Far more than the loops need on a laden machine.
+/// Far more than the loops need on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) async fn the_scheduler_runs_and_stops(world: World) {

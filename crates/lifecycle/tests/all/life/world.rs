@@ -268,7 +268,7 @@ impl IssuerSource for Fakes {
     }
 }
 
-/// Our own authority, as far as these tests need one.
+/// Our own CA, as far as these tests need one.
 pub(crate) struct Own {
     pub(crate) profiles: Mutex<HashMap<String, ProfileFacts>>,
     /// Each call: how many, why.

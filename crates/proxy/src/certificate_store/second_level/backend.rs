@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::tables::{self, LeafAsk, LeafLookup, NewLeaf, Tidied};
 
-/// The lease of whoever tidies.
+/// The lease of anyone who tidies.
 const TIDY_LEASE: &str = "proxy-leaves-tidy";
 
 /// Keeps leaves and their keys, sealed, and says who mints what. All who share one see what the others put.

@@ -1,7 +1,7 @@
 //! The second level behind memory: a database that several proxies share, or one in a file of this machine.
 //!
 //! Memory asks it for what it has not; it says "here", "mint it, nobody else does meanwhile" or "another mints it", and the
-//! last is asked again until it is one of the others: a minter that died loses its lease. What a leaf is kept as, and how it
+//! last is retried until it is one of the others: a minter that died loses its lease. What a leaf is kept as, and how it
 //! is sealed, is in [`seals`]; what the database does is in crate `store`.
 //!
 //! The trips are bounded in time. When one fails, the level counts as away: nobody asks it, leaves are minted here or refused
@@ -65,7 +65,7 @@ const KEYS_OPEN_MAX: u64 = 1_024;
 const KEY_SAID_FOR: Duration = Duration::from_secs(3_600);
 /// How long a key is kept from when it was put: a leaf may be made over it until it is changed, and may hold that long.
 const KEY_KEPT: Duration = VALIDITY_MAX.saturating_add(LEAF_KEY_LIFE_MAX).saturating_add(KEY_SAID_FOR);
-/// Leaves put anew after the lease was lost, before one goes out that the others do not have.
+/// Leaves put again after the lease was lost, before one goes out that the others do not have.
 const PUTS_MAX: usize = 2;
 
 /// What is done for names that are not in memory while the backend is away.
@@ -112,7 +112,7 @@ pub struct SecondLevelCounts {
     pub found: u64,
     /// Leaves that another was minting when they were asked for.
     pub awaited: u64,
-    /// Leaves that did not open, and were minted anew.
+    /// Leaves that did not open, and were minted again.
     pub unopened: u64,
     /// Trips that failed, or took too long.
     pub failures: u64,
@@ -332,7 +332,7 @@ impl LevelState {
                     }
                     Err(why) => {
                         self.tell_unopened(&asking.id, &why);
-                        // One that ends later, from whoever mints it.
+                        // One that ends later, from anyone who mints it.
                         ends_from_us = held.ends_at_us.saturating_add(1);
                     }
                 },

@@ -12,7 +12,7 @@ use crate::certificate_store::leaf_id::{KeyGoesTo, LeafId};
 use crate::mint::{BadLeaf, KeysOfLeaves, Leaf, LeafKey, LeafKeyKind};
 use crate::tables::{SEALED_LEAF_KEYS, SEALED_LEAVES, StoredLeaf};
 
-/// Octets of a certificate's length.
+/// Bytes of a certificate's length.
 const LENGTH: usize = 4;
 
 /// Why a kept leaf is of no use.

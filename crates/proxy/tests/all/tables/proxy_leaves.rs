@@ -74,7 +74,7 @@ pub(crate) async fn a_leaf_is_given_out_while_one_renews_it(world: World) {
     assert!(matches!(found, LeafLookup::Stored(held) if held.sealed == b"second"));
 }
 
-/// Whoever asks at once: each leaf has one minter.
+/// Anyone who asks at once: each leaf has one minter.
 pub(crate) async fn of_many_who_ask_at_once_one_mints(world: World) {
     let mut all = Vec::new();
     for holder in 1..=8_u128 {

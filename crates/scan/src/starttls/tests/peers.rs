@@ -37,7 +37,7 @@ fn lead(script: &Script) {
     client.wait().unwrap();
 }
 
-/// Plays the server up to the first octet of the ClientHello.
+/// Plays the server up to the first byte of the ClientHello.
 fn serve(script: &Script, mut stream: TcpStream) {
     let mut tag = String::new();
     for turn in script.turns {

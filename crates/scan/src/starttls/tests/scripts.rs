@@ -15,7 +15,7 @@ pub(super) enum Turn {
 pub(super) enum Heard {
     /// A line that begins with these words.
     Line(&'static str),
-    /// These octets, then as many as make up the count.
+    /// These bytes, then as many as make up the count.
     Octets(&'static [u8], usize),
     /// Text up to and with this end.
     Until(&'static str),

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
-/// Octets of a request for a certificate or of a report: some thousands are sent.
+/// Bytes of a request for a certificate or of a report: some thousands are sent.
 const BODY_MAX: usize = 64 * 1_024;
 
 pub(super) fn routes() -> Api {

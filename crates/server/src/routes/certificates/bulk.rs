@@ -21,7 +21,7 @@ use crate::state::Component;
 
 /// Certificates in one batch of entries.
 const BATCH_MAX: usize = 1_000;
-/// Octets of a batch's body: some kilobytes each.
+/// Bytes of a batch's body: some kilobytes each.
 const BATCH_OCTETS_MAX: usize = 8 << 20;
 
 pub(super) fn routes() -> Api {

@@ -1,4 +1,4 @@
-//! Credentials: read, found, set, generated, made anew, removed.
+//! Credentials: read, found, set, generated, made again, removed.
 
 use api::credhub::{
     self, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, Found, FoundView, NameQuery,

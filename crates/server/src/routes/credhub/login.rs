@@ -76,7 +76,7 @@ async fn grant(context: &Context, parts: &Parts, form: TokenForm) -> Result<(Gra
             let grant = context.hub().credentials().refresh_token(token.expose()).await.map_err(|_| {
                 Refused::oauth(StatusCode::UNAUTHORIZED, "invalid_token", "The refresh token is not valid")
             })?;
-            // Whoever was removed meanwhile gets no more.
+            // Anyone who was removed meanwhile gets no more.
             context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
             Ok((grant, true))
         }
@@ -139,7 +139,7 @@ fn answer(tokens: &Tokens, with_refresh: bool) -> Response {
     ([(CACHE_CONTROL, "no-store")], Json(body)).into_response()
 }
 
-/// Ends a token: its own, whoever shows it, past its time too, for what it can be renewed by ends with it.
+/// Ends a token: its own, anyone who shows it, past its time too, for what it can be renewed by ends with it.
 pub(super) async fn revoke(
     context: Context,
     headers: HeaderMap,

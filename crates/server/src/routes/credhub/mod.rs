@@ -1,7 +1,7 @@
 //! The credential store over CredHub's API, on a listener of its own: its paths are also Bulla's.
 //!
 //! Statuses, wordings and oddities are CredHub's (2.15), for its clients expect them: a wrong method is 404 with an empty
-//! body, whoever may not read is told that nothing is there, a field nobody knows is 422 where it is set and 400 where it
+//! body, anyone who may not read is told that nothing is there, a field nobody knows is 422 where it is set and 400 where it
 //! is generated.
 
 mod access;

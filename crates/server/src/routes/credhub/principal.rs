@@ -14,7 +14,7 @@ use crate::credhub::Refused;
 use crate::peer::address;
 use crate::problem::Problem;
 
-/// Octets of an `Authorization` header that are looked at.
+/// Bytes of an `Authorization` header that are looked at.
 const HEADER_MAX: usize = 8_192;
 
 /// What a client certificate of a Cloud Foundry application has in its subject's organizational unit.
@@ -34,7 +34,7 @@ impl FromRequestParts<Context> for Principal {
     }
 }
 
-/// Guesses are slowed down; whoever is known is not, nor who asks while nobody can say whether he is.
+/// Guesses are slowed down; anyone who is known is not, nor who asks while nobody can say whether he is.
 pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refused>) -> Result<T, Refused> {
     let failed = |refused: &Refused| {
         !refused.status().is_server_error() && refused.status() != StatusCode::TOO_MANY_REQUESTS
@@ -160,7 +160,7 @@ fn denied() -> Refused {
 pub(super) fn bad_token(error: TokenError) -> Refused {
     let unauthorized = |kind: &str, text: &str| Refused::oauth(StatusCode::UNAUTHORIZED, kind, text);
     match error {
-        // Clients log in anew when they read this, and at nothing else.
+        // Clients log in again when they read this, and at nothing else.
         TokenError::Expired | TokenError::Ended => {
             unauthorized("access_token_expired", "Access token expired")
         }

@@ -1,4 +1,4 @@
-//! Values read once, by whoever holds the token. Not in CredHub.
+//! Values read once, by anyone who holds the token. Not in CredHub.
 
 use api::credhub::{UnwrapRequest, UnwrapView, WrapRequest, WrapView};
 use axum::Json;
@@ -44,7 +44,7 @@ async fn wrap(
     }))
 }
 
-/// Who reads, for the log: whoever is logged in, else an address. The token is what counts.
+/// Who reads, for the log: anyone who is logged in, else an address. The token is what counts.
 struct Reader(String, std::net::IpAddr);
 
 impl FromRequestParts<Context> for Reader {

@@ -50,7 +50,7 @@ impl From<SiteError> for Problem {
             SiteError::NotEmpty(_) | SiteError::Full { .. } | SiteError::Retired => Self::conflict(error),
             SiteError::OtherKey => Self::forbidden(error),
             SiteError::Token => {
-                Self::unauthenticated(error).hint("make a new one: bulla node token --site NAME")
+                Self::unauthenticated(error).hint("make a new one: bulla key node token --site NAME")
             }
             SiteError::Certify(error) => error.into(),
             SiteError::Signer(_) | SiteError::Statement(_) => Self::internal(error),

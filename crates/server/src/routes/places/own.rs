@@ -21,7 +21,7 @@ use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 
-/// Octets of what a node sends: 4 KB with everything.
+/// Bytes of what a node sends: 4 KB with everything.
 const BODY_MAX: usize = 32 * 1_024;
 
 pub(super) fn routes() -> Api {
@@ -101,7 +101,7 @@ async fn beat(
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct NewsParams {
-    /// `next` of the last answer; 0 or absent begins anew.
+    /// `next` of the last answer; 0 or absent begins again.
     #[serde(default)]
     after: i64,
 }

@@ -39,7 +39,7 @@ impl From<PolicyError> for Problem {
                 Self::unprocessable(error)
             }
             PolicyError::Nobody { .. } => {
-                Self::unprocessable(error).hint("`bulla key-policy check FORMULA` shows who satisfies one")
+                Self::unprocessable(error).hint("`bulla key policy check FORMULA` shows who satisfies one")
             }
             PolicyError::NameTaken(_) => Self::conflict(error).hint("choose another name"),
             PolicyError::Changed
@@ -156,7 +156,7 @@ async fn get_one(
 
 /// Gives a policy its next pair.
 ///
-/// Its nodes get it at once; keys are sealed to it by and by, and the former pair goes once none is sealed to it any more.
+/// Its nodes get it at once; keys are sealed to it gradually, and the former pair goes once none is sealed to it any more.
 #[utoipa::path(post, path = "/api/v1/key-policies/{policy}/rotate", operation_id = "rotateKeyPolicy",
     params(("policy" = String, Path)), responses((status = 200, body = DetailView)))]
 async fn rotate(

@@ -19,7 +19,7 @@ use crate::routing::{Access, Api, routes};
 use crate::state::Component;
 use crate::time::shown;
 
-/// Octets of a request: the longest key that is read has 32 KiB, in base64.
+/// Bytes of a request: the longest key that is read has 32 KiB, in base64.
 const BODY_MAX: usize = 64 * 1_024;
 
 pub(super) fn routes() -> Api {

@@ -1,4 +1,4 @@
-//! The beginning of a number or hash in hexadecimal, and the ranges of octets that begin so.
+//! The beginning of a number or hash in hexadecimal, and the ranges of bytes that begin so.
 
 /// Fewer digits begin too many numbers.
 const DIGITS_MIN: usize = 4;
@@ -21,12 +21,12 @@ impl Digits {
         &self.0
     }
 
-    /// Octets that begin with these digits: from the first on, before the second.
+    /// Bytes that begin with these digits: from the first on, before the second.
     pub(super) fn range(&self) -> (Vec<u8>, Vec<u8>) {
         range(&self.0)
     }
 
-    /// The same of the content octets of serial numbers: a number whose first bit is set has a zero octet before it.
+    /// The same of the content bytes of serial numbers: a number whose first bit is set has a zero byte before it.
     pub(super) fn serial_range(&self) -> (Vec<u8>, Vec<u8>) {
         if self.0.starts_with(|digit| digit >= '8') { range(&format!("00{}", self.0)) } else { self.range() }
     }
@@ -38,7 +38,7 @@ fn range(digits: &str) -> (Vec<u8>, Vec<u8>) {
     let octets = |values: &[u8]| -> Vec<u8> {
         values.chunks(2).map(|pair| pair[0] << 4 | pair.get(1).copied().unwrap_or(0)).collect()
     };
-    // The next number of as many digits; after the last there is none, and no hash has 33 octets of 255.
+    // The next number of as many digits; after the last there is none, and no hash has 33 bytes of 255.
     let mut next = values.clone();
     while next.last() == Some(&15) {
         next.pop();

@@ -1,6 +1,6 @@
 //! The credential store over the API of Vault's KV store, version 2, so that its clients read and write here unchanged.
 //!
-//! One mount, `secret`, is the root of all names: `secret/team/db` is the credential `/team/db`. Whoever may not is 403,
+//! One mount, `secret`, is the root of all names: `secret/team/db` is the credential `/team/db`. Anyone who may not is 403,
 //! whether anything is there or not; what is not there is 404 with no error in its list, for clients compare that.
 
 mod answer;

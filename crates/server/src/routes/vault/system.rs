@@ -33,7 +33,7 @@ fn mount() -> Json {
 
 /// Which mount a path lies below; clients learn from it that the store is of version 2.
 pub(super) async fn mount_of(_: Principal, Path(path): Path<String>) -> Result<axum::Json<Json>, Refused> {
-    // As Vault: whoever asks for another mount may not know whether it is there.
+    // As Vault: anyone who asks for another mount may not know whether it is there.
     if !format!("{path}/").starts_with(MOUNT) { Err(Refused::denied()) } else { Ok(data(mount())) }
 }
 

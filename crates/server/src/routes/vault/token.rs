@@ -1,4 +1,4 @@
-//! Tokens: given for an API token, looked up and ended by whoever has them.
+//! Tokens: given for an API token, looked up and ended by anyone who has them.
 
 use axum::extract::{FromRequest, Request};
 use axum::response::{IntoResponse, Response};
@@ -44,7 +44,7 @@ pub(super) async fn login(context: Context, request: Request) -> Result<Response
         "token_policies": ["default"],
         "metadata": { "role_name": grant.name },
         "lease_duration": tokens.expires_in,
-        // Whoever has the secret asks for a new one.
+        // Anyone who has the secret asks for a new one.
         "renewable": false,
         "entity_id": "",
         "token_type": "service",

@@ -26,7 +26,7 @@ fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     })
 }
 
-/// What is not there is as it should be, for whoever may.
+/// What is not there is as it should be, for anyone who may.
 async fn change(
     context: &Context,
     asker: &Asker,

@@ -337,7 +337,7 @@ pub(crate) async fn a_node_reads_each_change_once_and_in_order(world: World) {
             seen[0] += page.policies.len();
             seen[1] += page.wraps.len();
             seen[2] += page.keys.len();
-            // Whoever has a key has what opens it.
+            // Anyone who has a key has what opens it.
             assert!(seen[2] <= seen[1] && seen[1] <= seen[0], "{seen:?}");
             after = page.next;
             if !page.more {

@@ -334,7 +334,7 @@ pub(crate) async fn changes_are_seen_in_the_order_of_their_numbers(world: World)
         })
     });
     let writers: Vec<_> = writers.collect();
-    // Whoever reads on from the last number misses nobody, whatever is written meanwhile.
+    // Anyone who reads on from the last number misses nobody, whatever is written meanwhile.
     let (mut since, mut seen) = (0, 0);
     while seen < 40 {
         let done = writers.iter().all(tokio::task::JoinHandle::is_finished);

@@ -97,9 +97,9 @@ fn a_credential_store_killed_around_a_commit_loses_no_version() {
     assert_eq!(audit["good"], true, "{audit}");
 }
 
-/// A process that got SIGKILL is gone within moments, also on a laden machine.
+/// A process that got SIGKILL is gone within moments, also on a loaded machine.
 const MOMENTS: Duration = Duration::from_secs(10);
-/// For an authority to change, on a laden machine.
+/// For an authority to change, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An authority's change from its beginning to its end, while the server falls. Says how many points it had.

@@ -12,7 +12,7 @@ use super::super::House;
 use super::{Points, Shim, Side};
 use crate::world::{describe, run};
 
-/// For a system to come to rest, on a laden machine.
+/// For a system to come to rest, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -82,7 +82,7 @@ impl Estate {
         None
     }
 
-    /// The same, asked again until it is answered.
+    /// The same, retried until it is answered.
     pub(super) fn asked(&mut self, arguments: &[&str]) -> Value {
         loop {
             match self.told(arguments) {
@@ -127,7 +127,7 @@ impl Estate {
     }
 
     /// Asks for something that makes a version, and waits for it. Without an answer it is waited for what comes of it,
-    /// and asked again if nothing does.
+    /// and retried if nothing does.
     fn request(&mut self, name: &str, arguments: &[&str], versions: usize) {
         while self.told(arguments).is_none() {
             self.raise();

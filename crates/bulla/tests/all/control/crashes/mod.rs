@@ -38,7 +38,7 @@ enum Side {
     After,
 }
 
-/// Values of the page that shim and test share, eight octets each, in this order.
+/// Values of the page that shim and test share, eight bytes each, in this order.
 #[derive(Clone, Copy)]
 enum Field {
     ClockUs,

@@ -1,4 +1,4 @@
-//! A proxy in front of PostgreSQL that kills whoever commits for the n-th time: before the commit reaches the server,
+//! A proxy in front of PostgreSQL that kills anyone who commits for the n-th time: before the commit reaches the server,
 //! or when the server has answered and the client has not heard of it.
 //!
 //! It reads the protocol's frames (PostgreSQL manual, 54.7). A commit is `COMMIT` by itself, or a statement that
@@ -17,7 +17,7 @@ use super::{Points, Side};
 
 /// The socket's name at the default port.
 const SOCKET: &str = ".s.PGSQL.5432";
-/// Longest frame, octets: a batch of rows is well below.
+/// Longest frame, bytes: a batch of rows is well below.
 const FRAME_MAX: usize = 64 << 20;
 
 #[derive(Default)]
