@@ -26,7 +26,7 @@ use crate::serve_command::ServeArgs;
 
 /// The commands as `bulla --help` lists them, in the order of work.
 const GROUPS: &[Group] = &[
-    Group { heading: "Discover", commands: &["scan", "inventory", "watch", "ct", "rules"] },
+    Group { heading: "Discover", commands: &["scan", "search", "inventory", "watch", "ct", "rules"] },
     Group { heading: "Certificates", commands: &["cert", "ca", "profile", "issuer", "acme"] },
     Group { heading: "Deploy", commands: &["agent", "target"] },
     Group { heading: "Secrets", commands: &["credential"] },
@@ -125,7 +125,7 @@ pub(crate) enum Command {
     BreakGlass(BreakGlassArgs),
     /// Rules that findings come from: severity, source, advice
     Rules(RulesArgs),
-    /// Simulated estate on loopback, with ground truth, to try things out
+    /// Simulated estate on loopback, with ground truth, for trials
     Fleet(FleetArgs),
     /// Measure Bulla on this machine
     Bench(BenchArgs),

@@ -6,17 +6,17 @@ use crate::configuration::ClientConfiguration;
 use crate::control::{
     self, AcmeCommand, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand,
     CredentialArgs, DocumentCommand, IssuerCommand, JobCommand, Noun, OwnerCommand, PolicyCommand,
-    ProfileDocument, RouteArgs, SearchArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand, UserCommand,
-    WatchCommand,
+    ProfileDocument, RouteArgs, SearchArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand,
+    UserCommand, WatchCommand,
 };
 use crate::execution::CommandFuture;
 
 /// What is issued: certificates, credentials, and by which rules.
 #[derive(Debug, Subcommand)]
 pub enum IssuanceCommand {
-    /// Certificates: issue, renew, revoke, export; claim what scans found
+    /// Certificates: issue, renew, revoke, export; claim found ones
     Cert(Box<Noun<CertificateCommand>>),
-    /// Credentials: passwords, keys, certificates; programs run with them
+    /// Credentials: passwords, keys, certificates, with versions
     #[command(visible_alias = "secret")]
     Credential(Box<CredentialArgs>),
     /// Profiles: what may be issued (key types, lifetimes, names)
@@ -61,7 +61,7 @@ pub enum AccessCommand {
     Token(Noun<TokenCommand>),
     /// Users who log in, and roles
     User(Noun<UserCommand>),
-    /// Search names, serial numbers, fingerprints, owners, secrets' paths
+    /// Search names, serials, fingerprints, owners, secrets' paths
     Search(SearchArgs),
     /// Send any request to the server's API
     Api(RouteArgs),

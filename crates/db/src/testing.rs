@@ -14,7 +14,7 @@ use crate::url::StoreUrl;
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
 
-/// A start takes a second; a laden machine may take long.
+/// A start takes a second; a loaded machine may take long.
 const START_MAX: Duration = Duration::from_secs(120);
 
 /// Renames a table, so that what reads it fails until it has its name again.
@@ -327,7 +327,8 @@ pub fn execute(file: &Path, statement: &str) {
     done.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// Every row of every table of a SQLite database, as text: what is in the file and what is in its log beside it.
+/// Every row of every table of a SQLite database, as text: what is in the file and what is in its log beside it. A virtual table
+/// has its content in tables of its own.
 ///
 /// # Panics
 /// When it cannot be read.
@@ -335,8 +336,9 @@ pub fn execute(file: &Path, statement: &str) {
 pub fn rows_of(file: &Path) -> String {
     let read = || -> rusqlite::Result<String> {
         let database = rusqlite::Connection::open(file)?;
-        let mut tables =
-            database.prepare("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")?;
+        let mut tables = database.prepare(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL %' ORDER BY name",
+        )?;
         let tables: Vec<String> = tables.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
         let mut text = String::new();
         for table in tables {

@@ -287,7 +287,7 @@ mod tests {
             rename: None,
             attributes: vec![(text("country"), text("FR"))],
             without: vec![text("tier")],
-            yes: true,
+            consent: Consent::default(),
             show,
         };
         let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {

@@ -51,7 +51,11 @@ mod tests {
 
     #[test]
     fn dead_hosts_count_as_high_or_by_name() {
-        let tally = |worst, no_answer| Tally { worst, no_answer, ..Tally::default() };
+        let tally = |worst, no_answer| {
+            let mut tally = Tally::default();
+            (tally.worst, tally.no_answer) = (worst, no_answer);
+            tally
+        };
         let table = [
             ("never", tally(Some(Severity::Critical), 9), false),
             ("high", tally(None, 0), false),

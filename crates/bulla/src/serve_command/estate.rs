@@ -147,7 +147,7 @@ impl Estate {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();
         let managed = lifecycle::tables::Managed::of(&self.store)
-            .page(&managed, ManagedOrder::Expiry, None, SOONEST_MAX)
+            .page(&managed, ManagedOrder::Expiry.into(), None, SOONEST_MAX)
             .await?;
         for row in managed.rows.into_iter().map(|view| view.row) {
             // What is served, where that was verified.

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::exit::{Outcome, Problem};
 
 /// The flag of every command that asks before it goes on.
-#[derive(Args, Clone, Copy, Debug)]
+#[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Consent {
     /// Do not ask
     #[arg(long)]

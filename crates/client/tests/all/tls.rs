@@ -134,7 +134,7 @@ fn concourse(asked: &ReceivedRequest, revoked: bool) -> StubResponse {
     let answer = |names: &Value| {
         let name = names[0].as_str().unwrap();
         let number: usize = name.rsplit_once("/s")?.1.parse().ok()?;
-        let is_there = !revoked && (number % 2 == 0) == name.contains("/p");
+        let is_there = !revoked && number.is_multiple_of(2) == name.contains("/p");
         is_there.then(|| {
             json!({
                 "name": name, "type": "value", "id": "01939e5c-0000-7000-8000-000000000001", "metadata": null,

@@ -36,7 +36,7 @@ fn restarted(house: &mut House, configuration: &str) {
     house.start();
 }
 
-/// Rotates to the end and answers how many values were wrapped anew.
+/// Rotates to the end and answers how many values were wrapped again.
 fn rotated(house: &House) -> u64 {
     let done = house.json(&["key", "rotate"]);
     assert_eq!((&done["remaining"], &done["failed"]), (&json!(0), &json!([])), "{done}");
@@ -186,7 +186,7 @@ fn a_wrong_master_key_is_refused_and_nothing_is_written_on_postgresql() {
     let url = cluster.database().to_string();
     let mut house = House::up_with("", Some(url.clone()));
     refuses_a_wrong_key(&mut house, |house| {
-        // Every table; without the keys of psql's session, which are drawn anew for each dump.
+        // Every table; without the keys of psql's session, which are drawn again for each dump.
         let output = house.program("pg_dump", "apt-get install -y postgresql-client", &["--data-only", &url]);
         assert!(output.status.success(), "{}", describe(&output));
         let text = String::from_utf8(output.stdout).unwrap();
@@ -258,8 +258,9 @@ fn what_is_under_a_missing_master_key_is_said_with_its_count() {
     let log = fs::File::create(house.path("log")).unwrap();
     let mut server = house.bulla(&["up", "--log-json"]).stdout(Stdio::null()).stderr(log).spawn().unwrap();
     let told = || fs::read_to_string(house.path("log")).unwrap();
-    house.until("the log", || told().contains("under a master key that is not configured"));
-    let line = told().lines().find(|line| line.contains("not configured")).unwrap().to_owned();
+    let message = "under a master key that is not configured";
+    house.until("the log", || told().contains(message));
+    let line = told().lines().find(|line| line.contains(message)).unwrap().to_owned();
     assert!(line.contains(&of_second) && line.contains("\"values\":3"), "{line}");
     let status = house.json(&["key", "status"]);
     let missing: Vec<&Value> =
