@@ -167,7 +167,7 @@ fn fuzz() -> Result<(), Failure> {
     run_command(&mut cargo(&["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"]))
 }
 
-/// Packages of the binary that the tests built: each format, and the `.deb` in a clean Debian. Needs root.
+/// Packages of the binary that the tests built, in each format. Needs root.
 fn packages() -> Result<(), Failure> {
     run_command(command("bash").arg(".ci/packages"))
 }
