@@ -20,6 +20,8 @@ use crate::config::{FamilySetting, RevocationSetting, ScanSettings, Settings};
 
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
+/// Limit of each phase at the last try of a demo.
+const DEMO_RETRY_TIMEOUT: Duration = Duration::from_millis(2_500);
 
 /// What a scan was asked for; kept with it in the inventory so that it can be resumed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -193,7 +195,9 @@ pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
     set(&mut scan.in_flight, args.in_flight);
     set(&mut scan.per_address, args.per_address);
     set(&mut scan.timeout_ms, args.timeout.map(milliseconds));
-    set(&mut scan.retry_timeout_ms, args.retry_timeout.map(milliseconds));
+    // The simulated estate has hosts that never answer: a first try of Bulla need not wait for them as for real ones.
+    let retry_timeout = args.retry_timeout.or(args.demo.then_some(DEMO_RETRY_TIMEOUT));
+    set(&mut scan.retry_timeout_ms, retry_timeout.map(milliseconds));
     set(&mut scan.output, args.output);
     set(&mut scan.table_rows, args.limit);
     set(&mut scan.fail_on, args.fail_on.clone());
