@@ -90,7 +90,7 @@ pub struct BeatBody {
 pub struct MembershipView {
     /// To be sent with the next beat.
     pub since: i64,
-    /// Begin again: who is not told in this answer and those that it goes on with is not there.
+    /// Start over: a node that neither this answer nor its continuation names is not a member.
     pub anew: bool,
     /// There is more: ask again at once.
     pub more: bool,

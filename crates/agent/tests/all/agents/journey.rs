@@ -114,7 +114,7 @@ async fn work_wakes_a_waiting_agent_and_a_server_that_was_away_is_found_again() 
     world.source.order(agent, "a.example", pair(&world));
     world.agents.wake(agent);
     until("the CSR", || world.source.csrs().len() == 1).await;
-    // The certificate is there now: told by anyone who issued it.
+    // The certificate exists now: the server that issued it says so.
     world.agents.wake(agent);
     until("the deployment", || world.source.results().len() == 1).await;
 

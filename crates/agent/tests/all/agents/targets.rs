@@ -47,7 +47,7 @@ async fn passwords_are_sealed_hidden_and_kept() {
     let changed =
         world.agents.update_target(id, 2, new("java-2", keystore("changed it")), "user:alice").await.unwrap();
     assert_eq!(world.agents.open_target(&changed.row).unwrap(), keystore("changed it"));
-    // Another agent is told a password only by anyone who knows it.
+    // Another agent gets a password only from a caller who knows it.
     let other = agent_in(&world, world.state().with_file_name("other")).await;
     let moved = |target: Target| NewTarget { name: "java-2".to_owned(), agent: other, target };
     let error = world.agents.update_target(id, 3, moved(changed.target.clone()), "user:mallory").await;
