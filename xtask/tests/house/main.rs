@@ -31,6 +31,7 @@ const FLOORS: &[(&str, u8)] = &[
     // The simulated estate that tests and demos scan.
     ("fleet", 2),
     ("client", 3),
+    ("web_console", 3),
     ("http_relay", 3),
     ("keyless", 3),
     ("scan", 3),

@@ -1,0 +1,122 @@
+// What pages gain with script: shortcuts, local time, live regions, charts, values that hide again. Nothing needs it.
+"use strict";
+(() => {
+  const each = (selector, todo, root = document) => root.querySelectorAll(selector).forEach(todo);
+
+  // "/" or Ctrl+K goes to the search field. The menu can switch single keys off (WCAG 2.1.4).
+  const typing = (target) => /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable;
+  document.addEventListener("keydown", (event) => {
+    const field = document.getElementById("q");
+    if (!field) return;
+    const single = event.key === "/" && !typing(event.target) && !event.ctrlKey && !event.altKey && !event.metaKey;
+    const chord = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey);
+    if ((single && localStorage.getItem("keys") !== "off") || chord) {
+      event.preventDefault();
+      field.focus();
+      field.select();
+    }
+  });
+
+  // Narrow screens begin with the menu closed.
+  if (matchMedia("(max-width: 50rem)").matches) each("[data-collapse]", (menu) => menu.removeAttribute("open"));
+
+  // Times are in UTC until the person asks for local ones.
+  const utc = (date) => date.toISOString().slice(0, 16).replace("T", " ") + " UTC";
+  const local = (date) => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", timeZoneName: undefined }).format(date);
+  const zone = () => localStorage.getItem("zone") || "utc";
+  const times = (root = document) => each("time[datetime]", (element) => {
+    const date = new Date(element.getAttribute("datetime"));
+    if (!isNaN(date)) element.textContent = zone() === "local" ? local(date) : utc(date);
+  }, root);
+  each("[data-zone]", (button) => {
+    const label = () => { button.textContent = zone() === "local" ? "Local time" : "UTC"; button.title = "Switch between UTC and local time"; };
+    button.hidden = false;
+    label();
+    button.addEventListener("click", () => { localStorage.setItem("zone", zone() === "local" ? "utc" : "local"); label(); times(); });
+  });
+  times();
+
+  // Regions that follow events: data-live="certificate. job." reads the page again and takes the region of the same id.
+  const regions = [...document.querySelectorAll("[data-live][id]")];
+  if (regions.length && window.EventSource) {
+    const due = new Set();
+    let timer = 0;
+    const refresh = async () => {
+      timer = 0;
+      const ids = [...due];
+      due.clear();
+      const response = await fetch(location.href, { headers: { "HX-Request": "true" }, credentials: "same-origin" });
+      if (!response.ok || response.redirected) return;
+      const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+      for (const id of ids) {
+        const now = document.getElementById(id), next = fresh.getElementById(id);
+        // What a person works in is left alone.
+        if (!now || !next || now.contains(document.activeElement)) continue;
+        now.replaceChildren(...next.childNodes);
+        times(now);
+        charts(now);
+      }
+    };
+    const source = new EventSource("/console/events");
+    const kinds = new Set(regions.flatMap((region) => region.dataset.live.split(" ")));
+    const changed = (event) => {
+      for (const region of document.querySelectorAll("[data-live][id]")) {
+        if (region.dataset.live.split(" ").some((kind) => event.type.startsWith(kind))) due.add(region.id);
+      }
+      if (due.size && !timer) timer = setTimeout(refresh, 1000);
+    };
+    for (const kind of (document.body.dataset.events || "").split(" ").filter(Boolean)) source.addEventListener(kind, changed);
+    source.addEventListener("message", changed);
+    source.addEventListener("lagged", () => { regions.forEach((region) => due.add(region.id)); if (!timer) timer = setTimeout(refresh, 1000); });
+    addEventListener("pagehide", () => source.close());
+    void kinds;
+  }
+
+  // A chart is drawn from its table: the first column is x, each further column a series.
+  function charts(root = document) {
+    if (!window.uPlot) return;
+    each("figure[data-chart]", (figure) => {
+      const table = figure.querySelector("table");
+      if (!table || figure.querySelector(".uplot")) return;
+      const head = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent);
+      const rows = [...table.querySelectorAll("tbody tr")].map((row) => [...row.children].map((cell) => cell.dataset.value || cell.textContent));
+      const x = rows.map((row) => Date.parse(row[0]) / 1000);
+      const style = getComputedStyle(document.documentElement);
+      const colours = ["--accent", "--bad", "--warn", "--good", "--calm"].map((name) => style.getPropertyValue(name).trim());
+      const faint = style.getPropertyValue("--faint").trim(), line = style.getPropertyValue("--line").trim();
+      const axis = { stroke: faint, grid: { stroke: line, width: 1 }, ticks: { stroke: line } };
+      const bars = figure.dataset.chart === "bars";
+      const series = head.slice(1).map((label, index) => ({
+        label, stroke: colours[index % colours.length], width: 2, fill: bars ? colours[index % colours.length] + "99" : undefined,
+        paths: bars ? uPlot.paths.bars({ size: [0.7, 40] }) : undefined, points: { show: false },
+      }));
+      const place = document.createElement("div");
+      place.setAttribute("aria-hidden", "true");
+      figure.prepend(place);
+      const width = () => Math.max(280, figure.clientWidth);
+      const plot = new uPlot({
+        width: width(), height: 220, tzDate: zone() === "local" ? undefined : (stamp) => uPlot.tzDate(new Date(stamp * 1e3), "Etc/UTC"),
+        series: [{}, ...series], axes: [axis, { ...axis, size: 56 }], scales: { y: { range: (_, low, high) => [0, Math.max(1, high)] } },
+      }, [x, ...head.slice(1).map((_, index) => rows.map((row) => Number(row[index + 1])))], place);
+      addEventListener("resize", () => plot.setSize({ width: width(), height: 220 }));
+    }, root);
+  }
+  addEventListener("load", () => charts());
+
+  // A revealed value hides after its time; a sign-in link carries its code behind the number sign, where no server logs it.
+  each("[data-hides-after]", (element) => setTimeout(() => element.replaceChildren("hidden again"), 1000 * Number(element.dataset.hidesAfter)));
+  each("[data-code-from-link]", (field) => {
+    const code = new URLSearchParams(location.hash.slice(1)).get("code");
+    if (!code) return;
+    history.replaceState(null, "", location.pathname + location.search);
+    field.value = code;
+    field.form.requestSubmit();
+  });
+  each("[data-copy]", (button) => {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
+      button.textContent = "Copied";
+    });
+  });
+})();

@@ -1,0 +1,174 @@
+//! Questions to the API, asked in this process.
+
+use api::problem::ProblemDocument;
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{MatchedPath, OriginalUri, Request};
+use axum::response::Response;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use http::{Extensions, Method, Uri};
+use http_body_util::{BodyExt, Limited};
+use serde_json::Value;
+use tower::ServiceExt;
+
+use crate::failure::Failure;
+
+/// Most bytes of an answer that a page is made from. A page of 500 rows has a tenth of it.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
+
+/// The header that an unsafe request with a session carries.
+pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token");
+
+/// What the API needs of a browser's request to know who asks, and from which site.
+const PASSED_ON: &[&str] =
+    &["cookie", "authorization", "host", "origin", "sec-fetch-site", "sec-fetch-mode", "last-event-id"];
+
+/// The routes of the API.
+#[derive(Clone)]
+pub(crate) struct Api(Router);
+
+/// The API for one browser's request: with its session, address and client certificate.
+#[derive(Clone)]
+pub(crate) struct Client {
+    routes: Router,
+    headers: HeaderMap,
+    extensions: Extensions,
+    authority: Option<http::uri::Authority>,
+}
+
+impl Api {
+    pub(crate) fn new(routes: Router) -> Self {
+        Self(routes)
+    }
+
+    pub(crate) fn client(&self, parts: &Parts) -> Client {
+        let mut headers = HeaderMap::new();
+        for name in PASSED_ON {
+            for value in parts.headers.get_all(*name) {
+                headers.append(HeaderName::from_static(name), value.clone());
+            }
+        }
+        // What the listener knows of the connection stays; what the router found out about this path does not.
+        let mut extensions = parts.extensions.clone();
+        extensions.remove::<MatchedPath>();
+        extensions.remove::<OriginalUri>();
+        Client { routes: self.0.clone(), headers, extensions, authority: parts.uri.authority().cloned() }
+    }
+}
+
+impl Client {
+    /// What is at a path of the API, with its query.
+    ///
+    /// # Errors
+    /// [`Failure`]: what the API refused, or an answer that cannot be read.
+    pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
+        json_of(self.send(Method::GET, path, None, None).await?).await
+    }
+
+    /// [`Self::get`], where a person may lack the right: `None` then.
+    ///
+    /// # Errors
+    /// As [`Self::get`], but for 403, 404 and 503 (a component that this process does not run).
+    pub(crate) async fn get_if_allowed(&self, path: &str) -> Result<Option<Value>, Failure> {
+        match self.get(path).await {
+            Ok(value) => Ok(Some(value)),
+            Err(Failure::Refused(problem)) if matches!(problem.status, 403 | 404 | 503) => Ok(None),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Asks the API to change something. `csrf` is the form's token; the API checks it.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) async fn change(
+        &self,
+        method: Method,
+        path: &str,
+        csrf: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        json_of(self.send(method, path, Some(csrf), body).await?).await
+    }
+
+    /// The answer itself, its body not read yet.
+    ///
+    /// # Errors
+    /// [`Failure`] for an answer with an error status.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        csrf: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Response, Failure> {
+        let response = self.routes.clone().oneshot(self.request(method, path, csrf, body)?).await;
+        let response = match response {
+            Ok(response) => response,
+            Err(never) => match never {},
+        };
+        if response.status().is_client_error() || response.status().is_server_error() {
+            return Err(refusal(response).await);
+        }
+        Ok(response)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        csrf: Option<&str>,
+        body: Option<&Value>,
+    ) -> Result<Request, Failure> {
+        let mut uri = path.parse::<Uri>().map_err(Failure::unreadable)?.into_parts();
+        if let Some(authority) = &self.authority {
+            uri.authority = Some(authority.clone());
+            uri.scheme = Some(http::uri::Scheme::HTTPS);
+        }
+        let body = match body {
+            Some(value) => Body::from(serde_json::to_vec(value).map_err(Failure::unreadable)?),
+            None => Body::empty(),
+        };
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = Uri::from_parts(uri).map_err(Failure::unreadable)?;
+        *request.headers_mut() = self.headers.clone();
+        *request.extensions_mut() = self.extensions.clone();
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static("application/json"));
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(csrf) = csrf {
+            let value = HeaderValue::from_str(csrf).map_err(Failure::unreadable)?;
+            request.headers_mut().insert(CSRF_HEADER, value);
+        }
+        Ok(request)
+    }
+}
+
+async fn bytes_of(response: Response) -> Result<Bytes, Failure> {
+    let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+    Ok(body.collect().await.map_err(|error| Failure::Unreadable(error.to_string()))?.to_bytes())
+}
+
+async fn json_of(response: Response) -> Result<Value, Failure> {
+    let bytes = bytes_of(response).await?;
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(&bytes).map_err(Failure::unreadable)
+}
+
+async fn refusal(response: Response) -> Failure {
+    let status = response.status();
+    let document = bytes_of(response).await.ok();
+    let document = document.and_then(|bytes| serde_json::from_slice::<ProblemDocument>(&bytes).ok());
+    Failure::Refused(Box::new(document.unwrap_or_else(|| ProblemDocument {
+        kind: "about:blank".to_owned(),
+        title: status.canonical_reason().unwrap_or("Refused").to_owned(),
+        status: status.as_u16(),
+        detail: None,
+        hint: None,
+        instance: None,
+        members: serde_json::Map::new(),
+    })))
+}

@@ -1,0 +1,107 @@
+//! What stands in a cell of a table or beside a term.
+
+use jiff::Timestamp;
+
+use crate::format;
+
+/// How a state looks. The word says it too: colour alone never does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Tone {
+    /// As it should be.
+    Good,
+    /// Soon a person's business.
+    Warn,
+    /// A person's business now.
+    Bad,
+    /// Neither.
+    Calm,
+}
+
+impl Tone {
+    /// The style's class.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Warn => "warn",
+            Self::Bad => "bad",
+            Self::Calm => "calm",
+        }
+    }
+
+    /// Of a state's name as the API writes it.
+    pub(crate) fn of(state: &str) -> Self {
+        match state {
+            "active" | "ok" | "valid" | "done" | "succeeded" | "verified" | "online" | "healthy"
+            | "issued" | "approved" | "resolved" | "current" | "answering" | "ready" | "enabled" => {
+                Self::Good
+            }
+            "expiring" | "pending" | "waiting" | "warning" | "acknowledged" | "renewing" | "stale"
+            | "held" | "silent" | "due" | "unknown" | "high" | "medium" => Self::Warn,
+            "expired" | "failed" | "revoked" | "critical" | "firing" | "open" | "offline" | "refused"
+            | "denied" | "rejected" | "mismatch" | "not_deployed" | "error" => Self::Bad,
+            _ => Self::Calm,
+        }
+    }
+}
+
+/// The content of a cell. Templates escape all of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    /// Nothing known.
+    Empty,
+    /// Words.
+    Text(String),
+    /// An identifier, in the fixed-width face, that can be copied.
+    Code(String),
+    /// A link within the console.
+    Link { href: String, text: String },
+    /// A time with its distance from now.
+    Time { iso: String, shown: String, distance: String },
+    /// A state.
+    Badge { tone: Tone, text: String },
+    /// A number, aligned to the right.
+    Number(String),
+}
+
+impl Cell {
+    /// Words; nothing where there are none.
+    pub(crate) fn text(text: impl Into<String>) -> Self {
+        Some(text.into()).filter(|text| !text.is_empty()).map_or(Self::Empty, Self::Text)
+    }
+
+    /// An identifier.
+    pub(crate) fn code(text: impl Into<String>) -> Self {
+        Some(text.into()).filter(|text| !text.is_empty()).map_or(Self::Empty, Self::Code)
+    }
+
+    /// A link to a page of the console.
+    pub(crate) fn link(href: impl Into<String>, text: impl Into<String>) -> Self {
+        Self::Link { href: href.into(), text: text.into() }
+    }
+
+    /// A time of the API.
+    pub(crate) fn time(iso: &str, now: Timestamp) -> Self {
+        if iso.is_empty() {
+            return Self::Empty;
+        }
+        Self::Time { iso: iso.to_owned(), shown: format::minute(iso), distance: format::distance(iso, now) }
+    }
+
+    /// A state as the API names it, `not_deployed` as `not deployed`.
+    pub(crate) fn state(name: &str) -> Self {
+        if name.is_empty() {
+            return Self::Empty;
+        }
+        Self::Badge { tone: Tone::of(name), text: name.replace('_', " ") }
+    }
+
+    /// A state with a tone of its own.
+    pub(crate) fn badge(tone: Tone, text: impl Into<String>) -> Self {
+        Self::Badge { tone, text: text.into() }
+    }
+
+    /// A number.
+    pub(crate) fn number(value: i64) -> Self {
+        Self::Number(format::number(value))
+    }
+}

@@ -1,0 +1,90 @@
+//! Why there is no page, as a page.
+
+use api::problem::ProblemDocument;
+use askama::Template;
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use http::StatusCode;
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The API refused.
+    #[error("{}", .0.title)]
+    Refused(Box<ProblemDocument>),
+    /// Nobody has signed in; the path to come back to.
+    #[error("nobody has signed in")]
+    SignedOut(String),
+    /// An answer of the API cannot be read.
+    #[error("an answer of the API cannot be read: {0}")]
+    Unreadable(String),
+    /// A page could not be written.
+    #[error("a page cannot be written: {0}")]
+    Template(#[from] askama::Error),
+}
+
+#[derive(Template)]
+#[template(path = "failure.html")]
+struct FailurePage<'a> {
+    title: &'a str,
+    status: u16,
+    detail: Option<&'a str>,
+    hint: Option<&'a str>,
+    instance: Option<&'a str>,
+}
+
+impl Failure {
+    pub(crate) fn unreadable(error: impl std::fmt::Display) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+
+    /// A form or an address that the console itself refuses.
+    pub(crate) fn refused(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Refused(Box::new(ProblemDocument {
+            kind: "about:blank".to_owned(),
+            title: status.canonical_reason().unwrap_or("Refused").to_owned(),
+            status: status.as_u16(),
+            detail: Some(detail.into()),
+            hint: Some(hint.into()),
+            instance: None,
+            members: serde_json::Map::new(),
+        }))
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Refused(problem) => {
+                StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+            }
+            Self::SignedOut(_) => StatusCode::UNAUTHORIZED,
+            Self::Unreadable(_) | Self::Template(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let problem = match &self {
+            Self::SignedOut(to) => {
+                return Redirect::to(&format!("/console/sign-in?to={}", api::path::segment(to)))
+                    .into_response();
+            }
+            Self::Refused(problem) => Some(problem),
+            Self::Unreadable(_) | Self::Template(_) => {
+                tracing::error!(error = %self, "a page of the console failed");
+                None
+            }
+        };
+        let page = FailurePage {
+            title: problem.map_or("The page could not be made", |problem| &problem.title),
+            status: status.as_u16(),
+            detail: problem.and_then(|problem| problem.detail.as_deref()),
+            hint: problem.and_then(|problem| problem.hint.as_deref()),
+            instance: problem.and_then(|problem| problem.instance.as_deref()),
+        };
+        match page.render() {
+            Ok(html) => (status, Html(html)).into_response(),
+            Err(_) => status.into_response(),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! How values are written for people.
+
+use jiff::{SpanRound, Timestamp, Unit};
+
+/// A time of the API to the minute, in UTC: `2026-11-29 01:02 UTC`. What is no time stays as it is.
+pub(crate) fn minute(text: &str) -> String {
+    text.parse::<Timestamp>()
+        .map_or_else(|_| text.to_owned(), |time| time.strftime("%F %H:%M UTC").to_string())
+}
+
+/// How far a time is from now: `in 12 days`, `3 hours ago`.
+pub(crate) fn distance(text: &str, now: Timestamp) -> String {
+    let Ok(time) = text.parse::<Timestamp>() else { return String::new() };
+    let seconds = time.as_second() - now.as_second();
+    let (amount, unit) = largest(seconds.unsigned_abs());
+    let plural = if amount == 1 { "" } else { "s" };
+    match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("in {amount} {unit}{plural}"),
+        _ => format!("{amount} {unit}{plural} ago"),
+    }
+}
+
+fn largest(seconds: u64) -> (u64, &'static str) {
+    match seconds {
+        0..120 => (seconds, "second"),
+        120..7_200 => (seconds / 60, "minute"),
+        7_200..172_800 => (seconds / 3_600, "hour"),
+        _ => (seconds / 86_400, "day"),
+    }
+}
+
+/// A number with thin separators of thousands: `1,240,000`.
+pub(crate) fn number(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+/// A day, counted from today: `2026-11-29`.
+pub(crate) fn day(now: Timestamp, after: i64) -> String {
+    let span = jiff::Span::new().hours(after.saturating_mul(24));
+    let time =
+        now.checked_add(span.round(SpanRound::new().largest(Unit::Hour)).unwrap_or(span)).unwrap_or(now);
+    time.strftime("%F").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_times_are_written_for_people() {
+        assert_eq!(number(0), "0");
+        assert_eq!(number(999), "999");
+        assert_eq!(number(1_240_000), "1,240,000");
+        assert_eq!(number(-1_000), "-1,000");
+        let now: Timestamp = "2026-11-29T01:00:00Z".parse().unwrap();
+        assert_eq!(minute("2026-11-29T01:02:03Z"), "2026-11-29 01:02 UTC");
+        assert_eq!(minute("never"), "never");
+        assert_eq!(distance("2026-12-11T01:00:00Z", now), "in 12 days");
+        assert_eq!(distance("2026-11-28T22:00:00Z", now), "3 hours ago");
+        assert_eq!(distance("2026-11-29T01:00:01Z", now), "in 1 second");
+        assert_eq!(day(now, 3), "2026-12-02");
+    }
+}

@@ -1,0 +1,40 @@
+//! The web console: pages for people over the HTTP API.
+//!
+//! Each page is made from answers of the API, asked for in this process with the browser's own session. So a page shows what the API
+//! would show to the same person, and an action is refused where the API refuses it; the console holds no rights and no data of its
+//! own. Pages work without script; script adds live updates, charts and shortcuts.
+
+mod api;
+mod assets;
+mod cell;
+mod events;
+mod export;
+mod facts;
+mod failure;
+mod form;
+mod format;
+mod headers;
+mod json;
+mod pages;
+mod shell;
+mod table;
+mod visit;
+
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::response::Redirect;
+use axum::routing::get;
+
+use crate::api::Api;
+
+/// Adds the console's pages below `/console` to the API's routes, and sends browsers that open `/` there.
+pub fn with_console(routes: Router) -> Router {
+    let pages = pages::routes()
+        .merge(events::routes())
+        .merge(export::routes())
+        .with_state(Api::new(routes.clone()))
+        .merge(assets::routes())
+        .route("/", get(async || Redirect::to("/console")))
+        .layer(from_fn(headers::for_pages));
+    routes.merge(pages)
+}

@@ -1,0 +1,18 @@
+//! The pages. Each module has the pages of one noun; a page's path is that of the API with `/console` in place of `/api/v1`.
+
+mod certificates;
+mod overview;
+mod search;
+mod sign_in;
+
+use axum::Router;
+
+use crate::api::Api;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .merge(overview::routes())
+        .merge(certificates::routes())
+        .merge(search::routes())
+        .merge(sign_in::routes())
+}

@@ -1,0 +1,75 @@
+//! One search over everything that a person may see.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::cell::Cell;
+use crate::failure::Failure;
+use crate::form::parameter;
+use crate::json;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+/// Fewest characters that are looked for.
+const LETTERS_MIN: usize = 2;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new().route("/console/search", get(page))
+}
+
+#[derive(Template)]
+#[template(path = "search.html")]
+struct Search {
+    query: String,
+    hits: Option<Table>,
+    more: bool,
+}
+
+async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let asked: String = parameter(query.as_deref(), "q");
+    let asked = asked.trim().to_owned();
+    let path = format!("/api/v1/search?q={}&limit=20", api::path::segment(&asked));
+    let found = match asked.chars().count() {
+        ..LETTERS_MIN => None,
+        _ => Some(visit.api.get(&path).await?),
+    };
+    let hits = found.as_ref().map(|found| hits(&visit, found));
+    let more = found.as_ref().is_some_and(|found| json::flag(found, "/more"));
+    Page::new(&visit, "Search").command(format!("bulla search {asked:?}")).reads(path).show(&Search {
+        query: asked,
+        hits,
+        more,
+    })
+}
+
+fn hits(visit: &Visit, found: &Value) -> Table {
+    let rows = json::list(found, "/hits").iter().map(|hit| {
+        let name = Cell::link(place(json::text(hit, "/href")), json::text(hit, "/name"));
+        let how = format!("{} ({})", json::text(hit, "/matched"), json::text(hit, "/how"));
+        vec![
+            name,
+            Cell::text(json::text(hit, "/kind")),
+            Cell::state(json::text(hit, "/status")),
+            Cell::time(json::text(hit, "/not_after"), visit.now),
+            Cell::text(how),
+        ]
+    });
+    Table {
+        caption: "What was found".to_owned(),
+        columns: vec!["Name", "Kind", "State", "Ends", "Found by"],
+        rows: rows.collect(),
+        empty: "Nothing has this in its name, serial number, fingerprint, key, owner or path. Try fewer characters.".to_owned(),
+        ..Table::default()
+    }
+}
+
+/// The page of what the API has at a path.
+fn place(href: &str) -> String {
+    href.strip_prefix("/api/v1/").map_or_else(|| "/console".to_owned(), |rest| format!("/console/{rest}"))
+}

@@ -1,0 +1,107 @@
+//! Signing in and out.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use http::Method;
+use http::header::SET_COOKIE;
+use http::request::Parts;
+use serde_json::json;
+
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::form::{Form, parameter};
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route("/console/sign-in", get(page).post(sign_in))
+        .route("/console/sign-out", post(sign_out))
+}
+
+#[derive(Template)]
+#[template(path = "sign_in.html")]
+struct SignIn {
+    to: String,
+    login: String,
+    problem: Option<String>,
+}
+
+async fn page(RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    show(&parameter::<String>(query.as_deref(), "to"), None)
+}
+
+fn show(to: &str, problem: Option<String>) -> Result<Response, Failure> {
+    let to = own_path(to);
+    let login = format!("/api/v1/auth/login?return_to={}", api::path::segment(&to));
+    Ok(Html(SignIn { to, login, problem }.render()?).into_response())
+}
+
+/// A page of this console, whatever was asked for: nobody is sent elsewhere after signing in.
+fn own_path(to: &str) -> String {
+    let plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let own = to == "/console" || ["/console/", "/console?"].iter().any(|begin| to.starts_with(begin));
+    if own && plain { to.to_owned() } else { "/console".to_owned() }
+}
+
+/// With a code of a link, or a name and a password.
+async fn sign_in(State(api): State<Api>, parts: Parts, form: Form) -> Result<Response, Failure> {
+    let proof = match (form.field("code"), form.field("name"), form.field("password")) {
+        (Some(code), ..) => json!({ "code": code }),
+        (None, Some(name), Some(password)) => json!({ "name": name, "password": password }),
+        _ => {
+            return show(
+                form.field("to").unwrap_or_default(),
+                Some("Give a code, or a name and a password.".to_owned()),
+            );
+        }
+    };
+    let to = own_path(form.field("to").unwrap_or_default());
+    match api.client(&parts).send(Method::POST, "/api/v1/auth/sessions", None, Some(&proof)).await {
+        Ok(answer) => {
+            let mut response = Redirect::to(&to).into_response();
+            for cookie in answer.headers().get_all(SET_COOKIE) {
+                response.headers_mut().append(SET_COOKIE, cookie.clone());
+            }
+            Ok(response)
+        }
+        Err(Failure::Refused(problem)) if matches!(problem.status, 401 | 404 | 422 | 429) => {
+            show(&to, Some(problem.detail.unwrap_or(problem.title)))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+async fn sign_out(State(api): State<Api>, parts: Parts, form: Form) -> Result<Response, Failure> {
+    let answer =
+        api.client(&parts).send(Method::POST, "/api/v1/auth/logout", Some(form.csrf()), None).await?;
+    let mut response = Redirect::to("/console/sign-in").into_response();
+    for cookie in answer.headers().get_all(SET_COOKIE) {
+        response.headers_mut().append(SET_COOKIE, cookie.clone());
+    }
+    Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_sent_elsewhere_after_signing_in() {
+        for own in ["/console", "/console/certificates?status=failed", "/console?x=1"] {
+            assert_eq!(own_path(own), own);
+        }
+        for bad in [
+            "",
+            "//evil.example",
+            "https://evil.example",
+            "/console\\evil",
+            "/consolex",
+            "/api/v1/x",
+            "/console/\r\nx",
+        ] {
+            assert_eq!(own_path(bad), "/console", "{bad:?}");
+        }
+    }
+}
