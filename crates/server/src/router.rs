@@ -57,6 +57,12 @@ pub fn public_router(state: &State) -> Router {
     measured_by(state, bounded(public))
 }
 
+/// The API with the pages that are made from it.
+pub(crate) fn with_pages(state: &State, api: Router, pages: fn(Router) -> Router) -> Router {
+    let pages = pages(api.clone());
+    api.merge(measured_by(state, bounded(pages)))
+}
+
 /// The credential store, with CredHub's paths and refusals.
 pub(crate) fn credential_router(state: &State) -> Router {
     let router = match state.components().credentials.clone() {

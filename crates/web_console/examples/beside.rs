@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let routes = Router::new().fallback(ask).with_state(Arc::new(remote));
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port.parse()?)).await?;
     println!("http://{}/console", listener.local_addr()?);
-    axum::serve(listener, web_console::with_console(routes)).await?;
+    axum::serve(listener, routes.clone().merge(web_console::pages(routes))).await?;
     Ok(())
 }
 

@@ -27,14 +27,13 @@ use axum::routing::get;
 
 use crate::api::Api;
 
-/// Adds the console's pages below `/console` to the API's routes, and sends browsers that open `/` there.
-pub fn with_console(routes: Router) -> Router {
-    let pages = pages::routes()
+/// The pages below `/console`, made from the API's routes. Browsers that open `/` are sent there.
+pub fn pages(api: Router) -> Router {
+    pages::routes()
         .merge(events::routes())
         .merge(export::routes())
-        .with_state(Api::new(routes.clone()))
+        .with_state(Api::new(api))
         .merge(assets::routes())
         .route("/", get(async || Redirect::to("/console")))
-        .layer(from_fn(headers::for_pages));
-    routes.merge(pages)
+        .layer(from_fn(headers::for_pages))
 }

@@ -104,6 +104,7 @@ pub(crate) struct ServerSettings {
     pub(crate) read_timeout_s: u64,
     pub(crate) answer_memory_mb: usize,
     pub(crate) stop_s: u64,
+    pub(crate) console: bool,
     pub(crate) core_dumps: bool,
 }
 
@@ -384,6 +385,7 @@ impl Default for ServerSettings {
             read_timeout_s: 30,
             answer_memory_mb: 256,
             stop_s: 20,
+            console: true,
             core_dumps: false,
         }
     }

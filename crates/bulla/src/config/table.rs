@@ -91,6 +91,7 @@ pub(super) const KEYS: &[Key] = &[
         "MiB of a listener's answers that clients have not read yet, half of one address; more requests are answered 503",
     ),
     ("server.stop_s", Kind::Number, "how long requests under way may take at the stop"),
+    ("server.console", Kind::Boolean, "whether browsers get the web console, at /console"),
     (
         "server.core_dumps",
         Kind::Boolean,

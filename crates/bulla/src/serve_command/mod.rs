@@ -171,6 +171,7 @@ async fn start(
     .await?;
     let mut options = ServerOptions::new(addresses.listen, own.current());
     options.public = addresses.public;
+    options.console = settings.server.console.then_some(web_console::pages);
     options.credentials = match settings.credentials.listen.as_str() {
         "" => None,
         text => Some(socket("credentials.listen", text)?),

@@ -22,14 +22,14 @@ use parking_lot::RwLock;
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::router::{credential_router, public_router, router};
+use crate::router::{credential_router, public_router, router, with_pages};
 use crate::state::State;
 use context::{ListenerPlaces, ServerContext};
 use listener::Listener;
 use tls::Presented;
 
 pub use figures::{Documents, serve_figures};
-pub use options::{ServerOptions, StartError};
+pub use options::{Console, ServerOptions, StartError};
 pub use tls::{TlsError, server_certificate};
 
 /// Starts servers.
@@ -61,6 +61,10 @@ impl Server {
             state,
         });
         let (api, _) = router(&shared.state);
+        let api = match shared.options.console {
+            Some(console) => with_pages(&shared.state, api, console),
+            None => api,
+        };
         accept_all(&shared, listener, Listener::Tls, api);
         if let Some(public) = public {
             accept_all(&shared, public, Listener::Public, public_router(&shared.state));

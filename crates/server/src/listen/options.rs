@@ -6,10 +6,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use inbound::TrustedProxies;
 use rustls::sign::CertifiedKey;
 
 use super::tls::TlsError;
+
+/// Makes the pages for browsers from the API's routes, which they ask in this process.
+pub type Console = fn(api: Router) -> Router;
 
 /// How the server listens.
 #[derive(Clone)]
@@ -20,6 +24,8 @@ pub struct ServerOptions {
     pub credentials: Option<SocketAddr>,
     /// Where plain HTTP is spoken: CRLs, OCSP, http-01 answers; nowhere when `None`.
     pub public: Option<SocketAddr>,
+    /// The pages for browsers, made over the API's routes; none when `None`.
+    pub console: Option<Console>,
     /// The certificate presented; see [`server_certificate`](super::server_certificate).
     pub certificate: Arc<CertifiedKey>,
     /// Roots (DER) below which client certificates are accepted; none are asked for when empty.
@@ -60,6 +66,7 @@ impl ServerOptions {
             listen,
             credentials: None,
             public: None,
+            console: None,
             certificate,
             client_roots: Vec::new(),
             trusted_proxies: TrustedProxies::default(),
