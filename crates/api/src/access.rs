@@ -133,6 +133,54 @@ pub struct SessionView {
     pub expires_at: String,
     /// What the login's groups gave.
     pub grants: Vec<Grant>,
+    /// How its person signed in: `oidc`, `link` or `password`; null for a session that an older release began.
+    pub method: Option<String>,
+    /// When its person last proved who they are; null where that is not known.
+    pub confirmed_at: Option<String>,
+    /// Whether this request came with it.
+    pub current: bool,
+}
+
+/// A one-time sign-in link to make, for oneself.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewSignInLink {
+    /// Seconds until it expires, 10 to 600; 600 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schemas", schema(minimum = 10, maximum = 600, example = 600))]
+    pub lifetime_s: Option<u64>,
+}
+
+/// A one-time sign-in link just made.
+#[derive(Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct SignInLinkView {
+    /// The code. It is shown this once, and used once.
+    pub code: String,
+    /// The page of the console that signs in with it. Open it in a browser.
+    #[cfg_attr(feature = "schemas", schema(example = "https://bulla.example.org/console/sign-in#code=x"))]
+    pub url: String,
+    /// Until when it can be used.
+    pub expires_at: String,
+}
+
+/// What a person signs in with.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SignIn {
+    /// The code of a one-time link.
+    #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
+    pub code: String,
+}
+
+/// Sessions that were ended.
+#[derive(Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct SignedOut {
+    /// How many.
+    pub ended: u64,
 }
 
 /// A client certificate to let in.
@@ -205,6 +253,23 @@ pub struct Me {
     /// With a session: the value of `X-CSRF-Token` for unsafe requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csrf_token: Option<String>,
+    /// The session that the request came with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<MySession>,
+}
+
+/// The session that a request came with.
+#[derive(Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+pub struct MySession {
+    /// How its person signed in: `oidc`, `link` or `password`; null for a session that an older release began.
+    pub method: Option<String>,
+    /// When it ends whatever happens.
+    pub expires_at: String,
+    /// When its person last proved who they are; null where that is not known.
+    pub confirmed_at: Option<String>,
+    /// Until when it may do what needs a recent proof; null when the person has to confirm it first.
+    pub confirmed_until: Option<String>,
 }
 
 /// Permissions within a scope.

@@ -101,6 +101,7 @@ migrations! {
     41 "listings" "0041_listings.sql",
     42 "search" "0042_search.sql",
     43 "schema_compatibility" "0043_schema_compatibility.sql",
+    44 "sign_in" "0044_sign_in.sql",
 }
 
 /// Every module's statements, for the test that prepares them all on both databases.

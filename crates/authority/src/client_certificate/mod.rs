@@ -44,6 +44,11 @@ impl VerifiedClient {
         &self.chain[0]
     }
 
+    /// The certificates in DER, leaf first.
+    pub fn chain_ders(&self) -> impl Iterator<Item = &[u8]> {
+        self.chain.iter().map(|certificate| certificate.der.as_ref())
+    }
+
     /// The profile by which our own CA issued it; `None` for a certificate of another CA.
     #[must_use]
     pub fn profile(&self) -> Option<&str> {

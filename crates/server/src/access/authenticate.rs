@@ -1,8 +1,9 @@
 //! From a request to its caller.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use authority::{ClientCertificateError, ClientCertificates, VerifiedClient};
+use authority::{ClientCertificateError, ClientCertificates, PresentedChain, VerifiedClient};
 use enrollment::{AGENT_PROFILE, NODE_PROFILE};
 use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, COOKIE};
@@ -11,8 +12,9 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
 
 use crate::access::secret;
+use crate::access::session::unpack_chain;
 use crate::access::{AccessControl, Caller, TOKEN_PREFIX};
-use crate::peer::Peer;
+use crate::peer::{Peer, address};
 use crate::problem::Problem;
 
 /// The session's cookie. The prefix binds it to this host and to TLS (RFC 6265bis section 4.1.3.2).
@@ -91,7 +93,7 @@ impl Authentication {
         }
         if let Some(cookie) = cookie(&parts.headers, SESSION_COOKIE) {
             check_site(&parts.method, &parts.uri, &parts.headers)?;
-            let caller = self.access.session(secret::session_hash(cookie)).await?;
+            let caller = self.session(cookie, address(parts)).await?;
             check_csrf(&parts.method, &parts.headers, cookie)?;
             return Ok(caller);
         }
@@ -101,11 +103,40 @@ impl Authentication {
         }
     }
 
-    /// The caller whose identity this certificate is mapped to.
+    /// The caller with the session of this cookie. One that was asked for with a client certificate is good while the certificate is.
+    ///
+    /// # Errors
+    /// 401 when the session, or what it was asked for with, has ended.
+    pub(crate) async fn session(&self, cookie: &str, address: IpAddr) -> Result<Caller, Problem> {
+        let caller = self.access.session(secret::session_hash(cookie)).await?;
+        let Some(session) = caller.session().filter(|session| session.chain.is_some()).cloned() else {
+            return Ok(caller);
+        };
+        let ended =
+            || Problem::unauthenticated("the client certificate of this session identifies nobody any more");
+        let chain = session.chain.as_deref().and_then(unpack_chain).ok_or_else(ended)?;
+        let peer = Peer { client_certificate: PresentedChain::new(chain), ..Peer::at(address) };
+        let client = self.clients.verify(&peer).await?.ok_or_else(ended)?;
+        let shown = self.by_verified(client).await?;
+        if shown.id() != caller.id() {
+            return Err(ended());
+        }
+        Ok(shown.in_session(Some(Arc::new(session))))
+    }
+
+    /// The caller whose identity this certificate of the connection is mapped to.
     ///
     /// # Errors
     /// 401 where it is mapped to none.
     pub(crate) async fn by_certificate(&self, client: VerifiedClient) -> Result<Caller, Problem> {
+        Ok(self.by_verified(client.clone()).await?.showing(client))
+    }
+
+    /// The caller whose identity this certificate is mapped to.
+    ///
+    /// # Errors
+    /// 401 where it is mapped to none.
+    async fn by_verified(&self, client: VerifiedClient) -> Result<Caller, Problem> {
         let certificate = client.certificate();
         let fingerprint = format!("sha256:{}", certificate.fingerprint);
         let mut keys = vec![secret::certificate_hash(&fingerprint)];
@@ -116,8 +147,7 @@ impl Authentication {
         }
         // Remembered apart: what names gave ends at once when they do.
         let hash = secret::hash(&[if named { "leaf" } else { "leaf without names" }, &fingerprint]);
-        let caller = self.access.certificate(hash, keys, client.clone()).await?;
-        Ok(caller.showing(client))
+        self.access.certificate(hash, keys, client).await
     }
 
     /// Whether names in certificates of a profile stand for identities; with other CAs the operator has chosen to believe them.
@@ -200,6 +230,19 @@ pub(crate) fn check_site(method: &Method, uri: &Uri, headers: &HeaderMap) -> Res
         return Err(Problem::forbidden("another site made this browser ask"));
     }
     Ok(())
+}
+
+/// What begins or renews a session is asked for by a page of this server: the browser says so, in `Sec-Fetch-Site` or in `Origin`.
+/// Without either another site could sign a browser in as somebody else.
+pub(crate) fn check_own_page(parts: &Parts) -> Result<(), Problem> {
+    check_site(&parts.method, &parts.uri, &parts.headers)?;
+    let own = parts.headers.contains_key("origin")
+        || parts.headers.get("sec-fetch-site").is_some_and(|site| site == "same-origin");
+    if own {
+        return Ok(());
+    }
+    Err(Problem::forbidden("a session begins in a browser, whose request names its origin")
+        .hint("send the header `Origin: https://HOST` of this server; programs use an API token instead"))
 }
 
 impl From<ClientCertificateError> for Problem {

@@ -13,6 +13,7 @@ use coded::named;
 use http::request::Parts;
 use uuid::Uuid;
 
+use crate::access::session::CallerSession;
 use crate::access::{Object, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
@@ -21,7 +22,7 @@ named! {
     pub enum CallerKind: "kind of caller" {
         /// An API token.
         Token => "token",
-        /// A person, logged in by OIDC, with a session cookie.
+        /// A person, with a session cookie.
         User => "user",
         /// A client certificate mapped to an identity.
         Certificate => "certificate",
@@ -59,6 +60,8 @@ struct CallerParts {
     granted: Vec<Granted>,
     /// The certificate that they have shown, if that is how they are known.
     client: Option<VerifiedClient>,
+    /// The session that the request came with.
+    session: Option<Arc<CallerSession>>,
     /// The names of the roles of these.
     roles: Vec<String>,
     /// Which team owned what when the caller was authenticated.
@@ -82,7 +85,9 @@ impl Caller {
         granted: Vec<Granted>,
     ) -> Self {
         let (roles, ownership, asked) = (Vec::new(), Arc::default(), AtomicBool::new(false));
-        Self(Arc::new(CallerParts { principal, kind, id, granted, client: None, roles, ownership, asked }))
+        let (client, session) = (None, None);
+        let parts = CallerParts { principal, kind, id, granted, client, session, roles, ownership, asked };
+        Self(Arc::new(parts))
     }
 
     /// Who the caller is, whichever way they logged in.
@@ -104,6 +109,7 @@ impl Caller {
             id: self.0.id,
             granted: self.0.granted.clone(),
             client: Some(client),
+            session: self.0.session.clone(),
             roles: self.0.roles.clone(),
             ownership: Arc::clone(&self.0.ownership),
             asked: AtomicBool::new(self.was_asked()),
@@ -128,6 +134,26 @@ impl Caller {
             parts.ownership = ownership;
         }
         caller
+    }
+
+    /// A caller that has not asked for anything yet, with the session that the request came with.
+    #[must_use]
+    pub(crate) fn in_session(self, session: Option<Arc<CallerSession>>) -> Self {
+        let mut caller = self;
+        if let Some(parts) = Arc::get_mut(&mut caller.0) {
+            parts.session = session;
+        }
+        caller
+    }
+
+    /// The session that the request came with; `None` for a token or a client certificate of the connection.
+    pub(crate) fn session(&self) -> Option<&CallerSession> {
+        self.0.session.as_deref()
+    }
+
+    /// The client certificate of the connection, if that is how the caller is known.
+    pub(crate) fn client(&self) -> Option<&VerifiedClient> {
+        self.0.client.as_ref()
     }
 
     /// The teams that its grants act for, each once; none for a caller with a grant that reaches everything.

@@ -19,6 +19,7 @@ use uuid::Uuid;
 use x509::Fingerprint;
 
 use crate::access::grant::{self, RoleTable, UnreadableAccess};
+use crate::access::session::CallerSession;
 use crate::access::{Caller, CallerKind, Granted, Permissions};
 use crate::problem::Problem;
 
@@ -60,7 +61,7 @@ impl Default for SessionOptions {
 }
 
 /// A credential as it is remembered.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Known {
     pub(crate) principal: Principal,
     pub(crate) kind: CallerKind,
@@ -70,6 +71,8 @@ pub(crate) struct Known {
     granted: Option<Vec<Granted>>,
     /// From when it is not let in, µs.
     until_us: i64,
+    /// The session, if the credential is one.
+    session: Option<Arc<CallerSession>>,
 }
 
 type Credentials = Cache<(u64, [u8; 32]), Arc<Known>, Problem>;
@@ -162,8 +165,10 @@ impl AccessControl {
             let until_us = inner.session_until(&session).ok_or_else(|| unknown("this session has ended"))?;
             inner.note_seen(&session);
             let of_login = grant::of_session(&session).map_err(unreadable)?;
-            let known = inner.remembered(&identity, of_login, until_us)?;
+            let mut known = inner.remembered(&identity, of_login, until_us)?;
             inner.store_principal(&known.value.principal).await;
+            let session = Some(Arc::new(CallerSession::of(&session)));
+            known.value = Arc::new(Known { session, ..Known::clone(&known.value) });
             Ok(known)
         })
         .await
@@ -219,7 +224,7 @@ impl AccessControl {
             tracing::warn!(%error, "the teams cannot be read");
             Problem::unavailable("the database is busy or does not answer", TEAMS_RETRY_SECONDS)
         })?;
-        Ok(caller.with_roles(roles).among(ownership))
+        Ok(caller.with_roles(roles).among(ownership).in_session(known.session.clone()))
     }
 
     /// What roles of one's own hold.
@@ -236,7 +241,7 @@ impl AccessControl {
             .await
     }
 
-    /// Writes when credentials and sessions were last used, and deletes expired sessions and idempotency keys: every
+    /// Writes when credentials and sessions were last used, and deletes expired sessions, sign-in links and idempotency keys: every
     /// minute until `stop`, and once more then. Run by the one owner of a server's background tasks.
     pub(crate) async fn run(&self, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("access-upkeep");
@@ -269,6 +274,7 @@ impl AccessControl {
         }
         let now = self.0.clock.now_us();
         store::Access::of(&self.0.store).expire_sessions(now, now - micros(self.0.sessions.idle)).await?;
+        store::Access::of(&self.0.store).expire_sign_in_links(now).await?;
         store::Access::of(&self.0.store).expire_idempotent(now).await.map(drop)
     }
 }
@@ -302,6 +308,7 @@ impl AccessParts {
             grants,
             granted,
             until_us: until_us.min(identity.expires_at_us.unwrap_or(i64::MAX)),
+            session: None,
         };
         Ok(Fresh { value: Arc::new(known), lifetime: BELIEVED })
     }

@@ -8,10 +8,12 @@ mod control;
 mod enrolment;
 mod grant;
 pub(crate) mod issuer;
+pub(crate) mod link;
 pub mod oidc;
 mod path_bounds;
 mod permission;
 mod secret;
+pub(crate) mod session;
 
 pub use api::access::{BadScope, Grant, Object, Scope};
 pub use authenticate::{Authenticate, CSRF_HEADER, SESSION_COOKIE};
@@ -21,10 +23,14 @@ pub use control::{AccessControl, BELIEVED, SessionOptions};
 pub use enrolment::TokenPasswords;
 pub use grant::GRANTS_MAX;
 pub use issuer::IssuerError;
+pub use link::{LINK_LIFETIME, NewLink, SIGN_IN_PAGE, sign_in_link};
 pub use permission::{BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, built_in_role};
 pub use secret::{TOKEN_PREFIX, uri_identity_key};
+pub use session::PROOF_LIFETIME;
 
-pub(crate) use authenticate::{Authentication, Authenticators, certificate_matcher, check_site, cookie};
+pub(crate) use authenticate::{
+    Authentication, Authenticators, certificate_matcher, check_own_page, check_site, cookie,
+};
 pub(crate) use caller::forbidden;
 pub(crate) use grant::{
     at_most as grants_at_most, of_session as grants_of_session, permissions as permissions_of,

@@ -54,6 +54,11 @@ pub(crate) fn session_hash(cookie: &str) -> [u8; 32] {
     hash(&["session", cookie])
 }
 
+/// What is stored of a one-time code.
+pub(crate) fn code_hash(code: &str) -> [u8; 32] {
+    hash(&["sign-in code", code])
+}
+
 /// By what a person is found.
 pub(crate) fn subject_hash(issuer: &str, subject: &str) -> [u8; 32] {
     hash(&["subject", issuer, subject])
@@ -101,6 +106,7 @@ mod tests {
     #[test]
     fn hashes_are_of_their_purpose_and_of_where_parts_end() {
         assert_ne!(token_hash("x"), session_hash("x"));
+        assert_ne!(code_hash("x"), session_hash("x"));
         assert_ne!(subject_hash("ab", "c"), subject_hash("a", "bc"));
         assert!(same("a", "a") && !same("a", "b") && !same("a", "aa"));
     }

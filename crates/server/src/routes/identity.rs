@@ -1,11 +1,15 @@
-//! What tokens, users and client certificates show and take alike.
+//! What tokens, users and client certificates show and take alike, and their sessions.
 
-use api::access::{IdentityPatch, IdentityView};
-use store::Identity;
+use api::access::{IdentityPatch, IdentityView, Me, MyGrant, MySession, SessionView};
+use http::HeaderMap;
+use http::header::HeaderValue;
+use store::{Identity, Session};
 
-use crate::access::AccessControl;
 use crate::access::admin::{self, Patch};
-use crate::access::grants_of;
+use crate::access::{
+    AccessControl, Caller, CallerKind, SESSION_COOKIE, cookie, csrf_of, grants_of, grants_of_session,
+    session_hash,
+};
 use crate::problem::Problem;
 use crate::time::{maybe_shown, shown};
 
@@ -37,4 +41,66 @@ pub(crate) fn identity_change(body: IdentityPatch, access: &AccessControl) -> Re
         enabled: body.enabled,
         expires_at_us,
     })
+}
+
+/// The caller as the object of an audit event.
+pub(crate) fn caller_resource(caller: &Caller) -> String {
+    match caller.kind() {
+        CallerKind::Certificate => format!("client-certificate/{}", caller.id()),
+        other => format!("{other}/{}", caller.id()),
+    }
+}
+
+/// A session as it is shown to `caller`.
+pub(crate) fn session_view(row: Session, caller: &Caller) -> Result<SessionView, Problem> {
+    let grants = grants_of_session(&row)?;
+    Ok(SessionView {
+        current: caller.session().is_some_and(|session| session.hash == row.token_hash),
+        address: row.address,
+        created_at: shown(row.created_at_us),
+        last_seen_at: shown(row.last_seen_at_us),
+        expires_at: shown(row.expires_at_us),
+        grants,
+        method: row.method.map(|method| method.name().to_owned()),
+        confirmed_at: maybe_shown(row.proved_at_us),
+    })
+}
+
+/// Who the caller is; with the cookie of their session, its CSRF token.
+pub(crate) fn me_view(caller: &Caller, cookie: Option<&str>, now_us: i64) -> Me {
+    let granted = caller.granted().iter().map(|granted| MyGrant {
+        scope: granted.scope.clone(),
+        permissions: granted.permissions.iter().map(|permission| permission.name().to_owned()).collect(),
+    });
+    let session = caller.session();
+    Me {
+        actor: caller.actor().to_owned(),
+        kind: caller.kind().name().to_owned(),
+        id: caller.id(),
+        granted: granted.collect(),
+        csrf_token: session.and(cookie).map(csrf_of),
+        session: session.map(|session| MySession {
+            method: session.method.map(|method| method.name().to_owned()),
+            expires_at: shown(session.expires_at_us),
+            confirmed_at: maybe_shown(session.proved_at_us),
+            confirmed_until: maybe_shown(session.proved_until(now_us)),
+        }),
+    }
+}
+
+/// A cookie of this host alone, which no script reads.
+pub(crate) fn set_cookie(name: &str, value: &str, max_age: Option<u32>) -> Result<HeaderValue, Problem> {
+    let age = max_age.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
+    let text = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax{age}");
+    HeaderValue::from_str(&text).map_err(Problem::internal)
+}
+
+/// The cookie of a session. Without an end of its own: the browser forgets it when it closes, the server when the session ends.
+pub(crate) fn session_cookie(secret: &str) -> Result<HeaderValue, Problem> {
+    set_cookie(SESSION_COOKIE, secret, None)
+}
+
+/// The session that the browser has, by its cookie: a sign-in replaces it.
+pub(crate) fn replaced_session(headers: &HeaderMap) -> Option<[u8; 32]> {
+    cookie(headers, SESSION_COOKIE).map(session_hash)
 }

@@ -74,6 +74,7 @@ pub mod roles;
 mod search;
 mod series;
 mod servers;
+mod sign_in;
 pub mod targets;
 pub mod tokens;
 pub mod transparency;
@@ -96,6 +97,7 @@ pub(crate) fn api() -> Api {
         .merge(roles::routes())
         .merge(client_certificates::routes())
         .merge(oidc::routes())
+        .merge(sign_in::routes())
         .merge(audit::routes())
         .merge(events::routes())
         .merge(certificates::routes())

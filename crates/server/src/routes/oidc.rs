@@ -1,6 +1,6 @@
 //! Logging in and out, and who one is.
 
-use api::access::{LoggedOut, Me, MyGrant};
+use api::access::{LoggedOut, Me};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -9,18 +9,16 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
-use store::Clock;
-use store::{AuditEvent, IdentityKind};
+use store::{AuditEvent, Clock};
 use utoipa::IntoParams;
 
 use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
-use crate::access::{
-    AccessControl, Caller, CallerKind, SESSION_COOKIE, admin, cookie, csrf_of, session_hash,
-};
+use crate::access::{AccessControl, Caller, SESSION_COOKIE, cookie};
 use crate::extract::{Json, Query};
 use crate::metrics::Metrics;
 use crate::peer::address;
 use crate::problem::Problem;
+use crate::routes::identity::{caller_resource, me_view, replaced_session, session_cookie, set_cookie};
 use crate::routing::{Access, Api, routes};
 
 /// Seconds that the browser keeps a login under way.
@@ -36,19 +34,8 @@ pub(crate) fn routes() -> Api {
 
 /// Says who the caller is and what they may do.
 #[utoipa::path(get, path = "/api/v1/auth/me", operation_id = "whoAmI", responses((status = 200, body = Me)))]
-async fn me(caller: Caller, headers: HeaderMap) -> Json<Me> {
-    let of_session = (caller.kind() == CallerKind::User).then(|| cookie(&headers, SESSION_COOKIE)).flatten();
-    let granted = caller.granted().iter().map(|granted| MyGrant {
-        scope: granted.scope.clone(),
-        permissions: granted.permissions.iter().map(|permission| permission.name().to_owned()).collect(),
-    });
-    Json(Me {
-        actor: caller.actor().to_owned(),
-        kind: caller.kind().name().to_owned(),
-        id: caller.id(),
-        granted: granted.collect(),
-        csrf_token: of_session.map(csrf_of),
-    })
+async fn me(With(clock): With<Clock>, caller: Caller, headers: HeaderMap) -> Json<Me> {
+    Json(me_view(&caller, cookie(&headers, SESSION_COOKIE), clock.now_us()))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -105,9 +92,9 @@ async fn finish(
         Problem::bad_request("this browser has begun no login, or too long ago")
             .hint("begin again at /api/v1/auth/login, with cookies allowed")
     })?;
-    let done = login.finish(access, oidc, answer, &address(parts).to_string()).await?;
-    // Without an end of its own: the browser forgets it when it closes, the server when the session ends.
-    Ok((set_cookie(SESSION_COOKIE, &done.cookie, None)?, done.return_to))
+    let replaces = replaced_session(&parts.headers);
+    let done = login.finish(access, oidc, answer, &address(parts).to_string(), replaces).await?;
+    Ok((session_cookie(&done.cookie)?, done.return_to))
 }
 
 /// Ends the session.
@@ -117,17 +104,16 @@ async fn logout(
     With(oidc): With<Option<Oidc>>,
     With(access): With<AccessControl>,
     caller: Caller,
-    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let secret = cookie(&headers, SESSION_COOKIE)
-        .filter(|_| caller.kind() == CallerKind::User)
+    let hash = caller
+        .session()
+        .map(|session| session.hash)
         .ok_or_else(|| Problem::conflict("only a session can be logged out of; a token is removed"))?;
-    let hash = session_hash(secret);
     let event = AuditEvent {
         at_us: access.clock().now_us(),
         actor: caller.actor().to_owned(),
         action: "session.end",
-        resource: admin::resource(IdentityKind::User, caller.id()),
+        resource: caller_resource(&caller),
         details: json!({}),
     };
     let work = access.store().write("session_end", move |tx| {
@@ -155,12 +141,6 @@ fn configured(oidc: Option<&Oidc>) -> Result<&Oidc, Problem> {
         Problem::of_status(StatusCode::NOT_FOUND, Some("logging in is not configured".to_owned()))
             .hint("use an API token, or configure an OIDC issuer")
     })
-}
-
-fn set_cookie(name: &str, value: &str, max_age: Option<u32>) -> Result<HeaderValue, Problem> {
-    let age = max_age.map(|seconds| format!("; Max-Age={seconds}")).unwrap_or_default();
-    let text = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax{age}");
-    HeaderValue::from_str(&text).map_err(Problem::internal)
 }
 
 fn see_other<const N: usize>(place: &str, cookies: [HeaderValue; N]) -> Result<Response, Problem> {

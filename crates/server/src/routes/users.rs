@@ -8,21 +8,20 @@ use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde_json::json;
 use store::Store;
-use store::{IdentityKind, IdentitySettings, Session};
+use store::{IdentityKind, IdentitySettings};
 use uuid::Uuid;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New, Prepared};
 use crate::access::oidc::Oidc;
-use crate::access::{Caller, Permission, grants_of_session, subject_hash};
+use crate::access::{Caller, Permission, subject_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::gates::{Answer, Gates};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
-use crate::routes::identity::{identity_change, identity_view};
+use crate::routes::identity::{identity_change, identity_view, session_view};
 use crate::routing::{Api, routes};
-use crate::time::shown;
 
 const KIND: IdentityKind = IdentityKind::User;
 
@@ -38,17 +37,6 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(delete))
         .route(Permission::AccessRead, routes!(sessions))
         .route(Permission::AccessManage, routes!(end_sessions))
-}
-
-fn session_view(row: Session) -> Result<SessionView, Problem> {
-    let grants = grants_of_session(&row)?;
-    Ok(SessionView {
-        address: row.address,
-        created_at: shown(row.created_at_us),
-        last_seen_at: shown(row.last_seen_at_us),
-        expires_at: shown(row.expires_at_us),
-        grants,
-    })
 }
 
 /// Lists the people, by name.
@@ -147,11 +135,12 @@ async fn delete(
     params(("id" = Uuid, Path)), responses((status = 200, body = Listing<SessionView>)))]
 async fn sessions(
     With(access): With<AccessControl>,
+    caller: Caller,
     Path(id): Path<Uuid>,
 ) -> Result<Json<Listing<SessionView>>, Problem> {
     admin::find(&access, KIND, id).await?;
-    let sessions = store::Access::of(access.store()).sessions_of(id).await?;
-    Ok(Json(Listing::whole(sessions.into_iter().map(session_view).collect::<Result<_, _>>()?)))
+    let sessions = store::Access::of(access.store()).sessions_of(id).await?.into_iter();
+    Ok(Json(Listing::whole(sessions.map(|row| session_view(row, &caller)).collect::<Result<_, _>>()?)))
 }
 
 /// Ends a person's sessions.

@@ -148,7 +148,7 @@ impl Issuer {
         let behaviour = self.behaviour.lock();
         let key = &behaviour.keys[&behaviour.kid];
         let mut claims = json!({
-            "iss": self.url(), "sub": "subject-1", "aud": "bulla", "exp": now() + 300, "iat": now(), "nonce": nonce,
+            "iss": self.url(), "sub": "subject-1", "aud": "bulla", "exp": now() + 300, "iat": now(), "nonce": nonce, "auth_time": now(),
             "preferred_username": "alice", "email": "alice@example.org", "groups": ["staff", "unmapped"],
         });
         for (name, value) in behaviour.claims.as_object().unwrap() {
@@ -210,7 +210,7 @@ async fn token(
 pub(crate) struct Scene {
     pub(crate) world: World,
     issuer: Arc<Issuer>,
-    clock: Clock,
+    pub(crate) clock: Clock,
 }
 
 /// What a browser keeps.

@@ -22,6 +22,7 @@ mod matrix;
 mod mutual_tls;
 mod ownership;
 mod route_by_role;
+mod signing_in;
 mod teams;
 mod tokens;
 mod transparency;

@@ -280,9 +280,28 @@ async fn a_revoked_client_certificate_opens_no_door() {
     request.headers_mut().insert("sec-fetch-site", "cross-site".parse().unwrap());
     assert_eq!(ask(&router, request).await.1["detail"], "another site made this browser ask");
 
+    // A session that it asks for is good while it is.
+    let mut request = by_certificate(Method::POST, "/api/v1/auth/links", &leaf);
+    request.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    *request.body_mut() = Body::from("{}");
+    let (status, link) = ask(&router, request).await;
+    assert_eq!(status, 201, "{link}");
+    let signing_in = Request::post("/api/v1/auth/sessions")
+        .header("host", "a.example")
+        .header("origin", "https://a.example")
+        .header("content-type", "application/json");
+    let body = json!({ "code": link["code"] }).to_string();
+    let signed_in = router.clone().oneshot(signing_in.body(Body::from(body)).unwrap()).await.unwrap();
+    assert_eq!(signed_in.status(), 201);
+    let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let by_session = || Request::get(me).header("cookie", &cookie).body(Body::empty()).unwrap();
+    let (status, who) = ask(&router, by_session()).await;
+    assert_eq!((status, who["actor"].as_str()), (200, Some("certificate:deployer")), "{who}");
+
     post("/api/v1/revocations", json!({ "reason": "keyCompromise", "certificate": issued["id"] })).await;
     let (status, refused) = ask(&router, by_certificate(Method::GET, me, &leaf)).await;
     assert_eq!((status, refused["detail"].as_str()), (401, Some("the client certificate is revoked")));
+    assert_eq!(ask(&router, by_session()).await.0, 401);
 }
 
 /// Anyone who may ask for a certificate of a profile for any host name could become anybody who is known by a name.

@@ -153,7 +153,7 @@ pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) public: SocketAddr,
     client: reqwest::Client,
-    store: Store,
+    pub(crate) store: Store,
     // Last: the database goes after those who use it.
     _database: Database,
 }

@@ -238,12 +238,8 @@ pub async fn update_identity(
     Ok(changed(tx.execute(UPDATE, parameters).await?))
 }
 
-/// Gives an identity another key: a token's new secret.
-///
-/// # Errors
-/// Those of the database.
-#[crate::boxed]
-pub async fn rekey_identity(
+/// Gives an identity another key.
+pub(super) async fn rekey(
     tx: &mut Tx,
     id: Uuid,
     revision: i64,

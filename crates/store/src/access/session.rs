@@ -1,5 +1,6 @@
-//! Sessions of people.
+//! Sessions of browsers.
 
+use coded::named;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
@@ -9,6 +10,21 @@ use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 /// Sessions of one person listed at most; older ones stay unseen until these are gone.
 const SESSIONS_LISTED_MAX: i64 = 100;
+
+/// Sessions of one identity at most; a further one ends the oldest.
+pub const SESSIONS_MAX: i64 = 100;
+
+named! {
+    /// How the person of a session proved who they are.
+    pub enum SignInMethod: "sign-in method" {
+        /// A login at an OIDC issuer.
+        Oidc => "oidc",
+        /// A one-time link.
+        Link => "link",
+        /// A password.
+        Password => "password",
+    }
+}
 
 /// A session as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -27,6 +43,12 @@ pub struct Session {
     pub last_seen_at_us: i64,
     /// When it ends whatever happens, µs.
     pub expires_at_us: i64,
+    /// How its person signed in; `None` for a session that an older release began.
+    pub method: Option<SignInMethod>,
+    /// When its person last proved who they are, µs; `None` where that is not known.
+    pub proved_at_us: Option<i64>,
+    /// The client certificates with which it was asked for; the session is good while they are.
+    pub chain: Option<Vec<u8>>,
 }
 
 /// A new session.
@@ -34,24 +56,36 @@ pub type NewSession = Session;
 
 const BY_HASH: &str = concat!(
     "-- access_session\nSELECT s.token_hash, s.identity, s.grants, s.address, s.created_at, s.last_seen_at, \
-     s.expires_at, ",
+     s.expires_at, s.method, s.proved_at, s.chain, ",
     identity_columns!("i."),
     " FROM access_sessions s JOIN access_identities i ON i.id = s.identity WHERE s.token_hash = ?1"
 );
 
 const OF_IDENTITY: &str = "-- access_sessions_of
-SELECT token_hash, identity, grants, address, created_at, last_seen_at, expires_at FROM access_sessions
+SELECT token_hash, identity, grants, address, created_at, last_seen_at, expires_at, method, proved_at, chain
+FROM access_sessions
 WHERE identity = ?1 ORDER BY created_at DESC LIMIT ?2";
 
 const INSERT: &str = "-- access_session_insert
-INSERT INTO access_sessions (token_hash, identity, grants, address, created_at, last_seen_at, expires_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+INSERT INTO access_sessions (token_hash, identity, grants, address, created_at, last_seen_at, expires_at, method, proved_at,
+                             chain)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+const TRIM: &str = "-- access_sessions_trim
+DELETE FROM access_sessions WHERE token_hash IN
+    (SELECT token_hash FROM access_sessions WHERE identity = ?1 ORDER BY created_at DESC LIMIT ?2 OFFSET ?3)";
+
+const PROVED: &str = "-- access_session_proved
+UPDATE access_sessions SET proved_at = ?2 WHERE token_hash = ?1";
 
 const DELETE: &str = "-- access_session_delete
 DELETE FROM access_sessions WHERE token_hash = ?1";
 
 const DELETE_OF: &str = "-- access_sessions_delete_of
 DELETE FROM access_sessions WHERE identity = ?1";
+
+const DELETE_OTHERS: &str = "-- access_sessions_delete_others
+DELETE FROM access_sessions WHERE identity = ?1 AND token_hash <> ?2";
 
 const EXPIRE: &str = "-- access_sessions_expire
 DELETE FROM access_sessions WHERE expires_at <= ?1 OR last_seen_at <= ?2";
@@ -68,9 +102,10 @@ WITH seen AS (
 UPDATE access_sessions s SET last_seen_at = u.at FROM seen u WHERE s.token_hash = u.token_hash",
 };
 
-pub(crate) const ALL: &[&str] = &[BY_HASH, OF_IDENTITY, INSERT, DELETE, DELETE_OF, EXPIRE];
+pub(crate) const ALL: &[&str] =
+    &[BY_HASH, OF_IDENTITY, INSERT, TRIM, PROVED, DELETE, DELETE_OF, DELETE_OTHERS, EXPIRE];
 
-/// Begins a session.
+/// Begins a session. Of more than [`SESSIONS_MAX`] sessions of the identity the oldest ones end.
 ///
 /// # Errors
 /// Those of the database.
@@ -84,8 +119,22 @@ pub async fn insert_session(tx: &mut Tx, new: &NewSession) -> Result<(), StoreEr
         new.created_at_us.into(),
         new.last_seen_at_us.into(),
         new.expires_at_us.into(),
+        new.method.map(SignInMethod::name).into(),
+        new.proved_at_us.into(),
+        new.chain.clone().into(),
     ];
-    tx.execute(INSERT, parameters).await.map(drop)
+    tx.execute(INSERT, parameters).await?;
+    let surplus = vec![new.identity.into(), SESSIONS_MAX.into(), SESSIONS_MAX.into()];
+    tx.execute(TRIM, surplus).await.map(drop)
+}
+
+/// Stores that the person of a session has just proved who they are; false when there is no such session.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn prove_session(tx: &mut Tx, token_hash: [u8; 32], at_us: i64) -> Result<bool, StoreError> {
+    Ok(tx.execute(PROVED, vec![token_hash.into(), at_us.into()]).await? == 1)
 }
 
 /// Ends a session; false when there was none.
@@ -97,7 +146,16 @@ pub async fn delete_session(tx: &mut Tx, token_hash: [u8; 32]) -> Result<bool, S
     Ok(tx.execute(DELETE, vec![token_hash.into()]).await? == 1)
 }
 
-/// Ends every session of a person; says how many.
+/// Ends every session of an identity but one; says how many.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn delete_other_sessions(tx: &mut Tx, identity: Uuid, but: [u8; 32]) -> Result<u64, StoreError> {
+    tx.execute(DELETE_OTHERS, vec![identity.into(), but.into()]).await
+}
+
+/// Ends every session of an identity; says how many.
 ///
 /// # Errors
 /// Those of the database.
@@ -160,5 +218,8 @@ fn session_row(row: &mut Row) -> Result<Session, StoreError> {
         created_at_us: row.int()?,
         last_seen_at_us: row.int()?,
         expires_at_us: row.int()?,
+        method: row.maybe_named("access_sessions.method")?,
+        proved_at_us: row.maybe_int()?,
+        chain: row.maybe_blob()?,
     })
 }

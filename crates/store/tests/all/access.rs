@@ -2,8 +2,8 @@
 
 use futures_util::FutureExt;
 use store::{
-    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, Session, Store,
-    StoredResponse,
+    AccessChange, Begun, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, Session,
+    SignInMethod, Store, StoredResponse,
 };
 use uuid::Uuid;
 
@@ -111,6 +111,9 @@ pub(crate) async fn sessions_end_with_their_person_and_by_time(world: World) {
             created_at_us: NOW - i64::from(hash),
             last_seen_at_us: seen,
             expires_at_us: NOW + i64::from(hash),
+            method: Some(SignInMethod::Link),
+            proved_at_us: Some(NOW),
+            chain: None,
         };
         store
             .write("test", move |tx| async move { store::insert_session(tx, &session).await }.boxed())

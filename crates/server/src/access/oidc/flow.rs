@@ -4,20 +4,19 @@ use api::access::Grant;
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use futures_util::FutureExt;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use store::{AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, Session};
+use store::{Identity, IdentityKind, IdentitySettings, NewIdentity, SignInMethod};
 use utoipa::IntoParams;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::id_token::Claims;
 use super::provider::Oidc;
-use crate::access::control::micros;
 use crate::access::grant;
 use crate::access::issuer::refused;
+use crate::access::session::{PreparedSession, SessionStart};
 use crate::access::{AccessControl, admin, secret};
 use crate::problem::Problem;
 
@@ -115,6 +114,7 @@ impl Login {
         oidc: &Oidc,
         answer: &CallbackParams,
         address: &str,
+        replaces: Option<[u8; 32]>,
     ) -> Result<LoggedIn, Problem> {
         let now_us = access.clock().now_us();
         if now_us - self.begun_at_us > LOGIN_MAX_US || self.begun_at_us > now_us {
@@ -133,7 +133,17 @@ impl Login {
         let claims = oidc.verified(&token, &self.nonce, access.clock().now_seconds()).await?;
         let grants = granted_by_groups(oidc, &claims);
         let person = person(access, oidc, &claims, !grants.is_empty()).await?;
-        let cookie = begin_session(access, &person, &grants, address).await?;
+        let start = SessionStart {
+            identity: &person,
+            method: SignInMethod::Oidc,
+            grants: grant::to_store(&grants),
+            proved_at_us: claims.auth_time().map(|at| at.saturating_mul(1_000_000)),
+            end_us: None,
+            chain: None,
+            address,
+            replaces,
+        };
+        let cookie = PreparedSession::new(access, start)?.begin(access).await?;
         Ok(LoggedIn { cookie, return_to: self.return_to })
     }
 
@@ -235,44 +245,6 @@ async fn new_person(
     // Somebody made them at the same moment: this very person, in another tab.
     let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?.into_iter().next();
     found.ok_or_else(|| Problem::conflict("this name is taken: ask an administrator"))
-}
-
-async fn begin_session(
-    access: &AccessControl,
-    person: &Identity,
-    grants: &[Grant],
-    address: &str,
-) -> Result<Zeroizing<String>, Problem> {
-    let cookie = secret::random_text()?;
-    let now = access.clock().now_us();
-    let session = Session {
-        token_hash: secret::session_hash(&cookie),
-        identity: person.id,
-        grants: grant::to_store(grants),
-        address: address.to_owned(),
-        created_at_us: now,
-        last_seen_at_us: now,
-        expires_at_us: now + micros(access.session_options().absolute),
-    };
-    let event = AuditEvent {
-        at_us: now,
-        actor: format!("user:{}", person.name),
-        action: "session.begin",
-        resource: admin::resource(IdentityKind::User, person.id),
-        details: json!({ "address": address, "grants": grants }),
-    };
-    access
-        .store()
-        .write("session_begin", move |tx| {
-            async move {
-                store::insert_session(tx, &session).await?;
-                store::audit(tx, vec![event]).await?;
-                Ok(AccessChange::Done)
-            }
-            .boxed()
-        })
-        .await?;
-    Ok(cookie)
 }
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ impl Oidc {
 }
 
 impl Claims {
+    /// When the person last proved to the issuer who they are, seconds since 1970 (Core section 2); not every issuer says so.
+    pub(super) fn auth_time(&self) -> Option<i64> {
+        self.others.get("auth_time").and_then(Value::as_i64)
+    }
+
     fn check(&self, issuer: &str, client_id: &str, nonce: &str, now: i64) -> Result<(), Problem> {
         let audiences = self.aud.as_slice();
         if self.iss != issuer {

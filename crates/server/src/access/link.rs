@@ -1,0 +1,195 @@
+//! One-time sign-in links: a known caller asks for one, and opens a session in a browser with it.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::json;
+use store::{AuditEvent, Clock, Identity, IdentityKind, SignInLink, SignInMethod, Store};
+use zeroize::Zeroizing;
+
+use crate::access::bootstrap::BootstrapError;
+use crate::access::control::micros;
+use crate::access::session::{PreparedSession, SessionStart, pack_chain};
+use crate::access::{AccessControl, Caller, CallerKind};
+use crate::access::{admin, secret};
+use crate::problem::Problem;
+
+/// How long a link can be used, unless its maker asks for less.
+pub const LINK_LIFETIME: Duration = Duration::from_secs(600);
+
+/// The shortest time for which a link can be asked for.
+pub(crate) const LINK_LIFETIME_MIN: Duration = Duration::from_secs(10);
+
+/// The page of the console that takes a code, in the URL's fragment: browsers send no fragment to any server.
+pub const SIGN_IN_PAGE: &str = "/console/sign-in#code=";
+
+/// A link just made.
+pub struct NewLink {
+    /// The code, shown this once.
+    pub code: SecretString,
+    /// Until when it can be used, µs.
+    pub expires_at_us: i64,
+}
+
+/// Makes a link for the caller itself.
+pub(crate) async fn create(
+    access: &AccessControl,
+    caller: &Caller,
+    lifetime: Option<Duration>,
+) -> Result<NewLink, Problem> {
+    let lifetime = lifetime.unwrap_or(LINK_LIFETIME);
+    if !(LINK_LIFETIME_MIN..=LINK_LIFETIME).contains(&lifetime) {
+        return Err(Problem::unprocessable(format_args!(
+            "lifetime_s: a sign-in link lives {} to {} seconds",
+            LINK_LIFETIME_MIN.as_secs(),
+            LINK_LIFETIME.as_secs()
+        )));
+    }
+    let kind = match caller.kind() {
+        CallerKind::Token => IdentityKind::Token,
+        CallerKind::User => IdentityKind::User,
+        CallerKind::Certificate => IdentityKind::Certificate,
+        CallerKind::Agent => {
+            return Err(Problem::forbidden("only a token, a user or a client certificate can sign in"));
+        }
+    };
+    let identity = admin::find(access, kind, caller.id()).await?;
+    let code = secret::random_text()?;
+    let now = access.clock().now_us();
+    let mut link = plain(&identity, &code, now, now + micros(lifetime));
+    match caller.session() {
+        // A session that a session asks for has no more, no longer, and no fresher proof.
+        Some(session) => {
+            let found = store::Access::of(access.store()).session(session.hash).await?;
+            let (row, _) = found.ok_or_else(|| Problem::unauthenticated("this session has ended"))?;
+            link.grants = row.grants;
+            link.proved_at_us = Some(row.proved_at_us.unwrap_or(0));
+            link.session_end_us = Some(row.expires_at_us);
+            link.chain = row.chain;
+        }
+        None => link.chain = caller.client().map(|client| pack_chain(client.chain_ders())),
+    }
+    write(access.store(), link, caller.actor().to_owned()).await?;
+    Ok(NewLink { code: SecretString::from(code.as_str()), expires_at_us: now + micros(lifetime) })
+}
+
+/// Makes a link for the holder of an API token, at the host of the database; `None` where nobody has this token, or it is disabled or
+/// has expired.
+///
+/// # Errors
+/// [`BootstrapError`].
+pub async fn sign_in_link(
+    store: &Store,
+    clock: &Clock,
+    token: &SecretString,
+) -> Result<Option<NewLink>, BootstrapError> {
+    let key = secret::token_hash(token.expose_secret());
+    let found = store::Access::of(store).identities_by_keys(&[key]).await?.into_iter();
+    let now = clock.now_us();
+    let Some(identity) = found.into_iter().find(|one| one.kind == IdentityKind::Token && lets_in(one, now))
+    else {
+        return Ok(None);
+    };
+    let code = secret::random_text().map_err(|problem| BootstrapError::Random(problem.to_string()))?;
+    let link = plain(&identity, &code, now, now + micros(LINK_LIFETIME));
+    let expires_at_us = link.expires_at_us;
+    write(store, link, format!("{}:{}", identity.kind, identity.name)).await?;
+    Ok(Some(NewLink { code: SecretString::from(code.as_str()), expires_at_us }))
+}
+
+/// A link as a token's holder asks for it.
+fn plain(identity: &Identity, code: &str, now_us: i64, expires_at_us: i64) -> SignInLink {
+    SignInLink {
+        code_hash: secret::code_hash(code),
+        identity: identity.id,
+        grants: "[]".to_owned(),
+        proved_at_us: None,
+        session_end_us: None,
+        chain: None,
+        created_at_us: now_us,
+        expires_at_us,
+    }
+}
+
+fn lets_in(identity: &Identity, now_us: i64) -> bool {
+    identity.enabled && identity.expires_at_us.is_none_or(|end| now_us < end)
+}
+
+async fn write(store: &Store, link: SignInLink, actor: String) -> Result<(), store::StoreError> {
+    let kind = actor.split(':').next().unwrap_or_default().to_owned();
+    let event = AuditEvent {
+        at_us: link.created_at_us,
+        resource: match kind.as_str() {
+            "certificate" => format!("client-certificate/{}", link.identity),
+            kind => format!("{kind}/{}", link.identity),
+        },
+        actor,
+        action: "session.link",
+        details: json!({ "expires_at": crate::time::shown(link.expires_at_us) }),
+    };
+    let work = store.write("sign_in_link", move |tx| {
+        async move {
+            store::insert_sign_in_link(tx, &link).await?;
+            store::audit(tx, vec![event]).await.map(drop)
+        }
+        .boxed()
+    });
+    work.await
+}
+
+/// The link with this code, and its identity, if it can be used.
+pub(crate) async fn usable(
+    access: &AccessControl,
+    code: &str,
+) -> Result<Option<(SignInLink, Identity)>, Problem> {
+    let found = store::Access::of(access.store()).sign_in_link(secret::code_hash(code)).await?;
+    let now = access.clock().now_us();
+    Ok(found.filter(|(link, identity)| now < link.expires_at_us && lets_in(identity, now)))
+}
+
+/// Uses up a link and begins its session; returns the secret for the cookie.
+pub(crate) async fn redeem(
+    access: &AccessControl,
+    code: &str,
+    address: &str,
+    replaces: Option<[u8; 32]>,
+) -> Result<Zeroizing<String>, Problem> {
+    let (link, identity) = usable(access, code).await?.ok_or_else(refused)?;
+    let prepared = PreparedSession::new(
+        access,
+        SessionStart {
+            identity: &identity,
+            method: SignInMethod::Link,
+            grants: link.grants,
+            proved_at_us: link.proved_at_us.or(Some(access.clock().now_us())),
+            end_us: link.session_end_us,
+            chain: link.chain,
+            address,
+            replaces,
+        },
+    )?;
+    let (cookie, rows) = prepared.split();
+    let code_hash = link.code_hash;
+    let work = access.store().write("session_begin", move |tx| {
+        async move {
+            let first = store::use_sign_in_link(tx, code_hash).await?;
+            if first {
+                rows.store(tx).await?;
+            }
+            Ok(first)
+        }
+        .boxed()
+    });
+    if !work.await? {
+        return Err(refused());
+    }
+    access.forget();
+    Ok(cookie)
+}
+
+/// One answer for a code that never was, was used, has expired, or belongs to nobody who is let in.
+pub(crate) fn refused() -> Problem {
+    Problem::unauthenticated("this code is unknown, was used before, or has expired")
+        .hint("`bulla console` makes another one")
+}

@@ -1,0 +1,257 @@
+//! Signing in to the console: one-time links, and the sessions of browsers that they begin.
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Value, json};
+use server::access::{self, SessionOptions};
+use store::Clock;
+
+use crate::logging_in::Scene;
+use crate::world::{Plan, TestResponse, World, now, send};
+
+const LINKS: &str = "/api/v1/auth/links";
+const SESSIONS: &str = "/api/v1/auth/sessions";
+const ME: &str = "/api/v1/auth/me";
+
+/// A server whose time the test moves.
+async fn world() -> (World, Clock) {
+    let clock = Clock::manual(now() * 1_000_000);
+    let world = World::start_with(Plan { clock: clock.clone(), ..Plan::default() }).await;
+    (world, clock)
+}
+
+/// A browser in a session.
+#[derive(Clone)]
+struct Tab {
+    cookie: String,
+    csrf: String,
+}
+
+impl Tab {
+    fn of(answer: &TestResponse) -> Self {
+        let cookie = answer.header("set-cookie");
+        let (cookie, attributes) = cookie.split_once("; ").unwrap();
+        assert_eq!(attributes, "Path=/; Secure; HttpOnly; SameSite=Lax");
+        assert!(cookie.starts_with("__Host-bulla="), "{cookie}");
+        Self { cookie: cookie.to_owned(), csrf: answer.json()["csrf_token"].as_str().unwrap().to_owned() }
+    }
+
+    async fn get(&self, world: &World, path: &str) -> TestResponse {
+        send(world.bare(Method::GET, path).header("cookie", &self.cookie)).await
+    }
+
+    async fn ask(&self, world: &World, method: Method, path: &str, body: Value) -> TestResponse {
+        let request = world.bare(method, path).header("cookie", &self.cookie);
+        send(request.header("x-csrf-token", &self.csrf).json(&body)).await
+    }
+}
+
+/// A request of the server's own page to sign in.
+fn signing_in(world: &World, body: &Value) -> reqwest::RequestBuilder {
+    let request = world.bare(Method::POST, SESSIONS).header("origin", format!("https://{}", world.address));
+    request.header("sec-fetch-site", "same-origin").json(body)
+}
+
+async fn link(world: &World, token: &str) -> Value {
+    let request = world.with(token, Method::POST, LINKS).json(&json!({}));
+    send(request).await.expect(201).json()
+}
+
+async fn code(world: &World, token: &str) -> Value {
+    json!({ "code": link(world, token).await["code"] })
+}
+
+async fn signed_in(world: &World, token: &str) -> Tab {
+    Tab::of(&send(signing_in(world, &code(world, token).await)).await.expect(201))
+}
+
+async fn actions(world: &World, actor: &str) -> Vec<String> {
+    let audit = world.get(&format!("/api/v1/audit?actor={actor}")).await.json();
+    let events = audit["items"].as_array().unwrap().iter();
+    events.map(|event| event["action"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_link_signs_in_once_as_the_one_who_asked_for_it() {
+    let (world, _) = world().await;
+    let viewer = world.token("looker", "viewer", "any").await;
+    let made = link(&world, &viewer).await;
+    let code = made["code"].as_str().unwrap();
+    assert_eq!(made["url"], format!("https://{}/console/sign-in#code={code}", world.address));
+    let body = json!({ "code": code });
+
+    // Of several browsers at once, one signs in.
+    let tries = (0..8).map(|_| send(signing_in(&world, &body)));
+    let answers = futures_util::future::join_all(tries).await;
+    let (good, bad): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|one| one.status == StatusCode::CREATED);
+    assert_eq!((good.len(), bad.len()), (1, 7));
+    assert!(
+        bad.iter().all(|one| one.problem() == "unauthenticated" && !one.headers.contains_key("set-cookie"))
+    );
+    let tab = Tab::of(&good[0]);
+    let me = tab.get(&world, ME).await.expect(200).json();
+    assert_eq!((me["actor"].as_str(), me["kind"].as_str()), (Some("token:looker"), Some("token")));
+    assert_eq!(
+        (me["csrf_token"].as_str(), me["session"]["method"].as_str()),
+        (Some(tab.csrf.as_str()), Some("link"))
+    );
+    // What the token may do, and nothing else.
+    let by_token = send(world.with(&viewer, Method::GET, ME)).await.json();
+    assert_eq!((&me["granted"], &by_token["session"]), (&by_token["granted"], &Value::Null));
+    tab.get(&world, "/api/v1/tokens").await.expect(403);
+    // Without the session's own token nothing is changed.
+    let logout = "/api/v1/auth/logout";
+    send(world.bare(Method::POST, logout).header("cookie", &tab.cookie)).await.expect(403);
+    tab.ask(&world, Method::POST, logout, json!({})).await.expect(200);
+    tab.get(&world, ME).await.expect(401);
+    send(signing_in(&world, &body)).await.expect(401);
+    assert_eq!(actions(&world, "token:looker").await, ["session.end", "session.begin", "session.link"]);
+    let audit = world.get("/api/v1/audit").await.text;
+    assert!(!audit.contains(code), "no secret in the audit log");
+}
+
+#[tokio::test]
+async fn the_first_admin_token_signs_in_by_a_link_that_the_host_made() {
+    let (world, clock) = world().await;
+    let token = SecretString::from(world.admin.as_str());
+    let made = access::sign_in_link(&world.store, &clock, &token).await.unwrap().unwrap();
+    let body = json!({ "code": made.code.expose_secret() });
+    let tab = Tab::of(&send(signing_in(&world, &body)).await.expect(201));
+    assert_eq!(tab.get(&world, ME).await.json()["actor"], "token:first-admin");
+    let role = json!({ "permissions": ["job.read"] });
+    tab.ask(&world, Method::PUT, "/api/v1/roles/looker", role).await.expect(201);
+    let nobody = SecretString::from("bulla_nobody");
+    assert!(access::sign_in_link(&world.store, &clock, &nobody).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn links_expire_and_are_few() {
+    let (world, clock) = world().await;
+    let body = code(&world, &world.admin).await;
+    clock.advance(Duration::from_secs(599));
+    let late = code(&world, &world.admin).await;
+    clock.advance(Duration::from_secs(1));
+    send(signing_in(&world, &body)).await.expect(401);
+    send(signing_in(&world, &late)).await.expect(201);
+
+    let short = |seconds: u64| {
+        send(world.with(&world.admin, Method::POST, LINKS).json(&json!({ "lifetime_s": seconds })))
+    };
+    let made = short(10).await.expect(201).json();
+    clock.advance(Duration::from_secs(10));
+    send(signing_in(&world, &json!({ "code": made["code"] }))).await.expect(401);
+    for seconds in [0, 9, 601] {
+        assert!(short(seconds).await.expect(422).text.contains("10 to 600 seconds"));
+    }
+    // The ninth ends the first.
+    let mut codes = Vec::new();
+    for _ in 0..9 {
+        clock.advance(Duration::from_millis(1));
+        codes.push(code(&world, &world.admin).await);
+    }
+    send(signing_in(&world, &codes[0])).await.expect(401);
+    for code in &codes[1..] {
+        send(signing_in(&world, code)).await.expect(201);
+    }
+    for bad in
+        [json!({ "code": "" }), json!({ "code": "x".repeat(129) }), json!({}), json!({ "code": "x", "y": 1 })]
+    {
+        assert_eq!(send(signing_in(&world, &bad)).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{bad}");
+    }
+}
+
+#[tokio::test]
+async fn another_site_signs_nobody_in() {
+    let (world, _) = world().await;
+    let body = code(&world, &world.admin).await;
+    let own = format!("https://{}", world.address);
+    let ask = |headers: &[(&str, &str)]| {
+        let mut request = world.bare(Method::POST, SESSIONS).json(&body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        send(request)
+    };
+    for bad in [
+        &[][..],
+        &[("origin", "https://evil.example")],
+        &[("origin", "null")],
+        &[("origin", own.as_str()), ("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+        &[("sec-fetch-site", "none")],
+    ] {
+        let refused = ask(bad).await.expect(403);
+        assert_eq!(refused.problem(), "forbidden", "{bad:?}");
+        assert!(!refused.headers.contains_key("set-cookie"), "{bad:?}");
+    }
+    // None of these used the code up.
+    ask(&[("origin", own.as_str())]).await.expect(201);
+}
+
+#[tokio::test]
+async fn a_sign_in_gives_a_new_secret_and_ends_the_session_before() {
+    let (world, _) = world().await;
+    let first = signed_in(&world, &world.admin).await;
+    // A planted secret stays worthless, and is not taken on.
+    for planted in ["__Host-bulla=planted", first.cookie.as_str()] {
+        let request = signing_in(&world, &code(&world, &world.admin).await).header("cookie", planted);
+        let tab = Tab::of(&send(request).await.expect(201));
+        assert_ne!(tab.cookie, planted);
+        tab.get(&world, ME).await.expect(200);
+        send(world.bare(Method::GET, ME).header("cookie", planted)).await.expect(401);
+    }
+    first.get(&world, ME).await.expect(401);
+}
+
+#[tokio::test]
+async fn a_session_ends_with_its_identity() {
+    let (world, clock) = world().await;
+    let names = ["disabled", "removed", "rotated", "expired"];
+    for name in names {
+        let body = json!({
+            "name": name, "grants": [{ "role": "viewer", "scope": "any" }],
+            "expires_at": (name == "expired").then(|| server::time::shown(clock.now_us() + 60_000_000)),
+        });
+        let made = world.post("/api/v1/tokens", body).await.expect(201).json();
+        let token = made["token"].as_str().unwrap();
+        let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+        let (tab, unused) = (signed_in(&world, token).await, code(&world, token).await);
+        tab.get(&world, ME).await.expect(200);
+        let change = |method, path: &str| world.with(&world.admin, method, path).header("if-match", "\"1\"");
+        match name {
+            "disabled" => {
+                send(change(Method::PATCH, &path).json(&json!({ "enabled": false }))).await.expect(200)
+            }
+            "removed" => send(change(Method::DELETE, &path)).await.expect(204),
+            "rotated" => send(change(Method::POST, &format!("{path}/rotate"))).await.expect(200),
+            _ => {
+                clock.advance(Duration::from_secs(61));
+                world.get(ME).await
+            }
+        };
+        assert_eq!(tab.get(&world, ME).await.status, StatusCode::UNAUTHORIZED, "{name}");
+        assert_eq!(send(signing_in(&world, &unused)).await.status, StatusCode::UNAUTHORIZED, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_a_session_asked_for_has_no_more_and_no_longer() {
+    let options = SessionOptions { absolute: Duration::from_secs(3_600), ..SessionOptions::default() };
+    let scene = Scene::start_plan(options, Plan::default()).await;
+    let (mut browser, answer) = scene.log_in().await;
+    answer.expect(303);
+    let me = scene.ask(&mut browser, Method::GET, ME, None).await.json();
+    let csrf = me["csrf_token"].as_str().unwrap();
+    scene.clock.advance(Duration::from_secs(1_800));
+    let request = scene.world.bare(Method::POST, LINKS).header("cookie", browser.line());
+    let made = send(request.header("x-csrf-token", csrf).json(&json!({}))).await.expect(201).json();
+    let answer = send(signing_in(&scene.world, &json!({ "code": made["code"] }))).await.expect(201);
+    let other = answer.json();
+    assert_eq!((&other["actor"], &other["granted"]), (&me["actor"], &me["granted"]));
+    assert_eq!(other["session"]["expires_at"], me["session"]["expires_at"]);
+    assert_eq!(other["session"]["confirmed_at"], me["session"]["confirmed_at"]);
+    assert_eq!(other["session"]["confirmed_until"], Value::Null);
+}

@@ -1,0 +1,143 @@
+//! One-time sign-in links and passwords.
+
+use uuid::Uuid;
+
+use super::handle::Access;
+use super::identity::{Identity, identity_columns, identity_row};
+use super::session::delete_sessions_of;
+use db::{Row, StoreError, Tx, Value};
+
+/// Links of one identity that can be used at the same time; a further one replaces the oldest.
+pub const LINKS_MAX: i64 = 8;
+
+/// A one-time sign-in link as stored.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct SignInLink {
+    /// SHA-256 of the code.
+    pub code_hash: [u8; 32],
+    /// The identity that asked for it, and that its session belongs to.
+    pub identity: Uuid,
+    /// What the login's groups gave the session that asked, JSON.
+    pub grants: String,
+    /// When the person of the session that asked had proved who they are, µs; `None` where no session asked.
+    pub proved_at_us: Option<i64>,
+    /// When the session that asked ends, µs; `None` where no session asked.
+    pub session_end_us: Option<i64>,
+    /// The client certificates with which it was asked for.
+    pub chain: Option<Vec<u8>>,
+    /// When it was made, µs.
+    pub created_at_us: i64,
+    /// Until when it can be used, µs.
+    pub expires_at_us: i64,
+}
+
+const LINK: &str = concat!(
+    "-- access_sign_in_link\nSELECT l.code_hash, l.identity, l.grants, l.proved_at, l.session_end, l.chain, \
+     l.created_at, l.expires_at, ",
+    identity_columns!("i."),
+    " FROM access_sign_in_links l JOIN access_identities i ON i.id = l.identity WHERE l.code_hash = ?1"
+);
+
+const INSERT_LINK: &str = "-- access_sign_in_link_insert
+INSERT INTO access_sign_in_links (code_hash, identity, grants, proved_at, session_end, chain, created_at, expires_at)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+const TRIM_LINKS: &str = "-- access_sign_in_links_trim
+DELETE FROM access_sign_in_links WHERE code_hash IN
+    (SELECT code_hash FROM access_sign_in_links WHERE identity = ?1 ORDER BY created_at DESC LIMIT ?2 OFFSET ?3)";
+
+const DELETE_LINK: &str = "-- access_sign_in_link_delete
+DELETE FROM access_sign_in_links WHERE code_hash = ?1";
+
+const DELETE_LINKS_OF: &str = "-- access_sign_in_links_delete_of
+DELETE FROM access_sign_in_links WHERE identity = ?1";
+
+const EXPIRE_LINKS: &str = "-- access_sign_in_links_expire
+DELETE FROM access_sign_in_links WHERE expires_at <= ?1";
+
+const DELETE_PASSWORD: &str = "-- access_password_delete
+DELETE FROM access_passwords WHERE identity = ?1";
+
+pub(crate) const ALL: &[&str] =
+    &[LINK, INSERT_LINK, TRIM_LINKS, DELETE_LINK, DELETE_LINKS_OF, EXPIRE_LINKS, DELETE_PASSWORD];
+
+/// Stores a link. Of more than [`LINKS_MAX`] links of the identity the oldest ones end.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn insert_sign_in_link(tx: &mut Tx, new: &SignInLink) -> Result<(), StoreError> {
+    let parameters: Vec<Value> = vec![
+        new.code_hash.into(),
+        new.identity.into(),
+        new.grants.as_str().into(),
+        new.proved_at_us.into(),
+        new.session_end_us.into(),
+        new.chain.clone().into(),
+        new.created_at_us.into(),
+        new.expires_at_us.into(),
+    ];
+    tx.execute(INSERT_LINK, parameters).await?;
+    let surplus = vec![new.identity.into(), i64::from(u32::MAX).into(), LINKS_MAX.into()];
+    tx.execute(TRIM_LINKS, surplus).await.map(drop)
+}
+
+/// Uses up a link; false when it is not there (any more). Of several transactions at once, one is answered true.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn use_sign_in_link(tx: &mut Tx, code_hash: [u8; 32]) -> Result<bool, StoreError> {
+    Ok(tx.execute(DELETE_LINK, vec![code_hash.into()]).await? == 1)
+}
+
+/// Ends every session of an identity, and its unused links; returns the number of sessions.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn sign_out(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
+    tx.execute(DELETE_LINKS_OF, vec![identity.into()]).await?;
+    delete_sessions_of(tx, identity).await
+}
+
+/// Removes what an identity signs in with, and its sessions.
+pub(super) async fn remove_sign_in(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
+    sign_out(tx, identity).await?;
+    tx.execute(DELETE_PASSWORD, vec![identity.into()]).await.map(drop)
+}
+
+impl Access<'_> {
+    /// A link and the identity that asked for it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn sign_in_link(
+        self,
+        code_hash: [u8; 32],
+    ) -> Result<Option<(SignInLink, Identity)>, StoreError> {
+        let found = self.0.row(LINK, vec![code_hash.into()]).await?;
+        found.map(|mut row| Ok((link_row(&mut row)?, identity_row(&mut row)?))).transpose()
+    }
+
+    /// Drops links that ended by `now_us`.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn expire_sign_in_links(self, now_us: i64) -> Result<u64, StoreError> {
+        self.0.execute(EXPIRE_LINKS, vec![now_us.into()]).await
+    }
+}
+
+fn link_row(row: &mut Row) -> Result<SignInLink, StoreError> {
+    Ok(SignInLink {
+        code_hash: row.hash()?,
+        identity: row.uuid()?,
+        grants: row.text()?,
+        proved_at_us: row.maybe_int()?,
+        session_end_us: row.maybe_int()?,
+        chain: row.maybe_blob()?,
+        created_at_us: row.int()?,
+        expires_at_us: row.int()?,
+    })
+}
