@@ -175,6 +175,16 @@ pub struct SignIn {
     pub code: String,
 }
 
+/// What a person confirms a session with: a new one-time code.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SessionConfirmation {
+    /// The code of a one-time link.
+    #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
+    pub code: String,
+}
+
 /// Sessions that were ended.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]

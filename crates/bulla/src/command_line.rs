@@ -34,7 +34,7 @@ const GROUPS: &[Group] = &[
     Group { heading: "Traffic", commands: &["proxy", "edge"] },
     Group {
         heading: "Operate",
-        commands: &["up", "serve", "alert", "audit", "job", "policy", "config", "api", "doctor"],
+        commands: &["up", "serve", "console", "alert", "audit", "job", "policy", "config", "api", "doctor"],
     },
     Group {
         heading: "People",

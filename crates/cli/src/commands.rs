@@ -5,9 +5,9 @@ use clap::Subcommand;
 use crate::configuration::ClientConfiguration;
 use crate::control::{
     self, AcmeCommand, AlertCommand, ApprovalCommand, AuditCommand, CertificateCommand, ChangeCommand,
-    CredentialArgs, DocumentCommand, IssuerCommand, JobCommand, Noun, OwnerCommand, PolicyCommand,
-    ProfileDocument, RouteArgs, SearchArgs, TargetDocument, TeamDocument, TokenCommand, TransparencyCommand,
-    UserCommand, WatchCommand,
+    ConsoleArgs, CredentialArgs, DocumentCommand, IssuerCommand, JobCommand, Noun, OwnerCommand,
+    PolicyCommand, ProfileDocument, RouteArgs, SearchArgs, TargetDocument, TeamDocument, TokenCommand,
+    TransparencyCommand, UserCommand, WatchCommand,
 };
 use crate::execution::CommandFuture;
 
@@ -54,13 +54,19 @@ pub enum OperationCommand {
     Audit(Noun<AuditCommand>),
 }
 
-/// Access to a server: tokens, users, and any route of its API.
+/// Access to a server: tokens, users, the console, and any route of its API.
 #[derive(Debug, Subcommand)]
 pub enum AccessCommand {
     /// API tokens: create, list, rotate, revoke
     Token(Noun<TokenCommand>),
     /// Users who log in, and roles
     User(Noun<UserCommand>),
+    /// Make a one-time link that signs a browser in to the console
+    ///
+    /// The session may do what the token of this command may do. The link is printed on standard output.
+    ///
+    /// Example: bulla console --open
+    Console(ConsoleArgs),
     /// Search names, serials, fingerprints, owners, secrets' paths
     Search(SearchArgs),
     /// Send any request to the server's API
@@ -108,6 +114,7 @@ impl AccessCommand {
         match self {
             Self::Token(noun) => Box::pin(control::run(noun, settings)),
             Self::User(noun) => Box::pin(control::run(noun, settings)),
+            Self::Console(args) => Box::pin(control::run_console(args, settings)),
             Self::Search(args) => Box::pin(control::run_search(args, settings)),
             Self::Api(args) => Box::pin(control::run_route(args, settings)),
         }

@@ -22,3 +22,9 @@ pub(super) fn write_credential_url(url: &str) -> Outcome<()> {
 pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
     put(&folder()?.join(local::TOKEN), token.expose_secret())
 }
+
+/// The first token, if it is kept here.
+pub(super) fn token() -> Outcome<Option<SecretString>> {
+    let text = std::fs::read_to_string(folder()?.join(local::TOKEN)).map(zeroize::Zeroizing::new).ok();
+    Ok(text.map(|text| SecretString::from(text.trim())))
+}

@@ -118,8 +118,13 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
         Roles::All => settings.signer.socket.clear(),
         Roles::Server => {}
     }
-    let running = start(&settings, store, mode, stop.clone()).await?;
+    let running = start(&settings, store.clone(), mode, stop.clone()).await?;
     announce(&running, mode, began.elapsed());
+    if mode == StartMode::Up {
+        offer_console(&store, &running.url).await?;
+        eprint!("{NEXT}");
+    }
+    drop(store);
     stop.cancelled().await;
     eprintln!("stopping: requests under way have {} s to finish", settings.server.stop_s);
     let drained = running.stop().await;
@@ -237,8 +242,27 @@ fn announce(up: &RunningControlPlane, mode: StartMode, took: Duration) {
     if mode == StartMode::Up {
         let root = cli::data::folder().map(|folder| folder.join(cli::connection::local::ROOT));
         root.iter().for_each(|root| eprintln!("  root to trust   {}", root.display()));
-        eprint!("{NEXT}");
     }
+}
+
+/// Prints a one-time link to the console for the token that is kept on this machine. Without one, says how to make a link.
+async fn offer_console(store: &Store, url: &str) -> Outcome<()> {
+    let link = match local_files::token()? {
+        Some(token) => server::access::sign_in_link(store, &Clock::system(), &token).await,
+        None => Ok(None),
+    };
+    match link {
+        Ok(Some(link)) => {
+            let code = link.code.expose_secret();
+            eprintln!("open the console: {url}{}{code}", server::access::SIGN_IN_PAGE);
+            eprintln!("  valid for 10 minutes, used once; `bulla console` makes another");
+        }
+        Ok(None) => eprintln!("open the console: `bulla console` makes a link that signs you in"),
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "there is no link to the console");
+        }
+    }
+    Ok(())
 }
 
 /// What a new user may do next.

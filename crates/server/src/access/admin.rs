@@ -73,7 +73,7 @@ impl Change {
                 store::rekey_identity(tx, *id, *revision, *key_hash, label).await
             }
             Self::Delete { id, revision, .. } => store::delete_identity(tx, *id, *revision).await,
-            Self::EndSessions { of } => store::delete_sessions_of(tx, *of).await.map(|_| AccessChange::Done),
+            Self::EndSessions { of } => store::sign_out(tx, *of).await.map(|_| AccessChange::Done),
             Self::PutRole(role) => store::put_role(tx, role).await,
             Self::DeleteRole { name, revision } => store::delete_role(tx, name, *revision).await,
         }

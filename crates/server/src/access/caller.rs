@@ -10,10 +10,11 @@ use authority::principal::Principal;
 use authority::teams::{OwnedKind, Ownership, Standing};
 use axum::extract::FromRequestParts;
 use coded::named;
+use http::StatusCode;
 use http::request::Parts;
 use uuid::Uuid;
 
-use crate::access::session::CallerSession;
+use crate::access::proof::{CallerSession, PROOF_LIFETIME};
 use crate::access::{Object, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
@@ -149,6 +150,17 @@ impl Caller {
     /// The session that the request came with; `None` for a token or a client certificate of the connection.
     pub(crate) fn session(&self) -> Option<&CallerSession> {
         self.0.session.as_deref()
+    }
+
+    /// Refuses a session whose person did not prove lately who they are. Tokens and client certificates prove it with each request.
+    ///
+    /// # Errors
+    /// 403 `reauthentication-required`.
+    pub(crate) fn proved_recently(&self, now_us: i64) -> Result<(), Problem> {
+        match self.session() {
+            Some(session) if session.proved_until(now_us).is_none() => Err(reauthentication_required()),
+            _ => Ok(()),
+        }
     }
 
     /// The client certificate of the connection, if that is how the caller is known.
@@ -315,6 +327,18 @@ impl Caller {
     pub(crate) fn was_asked(&self) -> bool {
         self.0.asked.load(Ordering::Relaxed)
     }
+}
+
+fn reauthentication_required() -> Problem {
+    let minutes = PROOF_LIFETIME.as_secs() / 60;
+    Problem::new(StatusCode::FORBIDDEN, "reauthentication-required", "Confirm who you are")
+        .detail(format_args!(
+            "this needs a session whose person signed in, or confirmed it, in the last {minutes} minutes"
+        ))
+        .hint(
+            "POST /api/v1/auth/sessions/confirm with your password or the code of a new one-time link, or log in again at \
+             /api/v1/auth/login?confirm=true, then repeat the request",
+        )
 }
 
 pub(crate) fn forbidden(permission: Permission) -> Problem {

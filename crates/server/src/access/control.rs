@@ -19,7 +19,7 @@ use uuid::Uuid;
 use x509::Fingerprint;
 
 use crate::access::grant::{self, RoleTable, UnreadableAccess};
-use crate::access::session::CallerSession;
+use crate::access::proof::CallerSession;
 use crate::access::{Caller, CallerKind, Granted, Permissions};
 use crate::problem::Problem;
 

@@ -10,7 +10,8 @@ use zeroize::Zeroizing;
 
 use crate::access::bootstrap::BootstrapError;
 use crate::access::control::micros;
-use crate::access::session::{PreparedSession, SessionStart, pack_chain};
+use crate::access::proof::PROOF_LIFETIME_US;
+use crate::access::session::{self, PreparedSession, SessionStart, pack_chain};
 use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
@@ -186,6 +187,22 @@ pub(crate) async fn redeem(
     }
     access.forget();
     Ok(cookie)
+}
+
+/// Uses up a link of the caller's own to confirm its session. A link that a session asked for is as good as that session's proof.
+pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str) -> Result<(), Problem> {
+    let (link, _) =
+        usable(access, code).await?.filter(|(link, _)| link.identity == caller.id()).ok_or_else(refused)?;
+    let now = access.clock().now_us();
+    let proved_at_us = link.proved_at_us.unwrap_or(now);
+    if proved_at_us.saturating_add(PROOF_LIFETIME_US) <= now {
+        return Err(Problem::conflict("a session asked for this link that needs to be confirmed itself")
+            .hint("ask for a link with an API token (`bulla console`), or give the password"));
+    }
+    let code_hash = link.code_hash;
+    session::confirm(access, caller, SignInMethod::Link, proved_at_us, Some(code_hash))
+        .await?
+        .ok_or_else(refused)
 }
 
 /// One answer for a code that never was, was used, has expired, or belongs to nobody who is let in.

@@ -12,6 +12,7 @@ pub(crate) mod link;
 pub mod oidc;
 mod path_bounds;
 mod permission;
+mod proof;
 mod secret;
 pub(crate) mod session;
 
@@ -25,8 +26,8 @@ pub use grant::GRANTS_MAX;
 pub use issuer::IssuerError;
 pub use link::{LINK_LIFETIME, NewLink, SIGN_IN_PAGE, sign_in_link};
 pub use permission::{BUILT_IN_ROLES, BuiltInRole, Permission, Permissions, built_in_role};
+pub use proof::PROOF_LIFETIME;
 pub use secret::{TOKEN_PREFIX, uri_identity_key};
-pub use session::PROOF_LIFETIME;
 
 pub(crate) use authenticate::{
     Authentication, Authenticators, certificate_matcher, check_own_page, check_site, cookie,

@@ -106,6 +106,23 @@ named! {
     }
 }
 
+impl Permission {
+    /// Whether a session must have proved lately who its person is to change something by this permission: what takes
+    /// certificates out of service, gives keys away, or changes CAs and access.
+    #[must_use]
+    pub const fn is_dangerous(self) -> bool {
+        matches!(
+            self,
+            Self::CertificateRevoke
+                | Self::CertificateExport
+                | Self::CaManage
+                | Self::KeyBlock
+                | Self::KeyRotate
+                | Self::AccessManage
+        )
+    }
+}
+
 // A set is one machine word.
 const _: () = assert!(Permission::ALL.len() <= 64);
 

@@ -1,52 +1,14 @@
-//! Sessions of browsers: how one begins, and how long its person's proof of who they are counts.
-
-use std::time::Duration;
+//! Sessions of browsers: how one begins, is confirmed, and ends.
 
 use futures_util::FutureExt;
 use serde_json::json;
 use store::{AuditEvent, Identity, Session, SignInMethod, StoreError, Tx};
 use zeroize::Zeroizing;
 
-use crate::access::AccessControl;
 use crate::access::control::micros;
+use crate::access::{AccessControl, Caller, CallerKind};
 use crate::access::{admin, secret};
 use crate::problem::Problem;
-
-/// How long after its person proved who they are a session may do what is marked as dangerous.
-pub const PROOF_LIFETIME: Duration = Duration::from_secs(15 * 60);
-
-/// The session that a request came with.
-#[derive(Clone)]
-pub(crate) struct CallerSession {
-    /// SHA-256 of its cookie's secret.
-    pub(crate) hash: [u8; 32],
-    /// How its person signed in.
-    pub(crate) method: Option<SignInMethod>,
-    /// When its person last proved who they are, µs; `None` where that is not known.
-    pub(crate) proved_at_us: Option<i64>,
-    /// When it ends whatever happens, µs.
-    pub(crate) expires_at_us: i64,
-    /// The client certificates with which it was asked for.
-    pub(crate) chain: Option<Vec<u8>>,
-}
-
-impl CallerSession {
-    pub(crate) fn of(session: &Session) -> Self {
-        Self {
-            hash: session.token_hash,
-            method: session.method,
-            proved_at_us: session.proved_at_us,
-            expires_at_us: session.expires_at_us,
-            chain: session.chain.clone(),
-        }
-    }
-
-    /// Until when the session may do what is marked as dangerous, µs; `None` when it may not.
-    pub(crate) fn proved_until(&self, now_us: i64) -> Option<i64> {
-        let until = self.proved_at_us?.saturating_add(micros(PROOF_LIFETIME));
-        (now_us < until).then_some(until)
-    }
-}
 
 /// A session to begin.
 pub(crate) struct SessionStart<'a> {
@@ -129,6 +91,71 @@ impl SessionRows {
         }
         store::insert_session(tx, &self.session).await?;
         store::audit(tx, vec![self.event]).await.map(drop)
+    }
+}
+
+/// Stores that the person of the caller's session proved who they are, by the way using up the link `code_hash`; `None` when the
+/// session, or the link, has ended.
+pub(crate) async fn confirm(
+    access: &AccessControl,
+    caller: &Caller,
+    method: SignInMethod,
+    proved_at_us: i64,
+    code_hash: Option<[u8; 32]>,
+) -> Result<Option<()>, Problem> {
+    let Some(hash) = caller.session().map(|session| session.hash) else { return Ok(None) };
+    let event = AuditEvent {
+        at_us: access.clock().now_us(),
+        actor: caller.actor().to_owned(),
+        action: "session.confirm",
+        resource: resource_of(caller),
+        details: json!({ "method": method }),
+    };
+    let work = access.store().write("session_confirm", move |tx| {
+        async move {
+            if let Some(code_hash) = code_hash
+                && !store::use_sign_in_link(tx, code_hash).await?
+            {
+                return Ok(None);
+            }
+            if !store::prove_session(tx, hash, proved_at_us).await? {
+                return Ok(None);
+            }
+            store::audit(tx, vec![event]).await?;
+            Ok(Some(()))
+        }
+        .boxed()
+    });
+    let confirmed = work.await?;
+    access.forget();
+    Ok(confirmed)
+}
+
+/// Ends every session of the caller's identity, and its unused links; returns the number of sessions.
+pub(crate) async fn sign_out_everywhere(access: &AccessControl, caller: &Caller) -> Result<u64, Problem> {
+    let id = caller.id();
+    let (at_us, actor, resource) = (access.clock().now_us(), caller.actor().to_owned(), resource_of(caller));
+    let work = access.store().write("sign_out", move |tx| {
+        let (actor, resource) = (actor.clone(), resource.clone());
+        async move {
+            let ended = store::sign_out(tx, id).await?;
+            let details = json!({ "everywhere": true, "ended": ended });
+            store::audit(tx, vec![AuditEvent { at_us, actor, action: "session.end", resource, details }])
+                .await?;
+            Ok(ended)
+        }
+        .boxed()
+    });
+    let ended = work.await?;
+    access.forget();
+    Ok(ended)
+}
+
+/// The caller as the object of an audit event.
+pub(crate) fn resource_of(caller: &Caller) -> String {
+    match caller.kind() {
+        CallerKind::Certificate => format!("client-certificate/{}", caller.id()),
+        other => format!("{other}/{}", caller.id()),
     }
 }
 

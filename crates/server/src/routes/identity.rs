@@ -7,8 +7,7 @@ use store::{Identity, Session};
 
 use crate::access::admin::{self, Patch};
 use crate::access::{
-    AccessControl, Caller, CallerKind, SESSION_COOKIE, cookie, csrf_of, grants_of, grants_of_session,
-    session_hash,
+    AccessControl, Caller, SESSION_COOKIE, cookie, csrf_of, grants_of, grants_of_session, session_hash,
 };
 use crate::problem::Problem;
 use crate::time::{maybe_shown, shown};
@@ -41,14 +40,6 @@ pub(crate) fn identity_change(body: IdentityPatch, access: &AccessControl) -> Re
         enabled: body.enabled,
         expires_at_us,
     })
-}
-
-/// The caller as the object of an audit event.
-pub(crate) fn caller_resource(caller: &Caller) -> String {
-    match caller.kind() {
-        CallerKind::Certificate => format!("client-certificate/{}", caller.id()),
-        other => format!("{other}/{}", caller.id()),
-    }
 }
 
 /// A session as it is shown to `caller`.

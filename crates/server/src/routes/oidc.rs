@@ -13,12 +13,12 @@ use store::{AuditEvent, Clock};
 use utoipa::IntoParams;
 
 use crate::access::oidc::{CallbackParams, LOGIN_COOKIE, Login, Oidc};
-use crate::access::{AccessControl, Caller, SESSION_COOKIE, cookie};
+use crate::access::{AccessControl, Caller, SESSION_COOKIE, cookie, session};
 use crate::extract::{Json, Query};
 use crate::metrics::Metrics;
 use crate::peer::address;
 use crate::problem::Problem;
-use crate::routes::identity::{caller_resource, me_view, replaced_session, session_cookie, set_cookie};
+use crate::routes::identity::{me_view, replaced_session, session_cookie, set_cookie};
 use crate::routing::{Access, Api, routes};
 
 /// Seconds that the browser keeps a login under way.
@@ -43,6 +43,9 @@ async fn me(With(clock): With<Clock>, caller: Caller, headers: HeaderMap) -> Jso
 struct LoginParams {
     /// The path on this server to go to afterwards.
     return_to: Option<String>,
+    /// Whether the issuer has to ask anew who the person is, for what needs a recent proof.
+    #[serde(default)]
+    confirm: bool,
 }
 
 /// Sends the browser to the issuer to log in.
@@ -54,7 +57,7 @@ async fn login(
     Query(params): Query<LoginParams>,
 ) -> Result<Response, Problem> {
     let oidc = configured(oidc.as_ref())?;
-    let login = Login::begin(params.return_to.as_deref(), clock.now_us())?;
+    let login = Login::begin(params.return_to.as_deref(), params.confirm, clock.now_us())?;
     let place = login.redirect(oidc).await?;
     let kept = set_cookie(LOGIN_COOKIE, &login.to_cookie()?, Some(LOGIN_SECONDS))?;
     see_other(&place, [kept])
@@ -113,7 +116,7 @@ async fn logout(
         at_us: access.clock().now_us(),
         actor: caller.actor().to_owned(),
         action: "session.end",
-        resource: caller_resource(&caller),
+        resource: session::resource_of(&caller),
         details: json!({}),
     };
     let work = access.store().write("session_end", move |tx| {

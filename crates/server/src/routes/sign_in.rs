@@ -1,8 +1,9 @@
 //! Signing in to the console: one-time links, sessions.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use api::access::{Me, NewSignInLink, SignIn, SignInLinkView};
+use api::access::{Me, NewSignInLink, SessionConfirmation, SessionView, SignIn, SignInLinkView, SignedOut};
 use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -11,12 +12,15 @@ use http::request::Parts;
 use http::uri::Authority;
 use secrecy::ExposeSecret;
 
-use crate::access::{AccessControl, Caller, SIGN_IN_PAGE, check_own_page, link};
+use crate::access::{
+    AccessControl, Caller, SESSION_COOKIE, SIGN_IN_PAGE, check_own_page, cookie, link, session,
+};
 use crate::extract::Json;
 use crate::idempotency::HoldsSecret;
+use crate::paging::Listing;
 use crate::peer::address;
 use crate::problem::Problem;
-use crate::routes::identity::{me_view, replaced_session, session_cookie};
+use crate::routes::identity::{me_view, replaced_session, session_cookie, session_view, set_cookie};
 use crate::routing::{Access, Api, routes};
 use crate::state::State;
 use crate::time::shown;
@@ -31,6 +35,9 @@ pub(crate) fn routes() -> Api {
     Api::area("auth")
         .route(Access::known().body_max(BODY_MAX), routes!(create_link))
         .route(Access::open().body_max(BODY_MAX), routes!(sign_in))
+        .route(Access::known(), routes!(own_sessions))
+        .route(Access::known(), routes!(sign_out))
+        .route(Access::known().body_max(BODY_MAX), routes!(confirm))
 }
 
 /// Makes a one-time sign-in link for the caller.
@@ -76,21 +83,80 @@ async fn sign_in(
     check_own_page(&parts)?;
     let access = state.access();
     let from = address(&parts);
-    if given.code.is_empty() || given.code.len() > CODE_MAX {
-        return Err(Problem::unprocessable(format_args!("code: 1 to {CODE_MAX} bytes")));
-    }
+    check_code(&given.code)?;
     let replaces = replaced_session(&parts.headers);
     let secret = match link::redeem(access, &given.code, &from.to_string(), replaces).await {
         Ok(secret) => secret,
-        Err(problem) => {
-            state.metrics().refused("sign-in");
-            if !problem.status().is_server_error() {
-                state.limits().failure(from, None)?;
-            }
-            return Err(problem);
-        }
+        Err(problem) => return Err(counted(&state, from, problem)),
     };
     let caller = state.authentication().session(&secret, from).await?;
     let me = me_view(&caller, Some(&secret), state.clock().now_us());
     Ok((StatusCode::CREATED, [(SET_COOKIE, session_cookie(&secret)?)], Json(me)).into_response())
+}
+
+fn check_code(code: &str) -> Result<(), Problem> {
+    if code.is_empty() || code.len() > CODE_MAX {
+        return Err(Problem::unprocessable(format_args!("code: 1 to {CODE_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Counts a refusal against the address; 429 when it has had too many.
+fn counted(state: &State, from: IpAddr, problem: Problem) -> Problem {
+    state.metrics().refused("sign-in");
+    if problem.status() != StatusCode::UNAUTHORIZED {
+        return problem;
+    }
+    state.limits().failure(from, None).err().unwrap_or(problem)
+}
+
+/// Lists the caller's own sessions, newest first.
+#[utoipa::path(get, path = "/api/v1/auth/sessions", operation_id = "listOwnSessions",
+    responses((status = 200, body = Listing<SessionView>)))]
+async fn own_sessions(
+    With(access): With<AccessControl>,
+    caller: Caller,
+) -> Result<Json<Listing<SessionView>>, Problem> {
+    let sessions = store::Access::of(access.store()).sessions_of(caller.id()).await?.into_iter();
+    Ok(Json(Listing::whole(sessions.map(|row| session_view(row, &caller)).collect::<Result<_, _>>()?)))
+}
+
+/// Ends every session of the caller, in every browser, and its unused one-time links.
+#[utoipa::path(delete, path = "/api/v1/auth/sessions", operation_id = "signOutEverywhere",
+    responses((status = 200, body = SignedOut)))]
+async fn sign_out(With(access): With<AccessControl>, caller: Caller) -> Result<Response, Problem> {
+    let ended = session::sign_out_everywhere(&access, &caller).await?;
+    let mut response = Json(SignedOut { ended }).into_response();
+    if caller.session().is_some() {
+        response.headers_mut().append(SET_COOKIE, set_cookie(SESSION_COOKIE, "", Some(0))?);
+    }
+    Ok(response)
+}
+
+/// Confirms the session: its person proves anew who they are, for what needs a recent proof.
+///
+/// Wants the code of a new one-time link that the same identity asked for. The cookie and the CSRF token stay the same.
+#[utoipa::path(post, path = "/api/v1/auth/sessions/confirm", operation_id = "confirmSession",
+    request_body = SessionConfirmation, responses((status = 200, body = Me)))]
+async fn confirm(
+    With(state): With<State>,
+    caller: Caller,
+    parts: Parts,
+    Json(given): Json<SessionConfirmation>,
+) -> Result<Response, Problem> {
+    let secret =
+        cookie(&parts.headers, SESSION_COOKIE).filter(|_| caller.session().is_some()).ok_or_else(|| {
+            Problem::conflict(
+                "only a session is confirmed; a token and a client certificate prove who they are each time",
+            )
+        })?;
+    check_code(&given.code)?;
+    let from = address(&parts);
+    link::confirm(state.access(), &caller, &given.code)
+        .await
+        .map_err(|problem| counted(&state, from, problem))?;
+    let caller = state.authentication().session(secret, from).await?;
+    let mut response = Json(me_view(&caller, Some(secret), state.clock().now_us())).into_response();
+    response.extensions_mut().insert(HoldsSecret);
+    Ok(response)
 }

@@ -106,6 +106,9 @@ impl Guard {
         if let Some(permission) = permission {
             self.permitted(&caller, permission)?;
         }
+        if self.access.needs_recent_proof(&parts.method) {
+            caller.proved_recently(self.state.clock().now_us())?;
+        }
         Ok(Admitted { caller: Some(caller), under_way, left, conditions })
     }
 

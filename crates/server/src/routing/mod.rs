@@ -17,6 +17,7 @@ use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, RefOr, ResponseBuilder};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter, UtoipaMethodRouterExt};
 
+use crate::access::PROOF_LIFETIME;
 use crate::problem::MEDIA_TYPE;
 use crate::state::State;
 use guard::Guard;
@@ -40,6 +41,8 @@ pub struct RouteInfo {
     pub need: Need,
     /// Whether a permission in a narrower scope lets in.
     pub scoped: bool,
+    /// Whether a session needs a recent proof of who its person is.
+    pub recent_proof: bool,
 }
 
 /// The routes of an area, and how they are put together.
@@ -77,7 +80,8 @@ impl Api {
             let mut query = QueryParameters::default();
             for (path, item) in &mut paths.paths {
                 for (method, operation) in operations(item) {
-                    describe(operation, area, access);
+                    let recent_proof = access.needs_recent_proof(&method);
+                    describe(operation, area, access, recent_proof);
                     query.add(&method, operation);
                     let info = RouteInfo {
                         area,
@@ -85,6 +89,7 @@ impl Api {
                         path: path.clone(),
                         need: access.need,
                         scoped: access.scoped,
+                        recent_proof,
                     };
                     infos.push(info);
                 }
@@ -120,7 +125,7 @@ fn operations(item: &mut PathItem) -> impl Iterator<Item = (Method, &mut Operati
 }
 
 /// Adds what every operation has in common: its tag, its permission, how to authenticate, and the refusals.
-fn describe(operation: &mut Operation, area: &'static str, access: Access) {
+fn describe(operation: &mut Operation, area: &'static str, access: Access, recent_proof: bool) {
     operation.tags = Some(vec![area.to_owned()]);
     let none: [&str; 0] = [];
     match access.need {
@@ -133,11 +138,15 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access) {
     }
     if let Need::Permission(permission) = access.need {
         let reach = if access.scoped { "in the scope of what is reached" } else { "in scope `any`" };
-        let note = format!("Needs the permission `{permission}` {reach}.");
-        operation.description = Some(match operation.description.take() {
-            Some(text) if !text.is_empty() => format!("{text}\n\n{note}"),
-            _ => note,
-        });
+        note(operation, format!("Needs the permission `{permission}` {reach}."));
+    }
+    if recent_proof {
+        let minutes = PROOF_LIFETIME.as_secs() / 60;
+        let text = format!(
+            "A session must have signed in or been confirmed within the last {minutes} minutes \
+             (`reauthentication-required`); tokens and client certificates need not."
+        );
+        note(operation, text);
     }
     let responses = &mut operation.responses.responses;
     for (status, response) in responses.iter_mut() {
@@ -159,6 +168,14 @@ fn describe(operation: &mut Operation, area: &'static str, access: Access) {
             RefOr::T(refusal.build())
         });
     }
+}
+
+/// Adds a paragraph to the description.
+fn note(operation: &mut Operation, note: String) {
+    operation.description = Some(match operation.description.take() {
+        Some(text) if !text.is_empty() => format!("{text}\n\n{note}"),
+        _ => note,
+    });
 }
 
 /// What a status says where nothing more is known (RFC 9110 section 15).

@@ -1,5 +1,7 @@
 //! What a route needs of its caller, and what it allows.
 
+use http::Method;
+
 use crate::access::Permission;
 
 /// Who may call a route.
@@ -40,11 +42,12 @@ pub struct Access {
     pub(super) streams: bool,
     pub(super) body_max: Option<usize>,
     pub(super) foreign_query: bool,
+    pub(super) dangerous: bool,
 }
 
 impl Access {
     const fn of(need: Need) -> Self {
-        Self { need, scoped: false, streams: false, body_max: None, foreign_query: false }
+        Self { need, scoped: false, streams: false, body_max: None, foreign_query: false, dangerous: false }
     }
 
     /// For anybody, known or not.
@@ -86,6 +89,20 @@ impl Access {
     pub const fn foreign_query(mut self) -> Self {
         self.foreign_query = true;
         self
+    }
+
+    /// A session may do this only within 15 minutes after its person proved who they are. Changes by a
+    /// [dangerous permission](Permission::is_dangerous) are so without being marked.
+    #[must_use]
+    pub const fn dangerous(mut self) -> Self {
+        self.dangerous = true;
+        self
+    }
+
+    /// Whether a session needs a recent proof of who its person is.
+    pub(super) fn needs_recent_proof(&self, method: &Method) -> bool {
+        let changes = !matches!(*method, Method::GET | Method::HEAD);
+        self.dangerous || changes && matches!(self.need, Need::Permission(one) if one.is_dangerous())
     }
 
     /// Bodies of at most so many bytes, instead of the server's limit.

@@ -597,3 +597,41 @@ async fn an_issuer_that_is_away_or_another_one_is_not_trusted() {
     let world = World::start().await;
     send(world.bare(Method::GET, "/api/v1/auth/login")).await.expect(404);
 }
+
+#[tokio::test]
+async fn a_login_proves_who_somebody_is_when_the_issuer_asked_them() {
+    let scene = Scene::start().await;
+    scene.claims(json!({ "groups": ["owners"], "auth_time": now() - 3_600 }));
+    // The issuer asked an hour ago.
+    let (mut browser, answer) = scene.log_in().await;
+    answer.expect(303);
+    let make = async |browser: &mut Browser| {
+        let me = scene.ask(browser, Method::GET, "/api/v1/auth/me", None).await.expect(200).json();
+        let request = scene.world.bare(Method::PUT, "/api/v1/roles/looker").header("cookie", browser.line());
+        let request = request.header("x-csrf-token", me["csrf_token"].as_str().unwrap());
+        send(request.json(&json!({ "permissions": ["job.read"] }))).await
+    };
+    assert_eq!(make(&mut browser).await.expect(403).problem(), "reauthentication-required");
+
+    let confirm = "/api/v1/auth/login?confirm=true";
+    for (auth_time, why) in [(json!(now() - 3_600), "did not ask anew"), (Value::Null, "auth_time")] {
+        scene.claims(json!({ "groups": ["owners"], "auth_time": auth_time }));
+        let back = scene.begin(&mut browser, confirm).await;
+        let refused = scene.finish(&mut browser, &back).await;
+        assert!(refused.text.contains(why), "{refused:?}");
+    }
+    assert_eq!(make(&mut browser).await.expect(403).problem(), "reauthentication-required");
+    scene.claims(json!({ "groups": ["owners"] }));
+    let before = browser.line();
+    let redirect = scene.ask(&mut browser, Method::GET, confirm, None).await.expect(303);
+    let redirect = Url::parse(redirect.header("location")).unwrap();
+    let asked: BTreeMap<_, _> = redirect.query_pairs().into_owned().collect();
+    assert_eq!((asked["prompt"].as_str(), asked["max_age"].as_str()), ("login", "0"));
+    scene.finish(&mut browser, &scene.issuer.consent(&redirect)).await.expect(303);
+    assert_ne!(browser.line(), before);
+    make(&mut browser).await.expect(201);
+    let mut old = Browser {
+        cookies: BTreeMap::from([before.split_once('=').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap()]),
+    };
+    scene.ask(&mut old, Method::GET, "/api/v1/auth/me", None).await.expect(401);
+}

@@ -53,6 +53,8 @@ edit: `BULLA_WRITE_MATRIX=1 cargo test -p server --test all matrix` writes this 
 - *holders*: every built-in role that holds the permission. *–*: nobody. A list names the roles that were let in.
 - *any*, *team*, *profile*: the scope of the caller's grant. *own*: an object of that team and of that profile; *other*: another team's,
   of another profile. What may not be seen is answered like what does not exist (404).
+- *recent sign-in*: a session is refused unless its person proved who they are within the last 15 minutes; tokens and client certificates
+  prove it with each request.
 - Requests that devices make for enrolment (`/enrolments`) have no object here: there are none, so one is answered 404.
 - A role without the permission is refused (403) in every scope; a caller without a valid credential is refused (401) everywhere but at
   the operations for *anybody*.

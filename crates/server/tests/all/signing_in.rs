@@ -255,3 +255,89 @@ async fn a_session_that_a_session_asked_for_has_no_more_and_no_longer() {
     assert_eq!(other["session"]["confirmed_at"], me["session"]["confirmed_at"]);
     assert_eq!(other["session"]["confirmed_until"], Value::Null);
 }
+
+#[tokio::test]
+async fn one_signs_out_everywhere() {
+    let (world, _) = world().await;
+    let (first, second) = (signed_in(&world, &world.admin).await, signed_in(&world, &world.admin).await);
+    let viewer = world.token("looker", "viewer", "any").await;
+    let (other, unused) = (signed_in(&world, &viewer).await, code(&world, &world.admin).await);
+    let sessions = first.get(&world, SESSIONS).await.expect(200).json();
+    let listed = sessions["items"].as_array().unwrap();
+    assert_eq!(listed.len(), 2, "{sessions}");
+    assert_eq!(listed.iter().filter(|one| one["current"] == true).count(), 1, "{sessions}");
+    assert!(listed.iter().all(|one| one["method"] == "link" && one["address"] == "127.0.0.1"), "{sessions}");
+
+    // Another site cannot sign anybody out.
+    send(world.bare(Method::DELETE, SESSIONS).header("cookie", &first.cookie)).await.expect(403);
+    let done = first.ask(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
+    assert_eq!(done.json()["ended"], 2);
+    assert!(done.header("set-cookie").starts_with("__Host-bulla=; "), "{done:?}");
+    for tab in [&first, &second] {
+        tab.get(&world, ME).await.expect(401);
+    }
+    send(signing_in(&world, &unused)).await.expect(401);
+    other.get(&world, ME).await.expect(200);
+    assert_eq!(world.get(SESSIONS).await.expect(200).json()["items"], json!([]));
+}
+
+/// Every dangerous change, and one that is not.
+#[tokio::test]
+async fn a_dangerous_change_needs_a_recent_proof() {
+    let (world, clock) = world().await;
+    let tab = signed_in(&world, &world.admin).await;
+    let me = tab.get(&world, ME).await.json();
+    assert_eq!(me["session"]["confirmed_until"], server::time::shown(clock.now_us() + 900_000_000));
+    let role =
+        || tab.ask(&world, Method::PUT, "/api/v1/roles/looker", json!({ "permissions": ["job.read"] }));
+    clock.advance(Duration::from_secs(899));
+    role().await.expect(201);
+    clock.advance(Duration::from_secs(1));
+    let dangerous = [
+        (Method::PUT, "/api/v1/roles/other"),
+        (Method::POST, "/api/v1/tokens"),
+        (Method::DELETE, "/api/v1/users/00000000-0000-7000-8000-000000000000"),
+        (Method::POST, "/api/v1/authorities"),
+        (Method::POST, "/api/v1/revocations"),
+        (Method::POST, "/api/v1/certificates/revoke"),
+        (Method::POST, "/api/v1/certificates/00000000-0000-7000-8000-000000000000/export"),
+        (Method::POST, "/api/v1/blocked-keys"),
+        (Method::POST, "/api/v1/master-key/rotate"),
+    ];
+    for (method, path) in dangerous.clone() {
+        let refused = tab.ask(&world, method, path, json!({})).await.expect(403);
+        assert_eq!(refused.problem(), "reauthentication-required", "{path}");
+        assert!(refused.json()["hint"].as_str().unwrap().contains("/api/v1/auth/sessions/confirm"));
+    }
+    // Reading goes on, and so does a token.
+    tab.get(&world, "/api/v1/tokens").await.expect(200);
+    for (method, path) in dangerous.clone() {
+        let answer = send(world.with(&world.admin, method, path).json(&json!({}))).await;
+        assert_ne!(answer.status, StatusCode::FORBIDDEN, "{path}");
+    }
+    // The session cannot prove by a link that it asked for itself who its person is.
+    let own = tab.ask(&world, Method::POST, LINKS, json!({})).await.expect(201).json();
+    let confirm = |code: &Value| {
+        tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code }))
+    };
+    confirm(&own["code"]).await.expect(409);
+    let other = Tab::of(&send(signing_in(&world, &json!({ "code": own["code"] }))).await.expect(201));
+    let refused = other.ask(&world, Method::PUT, "/api/v1/roles/other", json!({})).await.expect(403);
+    assert_eq!(refused.problem(), "reauthentication-required");
+    // Nor by somebody else's link.
+    let viewer = world.token("looker", "viewer", "any").await;
+    confirm(&link(&world, &viewer).await["code"]).await.expect(401);
+
+    let fresh = link(&world, &world.admin).await["code"].clone();
+    let me = confirm(&fresh).await.expect(200).json();
+    assert_eq!(me["csrf_token"], tab.csrf.as_str());
+    assert_eq!(me["session"]["confirmed_at"], server::time::shown(clock.now_us()));
+    assert_ne!(role().await.status, StatusCode::FORBIDDEN);
+    confirm(&fresh).await.expect(401);
+    assert!(actions(&world, "token:first-admin").await.contains(&"session.confirm".to_owned()));
+    // A token has nothing to confirm.
+    let body = json!({ "code": "x" });
+    send(world.with(&world.admin, Method::POST, "/api/v1/auth/sessions/confirm").json(&body))
+        .await
+        .expect(409);
+}

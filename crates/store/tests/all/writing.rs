@@ -118,7 +118,7 @@ pub(crate) async fn a_database_opened_again_holds_what_was_stored(world: World) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_is_waited_out() {
     let world =
-        World::sqlite_with(StoreOptions { sqlite_pages_max: Some(400), ..StoreOptions::default() }).await;
+        World::sqlite_with(StoreOptions { sqlite_pages_max: Some(450), ..StoreOptions::default() }).await;
     let scan = world.scan().await;
     let (sender, writer) = Writer::start(world.store.clone(), scan.id, options(50));
     let mut status = writer.status();

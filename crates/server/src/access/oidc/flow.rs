@@ -38,6 +38,10 @@ pub(crate) struct Login {
     verifier: String,
     return_to: String,
     begun_at_us: i64,
+    /// Whether the issuer was asked to make the person prove anew who they are. The browser could change it: the session's own
+    /// proof is the claim `auth_time`, however the login began.
+    #[serde(default)]
+    confirm: bool,
 }
 
 /// What the issuer sends the browser back with.
@@ -64,7 +68,7 @@ pub(crate) struct LoggedIn {
 
 impl Login {
     /// Begins one; `return_to` is a path on this server.
-    pub(crate) fn begin(return_to: Option<&str>, now_us: i64) -> Result<Self, Problem> {
+    pub(crate) fn begin(return_to: Option<&str>, confirm: bool, now_us: i64) -> Result<Self, Problem> {
         let text = || secret::random_text().map(|text| text.as_str().to_owned());
         Ok(Self {
             state: text()?,
@@ -72,6 +76,7 @@ impl Login {
             verifier: text()?,
             return_to: local_path(return_to).unwrap_or("/").to_owned(),
             begun_at_us: now_us,
+            confirm,
         })
     }
 
@@ -103,6 +108,9 @@ impl Login {
             ("code_challenge", &challenge),
             ("code_challenge_method", "S256"),
         ];
+        let confirming: &[(&str, &str)] =
+            if self.confirm { &[("prompt", "login"), ("max_age", "0")] } else { &[] };
+        let parameters = parameters.iter().chain(confirming);
         let url = Url::parse_with_params(description.authorization_endpoint()?, parameters);
         url.map(String::from).map_err(Problem::internal)
     }
@@ -131,13 +139,17 @@ impl Login {
         let code = answer.code.as_deref().ok_or_else(|| refused("the issuer's answer holds no code"))?;
         let token = oidc.exchange(code, &self.verifier).await?;
         let claims = oidc.verified(&token, &self.nonce, access.clock().now_seconds()).await?;
+        let proved_at_us = claims.auth_time().map(|at| at.saturating_mul(1_000_000));
+        if self.confirm {
+            check_proof(proved_at_us, self.begun_at_us)?;
+        }
         let grants = granted_by_groups(oidc, &claims);
         let person = person(access, oidc, &claims, !grants.is_empty()).await?;
         let start = SessionStart {
             identity: &person,
             method: SignInMethod::Oidc,
             grants: grant::to_store(&grants),
-            proved_at_us: claims.auth_time().map(|at| at.saturating_mul(1_000_000)),
+            proved_at_us,
             end_us: None,
             chain: None,
             address,
@@ -155,6 +167,17 @@ impl Login {
             None if required => Err(refused("the answer does not say of which issuer it is")),
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether the person proved who they are after the login began, by the issuer's clock.
+fn check_proof(proved_at_us: Option<i64>, begun_at_us: i64) -> Result<(), Problem> {
+    const CLOCKS_DIFFER_US: i64 = 60 * 1_000_000;
+    let hint = "confirm the session with a password or the code of a one-time link instead";
+    match proved_at_us {
+        Some(at) if at.saturating_add(CLOCKS_DIFFER_US) >= begun_at_us => Ok(()),
+        Some(_) => Err(refused("the issuer did not ask anew who you are").hint(hint)),
+        None => Err(refused("the issuer does not say when you signed in (the claim auth_time)").hint(hint)),
     }
 }
 
@@ -266,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_login_survives_its_cookie_and_nonsense_does_not() {
-        let login = Login::begin(Some("/x"), 7).unwrap();
+        let login = Login::begin(Some("/x"), false, 7).unwrap();
         let again = Login::from_cookie(&login.to_cookie().unwrap()).unwrap();
         assert_eq!((again.state, again.nonce, again.return_to), (login.state, login.nonce, "/x".to_owned()));
         assert!(login.verifier.len() >= 43, "RFC 7636 section 4.1");

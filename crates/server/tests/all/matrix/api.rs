@@ -336,11 +336,13 @@ impl Objects {
 }
 
 fn needs(route: &RouteInfo) -> String {
-    match route.need {
+    let recent = if route.recent_proof { "; recent sign-in" } else { "" };
+    let need = match route.need {
         Need::Nothing => "anybody".to_owned(),
         Need::Caller => "a known caller".to_owned(),
         Need::Permission(permission) => format!("`{permission}`"),
-    }
+    };
+    format!("{need}{recent}")
 }
 
 /// The roles that were let in, in few words.
