@@ -92,6 +92,7 @@ impl Role {
                 settings.edge.take(args);
                 Some(Self::Edge)
             }
+            Command::Proxy(args) if args.command.is_some() => None,
             Command::Proxy(args) => {
                 settings.proxy.take(args);
                 Some(Self::Proxy)

@@ -11,17 +11,27 @@ pub struct Client {
     pub address: SocketAddr,
     /// The name of the user, where the client has authenticated.
     pub user: Option<Arc<str>>,
+    /// The URI names of its certificate, where it has authenticated by a certificate.
+    pub certificate_uris: Option<Arc<[Arc<str>]>>,
 }
 
 impl Client {
     /// A client that has not authenticated.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, user: None }
+        Self { address, user: None, certificate_uris: None }
     }
 
     /// The same client, authenticated as `user`.
     pub fn known_as(&self, user: Option<Arc<str>>) -> Self {
-        Self { address: self.address, user: user.or_else(|| self.user.clone()) }
+        match user {
+            Some(user) => Self { address: self.address, user: Some(user), certificate_uris: None },
+            None => self.clone(),
+        }
+    }
+
+    /// The same client, authenticated by a certificate of `user` with these URI names.
+    pub fn certified_as(&self, user: Arc<str>, uris: Vec<Arc<str>>) -> Self {
+        Self { address: self.address, user: Some(user), certificate_uris: Some(uris.into()) }
     }
 
     /// Returns whether the client is on this machine, and reaches its loopback addresses without the proxy too.

@@ -14,6 +14,7 @@ use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
 use super::metrics::Handshake;
+use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 use super::serving::ended;
@@ -83,7 +84,10 @@ impl Proxy {
             return self.metrics.handshake(Handshake::NoLeaf);
         }
         let mirrored = match action {
-            Action::Mirror => self.mirrors.of(&target, &name, hello.http2, &client).await,
+            // No connection is made to a server to which the policy admits none.
+            Action::Mirror if self.may_be_admitted(&client, &target, &name, Phase::Connect) => {
+                self.mirrors.of(&target, &name, hello.http2, &client).await
+            }
             _ => None,
         };
         let stream = match self.tls.accept(stream, &name, mirrored.as_ref(), &hello, &client).await {

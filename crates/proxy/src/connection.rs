@@ -25,6 +25,7 @@ use super::connection_context::ConnectionContext;
 use super::metrics::End;
 use super::page::{OWN_NAME, ProxyEndpoint, about, pac, rejected_page};
 use super::permitted;
+use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 use super::serving::ended;
@@ -76,7 +77,10 @@ impl Proxy {
                     }
                     Err(_) => return End::NoRequest,
                 };
-                let client = client.known_as(user);
+                let client = match user {
+                    Some(user) => client.certified_as(user.name, user.uris),
+                    None => client,
+                };
                 match self.opening(stream, &client, self.options.head_timeout).await {
                     Some((opening, stream)) => {
                         let reached = ProxyEndpoint { at, by_tls: true };
@@ -228,10 +232,19 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        if self.action_of(&target, &target.name).await == Action::Reject {
+        if let Err(refused) = self.admit_target(&client, &target, Phase::Connect) {
+            return refused.page.page(request.headers());
+        }
+        let action = self.action_of(&target, &target.name).await;
+        if action == Action::Reject {
             self.metrics.rejected();
             self.requests.refused(&client, &target);
             return rejected_page(&target);
+        }
+        if action == Action::Tunnel
+            && let Err(refused) = self.admit_target(&client, &target, Phase::Tunnel)
+        {
+            return refused.page.page(request.headers());
         }
         if let Err(refused) = self.permits_target(&target, &client).await {
             return permitted::page(&target.name, &refused);

@@ -23,6 +23,7 @@ use tokio_util::task::TaskTracker;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
+use super::gateway::{Admission, Refused};
 use super::page::rejected_page;
 use super::proxy::Proxy;
 use super::requests::{Destination, Injected, MatchedRules, RuleSet, redact, was_taken};
@@ -55,7 +56,22 @@ impl Proxy {
         let mut entry = self.requests.entry(&request, &way.client, &rules.requests);
         let server = way.origin.server.as_ref();
         let mut judged = None;
-        let response = match authority_of(&request) {
+        let authority = authority_of(&request);
+        // First: nothing is resolved or dialled for a request that is not to be sent.
+        let admitted = match &authority {
+            Ok((_, host)) => self.admit(&rules, way, &request, host),
+            Err(_) => Ok(Admission::default()),
+        };
+        let mut admission = match admitted {
+            Ok(admission) => admission,
+            Err(refused) => return self.refuse(&request, way, began, entry, &refused),
+        };
+        if admission.spending.is_some() {
+            entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
+        }
+        entry.iter_mut().for_each(|entry| admission.note(entry));
+        let grantee = admission.grantee;
+        let response = match authority {
             // Whatever name the connection was made under, and whatever it names.
             _ if self.rejects_connection(&rules, &way.origin).await => self.rejected(way),
             Ok((_, host)) if self.rejects(&rules, &way.origin.target, &host).await => self.rejected(way),
@@ -65,7 +81,7 @@ impl Proxy {
                 let upgrade = take_upgrade(request.headers(), Upgrades::NotHttp);
                 // Before the request is judged and sent: what belongs to the client's connection stays with us.
                 clean(request.headers_mut());
-                match rules.requests.judge(&mut request, way, &host) {
+                match rules.requests.judge(&mut request, way, &host, grantee) {
                     Ok(met) => {
                         let judged = judged.insert(met).as_ref();
                         let place = Destination { origin: origin_of(way, websocket.as_ref()), authority };
@@ -142,6 +158,26 @@ impl Proxy {
         self.action_by(&rules.names, target, name).await == Action::Reject
     }
 
+    /// Answers a request that the policy refuses.
+    fn refuse(
+        &self,
+        request: &Request<ClientBody>,
+        way: &ConnectionContext,
+        began: Instant,
+        entry: Option<Box<Entry>>,
+        refused: &Refused,
+    ) -> Response<Body> {
+        self.metrics.rejected();
+        let response = refused.page.page(request.headers());
+        if let Some(mut entry) = entry {
+            refused.note(&mut entry);
+            entry.set_server_name(way.origin.server.as_ref().map(ToString::to_string));
+            entry.answered(response.status(), response.headers());
+        }
+        self.metrics.request(response.status(), began.elapsed());
+        response
+    }
+
     fn rejected(&self, way: &ConnectionContext) -> Response<Body> {
         self.metrics.rejected();
         rejected_page(&way.origin.target)
@@ -197,7 +233,10 @@ impl Proxy {
                 Err(answer) => return answer,
             };
             if let Some(entry) = entry {
-                injected.iter().for_each(|one| entry.hide(one.header(), one.needles()));
+                injected.iter().for_each(|one| {
+                    entry.hide(one.header(), one.needles());
+                    entry.credential(one.name());
+                });
             }
         }
         let Destination { origin, authority } = &place;

@@ -11,9 +11,12 @@
 //! 7. `serving`: HTTP of an intercepted connection, or `tunnel`: bytes that pass through.
 //! 8. `exchange`: one request and its answer; [`requests`]: the rules on requests.
 //!
+//! `gateway` has every request, CONNECT and tunnel decided by the [`policy`], if there is one, and `budgets` counts what identities use.
+//!
 //! [`minting`] hands leaf certificates out of the same store to other TLS servers. [`revocation`] checks client certificates against CRLs.
 
 mod access;
+mod budgets;
 pub mod certificate_store;
 mod client_buckets;
 mod connect;
@@ -22,6 +25,7 @@ mod connection_context;
 mod decision;
 mod destination;
 mod exchange;
+mod gateway;
 mod metrics;
 pub mod mint;
 pub mod minting;
@@ -30,6 +34,8 @@ mod options;
 mod page;
 pub mod permission;
 mod permitted;
+pub mod policy;
+mod policy_page;
 mod proxy;
 mod redirect;
 mod refusals;
@@ -44,6 +50,7 @@ pub mod tables;
 mod tls;
 mod transparent;
 mod tunnel;
+mod url_path;
 
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;

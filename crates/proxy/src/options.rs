@@ -10,6 +10,7 @@ use outbound::guard::Guard;
 use crate::access::AccessOptions;
 use crate::certificate_store::{self, SecondLevel};
 use crate::mint::{KeysOfLeaves, LEAF_KEY_LIFE, VALIDITY_MAX};
+use crate::policy::Policy;
 use crate::redirect::TransparentOptions;
 use crate::rules::Rules;
 use crate::{minting, permission, requests};
@@ -29,6 +30,8 @@ pub struct Options {
     pub access: AccessOptions,
     /// Whether a connection is intercepted, mirrored, tunneled or rejected, by the host's name. Default: all are intercepted.
     pub rules: Rules,
+    /// Which identity may send which request. Default: none; all requests are sent.
+    pub policy: Policy,
     /// Rules on requests, the access log, and recordings. Default: none of these.
     pub requests: requests::Options,
     /// How long leaf certificates are valid. Default: 7 days.
@@ -101,6 +104,7 @@ impl Default for Options {
             clients: Vec::new(),
             access: AccessOptions::default(),
             rules: Rules::default(),
+            policy: Policy::default(),
             requests: requests::Options::default(),
             leaf_validity: Duration::from_secs(7 * 86_400).min(VALIDITY_MAX),
             leaf_keys: KeysOfLeaves::Shared,

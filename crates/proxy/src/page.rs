@@ -50,7 +50,7 @@ pub(super) fn about(subject: &str, fingerprint: &str) -> String {
     include_str!("about.html").replace("{subject}", &escaped(subject)).replace("{fingerprint}", fingerprint)
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -6,6 +6,7 @@ use http_relay::upstream::Upstreams;
 use inbound::ServiceTasks;
 
 use crate::access::Access;
+use crate::budgets::Budgets;
 use crate::metrics::ProxyMetrics;
 use crate::mirror::Mirrors;
 use crate::options::Options;
@@ -19,6 +20,7 @@ pub(super) struct Proxy {
     pub(super) options: Options,
     pub(super) address: SocketAddr,
     pub(super) access: Access,
+    pub(super) budgets: Budgets,
     pub(super) refusals: Refusals,
     pub(super) permission: Permission,
     pub(super) mirrors: Mirrors,

@@ -12,11 +12,13 @@ use keys::KeyError;
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
 
+use crate::budgets::Budgets;
 use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::metrics::ProxyMetrics;
 use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys, Minter, RsaStock};
 use crate::options::Options;
 use crate::permission::Permission;
+use crate::policy::Policy;
 use crate::proxy::Proxy;
 use crate::rules::{Action, Rules};
 use crate::start_error::StartError;
@@ -104,7 +106,7 @@ pub async fn start(
     let redirected = redirect::listen(&options.transparent)?;
     let own = [address].into_iter().chain(minting).chain(options.own_addresses.iter().copied());
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
-    let rules = requests::LiveRules::new(options.rules.clone(), &options.requests);
+    let rules = requests::LiveRules::new(options.rules.clone(), options.policy.clone(), &options.requests);
     let pool = options.pool(address_rule(&rules));
     let upstreams = Upstreams::new(&pool, own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
@@ -126,6 +128,7 @@ pub async fn start(
         permission,
         address,
         access,
+        budgets: Budgets::default(),
         tls,
         upstreams: upstreams.clone(),
         metrics,
@@ -200,10 +203,11 @@ impl Running {
     pub fn change_rules(
         &self,
         names: Rules,
-        rules: requests::RequestRules,
+        policy: Policy,
+        requests: requests::RequestRules,
         secrets: Option<Arc<dyn requests::Secrets>>,
     ) {
-        self.rules.change(names, rules, secrets);
+        self.rules.change(requests::RuleSet { names, policy, requests, secrets });
         // Connections that are kept were made by the rules before.
         self.upstreams.retire();
     }

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use x509::HostOrIp;
 
 use super::access::Denied;
+use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 use crate::permission::NotPermitted;
@@ -63,8 +64,8 @@ impl Proxy {
         }
         let methods = counted(stream).await?;
         let wanted = match self.access.asks() && client.user.is_none() {
-            // Tokens and certificates are not shown by SOCKS5.
-            true => self.access.has_users().then_some(USER_AND_PASSWORD),
+            // SOCKS5 has no certificates.
+            true => self.access.has_passwords().then_some(USER_AND_PASSWORD),
             false => Some(NO_AUTHENTICATION),
         };
         let Some(wanted) = wanted.filter(|wanted| methods.contains(wanted)) else {
@@ -89,7 +90,16 @@ impl Proxy {
                 });
             }
         };
-        if self.action_of(&target, &target.name).await == Action::Reject {
+        if self.admit_target(&client, &target, Phase::Connect).is_err() {
+            reply(stream, Reply::NotAllowed).await?;
+            return Err(NoRequest::Rejected(target));
+        }
+        let action = self.action_of(&target, &target.name).await;
+        if action == Action::Tunnel && self.admit_target(&client, &target, Phase::Tunnel).is_err() {
+            reply(stream, Reply::NotAllowed).await?;
+            return Err(NoRequest::Rejected(target));
+        }
+        if action == Action::Reject {
             self.metrics.rejected();
             self.requests.refused(&client, &target);
             reply(stream, Reply::NotAllowed).await?;

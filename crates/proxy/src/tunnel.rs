@@ -10,6 +10,7 @@ use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use x509::HostOrIp;
 
+use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 
@@ -24,11 +25,14 @@ impl Proxy {
         if *name == target.name {
             return self.tunnel(stream, target, name, client).await;
         }
-        if !target.redirected {
+        // With a policy, names that differ are refused.
+        if !target.redirected && !self.rules.now().policy.is_active() {
             let named = Target { name: name.clone(), ..target.clone() };
             return self.tunnel(stream, &named, name, client).await;
         }
-        if self.is_address_of(target, name, client).await {
+        if !self.may_be_admitted(client, target, name, Phase::Tunnel)
+            || self.is_address_of(target, name, client).await
+        {
             return self.tunnel(stream, target, name, client).await;
         }
         self.metrics.rejected();
@@ -57,8 +61,13 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
+        let Some(mut admission) = self.admit_tunnel(client, target, name) else { return };
         let octets = self.metrics.tunnel();
-        let mut entry = self.requests.tunnel(client, target, name);
+        let mut entry = match admission.spending {
+            Some(_) => Some(self.requests.counted_tunnel(client, target, name)),
+            None => self.requests.tunnel(client, target, name),
+        };
+        entry.iter_mut().for_each(|entry| admission.note(entry));
         let mut answered =
             |status| entry.iter_mut().for_each(|entry| entry.answered(status, &HeaderMap::new()));
         let rules = self.rules.now();

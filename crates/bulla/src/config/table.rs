@@ -761,6 +761,26 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.store.timeout_ms", Kind::Number, "for one trip to it"),
     ("proxy.store.leaves_max", Kind::Number, "leaves it keeps; beyond, the oldest go"),
     (
+        "proxy.policy.default",
+        Kind::Text,
+        "for requests that no rule of the policy matches: allow, deny or log; empty: deny once there is an identity or a rule",
+    ),
+    (
+        "proxy.policy.allow_networks",
+        Kind::List,
+        "with a policy: networks of this machine and private ones that clients may reach; all others are denied",
+    ),
+    (
+        "proxy.policy.identities",
+        Kind::Toml,
+        "identities of clients, [[proxy.policy.identities]]: see docs/agent-gateway.md",
+    ),
+    (
+        "proxy.policy.rules",
+        Kind::Toml,
+        "rules of the policy, [[proxy.policy.rules]]: see docs/agent-gateway.md",
+    ),
+    (
         "proxy.parent.url",
         Kind::Text,
         "the proxy by which upstreams are reached, http:// or https://; empty: none",

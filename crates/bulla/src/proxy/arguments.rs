@@ -2,14 +2,18 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use ipnet::IpNet;
 
+use super::explain::ExplainArgs;
 use crate::config::{DefaultAction, ProxySettings};
 
 /// `bulla proxy`
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProxyArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<ProxyCommand>,
     /// Where clients find it, an address and a port [default: 127.0.0.1:3128]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -40,6 +44,15 @@ pub(crate) struct ProxyArgs {
     /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2409]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
+}
+
+/// Commands about the proxy's configuration.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ProxyCommand {
+    /// Explain the policy's decision about a request, from the configuration file
+    ///
+    /// Example: bulla proxy explain --as ci https://api.github.com/repos/x -X PUT
+    Explain(ExplainArgs),
 }
 
 impl ProxySettings {

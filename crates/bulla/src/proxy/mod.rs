@@ -2,6 +2,7 @@
 
 mod arguments;
 mod authority;
+mod explain;
 mod leaf_store;
 mod rules;
 
@@ -20,6 +21,7 @@ use proxy::{Options, ProxyMetrics, Running};
 use tokio::task::JoinSet;
 
 pub(crate) use self::arguments::ProxyArgs;
+use self::arguments::ProxyCommand;
 use self::rules::{ConfiguredRules, StoreSecrets};
 use crate::config::{Configuration, ProxySettings, Settings};
 use crate::fetched_crls::FetchedCrls;
@@ -31,6 +33,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla proxy`.
 pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
+    if let Some(ProxyCommand::Explain(explain)) = &args.command {
+        return explain::run(explain, global);
+    }
     let configuration = Configuration::load(global.config.as_deref())?;
     let core_dumps = configuration.settings.server.core_dumps;
     let mut all = configuration.settings.clone();

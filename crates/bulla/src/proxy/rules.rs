@@ -7,7 +7,9 @@ use std::time::Duration;
 use cli::connection::{Client, ServerArgs};
 use cli::exit::{Exit, Outcome, Problem, chain};
 use client::{Error, Limits};
+use ipnet::IpNet;
 use keys::Secret;
+use proxy::policy::Policy;
 use proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
 use proxy::{Rules, Running};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -87,6 +89,8 @@ pub(crate) struct ConfiguredRules {
     watch: FileWatch,
     metrics: RequestMetrics,
     secrets: StoreSecrets,
+    /// Networks that the guard has closed since startup, but for these; `None` without a policy.
+    opened: Option<Vec<IpNet>>,
     hangup: Signal,
 }
 
@@ -100,7 +104,8 @@ impl ConfiguredRules {
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
         let watch = FileWatch::new(stamp(file.as_deref()));
-        Ok(Self { file, watch, metrics, secrets, hangup })
+        let opened = configuration.settings.proxy.policy.opened();
+        Ok(Self { file, watch, metrics, secrets, opened, hangup })
     }
 
     /// Has rules count that are changed in the file, at once when told to look (SIGHUP), until told to stop. What cannot be used
@@ -126,9 +131,9 @@ impl ConfiguredRules {
                 continue;
             }
             match read {
-                Ok((names, rules, secrets)) => {
-                    let count = rules.len();
-                    running.change_rules(names, rules, secrets);
+                Ok((names, policy, rules, secrets)) => {
+                    let count = rules.len() + policy.rules();
+                    running.change_rules(names, policy, rules, secrets);
                     self.metrics.reloaded(true);
                     tracing::warn!(rules = count, "the proxy's rules were read again and count from now on");
                 }
@@ -147,20 +152,31 @@ impl ConfiguredRules {
     /// Beside the tasks of the proxy, as files and thousands of rules take their time.
     async fn read(&self, args: &ProxyArgs) -> Outcome<LoadedRules> {
         let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
-        let read = tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args));
+        let opened = self.opened.clone();
+        let read =
+            tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args, opened.as_deref()));
         read.await.map_err(|error| Problem::new(Exit::Machine, error))?
     }
 }
 
-/// Names, rules, and the credential store if they need it.
-type LoadedRules = (Rules, RequestRules, Option<Arc<dyn Secrets>>);
+/// Names, the policy, rules, and the credential store if they need it.
+type LoadedRules = (Rules, Policy, RequestRules, Option<Arc<dyn Secrets>>);
 
-fn read(file: Option<&Path>, secrets: &StoreSecrets, args: &ProxyArgs) -> Outcome<LoadedRules> {
+fn read(
+    file: Option<&Path>,
+    secrets: &StoreSecrets,
+    args: &ProxyArgs,
+    opened: Option<&[IpNet]>,
+) -> Outcome<LoadedRules> {
     let configuration = Configuration::load(file)?;
     let mut settings = configuration.settings.proxy.clone();
     settings.take(args);
     settings.check()?;
+    if settings.policy.opened().is_some_and(|now| Some(&*now) != opened) {
+        return Err(Problem::usage("proxy.policy.allow_networks was changed, or the policy is new")
+            .hint("restart the proxy: which networks clients reach is set at startup"));
+    }
     let rules = settings.request_rules()?;
     let secrets = secrets.needed_by(&rules, &configuration)?;
-    Ok((settings.names()?, rules, secrets))
+    Ok((settings.names()?, settings.policy()?, rules, secrets))
 }

@@ -17,6 +17,7 @@ mod postgres;
 mod proxy;
 mod proxy_ask;
 mod proxy_doors;
+mod proxy_gateway;
 mod proxy_minting;
 mod proxy_mirror;
 mod proxy_rules;

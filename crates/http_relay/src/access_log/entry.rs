@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::super::client::Client;
-use super::line::{Line, LoggedQuery, path_of, trace_of};
+use super::line::{Judgement, Line, LoggedQuery, path_of, trace_of};
 use super::log::Log;
 use crate::relay::{Count, CountedStream};
 
@@ -110,6 +110,12 @@ pub trait Recording: Send + Sync {
     );
 }
 
+/// Something that lasts as long as an exchange, and is told how many bytes it had.
+pub trait Lasting: Send + Sync {
+    /// The exchange has ended. `bytes` are those of both bodies.
+    fn ended(self: Box<Self>, bytes: u64);
+}
+
 /// The entry of a request that is under way. Its line is written when it is dropped.
 pub struct Entry {
     log: Arc<Log>,
@@ -119,6 +125,7 @@ pub struct Entry {
     up: Arc<Tee>,
     down: Arc<Tee>,
     recording: Option<Box<dyn Recording>>,
+    lasting: Option<Box<dyn Lasting>>,
     /// Whether it is decided that the request is recorded, or that it is not.
     is_decided: bool,
 }
@@ -141,6 +148,8 @@ impl Entry {
             upstream: None,
             upstream_server: None,
             rules: Vec::new(),
+            judgement: None,
+            credentials: Vec::new(),
             trace_id: None,
         };
         let (up, down) = (Arc::default(), Arc::default());
@@ -152,6 +161,7 @@ impl Entry {
             up,
             down,
             recording: None,
+            lasting: None,
             is_decided: false,
         }
     }
@@ -190,6 +200,21 @@ impl Entry {
     /// Adds the names of the rules that the answer matches.
     pub fn more_rules(&mut self, rules: Vec<Arc<str>>) {
         self.line.rules.extend(rules);
+    }
+
+    /// Sets the decision of the policy.
+    pub fn set_judgement(&mut self, judgement: Judgement) {
+        self.line.judgement = Some(judgement);
+    }
+
+    /// Adds the name of a credential that was injected.
+    pub fn credential(&mut self, name: Arc<str>) {
+        self.line.credentials.push(name);
+    }
+
+    /// Keeps `lasting` until the exchange ends.
+    pub fn keep(&mut self, lasting: Box<dyn Lasting>) {
+        self.lasting = Some(lasting);
     }
 
     /// Captures `octets_max` bytes of each body from now on, for `recording`.
@@ -265,6 +290,9 @@ impl Drop for Entry {
         self.line.duration_ms = (ms(self.began, now) * 1_000.0).round() / 1_000.0;
         self.line.octets_up = self.up.octets.load(Relaxed);
         self.line.octets_down = self.down.octets.load(Relaxed);
+        if let Some(lasting) = self.lasting.take() {
+            lasting.ended(self.line.octets_up + self.line.octets_down);
+        }
         if let Some(recording) = self.recording.take() {
             let answered = self.answered.unwrap_or(now);
             let timings = Timings { wait_ms: ms(self.began, answered), receive_ms: ms(answered, now) };

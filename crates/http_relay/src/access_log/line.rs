@@ -10,6 +10,17 @@ use serde::Serialize;
 /// Bytes of a path in a line.
 const PATH_OCTETS_MAX: usize = 2_048;
 
+/// The decision of a policy about a request.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Judgement {
+    /// The identity of the client.
+    pub identity: Option<Arc<str>>,
+    /// `allow`, `deny` or `log`.
+    pub decision: &'static str,
+    /// The rule of the policy that decided; none for the default.
+    pub policy_rule: Option<Arc<str>>,
+}
+
 /// A line.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Line {
@@ -38,6 +49,12 @@ pub(super) struct Line {
     pub(super) upstream_server: Option<Arc<str>>,
     /// Those that were applied.
     pub(super) rules: Vec<Arc<str>>,
+    /// The decision of the policy, where there is a policy.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) judgement: Option<Judgement>,
+    /// Names of credentials that were injected, never their values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) credentials: Vec<Arc<str>>,
     /// Of `traceparent` (W3C Trace Context).
     pub(super) trace_id: Option<String>,
 }
@@ -61,6 +78,10 @@ impl Line {
             upstream = self.upstream,
             upstream_server = self.upstream_server.as_deref(),
             rules = ?self.rules,
+            identity = self.judgement.as_ref().and_then(|judgement| judgement.identity.as_deref()),
+            decision = self.judgement.as_ref().map(|judgement| judgement.decision),
+            policy_rule = self.judgement.as_ref().and_then(|judgement| judgement.policy_rule.as_deref()),
+            credentials = (!self.credentials.is_empty()).then(|| tracing::field::debug(&self.credentials)),
             trace_id = self.trace_id,
             "request"
         );

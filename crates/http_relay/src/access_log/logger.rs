@@ -65,7 +65,11 @@ impl AccessLogger {
 
     /// The entry of a tunnel to `host`, if requests are logged.
     pub fn tunnel(&self, client: &Client, host: String) -> Option<Box<Entry>> {
-        self.is_enabled()
-            .then(|| Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host)))
+        self.is_enabled().then(|| self.tunnel_of(client, host))
+    }
+
+    /// The entry of a tunnel to `host`, whether or not requests are logged.
+    pub fn tunnel_of(&self, client: &Client, host: String) -> Box<Entry> {
+        Box::new(Entry::new(Arc::clone(&self.log), client, "CONNECT".to_owned(), host))
     }
 }

@@ -10,9 +10,9 @@ mod log;
 mod logger;
 mod spool;
 
-pub use entry::{CapturedBody, Entry, Recording, Tee, Timings, UpstreamConnection, counted};
+pub use entry::{CapturedBody, Entry, Lasting, Recording, Tee, Timings, UpstreamConnection, counted};
 pub use file::AccessLog;
 pub use file::private;
-pub use line::LoggedQuery;
+pub use line::{Judgement, LoggedQuery};
 pub use logger::AccessLogger;
 pub use spool::{Sink, Spool};

@@ -302,7 +302,9 @@ impl Dialler {
     ) -> Result<Link, NoConnection> {
         let reached = async {
             let found = self.addresses(&parent.target.name, deadline).await?;
-            let found = self.reachable(found, &parent.target, true)?;
+            // The operator names the parent: networks that are closed to clients are not closed to it.
+            let guard = Guard { networks: None, ..self.guard };
+            let found = reachable(guarded(guard, found)?, &parent.target, true, &self.policies)?;
             let stream = self.dial(&found, parent.target.port, slot, deadline).await?;
             if !parent.tls {
                 return Ok(Link::Direct(stream));

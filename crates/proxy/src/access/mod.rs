@@ -132,9 +132,9 @@ impl Access {
         self.certificates || !self.users.is_empty() || !self.tokens.is_empty()
     }
 
-    /// Whether passwords are of use.
-    pub(super) fn has_users(&self) -> bool {
-        !self.users.is_empty()
+    /// Whether passwords are of use: those of users, and tokens with the token's name as the user.
+    pub(super) fn has_passwords(&self) -> bool {
+        !self.users.is_empty() || !self.tokens.is_empty()
     }
 
     /// TLS of its own.
@@ -170,6 +170,13 @@ impl Access {
         Err(if self.attempts.begin(client) { Denied::Wrong } else { Denied::TooOften })
     }
 
+    /// The token `name` with this value, which clients that know only passwords send as one.
+    fn token_of(&self, name: &str, value: &[u8]) -> Option<Arc<str>> {
+        let digest = digest::digest(&digest::SHA256, value);
+        let found = self.tokens.get(&under(&self.key, &[digest.as_ref()]))?;
+        (**found == *name).then(|| Arc::clone(found))
+    }
+
     /// Whose name and password these are.
     pub(super) async fn password(
         &self,
@@ -181,6 +188,12 @@ impl Access {
             return Err(Denied::Wrong);
         }
         let name = std::str::from_utf8(name).map_err(|_| Denied::Wrong)?;
+        if let Some(user) = self.token_of(name, password) {
+            return Ok(user);
+        }
+        if self.users.is_empty() {
+            return Err(if self.attempts.begin(client) { Denied::Wrong } else { Denied::TooOften });
+        }
         let key = under(&self.key, &[name.as_bytes(), &[0], password]);
         if let Some(cached) = self.remembered.get(&key) {
             return cached.outcome.clone();
@@ -238,7 +251,7 @@ impl Access {
             return response;
         }
         let schemes = [
-            (!self.users.is_empty(), r#"Basic realm="bulla proxy", charset="UTF-8""#),
+            (self.has_passwords(), r#"Basic realm="bulla proxy", charset="UTF-8""#),
             (!self.tokens.is_empty(), r#"Bearer realm="bulla proxy""#),
         ];
         for (_, scheme) in schemes.into_iter().filter(|(offered, _)| *offered) {

@@ -12,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use x509::GeneralName;
+
 use crate::revocation::{BadLists, LoadedCrls, RevocationGuard, RevocationLists, RevocationMetrics};
 
 /// What the proxy shows clients that speak TLS to it, on the port where it is also spoken to in the clear.
@@ -39,6 +41,12 @@ pub enum BadOwnTls {
     /// Of certificates that were revoked.
     #[error(transparent)]
     LoadedCrls(#[from] BadLists),
+}
+
+/// The user that a client certificate names.
+pub(crate) struct CertifiedUser {
+    pub(crate) name: Arc<str>,
+    pub(crate) uris: Vec<Arc<str>>,
 }
 
 /// Accepts TLS connections to the proxy itself.
@@ -71,12 +79,12 @@ impl OwnTlsAcceptor {
         &self.tls
     }
 
-    /// Handshakes; who calls sets the time. With the name of who showed a certificate
-    /// (its subject, or its fingerprint), and that.
+    /// Handshakes; the caller sets the timeout. Returns the certificate that the client showed, and the user it names: its subject, or
+    /// its fingerprint, and its URI names.
     pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
         &self,
         stream: S,
-    ) -> io::Result<(TlsStream<S>, Option<Arc<str>>, Option<CertificateDer<'static>>)> {
+    ) -> io::Result<(TlsStream<S>, Option<CertifiedUser>, Option<CertificateDer<'static>>)> {
         let stream = TlsAcceptor::from(self.tls.tls()).accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.cloned().map(CertificateDer::into_owned);
@@ -84,10 +92,15 @@ impl OwnTlsAcceptor {
             None => None,
             Some(shown) => {
                 let certificate = x509::Certificate::parse(shown).map_err(io::Error::other)?;
-                Some(match certificate.subject.text.as_str() {
+                let name = match certificate.subject.text.as_str() {
                     "" => certificate.fingerprint.to_string().into(),
                     subject => Arc::from(subject),
-                })
+                };
+                let uris = certificate.subject_alt_names.iter().filter_map(|name| match name {
+                    GeneralName::Uri(uri) => Some(Arc::from(uri.as_str())),
+                    _ => None,
+                });
+                Some(CertifiedUser { name, uris: uris.collect() })
             }
         };
         Ok((stream, user, shown))

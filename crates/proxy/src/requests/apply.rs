@@ -15,10 +15,12 @@ use x509::HostOrIp;
 
 use super::compile::{Compiled, Headers, OwnAnswer, Rule};
 use super::inject::{Injected, Injection, NoSecret, Secrets};
-use super::matcher::{has_dots, hides_dots, is_doubtful, is_like, is_named, plain_path, sent_path};
+use super::matcher::{is_like, is_named};
 use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
 use crate::connection_context::ConnectionContext;
+use crate::policy::Grantee;
+use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path, sent_path};
 
 /// The rules that a request meets; of those with a type of answer it is not known yet.
 pub(crate) struct MatchedRules {
@@ -29,6 +31,8 @@ pub(crate) struct MatchedRules {
     target: Target,
     /// What the connection is for, in TLS.
     server: Option<HostOrIp>,
+    /// The client, for grants of credentials.
+    grantee: Grantee,
 }
 
 /// Whom a request goes to.
@@ -48,6 +52,7 @@ impl RequestRules {
         request: &mut Request<B>,
         way: &ConnectionContext,
         host: &HostOrIp,
+        grantee: Grantee,
     ) -> Result<Option<MatchedRules>, &'static str> {
         if self.is_empty() {
             return Ok(None);
@@ -80,7 +85,46 @@ impl RequestRules {
                 && kind.is_one_of(&rule.request_types, rule)
         });
         let (compiled, target) = (Arc::clone(&self.0), way.origin.target.clone());
-        Ok((!met.is_empty()).then(|| MatchedRules { compiled, met, host: host.clone(), target, server }))
+        Ok((!met.is_empty()).then(|| MatchedRules {
+            compiled,
+            met,
+            host: host.clone(),
+            target,
+            server,
+            grantee,
+        }))
+    }
+}
+
+impl RequestRules {
+    /// The credentials that a request would get: the rule and the name of each. `port` and `in_tls` are those of its connection.
+    #[must_use]
+    pub fn credentials(
+        &self,
+        (host, port, in_tls): (&HostOrIp, u16, bool),
+        method: &str,
+        path: &str,
+        grantee: &Grantee,
+    ) -> Vec<(Arc<str>, String)> {
+        let (host, mut headers) = (host.to_string(), Vec::new());
+        let met = self.0.met(&host, &plain_path(path)).into_iter();
+        let rules = met.filter_map(|at| self.0.rules.get(at as usize)).filter(|rule| {
+            (rule.methods.is_empty() || rule.methods.iter().any(|one| one == method))
+                && rule.response_types.is_empty()
+                && (rule.server_names.is_empty()
+                    || in_tls && rule.server_names.iter().any(|name| is_named(name, &host)))
+        });
+        let injections = rules.filter_map(|rule| rule.inject.as_ref().map(|one| (&rule.name, one)));
+        let granted =
+            injections.filter(|(_, one)| grantee.has(one.grants()) && one.is_for_port(port, in_tls));
+        let sent = granted.filter(|(_, one)| in_tls || one.insecure);
+        sent.filter(|(_, one)| {
+            let is_first = !headers.contains(&one.header);
+            headers.push(one.header.clone());
+            is_first
+        })
+        .map(|(rule, one)| (Arc::clone(rule), one.called()))
+        .collect()
     }
 }
 
@@ -186,9 +230,9 @@ impl MatchedRules {
         metrics: &RequestMetrics,
     ) -> Result<Vec<Injected>, Response<Body>> {
         let mut all: Vec<Injected> = Vec::new();
-        for (rule, injection) in
-            self.of_requests().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)))
-        {
+        let injections = self.of_requests().filter_map(|rule| rule.inject.as_ref().map(|one| (rule, one)));
+        // A credential of others is none of the client's: the request goes without.
+        for (rule, injection) in injections.filter(|(_, one)| self.grantee.has(one.grants())) {
             if all.iter().any(|done| *done.header() == injection.header) {
                 continue;
             }

@@ -9,10 +9,11 @@ use ipnet::IpNet;
 use x509::{HostName, HostOrIp};
 
 use super::inject::Injection;
-use super::matcher::{Index, is_like, is_named, plain_path};
+use super::matcher::{Index, is_like, is_named};
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
 use super::setting::{InvalidSetting, check_path, header_name, invalid};
+use crate::url_path::plain_path;
 
 /// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
 pub const RULES_MAX: usize = 10_000;

@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use super::rule::{Form, InjectText};
 use super::setting::{InvalidSetting, header_name, invalid};
+use crate::policy::Grants;
 
 /// Bytes of a file with a credential.
 const FILE_OCTETS_MAX: u64 = 64 << 10;
@@ -63,6 +64,7 @@ pub(super) struct Injection {
     form: Form,
     user: Option<String>,
     prefix: String,
+    grants: Grants,
     ports: Vec<u16>,
     pub(super) insecure: bool,
     /// Whether it could not be had when it was last asked for.
@@ -144,6 +146,11 @@ impl Injection {
             form: text.form,
             user: text.user.clone(),
             prefix,
+            grants: Grants {
+                identities: text.identities.clone(),
+                teams: text.teams.clone(),
+                tags: text.tags.clone(),
+            },
             ports: text.port.clone(),
             insecure: text.insecure,
             is_missing: AtomicBool::new(false),
@@ -153,6 +160,11 @@ impl Injection {
 
     pub(super) fn is_of_store(&self) -> bool {
         matches!(self.source, Source::Store { .. })
+    }
+
+    /// The identities that it is granted to.
+    pub(super) fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// Whether it may go to this port of its hosts.
@@ -295,6 +307,11 @@ impl Injected {
     /// The header that the credential was put into.
     pub(crate) fn header(&self) -> &HeaderName {
         &self.injection.header
+    }
+
+    /// The name of the credential in logs, never its value.
+    pub(crate) fn name(&self) -> Arc<str> {
+        self.injection.called().into()
     }
 
     /// Texts by which it is known.

@@ -8,11 +8,13 @@ use super::compile::RequestRules;
 use super::inject::Secrets;
 use super::options::Options;
 use crate::Rules;
+use crate::policy::Policy;
 
 /// All rules of one time. They are replaced together, so that a request never meets rules of two times.
 #[derive(Debug)]
 pub(crate) struct RuleSet {
     pub(crate) names: Rules,
+    pub(crate) policy: Policy,
     pub(crate) requests: RequestRules,
     pub(crate) secrets: Option<Arc<dyn Secrets>>,
 }
@@ -22,17 +24,17 @@ pub(crate) struct RuleSet {
 pub(crate) struct LiveRules(Arc<RwLock<Arc<RuleSet>>>);
 
 impl LiveRules {
-    pub(crate) fn new(names: Rules, options: &Options) -> Self {
+    pub(crate) fn new(names: Rules, policy: Policy, options: &Options) -> Self {
         let (requests, secrets) = (options.rules.clone(), options.secrets.clone());
-        Self(Arc::new(RwLock::new(Arc::new(RuleSet { names, requests, secrets }))))
+        Self(Arc::new(RwLock::new(Arc::new(RuleSet { names, policy, requests, secrets }))))
     }
 
     pub(crate) fn now(&self) -> Arc<RuleSet> {
         Arc::clone(&self.0.read())
     }
 
-    pub(crate) fn change(&self, names: Rules, requests: RequestRules, secrets: Option<Arc<dyn Secrets>>) {
-        let new = Arc::new(RuleSet { names, requests, secrets });
+    pub(crate) fn change(&self, new: RuleSet) {
+        let new = Arc::new(new);
         let old = std::mem::replace(&mut *self.0.write(), new);
         // Dropped outside of the lock.
         drop(old);

@@ -70,6 +70,11 @@ impl RequestLog {
         (may_record || self.lines.is_enabled()).then(|| self.lines.entry_of(request, client))
     }
 
+    /// The entry of `request`, whether or not requests are logged: it counts bytes.
+    pub(crate) fn counted_entry<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
+        self.lines.entry_of(request, client)
+    }
+
     /// Records what passes `entry` from now on, if there is a slot.
     pub(crate) fn record<B>(&self, entry: &mut Entry, request: &Request<B>, url: String) {
         if let Some(recorder) = &self.recorder {
@@ -79,9 +84,14 @@ impl RequestLog {
 
     /// The entry of a tunnel to `target`, whose client asks for `name`.
     pub(crate) fn tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Option<Box<Entry>> {
-        let mut entry = self.lines.tunnel(client, target.to_string())?;
+        self.lines.is_enabled().then(|| self.counted_tunnel(client, target, name))
+    }
+
+    /// The entry of a tunnel, whether or not requests are logged: it counts bytes.
+    pub(crate) fn counted_tunnel(&self, client: &Client, target: &Target, name: &HostOrIp) -> Box<Entry> {
+        let mut entry = self.lines.tunnel_of(client, target.to_string());
         entry.set_server_name((*name != target.name).then(|| name.to_string()));
-        Some(entry)
+        entry
     }
 
     /// Logs a connection that was refused.

@@ -115,6 +115,15 @@ pub struct InjectText {
     /// Ports of its hosts beside 443 (in the clear 80) to which it may go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub port: Vec<u16>,
+    /// The identities that get it. Where identities are configured, a credential without `identities`, `teams` and `tags` is for nobody.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<String>,
+    /// Teams whose identities get it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub teams: Vec<String>,
+    /// Tags whose identities get it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Whether it may go over plain HTTP, or to a server that is not verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,

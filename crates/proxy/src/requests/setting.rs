@@ -2,7 +2,7 @@
 
 use hyper::header::HeaderName;
 
-use super::matcher::plain_path;
+use crate::url_path::plain_path;
 
 /// What frames a message, is of one connection, or says whom it is for: no rule writes it, as two servers could read the same
 /// bytes differently then (request smuggling).

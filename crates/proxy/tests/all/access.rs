@@ -163,14 +163,21 @@ async fn socks_takes_the_same_passwords() {
     assert_eq!(said[5], 0);
 }
 
-/// Tokens cannot be said by SOCKS5: nothing is offered where there are no passwords.
+/// Most clients know only passwords: a token is one, with its name as the user, by SOCKS5 and by Basic.
 #[tokio::test(flavor = "multi_thread")]
-async fn socks_asks_for_no_password_where_there_is_none() {
+async fn a_token_is_a_password_of_its_name() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
-        options.access.tokens = vec![Token { name: "bob".into(), digest: [1; 32] }];
+        let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"token");
+        options.access.tokens = vec![Token { name: "bob".into(), digest: digest.as_ref().try_into().unwrap() }];
     })
     .await;
-    let (said, _) = socks(&world, &[&[5, 2, 0, 2]], &[2]).await;
-    assert_eq!(said, [5, 0xff]);
+    let (said, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
+    assert_eq!(said, [5, 0xff], "who does not say is not let in");
+    let (said, _) = socks(&world, &[&[5, 1, 2], b"\x01\x03bob\x05token"], &[2, 2]).await;
+    assert_eq!(said, [5, 2, 1, 0]);
+    for wrong in [&b"\x01\x03eve\x05token"[..], b"\x01\x03bob\x05other"] {
+        let (said, _) = socks(&world, &[&[5, 1, 2], wrong], &[2, 2]).await;
+        assert_eq!(said, [5, 2, 1, 1]);
+    }
 }

@@ -82,7 +82,7 @@ async fn rules_that_change_count_for_connections_that_are_kept() {
     let mut stream = world.tcp().await;
     assert!(ask(&mut stream, &request).await.starts_with("HTTP/1.1 200"));
     let lists = [(Reject, "127.0.0.0/8"), (Reject, "::1"), (Intercept, "localhost")];
-    world.running.change_rules(rules(Intercept, &lists), Default::default(), None);
+    world.running.change_rules(rules(Intercept, &lists), Default::default(), Default::default(), None);
     let said = ask(&mut stream, &request).await;
     assert!(said.starts_with("HTTP/1.1 403"), "{said}");
 }

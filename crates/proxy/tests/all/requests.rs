@@ -8,6 +8,7 @@ use http_relay::access_log::AccessLog;
 use http_relay::upstream::UpstreamPolicy;
 use keys::Secret;
 use parking_lot::Mutex;
+use proxy::policy::Policy;
 use proxy::requests::{
     Fetching, InjectText, NoSecret, RecordOptions, RequestRules, RewriteText, RuleText, Secrets,
 };
@@ -380,7 +381,7 @@ async fn requests_are_recorded_as_har_and_told_in_lines_without_what_is_secret()
     // A CONNECT that is refused, from now on.
     let mut names = Rules::new(proxy::Action::Intercept);
     names.add(&list(&["no.example"]), proxy::Action::Reject).unwrap();
-    world.running.change_rules(names, RequestRules::default(), None);
+    world.running.change_rules(names, Policy::default(), RequestRules::default(), None);
     let (said, _) = world.connect("no.example:443").await;
     assert!(said.starts_with("HTTP/1.1 403"), "{said}");
     let text = until(&log, |text| text.contains("no.example:443")).await;
@@ -434,7 +435,7 @@ async fn what_is_recorded_and_named_is_what_the_answer_met() {
     // A rule that an answer meets is named, and a long method cut.
     let blocks = RuleText { name: "later".into(), block: Some(403), ..of_type("", "text/*", false) };
     let typed = RequestRules::compile(&[blocks]).unwrap();
-    world.running.change_rules(Rules::default(), typed, None);
+    world.running.change_rules(Rules::default(), Policy::default(), typed, None);
     let typed = crate::ways::typed("text/html").await;
     let (_, mut stream) = world.connect(&format!("localhost:{typed}")).await;
     let method = "M".repeat(1_000);
@@ -469,10 +470,10 @@ async fn other_rules_count_from_the_next_request_on_and_none_fails() {
     let mut time = 0;
     while time < 50 || !askers.iter().all(tokio::task::JoinHandle::is_finished) {
         time += 1;
-        world.running.change_rules(Rules::default(), of(&time.to_string()), None);
+        world.running.change_rules(Rules::default(), Policy::default(), of(&time.to_string()), None);
         tokio::task::yield_now().await;
     }
-    world.running.change_rules(Rules::default(), of("last"), None);
+    world.running.change_rules(Rules::default(), Policy::default(), of("last"), None);
     for asker in askers {
         let mut stream = asker.await.unwrap();
         let said = ask(&mut stream, "GET / HTTP/1.1\r\nHost: b.example\r\n\r\n").await;

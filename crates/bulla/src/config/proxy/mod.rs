@@ -5,6 +5,7 @@ mod ask;
 mod authority;
 mod leaf_store;
 mod minting;
+mod policy;
 mod requests;
 mod transparent;
 mod upstreams;
@@ -18,6 +19,7 @@ use http_relay::names::BadRule;
 use ipnet::IpNet;
 use outbound::guard::Guard;
 use proxy::mint::{KeysOfLeaves, LEAF_KEY_LIFE_MAX, VALIDITY_MAX};
+use proxy::policy::Policy;
 use proxy::requests::{RequestRules, RuleText};
 use proxy::{Action, Options, Rules};
 use serde::{Deserialize, Serialize};
@@ -30,6 +32,7 @@ use self::access::AccessSettings;
 use self::ask::AskSettings;
 use self::leaf_store::ProxyStoreSettings;
 use self::minting::MintingSettings;
+use self::policy::PolicySettings;
 use self::requests::ProxyRequestSettings;
 use self::transparent::TransparentSettings;
 use self::upstreams::{ParentSettings, UpstreamSettings};
@@ -81,6 +84,7 @@ pub(crate) struct ProxySettings {
     pub(crate) authority: ProxyAuthoritySettings,
     pub(crate) minting: MintingSettings,
     pub(crate) ask: AskSettings,
+    pub(crate) policy: PolicySettings,
     pub(crate) rules: Vec<RuleText>,
     pub(crate) requests: ProxyRequestSettings,
     /// `rules`, once they were asked for.
@@ -174,6 +178,7 @@ impl Default for ProxySettings {
             authority: ProxyAuthoritySettings::default(),
             minting: MintingSettings::default(),
             ask: AskSettings::default(),
+            policy: PolicySettings::default(),
             rules: Vec::new(),
             requests: ProxyRequestSettings::default(),
             compiled: OnceLock::new(),
@@ -245,6 +250,7 @@ impl ProxySettings {
         upstreams::check(&self.parent, &self.upstreams)?;
         self.requests.check()?;
         self.request_rules()?;
+        self.policy()?;
         self.names().map(drop)
     }
 
@@ -277,6 +283,24 @@ impl ProxySettings {
         Ok(self.compiled.get_or_init(|| compiled).clone())
     }
 
+    /// The policy, with its presets.
+    pub(crate) fn policy(&self) -> Outcome<Policy> {
+        let policy = self.policy.compiled()?;
+        self.policy.check_access(&self.access)?;
+        for (place, inject) in
+            self.rules.iter().enumerate().filter_map(|(place, rule)| Some((place, rule.inject.as_ref()?)))
+        {
+            if let Some((kind, name)) = policy.unknown(&inject.identities, &inject.teams, &inject.tags) {
+                let rule = place + 1;
+                return Err(Problem::usage(format_args!(
+                    "proxy.rules: rule {rule}: inject: {kind}: no identity has {name:?}"
+                ))
+                .hint("see the names, teams and tags in [[proxy.policy.identities]]"));
+            }
+        }
+        Ok(policy)
+    }
+
     /// What the proxy is told, but for where it listens and whom it believes.
     pub(crate) fn options(&self) -> Outcome<Options> {
         Ok(Options {
@@ -284,9 +308,10 @@ impl ProxySettings {
             access: self.access.options()?,
             transparent: self.transparent.options()?,
             upstreams: upstreams::policies(&self.parent, &self.upstreams)?,
-            guard: Guard { allow_link_local: self.allow_link_local, ..Guard::default() },
+            guard: Guard { allow_link_local: self.allow_link_local, networks: self.policy.networks()? },
             auto_tunnel: self.auto_tunnel.then(|| Duration::from_secs(self.auto_tunnel_s)),
             rules: self.names()?,
+            policy: self.policy()?,
             requests: self.requests.options(self.request_rules()?)?,
             leaf_validity: Duration::from_secs(self.leaf_validity_s),
             leaf_keys: self.leaf_keys.into(),

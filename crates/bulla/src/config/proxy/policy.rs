@@ -1,0 +1,177 @@
+//! `[proxy.policy]`: identities, and which requests each of them may send.
+
+use cli::exit::{Outcome, Problem};
+use ipnet::IpNet;
+use outbound::guard::Networks;
+use proxy::policy::{Action, IdentityText, Policy, PolicyRuleText, PolicyText};
+use serde::{Deserialize, Serialize};
+
+use super::access::AccessSettings;
+
+/// Presets: rules for an API, as TOML.
+const PRESETS: &[(&str, &str)] = &[
+    ("anthropic", include_str!("../../../presets/anthropic.toml")),
+    ("github-read", include_str!("../../../presets/github-read.toml")),
+    ("github-write", include_str!("../../../presets/github-write.toml")),
+    ("npm-read", include_str!("../../../presets/npm-read.toml")),
+    ("openai", include_str!("../../../presets/openai.toml")),
+    ("pypi-read", include_str!("../../../presets/pypi-read.toml")),
+];
+
+/// `[proxy.policy]`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PolicySettings {
+    pub(crate) default: String,
+    pub(crate) allow_networks: Vec<IpNet>,
+    pub(crate) identities: Vec<IdentityText>,
+    pub(crate) rules: Vec<PolicyRuleText>,
+}
+
+/// A file of a preset.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Preset {
+    rules: Vec<PolicyRuleText>,
+}
+
+impl PolicySettings {
+    fn is_active(&self) -> bool {
+        !self.default.is_empty() || !self.identities.is_empty() || !self.rules.is_empty()
+    }
+
+    /// With a policy, the networks of this machine and private ones that are open.
+    pub(crate) fn opened(&self) -> Option<Vec<IpNet>> {
+        self.is_active().then(|| self.allow_networks.clone())
+    }
+
+    /// The networks that the guard opens and closes. Called once a process, as they are never freed.
+    pub(super) fn networks(&self) -> Outcome<Option<&'static Networks>> {
+        if !self.is_active() && !self.allow_networks.is_empty() {
+            return Err(Problem::usage("proxy.policy.allow_networks is set, and there is no policy").hint(
+                "give the policy's default, proxy.policy.default = \"deny\", or leave allow_networks out",
+            ));
+        }
+        let networks = |open| Networks::new(open, Vec::new()).without_private().for_this_process();
+        Ok(self.opened().map(|open| &*networks(open)))
+    }
+
+    /// Compiles the policy. An error has the position in the file, where a preset is one rule.
+    pub(super) fn compiled(&self) -> Outcome<Policy> {
+        let default = match self.default.as_str() {
+            "" => None,
+            "allow" => Some(Action::Allow),
+            "deny" => Some(Action::Deny),
+            "log" => Some(Action::Log),
+            other => {
+                return Err(Problem::usage(format_args!("proxy.policy.default is {other:?}"))
+                    .hint("it is \"allow\", \"deny\" or \"log\""));
+            }
+        };
+        let (mut rules, mut positions) = (Vec::new(), Vec::new());
+        for (place, rule) in self.rules.iter().enumerate() {
+            for expanded in expanded(rule, place)? {
+                rules.push(expanded);
+                positions.push(place + 1);
+            }
+        }
+        let text = PolicyText { default, identities: self.identities.clone(), rules };
+        Policy::compile(&text).map_err(|mut bad| {
+            if bad.list == "rules" {
+                bad.number =
+                    bad.number.checked_sub(1).and_then(|at| positions.get(at)).copied().unwrap_or(bad.number);
+            }
+            Problem::usage(format_args!("proxy.policy.{bad}")).hint(bad.hint)
+        })
+    }
+
+    /// Checks that what recognises identities exists.
+    pub(super) fn check_access(&self, access: &AccessSettings) -> Outcome<()> {
+        for (place, identity) in self.identities.iter().enumerate() {
+            let wrong = |key: &str, why: String, hint: &str| {
+                let number = place + 1;
+                Err(Problem::usage(format_args!(
+                    "proxy.policy.identities[{number}] ({}): {key}: {why}",
+                    identity.name
+                ))
+                .hint(hint))
+            };
+            let is_token = |name: &&String| access.tokens.iter().any(|token| token.name == **name);
+            if let Some(user) = identity.users.iter().find(|user| !access.has_users() && !is_token(user)) {
+                let hint = "name a token in proxy.access.tokens, or give proxy.access.users_file";
+                return wrong("users", format!("[proxy.access] has no token or user {user:?}"), hint);
+            }
+            if !identity.certificates.is_empty() && access.client_ca_files.is_empty() {
+                let hint = "give the CA of these certificates: proxy.access.client_ca_files";
+                return wrong("certificates", "clients are not asked for certificates".into(), hint);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A rule as it is, or those of its preset for its identities.
+fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>> {
+    let name = if rule.name.is_empty() { format!("#{}", place + 1) } else { rule.name.clone() };
+    if rule.preset.is_empty() {
+        return Ok(vec![PolicyRuleText { name, ..rule.clone() }]);
+    }
+    let wrong = |why: String, hint: &str| {
+        let number = place + 1;
+        Problem::usage(format_args!("proxy.policy.rules[{number}] ({name}): preset: {why}")).hint(hint)
+    };
+    if rule.has_conditions() {
+        return Err(wrong(
+            "stands beside conditions of its own".into(),
+            "a rule with a preset has name, identities, teams, tags and action only; put other conditions into a rule of their own",
+        ));
+    }
+    let known = || PRESETS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let found = PRESETS.iter().find(|(name, _)| *name == rule.preset);
+    let (_, text) = found
+        .ok_or_else(|| wrong(format!("there is no {:?}", rule.preset), &format!("there are: {}", known())))?;
+    let preset: Preset = toml::from_str(text)
+        .map_err(|error| wrong(error.to_string(), "report this: the preset is part of Bulla"))?;
+    Ok(preset
+        .rules
+        .into_iter()
+        .map(|one| PolicyRuleText {
+            name: format!("{name}: {}", one.name),
+            identities: rule.identities.clone(),
+            teams: rule.teams.clone(),
+            tags: rule.tags.clone(),
+            action: rule.action.or(one.action),
+            ..one
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_compiles_and_its_rules_have_names_and_hosts() {
+        for (name, text) in PRESETS {
+            let preset: Preset = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(preset.rules.iter().all(|rule| !rule.name.is_empty() && !rule.host.is_empty()), "{name}");
+            let rules = vec![PolicyRuleText { preset: (*name).into(), ..PolicyRuleText::default() }];
+            let settings = PolicySettings { rules, ..PolicySettings::default() };
+            assert_eq!(settings.compiled().unwrap().rules(), preset.rules.len(), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_error_has_the_position_in_the_file() {
+        let preset = PolicyRuleText { preset: "github-read".into(), ..PolicyRuleText::default() };
+        let second = PolicyRuleText { host: vec!["https://a".into()], ..PolicyRuleText::default() };
+        let said = |rules: Vec<PolicyRuleText>| {
+            PolicySettings { rules, ..PolicySettings::default() }.compiled().unwrap_err().message
+        };
+        assert!(said(vec![preset.clone(), second]).starts_with("proxy.policy.rules[2] (#2): host: "));
+        let unknown = PolicyRuleText { preset: "github".into(), ..PolicyRuleText::default() };
+        assert!(said(vec![unknown]).contains("rules[1] (#1): preset: there is no \"github\""));
+        let both = PolicyRuleText { host: vec!["a.example".into()], ..preset };
+        assert!(said(vec![both]).contains("stands beside conditions"));
+    }
+}

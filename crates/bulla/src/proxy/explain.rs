@@ -1,0 +1,202 @@
+//! `bulla proxy explain`: the decision of the policy about a request, from the configuration file alone.
+
+use std::fmt::Write as _;
+
+use clap::{Args, ValueEnum};
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem, print};
+use http::header::{HeaderName, HeaderValue};
+use http::{HeaderMap, Uri};
+use proxy::Action as ConnectionAction;
+use proxy::policy::{Action, Decision, Grantee, Phase, Policy, PolicyRequest, RequestFacts};
+use serde::Serialize;
+use x509::HostOrIp;
+
+use crate::config::Configuration;
+
+/// `bulla proxy explain`
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The URL of the request
+    url: String,
+    /// The identity of the client [default: a client without identity]
+    #[arg(long = "as", value_name = "IDENTITY")]
+    identity: Option<String>,
+    /// The method
+    #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
+    method: String,
+    /// A header of the request, NAME: VALUE; may be repeated
+    #[arg(long = "header", short = 'H', value_name = "HEADER")]
+    headers: Vec<String>,
+    /// The size of the body
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
+    body_bytes: u64,
+    /// How to print the decision
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table")]
+    output: ExplainFormat,
+}
+
+/// Formats of the explanation.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum ExplainFormat {
+    /// One line for each fact
+    Table,
+    /// One JSON document
+    Json,
+}
+
+/// A decision, and what follows from it.
+#[derive(Debug, Serialize)]
+struct Explanation {
+    decision: &'static str,
+    permitted: bool,
+    rule: Option<String>,
+    reason: &'static str,
+    detail: String,
+    identity: Option<String>,
+    method: String,
+    host: String,
+    port: u16,
+    path: String,
+    /// `intercepted`, `tunnel` or `rejected`
+    connection: &'static str,
+    credentials: Vec<Credential>,
+}
+
+#[derive(Debug, Serialize)]
+struct Credential {
+    name: String,
+    rule: String,
+}
+
+/// A request as the command line has it.
+struct Asked {
+    host: HostOrIp,
+    port: u16,
+    in_tls: bool,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+/// Runs `bulla proxy explain`.
+pub(super) fn run(args: &ExplainArgs, global: &Global) -> Outcome<Exit> {
+    let configuration = Configuration::load(global.config.as_deref())?;
+    let settings = &configuration.settings.proxy;
+    settings.check()?;
+    let (policy, rules) = (settings.policy()?, settings.request_rules()?);
+    let asked = args.asked()?;
+    let identity = args.identity(&policy)?;
+    let action = settings.names()?.decide(&asked.host, asked.port);
+    let facts = RequestFacts {
+        method: &args.method,
+        path: asked.uri.path(),
+        query: asked.uri.query(),
+        headers: &asked.headers,
+        body_bytes: Some(args.body_bytes),
+    };
+    let is_tunnel = action == ConnectionAction::Tunnel && asked.in_tls;
+    let phase = if is_tunnel { Phase::Tunnel } else { Phase::Request(facts) };
+    let request = PolicyRequest { identity: identity.as_deref(), host: &asked.host, port: asked.port, phase };
+    let decision = policy.decide(&request, store::Clock::system().now_seconds());
+    let grantee = Grantee { identity, needs_grant: policy.has_identities() };
+    let permitted = decision.action.permits() && action != ConnectionAction::Reject;
+    let place = (&asked.host, asked.port, asked.in_tls);
+    let credentials = match permitted && !is_tunnel {
+        true => rules.credentials(place, &args.method, asked.uri.path(), &grantee),
+        false => Vec::new(),
+    };
+    let explanation = Explanation {
+        decision: if permitted { decision.action.name() } else { Action::Deny.name() },
+        permitted,
+        detail: detail(&decision, action),
+        rule: decision.rule.as_deref().map(str::to_owned),
+        reason: if action == ConnectionAction::Reject { "proxy.reject" } else { decision.reason.name() },
+        identity: grantee.identity.map(|identity| identity.name.to_string()),
+        method: args.method.clone(),
+        host: asked.host.to_string(),
+        port: asked.port,
+        path: asked.uri.path().to_owned(),
+        connection: match action {
+            ConnectionAction::Reject => "rejected",
+            _ if is_tunnel => "tunnel",
+            _ => "intercepted",
+        },
+        credentials: credentials
+            .into_iter()
+            .map(|(rule, name)| Credential { name, rule: rule.to_string() })
+            .collect(),
+    };
+    print(&match args.output {
+        ExplainFormat::Table => explanation.table(),
+        ExplainFormat::Json => serde_json::to_string_pretty(&explanation).unwrap_or_default(),
+    })?;
+    Ok(Exit::Ok)
+}
+
+fn detail(decision: &Decision, action: ConnectionAction) -> String {
+    match action {
+        ConnectionAction::Reject => {
+            "the host is in proxy.reject, or in no list with proxy.others = \"reject\"".into()
+        }
+        _ => decision.reason.to_string(),
+    }
+}
+
+impl ExplainArgs {
+    fn asked(&self) -> Outcome<Asked> {
+        let wrong = || {
+            Problem::usage(format_args!("{:?} is no http or https URL", self.url))
+                .hint("for example https://api.github.com/repos/o/r")
+        };
+        let uri: Uri = self.url.parse().map_err(|_| wrong())?;
+        let in_tls = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(wrong()),
+        };
+        let host = uri.host().and_then(|host| HostOrIp::parse(host).ok()).ok_or_else(wrong)?;
+        let port = uri.port_u16().unwrap_or(if in_tls { 443 } else { 80 });
+        let mut headers = HeaderMap::new();
+        for header in &self.headers {
+            let parsed = header.split_once(':').and_then(|(name, value)| {
+                Some((name.trim().parse::<HeaderName>().ok()?, value.trim().parse::<HeaderValue>().ok()?))
+            });
+            let (name, value) = parsed.ok_or_else(|| {
+                Problem::usage(format_args!("{header:?} is no header")).hint("for example -H \"X-Team: web\"")
+            })?;
+            headers.append(name, value);
+        }
+        Ok(Asked { host, port, in_tls, uri, headers })
+    }
+
+    fn identity(&self, policy: &Policy) -> Outcome<Option<std::sync::Arc<proxy::policy::Identity>>> {
+        let Some(name) = &self.identity else { return Ok(None) };
+        let found = policy.identity(name).ok_or_else(|| {
+            Problem::usage(format_args!("the configuration has no identity {name:?}"))
+                .hint("see [[proxy.policy.identities]]")
+        })?;
+        Ok(Some(std::sync::Arc::clone(found)))
+    }
+}
+
+impl Explanation {
+    fn table(&self) -> String {
+        let mut text = String::new();
+        let mut row = |name: &str, value: &str| {
+            let _ = writeln!(text, "{name:<12}{value}");
+        };
+        row("decision", self.decision);
+        row("rule", self.rule.as_deref().unwrap_or("none"));
+        row("reason", &self.detail);
+        row("identity", self.identity.as_deref().unwrap_or("none"));
+        row("request", &format!("{} {} on {}:{}", self.method, self.path, self.host, self.port));
+        row("connection", self.connection);
+        let credentials: Vec<String> =
+            self.credentials.iter().map(|one| format!("{} (rule {})", one.name, one.rule)).collect();
+        row(
+            "credential",
+            if credentials.is_empty() { "none".into() } else { credentials.join(", ") }.as_str(),
+        );
+        text.trim_end().to_owned()
+    }
+}

@@ -1,0 +1,479 @@
+//! The agent gateway: `bulla proxy` with a policy, curl as the agent, and a server that shows what it was sent.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::Value;
+
+use crate::key_service::Place;
+use crate::proxy::{Proxy, World as ProxyWorld};
+use crate::world::{bulla, describe, run, stderr, stdout};
+
+const SECRET: &str = "canary-of-the-gateway-81f4";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server at `localhost` and 127.0.0.1 that speaks TLS and plain HTTP on one port, and answers with what it was sent.
+fn echo(certificate: &Path, key: &Path) -> u16 {
+    let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(key).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let (listener, config) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(config));
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let config = Arc::clone(&config);
+            std::thread::spawn(move || {
+                let mut first = [0];
+                let is_tls = stream.peek(&mut first).is_ok_and(|read| read == 1) && first == [0x16];
+                match is_tls {
+                    true => say(StreamOwned::new(ServerConnection::new(config).unwrap(), stream)),
+                    false => say(stream),
+                }
+            });
+        }
+    });
+    port
+}
+
+fn say(mut stream: impl Read + Write) {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.push(byte[0]);
+    }
+    let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", head.len());
+    let _ = stream
+        .write_all(answer.as_bytes())
+        .and_then(|()| stream.write_all(&head))
+        .and_then(|()| stream.flush());
+}
+
+struct World {
+    place: Place,
+    port: u16,
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place::new();
+        let key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+        place.openssl(&format!("{key} -keyout ca.key -out ca.pem -subj /CN=ca"));
+        place.openssl(&format!(
+            "{key} -keyout up.key -out up.pem -subj /CN=up -CA ca.pem -CAkey ca.key -addext \
+             subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
+        ));
+        let secret = place.path("secret");
+        std::fs::write(&secret, SECRET).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let port = echo(&place.path("up.pem"), &place.path("up.key"));
+        Self { place, port }
+    }
+
+    /// The configuration of two agents, of which `ci` has the credential, with `more` rules.
+    fn configuration(&self, networks: &str, more: &str) -> String {
+        let (port, secret) = (self.port, self.place.path("secret").display().to_string());
+        let digest = |name: &str| x509::Fingerprint::of(format!("token-of-{name}").as_bytes());
+        format!(
+            "[proxy]\nupstream_ca_files = [\"ca.pem\"]\n\
+             [proxy.requests]\naccess_log_file = \"access.log\"\n\
+             [proxy.access]\ntokens = [{{ name = \"ci\", sha256 = \"{}\" }}, {{ name = \"other\", sha256 = \"{}\" }}]\n\
+             [proxy.policy]\ndefault = \"deny\"\nallow_networks = [{networks}]\n\
+             [[proxy.policy.identities]]\nname = \"ci\"\nteams = [\"platform\"]\nusers = [\"ci\"]\n\
+             [[proxy.policy.identities]]\nname = \"other\"\nteams = [\"platform\"]\nusers = [\"other\"]\n\
+             budget = {{ requests_per_minute = 3 }}\n\
+             [[proxy.policy.rules]]\nname = \"no-keys\"\nhost = [\"localhost\"]\nport = [{port}]\npath = [\"/repos/*/keys\"]\naction = \"deny\"\n\
+             [[proxy.policy.rules]]\nname = \"read\"\nteams = [\"platform\"]\nhost = [\"localhost\"]\nport = [{port}]\n\
+             method = [\"GET\"]\npath = [\"/repos/**\"]\n\
+             {more}\n\
+             [[proxy.rules]]\nname = \"token\"\nhost = [\"localhost\"]\n\
+             inject = {{ file = \"{secret}\", identities = [\"ci\"], port = [{port}] }}\n",
+            digest("ci"),
+            digest("other")
+        )
+    }
+
+    fn start(&self, configuration: &str) -> Proxy {
+        std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
+        let mut command = bulla();
+        command
+            .current_dir(self.place.folder.path())
+            .env("HOME", self.place.folder.path())
+            .env("BULLA_DATA", self.place.path("data"))
+            .args([
+                "proxy",
+                "--config",
+                "bulla.toml",
+                "--listen",
+                "127.0.0.1:0",
+                "--metrics-listen",
+                "127.0.0.1:0",
+            ]);
+        ProxyWorld::start(&mut command)
+    }
+
+    /// Asks as `who` by the way that agents have: a proxy URL with a name and a token.
+    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> Asked {
+        let mut command = Command::new("curl");
+        let address = proxy.address.replace("http://", &format!("http://{who}:token-of-{who}@"));
+        command
+            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &address, "--cacert"])
+            .arg(self.place.path("data/proxy-ca.pem"))
+            .args(["-w", "\n%{http_connect} %{http_code}"])
+            .args(arguments);
+        let output = command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
+        let said = stdout(&output);
+        let (body, codes) = said.rsplit_once('\n').unwrap_or(("", &said));
+        let (connect, status) = codes.split_once(' ').unwrap_or_default();
+        Asked { body: body.to_owned(), connect: connect.to_owned(), status: status.to_owned(), output }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("https://localhost:{}{path}", self.port)
+    }
+
+    fn log(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.place.path("access.log")).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn logged(&self, is_it: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            if let Some(line) = self.log().into_iter().find(|line| is_it(line)) {
+                return line;
+            }
+            assert!(began.elapsed() < PATIENCE, "the log has only {:?}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// What curl was told.
+struct Asked {
+    body: String,
+    connect: String,
+    status: String,
+    output: Output,
+}
+
+impl Asked {
+    #[track_caller]
+    fn is_sent(&self) -> &Self {
+        assert!(self.status == "200" && self.body.contains("HTTP/1.1"), "{}", describe(&self.output));
+        self
+    }
+
+    /// The problem with which the proxy refuses a request.
+    #[track_caller]
+    fn is_refused(&self, status: &str) -> Value {
+        assert!(self.status == status, "{}", describe(&self.output));
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", describe(&self.output)))
+    }
+
+    #[track_caller]
+    fn is_refused_at_connect(&self) {
+        assert!(self.connect == "403" && self.status == "000", "{}", describe(&self.output));
+    }
+}
+
+#[test]
+fn an_agent_may_send_what_its_rules_allow_and_nothing_else() {
+    let world = World::new();
+    let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", ""));
+    let ask = |who, arguments: &[&str]| world.curl(&proxy, who, arguments);
+    let (read, keys, root) = (world.url("/repos/o/r"), world.url("/repos/r/keys"), world.url("/"));
+    for version in ["--http1.1", "--http2"] {
+        let sent = ask("ci", &[version, &read]);
+        assert!(
+            sent.is_sent().body.to_lowercase().contains(&format!("authorization: bearer {SECRET}")),
+            "{}",
+            sent.body
+        );
+        // By method, by path, by a rule that denies, by spellings that servers read differently.
+        let problem = ask("ci", &[version, "-X", "PUT", &read]).is_refused("403");
+        assert_eq!(problem["reason"], "default");
+        assert!(
+            problem["detail"].as_str().unwrap().contains("denies identity ci PUT /repos/o/r on localhost"),
+            "{problem}"
+        );
+        assert!(problem["advice"].as_str().unwrap().contains("bulla proxy explain"), "{problem}");
+        ask("ci", &[version, &root]).is_refused("403");
+        assert_eq!(ask("ci", &[version, &keys]).is_refused("403")["rule"], "no-keys");
+        for path in
+            ["/repos/../user", "/repos/%2e%2e/user", "/repos/r%2Fkeys", "/repos//keys", "/repos/r/keys%00"]
+        {
+            let problem = ask("ci", &[version, "--path-as-is", &world.url(path)]).is_refused("403");
+            assert_eq!(problem["reason"], "ambiguous-path", "{path} {problem}");
+        }
+    }
+    let html = ask("ci", &["-H", "Accept: text/html", "-X", "PUT", "-i", &read]);
+    assert!(
+        html.status == "403" && html.body.contains("text/html") && html.body.contains("<h1>"),
+        "{}",
+        html.body
+    );
+    // The credential is not the other identity's, whose own header passes.
+    let sent = ask("other", &["-H", "Authorization: Bearer own", &read]);
+    assert!(!sent.is_sent().body.contains(SECRET) && sent.body.contains("Bearer own"), "{}", sent.body);
+    // Its budget is three requests a minute.
+    ask("other", &[&read]).is_sent();
+    ask("other", &[&read]).is_sent();
+    let spent = ask("other", &["-i", &read]);
+    assert!(spent.status == "429" && spent.body.to_lowercase().contains("retry-after: "), "{}", spent.body);
+    // Each decision is in the log, and no credential.
+    let allowed = world.logged(|line| line["status"] == 200);
+    assert_eq!(
+        (&allowed["identity"], &allowed["decision"], &allowed["policy_rule"]),
+        (&"ci".into(), &"allow".into(), &"read".into())
+    );
+    assert_eq!(allowed["credentials"][0].as_str().unwrap(), world.place.path("secret").display().to_string());
+    assert!(allowed["octets_down"].as_u64().unwrap() > 0, "{allowed}");
+    let denied = world.logged(|line| line["policy_rule"] == "no-keys");
+    assert_eq!(
+        (&denied["decision"], &denied["status"], &denied["method"]),
+        (&"deny".into(), &403.into(), &"GET".into())
+    );
+    assert!(!std::fs::read_to_string(world.place.path("access.log")).unwrap().contains(SECRET));
+}
+
+#[test]
+fn names_that_disagree_raw_addresses_and_plain_http_are_judged_alike() {
+    let world = World::new();
+    let port = world.port;
+    let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", ""));
+    let ask = |arguments: &[&str]| world.curl(&proxy, "ci", arguments);
+    // CONNECT to the allowed host, and another name in TLS; then another Host on an honest connection.
+    let fronted = format!("https://evil.test:{port}/repos/o");
+    let problem =
+        ask(&["--connect-to", &format!("evil.test:{port}:localhost:{port}"), &fronted]).is_refused("403");
+    assert_eq!(problem["reason"], "host-mismatch");
+    let problem = ask(&["-H", "Host: evil.test", &world.url("/repos/o")]).is_refused("421");
+    assert_eq!(problem["reason"], "host-mismatch");
+    // Hosts and ports without a rule are refused before anything is resolved, by CONNECT and by SOCKS5.
+    ask(&["https://evil.test/"]).is_refused_at_connect();
+    ask(&[&format!("https://127.0.0.1:{port}/repos/o")]).is_refused_at_connect();
+    ask(&[&format!("https://[::ffff:127.0.0.1]:{port}/repos/o")]).is_refused_at_connect();
+    ask(&["https://localhost/repos/o"]).is_refused_at_connect();
+    let socks = proxy.address.replace("http://", "socks5h://ci:token-of-ci@");
+    let by_socks = |url: &str| {
+        let output = run(Command::new("curl")
+            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &socks, "--cacert"])
+            .arg(world.place.path("data/proxy-ca.pem"))
+            .arg(url));
+        (output.status.success(), describe(&output))
+    };
+    let (ok, said) = by_socks(&world.url("/repos/o"));
+    assert!(ok && said.contains(SECRET), "{said}");
+    let (ok, said) = by_socks("https://evil.test/");
+    assert!(!ok && !said.contains("HTTP/1.1"), "{said}");
+    let (ok, said) = by_socks(&world.url("/user"));
+    assert!(ok && said.contains("\"reason\":\"default\""), "{said}");
+    // Plain HTTP has the same rules, and no credential.
+    ask(&["http://evil.test/"]).is_refused("403");
+    ask(&[&format!("http://localhost:{port}/user")]).is_refused("403");
+    ask(&["-X", "PUT", &format!("http://localhost:{port}/repos/o")]).is_refused("403");
+    let plain = ask(&[&format!("http://localhost:{port}/repos/o")]);
+    assert!(!plain.body.contains(SECRET), "{}", plain.body);
+    // A WebSocket is a GET.
+    let upgrade = ["-H", "Upgrade: websocket", "-H", "Connection: Upgrade", "--http1.1"];
+    ask(&[&upgrade[..], &[&*world.url("/user")]].concat()).is_refused("403");
+}
+
+#[test]
+fn a_credential_goes_to_its_host_alone_and_tunnels_need_a_rule_without_path() {
+    let world = World::new();
+    let port = world.port;
+    let more = format!(
+        "[[proxy.policy.rules]]\nname = \"address\"\nidentities = [\"ci\"]\nhost = [\"127.0.0.1\"]\nport = [{port}]\n"
+    );
+    let configuration = world.configuration("\"127.0.0.0/8\", \"::1/128\"", &more);
+    let proxy = world.start(&configuration);
+    let address = format!("https://127.0.0.1:{port}/repos/o");
+    let sent = world.curl(&proxy, "ci", &[&address]);
+    assert!(!sent.is_sent().body.contains(SECRET), "{}", sent.body);
+    assert!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent().body.contains(SECRET));
+    drop(proxy);
+    // Both pass through now: the host's rules go by method and path, which nobody sees there.
+    let tunnels =
+        configuration.replacen("[proxy]\n", "[proxy]\ntunnel = [\"localhost\", \"127.0.0.1\"]\n", 1);
+    let proxy = world.start(&tunnels);
+    let ca = world.place.path("ca.pem");
+    let ca = ["--cacert", ca.to_str().unwrap()];
+    world.curl(&proxy, "ci", &[&ca[..], &[&*world.url("/repos/o")]].concat()).is_refused_at_connect();
+    world.curl(&proxy, "ci", &[&ca[..], &[&*address]].concat()).is_sent();
+    let line = world.logged(|line| line["reason"] == "not-intercepted");
+    assert_eq!((&line["decision"], &line["policy_rule"]), (&"deny".into(), &"no-keys".into()));
+}
+
+#[test]
+fn this_machine_and_metadata_services_are_closed_unless_they_are_opened() {
+    let world = World::new();
+    let port = world.port;
+    let more = "[[proxy.policy.rules]]\nname = \"all\"\nidentities = [\"ci\"]\nport = [80, 443, ".to_owned()
+        + &format!("{port}]\n");
+    let proxy = world.start(&world.configuration("", &more));
+    let ask = |arguments: &[&str]| world.curl(&proxy, "ci", &[&["-i"], arguments].concat());
+    for url in [
+        world.url("/repos/o"),
+        format!("http://127.0.0.1:{port}/"),
+        format!("http://[::1]:{port}/"),
+        format!("http://[64:ff9b::7f00:1]:{port}/"),
+        "http://10.0.0.1/".to_owned(),
+        "http://192.168.1.1/".to_owned(),
+        "http://[fd00::1]/".to_owned(),
+        "http://169.254.169.254/latest/meta-data".to_owned(),
+        "http://[::ffff:169.254.169.254]/".to_owned(),
+        "http://100.100.100.200/".to_owned(),
+        "http://168.63.129.16/".to_owned(),
+        "http://[fd00:ec2::254]/".to_owned(),
+    ] {
+        let asked = ask(&[&url]);
+        assert!(
+            asked.status == "403" && asked.body.contains("destination_ip_prohibited"),
+            "{url}: {}",
+            asked.body
+        );
+    }
+    drop(proxy);
+    // One network is opened: the others, and the proxy's own listener, are not.
+    let proxy = world.start(&world.configuration("\"127.0.0.0/8\", \"::1/128\"", &more));
+    let ask = |url: &str| world.curl(&proxy, "ci", &["-i", url]);
+    ask(&world.url("/repos/o")).is_sent();
+    assert!(ask("http://169.254.169.254/").body.contains("destination_ip_prohibited"));
+    assert!(ask("http://10.0.0.1/").body.contains("destination_ip_prohibited"));
+}
+
+#[test]
+fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
+    let world = World::new();
+    let configuration = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
+    let proxy = world.start(&configuration);
+    let hangup = || {
+        assert!(
+            Command::new("kill").args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success()
+        )
+    };
+    let status = || world.curl(&proxy, "ci", &["-o", "/dev/null", &world.url("/repos/o")]).status;
+    assert_eq!(status(), "200");
+    let until = |wanted: &str| {
+        let began = Instant::now();
+        while status() != wanted {
+            assert!(began.elapsed() < PATIENCE, "it is still {}", status());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let change = |text: &str| {
+        std::fs::write(world.place.path("bulla.toml"), text).unwrap();
+        hangup();
+    };
+    change(&configuration.replace("method = [\"GET\"]", "method = [\"PUT\"]"));
+    until("403");
+    change(&configuration.replace("teams = [\"platform\"]\nhost", "teams = [\"typo\"]\nhost"));
+    let figures = || {
+        let address = proxy.figures.trim_start_matches("http://").trim_end_matches("/metrics").to_owned();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said);
+        said
+    };
+    let began = Instant::now();
+    while !figures().contains("bulla_intercept_proxy_rules_outdated 1") {
+        assert!(began.elapsed() < PATIENCE, "{}", figures());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(status(), "403", "the previous policy stays");
+    change(&configuration);
+    until("200");
+}
+
+fn explained(world: &World, arguments: &[&str]) -> Output {
+    run(bulla()
+        .current_dir(world.place.folder.path())
+        .env("HOME", world.place.folder.path())
+        .args(["proxy", "explain", "--config", "bulla.toml"])
+        .args(arguments))
+}
+
+#[test]
+fn explain_says_the_decision_the_rule_and_the_credential() {
+    let world = World::new();
+    std::fs::write(world.place.path("bulla.toml"), world.configuration("", "")).unwrap();
+    let url = world.url("/repos/o");
+    let output = explained(&world, &["--as", "ci", &url]);
+    let said = stdout(&output);
+    assert!(output.status.success(), "{}", describe(&output));
+    for line in ["decision    allow", "rule        read", "identity    ci", "(rule token)"] {
+        assert!(said.contains(line), "{line} is not in {said}");
+    }
+    let json = |arguments: &[&str]| -> Value {
+        let output = explained(&world, &[&["--output", "json"], arguments].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", describe(&output)))
+    };
+    let denied = json(&["--as", "ci", &url, "-X", "PUT"]);
+    assert_eq!(
+        (&denied["decision"], &denied["rule"], &denied["credentials"]),
+        (&"deny".into(), &Value::Null, &serde_json::json!([]))
+    );
+    let other = json(&["--as", "other", &url]);
+    assert_eq!((&other["decision"], &other["credentials"]), (&"allow".into(), &serde_json::json!([])));
+    assert_eq!(json(&[&url])["decision"], "deny");
+    let unknown = explained(&world, &["--as", "nobody", &url]);
+    assert!(
+        unknown.status.code() == Some(2) && stderr(&unknown).contains("no identity \"nobody\""),
+        "{}",
+        describe(&unknown)
+    );
+}
+
+#[test]
+fn a_policy_that_cannot_be_says_where_it_is_wrong() {
+    let world = World::new();
+    for (from, to, wanted) in [
+        (
+            "teams = [\"platform\"]\nhost",
+            "teams = [\"typo\"]\nhost",
+            "proxy.policy.rules[2] (read): teams: no identity has \"typo\"",
+        ),
+        (
+            "users = [\"other\"]",
+            "users = [\"stranger\"]",
+            "proxy.policy.identities[2] (other): users: [proxy.access] has no token or user \"stranger\"",
+        ),
+        ("default = \"deny\"", "default = \"no\"", "proxy.policy.default is \"no\""),
+        (
+            "identities = [\"ci\"], port",
+            "identities = [\"cj\"], port",
+            "proxy.rules: rule 1: inject: identities: no identity has \"cj\"",
+        ),
+        ("method = [\"GET\"]", "methods = [\"GET\"]", "unknown field `methods`"),
+        (
+            "name = \"no-keys\"\n",
+            "name = \"no-keys\"\npreset = \"github-read\"\n",
+            "(no-keys): preset: stands beside conditions",
+        ),
+    ] {
+        let configuration = world.configuration("", "").replacen(from, to, 1);
+        std::fs::write(world.place.path("bulla.toml"), &configuration).unwrap();
+        let output = explained(&world, &["https://a.example/"]);
+        let said = stderr(&output);
+        assert!(
+            output.status.code() == Some(2) && said.contains(wanted) && said.contains("hint:"),
+            "{wanted}: {said}"
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! The agent gateway: one decision of the policy for every request, every CONNECT and every tunnel.
+
+use std::sync::Arc;
+
+use http_relay::access_log::{Entry, Judgement};
+use http_relay::client::Client;
+use http_relay::client_body::ClientBody;
+use http_relay::clock::now;
+use http_relay::target::Target;
+use hyper::body::Body as _;
+use hyper::{HeaderMap, Request, StatusCode};
+use x509::HostOrIp;
+
+use super::budgets::Spending;
+use super::connection_context::ConnectionContext;
+use super::policy::{
+    Action, Decision, Evidence, Grantee, Identity, Phase, Policy, PolicyRequest, Presented, Reason,
+    RequestFacts,
+};
+use super::policy_page::{PolicyRefusal, shown};
+use super::proxy::Proxy;
+use super::requests::RuleSet;
+
+/// What a request that may be sent goes with.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    pub(super) grantee: Grantee,
+    pub(super) judgement: Option<Judgement>,
+    pub(super) spending: Option<Spending>,
+}
+
+impl Admission {
+    /// Has `entry` tell of the decision, and last as long as the request counts for its identity's budget.
+    pub(super) fn note(&mut self, entry: &mut Entry) {
+        if let Some(judgement) = self.judgement.take() {
+            entry.set_judgement(judgement);
+        }
+        if let Some(spending) = self.spending.take() {
+            entry.keep(Box::new(spending));
+        }
+    }
+}
+
+/// A refusal, and the line of the access log about it.
+pub(super) struct Refused {
+    pub(super) page: PolicyRefusal,
+    pub(super) judgement: Judgement,
+}
+
+impl Refused {
+    pub(super) fn note(&self, entry: &mut Entry) {
+        entry.set_judgement(self.judgement.clone());
+        entry.refused_for(self.page.reason);
+    }
+}
+
+/// A request or a connection, for pages and logs.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    client: &'a Client,
+    identity: Option<&'a Arc<Identity>>,
+    host: &'a HostOrIp,
+    port: u16,
+    method: &'a str,
+    path: &'a str,
+}
+
+impl Proxy {
+    /// Decides about a request, before anything is resolved or dialled for it.
+    pub(super) fn admit(
+        &self,
+        rules: &RuleSet,
+        way: &ConnectionContext,
+        request: &Request<ClientBody>,
+        host: &HostOrIp,
+    ) -> Result<Admission, Box<Refused>> {
+        let policy = &rules.policy;
+        if !policy.is_active() {
+            return Ok(Admission::default());
+        }
+        let identity = identify(policy, &way.client);
+        let (method, path) = (request.method().as_str(), request.uri().path());
+        let port = way.origin.target.port;
+        let subject = Subject { client: &way.client, identity, host, port, method, path };
+        let verified = verified_host(way, host).map_err(|mismatch| subject.mismatched(&mismatch))?;
+        let subject = Subject { host: verified, ..subject };
+        let facts = RequestFacts {
+            method,
+            path,
+            query: request.uri().query(),
+            headers: request.headers(),
+            body_bytes: request.body().size_hint().exact(),
+        };
+        let decision = subject.decide(policy, Phase::Request(facts));
+        self.begin(policy, &subject, &decision)
+    }
+
+    /// Decides about a tunnel to `target`, whose client asks for `name`. A refusal is logged.
+    pub(super) fn admit_tunnel(
+        &self,
+        client: &Client,
+        target: &Target,
+        name: &HostOrIp,
+    ) -> Option<Admission> {
+        let rules = self.rules.now();
+        let policy = &rules.policy;
+        if !policy.is_active() {
+            return Some(Admission::default());
+        }
+        let identity = identify(policy, client);
+        let subject =
+            Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
+        let admitted =
+            match target.redirected || target.name == *name {
+                true => self.begin(policy, &subject, &subject.decide(policy, Phase::Tunnel)),
+                false => Err(subject
+                    .mismatched(&Mismatch::Connect { connect: target.name.clone(), server: name.clone() })),
+            };
+        admitted.inspect_err(|refused| self.log_refused(client, target, name, refused)).ok()
+    }
+
+    /// Whether the policy admits a connection to `target` as `name`, its budget aside.
+    pub(super) fn may_be_admitted(
+        &self,
+        client: &Client,
+        target: &Target,
+        name: &HostOrIp,
+        phase: Phase<'_>,
+    ) -> bool {
+        let rules = self.rules.now();
+        let policy = &rules.policy;
+        let identity = identify(policy, client);
+        let subject =
+            Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
+        let is_same = target.redirected || target.name == *name;
+        !policy.is_active() || is_same && subject.decide(policy, phase).action.permits()
+    }
+
+    /// Decides about the target of CONNECT or SOCKS5. A refusal is logged; a tunnel is decided once more when it begins.
+    pub(super) fn admit_target(
+        &self,
+        client: &Client,
+        target: &Target,
+        phase: Phase<'_>,
+    ) -> Result<(), Box<Refused>> {
+        let rules = self.rules.now();
+        if !rules.policy.is_active() {
+            return Ok(());
+        }
+        let identity = identify(&rules.policy, client);
+        let subject =
+            Subject { client, identity, host: &target.name, port: target.port, method: "CONNECT", path: "" };
+        let decision = subject.decide(&rules.policy, phase);
+        if decision.action.permits() {
+            return Ok(());
+        }
+        let refused = subject.denied(&decision);
+        self.log_refused(client, target, &target.name, &refused);
+        Err(refused)
+    }
+
+    /// Writes the line of a connection that the policy refuses.
+    fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
+        self.metrics.rejected();
+        if let Some(mut entry) = self.requests.tunnel(client, target, name) {
+            refused.note(&mut entry);
+            let status = StatusCode::from_u16(refused.page.status).unwrap_or(StatusCode::FORBIDDEN);
+            entry.answered(status, &HeaderMap::new());
+        }
+    }
+
+    fn begin(
+        &self,
+        policy: &Policy,
+        subject: &Subject<'_>,
+        decision: &Decision,
+    ) -> Result<Admission, Box<Refused>> {
+        if !decision.action.permits() {
+            return Err(subject.denied(decision));
+        }
+        if decision.action == Action::Log {
+            let Subject { client, host, port, method, path, .. } = subject;
+            tracing::warn!(%client, %host, port, method, path, rule = decision.rule.as_deref(), "the policy allows a request and has it logged");
+        }
+        let judgement = subject.judgement(decision.action, decision.rule.clone());
+        let spending = match subject.identity.map(|identity| self.budgets.begin(identity)) {
+            Some(Err((why, wait))) => {
+                let mut refused = subject.refused(StatusCode::TOO_MANY_REQUESTS, "budget", None);
+                refused.page.title = "The budget is used up";
+                refused.page.detail = format!("{}: {why}", subject.whose());
+                refused.page.advice = "Retry after the time in Retry-After, or have the limit raised: budget in [[proxy.policy.identities]].".into();
+                refused.page.retry_after = Some(wait);
+                return Err(refused);
+            }
+            Some(Ok(spending)) => spending,
+            None => None,
+        };
+        let grantee = Grantee { identity: subject.identity.cloned(), needs_grant: policy.has_identities() };
+        Ok(Admission { grantee, judgement: Some(judgement), spending })
+    }
+}
+
+impl Subject<'_> {
+    fn decide(&self, policy: &Policy, phase: Phase<'_>) -> Decision {
+        let identity = self.identity.map(AsRef::as_ref);
+        policy.decide(&PolicyRequest { identity, host: self.host, port: self.port, phase }, now().0)
+    }
+
+    fn whose(&self) -> String {
+        self.identity
+            .map_or("a client without identity".into(), |identity| format!("identity {}", identity.name))
+    }
+
+    fn judgement(&self, action: Action, rule: Option<Arc<str>>) -> Judgement {
+        let identity = self.identity.map(|identity| Arc::clone(&identity.name));
+        Judgement { identity, decision: action.name(), policy_rule: rule }
+    }
+
+    fn denied(&self, decision: &Decision) -> Box<Refused> {
+        let mut refused = self.refused(StatusCode::FORBIDDEN, decision.reason.name(), decision.rule.clone());
+        let asked = match self.method {
+            "CONNECT" => format!("a connection to {}:{}", self.host, self.port),
+            method => format!("{method} {} on {}:{}", shown(self.path), self.host, self.port),
+        };
+        let by = decision.rule.as_ref().map_or("the default".to_owned(), |rule| format!("rule {rule}"));
+        refused.page.detail =
+            format!("{} of the policy denies {} {asked}: {}", by, self.whose(), decision.reason);
+        refused.page.advice = match decision.reason {
+            Reason::Path(_) => "Send the path in its normal form.",
+            Reason::Expired => "Ask the operator of this proxy for a new identity.",
+            Reason::NotIntercepted => "Have the host intercepted (not in proxy.tunnel), or allowed by a rule without conditions on requests.",
+            Reason::Rule | Reason::Default => "If the request is right, ask the operator of this proxy for a rule that allows it; `bulla proxy explain` shows the decision.",
+        }
+        .into();
+        refused
+    }
+
+    fn mismatched(&self, mismatch: &Mismatch) -> Box<Refused> {
+        let status = match mismatch {
+            Mismatch::Connect { .. } => StatusCode::FORBIDDEN,
+            // A client of HTTP/2 that shares a connection of another host makes one of its own.
+            Mismatch::Host { .. } => StatusCode::MISDIRECTED_REQUEST,
+        };
+        let mut refused = self.refused(status, "host-mismatch", None);
+        refused.page.detail = mismatch.to_string();
+        refused.page.advice = "CONNECT, the TLS server name and Host have to name the same host: open a connection for each host.".into();
+        refused
+    }
+
+    fn refused(&self, status: StatusCode, reason: &'static str, rule: Option<Arc<str>>) -> Box<Refused> {
+        let Self { client, host, port, method, path, .. } = self;
+        tracing::info!(%client, %host, port, method, path, reason, rule = rule.as_deref(), "the policy refused a request");
+        let judgement = self.judgement(Action::Deny, rule.clone());
+        let page = PolicyRefusal {
+            title: "The policy of this proxy refuses the request",
+            status: status.as_u16(),
+            detail: String::new(),
+            advice: String::new(),
+            reason,
+            rule,
+            identity: judgement.identity.clone(),
+            host: self.host.to_string(),
+            method: shown(method),
+            path: shown(path),
+            retry_after: None,
+        };
+        Box::new(Refused { page, judgement })
+    }
+}
+
+/// Names that have to be the same, and are not (domain fronting).
+#[derive(Debug, thiserror::Error)]
+enum Mismatch {
+    #[error("CONNECT names {connect}, and the TLS handshake names {server}")]
+    Connect { connect: HostOrIp, server: HostOrIp },
+    #[error("the connection is for {connection}, and the request is for {host}")]
+    Host { connection: HostOrIp, host: HostOrIp },
+}
+
+/// The host that a request is judged by: the one that its connection is for, never a mere claim.
+fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a HostOrIp, Mismatch> {
+    let target = &way.origin.target;
+    let of_connection = match &way.origin.server {
+        Some(server) if !target.redirected && target.name != *server => {
+            return Err(Mismatch::Connect { connect: target.name.clone(), server: server.clone() });
+        }
+        Some(server) => server,
+        // In plain HTTP that the firewall has redirected, the client may name any host: the address is what it reaches.
+        None if target.redirected => return Ok(&target.name),
+        None => &target.name,
+    };
+    match of_connection == host {
+        true => Ok(of_connection),
+        false => Err(Mismatch::Host { connection: of_connection.clone(), host: host.clone() }),
+    }
+}
+
+fn identify<'a>(policy: &'a Policy, client: &Client) -> Option<&'a Arc<Identity>> {
+    let evidence = match (&client.user, &client.certificate_uris) {
+        (Some(subject), Some(uris)) => Evidence::Certificate { subject, uris },
+        (Some(user), None) => Evidence::User(user),
+        (None, _) => Evidence::Nothing,
+    };
+    policy.identify(&Presented { evidence, address: client.ip() })
+}

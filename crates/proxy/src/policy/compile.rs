@@ -1,0 +1,434 @@
+//! A policy as it is applied: compiled once, invalid ones refused.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hyper::Method;
+use hyper::header::HeaderName;
+use x509::{HostName, HostOrIp};
+
+use super::decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
+use super::glob::{GLOB_BYTES_MAX, Glob};
+use super::identity::{Identity, Presented, Recognition};
+use super::index::{ByPath, HostPattern, Index};
+use super::path::normalised;
+use super::rule::Rule;
+use super::text::{Action, BadPolicy, IdentityText, PolicyRuleText, PolicyText};
+
+/// Rules of one policy.
+pub const POLICY_RULES_MAX: usize = 100_000;
+/// Identities of one policy.
+pub const IDENTITIES_MAX: usize = 100_000;
+/// Bytes of a name.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A key, what is wrong with it, and how to correct it.
+struct Wrong(&'static str, String, &'static str);
+
+/// A compiled policy. Clones share it. The default has no identities and no rules, and allows all requests.
+#[derive(Clone, Debug, Default)]
+pub struct Policy(Arc<Compiled>);
+
+#[derive(Debug)]
+struct Compiled {
+    is_active: bool,
+    default: Action,
+    identities: Vec<Arc<Identity>>,
+    recognition: Recognition,
+    names: Names,
+    rules: Vec<Rule>,
+    index: Index,
+    /// Whether any rule has a path.
+    by_path: bool,
+}
+
+impl Default for Compiled {
+    fn default() -> Self {
+        Self {
+            is_active: false,
+            default: Action::Allow,
+            identities: Vec::new(),
+            recognition: Recognition::default(),
+            names: Names::default(),
+            rules: Vec::new(),
+            index: Index::default(),
+            by_path: false,
+        }
+    }
+}
+
+/// Numbers of identities, teams and tags.
+#[derive(Debug, Default)]
+struct Names {
+    identities: HashMap<Arc<str>, u32>,
+    teams: HashMap<Arc<str>, u32>,
+    tags: HashMap<Arc<str>, u32>,
+    next: u32,
+}
+
+impl Names {
+    fn number(map: &mut HashMap<Arc<str>, u32>, next: &mut u32, name: &str) -> (Arc<str>, u32) {
+        if let Some((name, number)) = map.get_key_value(name) {
+            return (Arc::clone(name), *number);
+        }
+        let (name, number) = (Arc::<str>::from(name), *next);
+        *next += 1;
+        map.insert(Arc::clone(&name), number);
+        (name, number)
+    }
+}
+
+impl Policy {
+    /// Compiles a policy.
+    ///
+    /// # Errors
+    /// [`BadPolicy`]: the first error.
+    pub fn compile(text: &PolicyText) -> Result<Self, BadPolicy> {
+        let is_active = text.default.is_some() || !text.identities.is_empty() || !text.rules.is_empty();
+        let usual = if is_active { Action::Deny } else { Action::Allow };
+        let mut compiled =
+            Compiled { is_active, default: text.default.unwrap_or(usual), ..Compiled::default() };
+        for (place, identity) in text.identities.iter().enumerate() {
+            let added = match place < IDENTITIES_MAX {
+                true => compiled.add_identity(identity),
+                false => Err(Wrong(
+                    "name",
+                    format!("there are more than {IDENTITIES_MAX} identities"),
+                    "remove some",
+                )),
+            };
+            added.map_err(|wrong| located("identities", place, &identity.name, wrong))?;
+        }
+        for (place, rule) in text.rules.iter().enumerate() {
+            let added = match place < POLICY_RULES_MAX {
+                true => compiled.add_rule(rule, place),
+                false => Err(Wrong(
+                    "name",
+                    format!("there are more than {POLICY_RULES_MAX} rules"),
+                    "one rule may have many hosts",
+                )),
+            };
+            added.map_err(|wrong| located("rules", place, &rule.name, wrong))?;
+        }
+        Ok(Self(Arc::new(compiled)))
+    }
+
+    /// Whether there is a policy at all.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.0.is_active
+    }
+
+    /// Whether there are identities. Credentials then need a grant.
+    #[must_use]
+    pub fn has_identities(&self) -> bool {
+        !self.0.identities.is_empty()
+    }
+
+    /// The number of rules.
+    #[must_use]
+    pub fn rules(&self) -> usize {
+        self.0.rules.len()
+    }
+
+    /// The identity of a client.
+    #[must_use]
+    pub fn identify(&self, presented: &Presented<'_>) -> Option<&Arc<Identity>> {
+        let number = self.0.recognition.identify(presented)?;
+        self.0.identities.get(number as usize)
+    }
+
+    /// The identity with a name.
+    #[must_use]
+    pub fn identity(&self, name: &str) -> Option<&Arc<Identity>> {
+        self.0.identities.iter().find(|identity| *identity.name == *name)
+    }
+
+    /// The names among `identities`, `teams` and `tags` that no identity has: the kind and the name of the first.
+    #[must_use]
+    pub fn unknown(
+        &self,
+        identities: &[String],
+        teams: &[String],
+        tags: &[String],
+    ) -> Option<(&'static str, String)> {
+        let names = &self.0.names;
+        let lists = [
+            ("identities", identities, &names.identities),
+            ("teams", teams, &names.teams),
+            ("tags", tags, &names.tags),
+        ];
+        lists.into_iter().find_map(|(kind, list, known)| {
+            list.iter().find(|name| !known.contains_key(name.as_str())).map(|name| (kind, name.clone()))
+        })
+    }
+
+    /// Decides, at the time `now` (Unix time, seconds).
+    #[must_use]
+    pub fn decide(&self, request: &PolicyRequest<'_>, now: i64) -> Decision {
+        if request.identity.is_some_and(|identity| identity.has_expired(now)) {
+            return Decision { action: Action::Deny, rule: None, reason: Reason::Expired };
+        }
+        match request.phase {
+            Phase::Request(facts) => self.0.of_request(request, &facts),
+            Phase::Connect => self.0.of_connection(request, Action::Allow),
+            Phase::Tunnel => self.0.of_connection(request, Action::Deny),
+        }
+    }
+}
+
+fn located(list: &'static str, place: usize, name: &str, Wrong(key, why, hint): Wrong) -> BadPolicy {
+    BadPolicy { list, number: place + 1, name: name.chars().take(100).collect(), key, why, hint }
+}
+
+impl Compiled {
+    fn of_request(&self, request: &PolicyRequest<'_>, facts: &RequestFacts<'_>) -> Decision {
+        let path = if self.by_path { normalised(facts.path) } else { Ok(facts.path.into()) };
+        match &path {
+            Ok(path) => {
+                let test = |rule: &Rule| rule.is_for_port(request.port) && rule.matches(facts, Some(path));
+                self.decided(self.first(request, Some(path), test), Reason::Rule)
+            }
+            Err(why) => {
+                // The first rule that would match by all but the path. Only if that has no path does the path not matter.
+                let test = |rule: &Rule| rule.is_for_port(request.port) && rule.matches(facts, None);
+                match self.first(request, None, test) {
+                    Some(rule) if !rule.paths.is_empty() => Decision {
+                        action: Action::Deny,
+                        rule: Some(Arc::clone(&rule.name)),
+                        reason: Reason::Path(*why),
+                    },
+                    found => self.decided(found, Reason::Rule),
+                }
+            }
+        }
+    }
+
+    /// Of a connection whose requests are not known, rules with conditions on requests count when they have the action `counted`: to allow a
+    /// connection that is intercepted, whose requests are decided later; to deny one that passes through.
+    fn of_connection(&self, request: &PolicyRequest<'_>, counted: Action) -> Decision {
+        let test = |rule: &Rule| {
+            let counts = rule.action.permits() == counted.permits();
+            rule.is_for_port(request.port) && (counts || !rule.has_request_conditions())
+        };
+        let found = self.first(request, None, test);
+        let is_partial = found.is_some_and(Rule::has_request_conditions);
+        let reason =
+            if is_partial && counted == Action::Deny { Reason::NotIntercepted } else { Reason::Rule };
+        self.decided(found, reason)
+    }
+
+    fn decided(&self, rule: Option<&Rule>, reason: Reason) -> Decision {
+        match rule {
+            Some(rule) => Decision { action: rule.action, rule: Some(Arc::clone(&rule.name)), reason },
+            None => Decision { action: self.default, rule: None, reason: Reason::Default },
+        }
+    }
+
+    /// The first rule for which `test` is true, of those for the identity, the host and the path. `None` is for all paths.
+    fn first(
+        &self,
+        request: &PolicyRequest<'_>,
+        path: Option<&str>,
+        test: impl Fn(&Rule) -> bool,
+    ) -> Option<&Rule> {
+        let keys = request.identity.map_or(&[][..], |identity| &identity.keys);
+        let mut best = u32::MAX;
+        let mut look = |list: &[u32]| {
+            let earlier = list.iter().take_while(|rule| **rule < best);
+            let found = earlier.copied().find(|rule| self.rules.get(*rule as usize).is_some_and(&test));
+            best = found.unwrap_or(best);
+        };
+        self.index.visit(request.host, keys, &mut |rules: &ByPath| match path {
+            Some(path) => rules.visit(path, &mut look),
+            None => look(rules.all()),
+        });
+        self.rules.get(best as usize)
+    }
+
+    fn add_identity(&mut self, text: &IdentityText) -> Result<(), Wrong> {
+        const RECOGNISED: &str = "give one of users, certificates and networks: users = [\"ci\"]";
+        checked_name("name", &text.name)?;
+        if self.names.identities.contains_key(text.name.as_str()) {
+            return Err(Wrong(
+                "name",
+                format!("{:?} is used twice", text.name),
+                "give each identity a name of its own",
+            ));
+        }
+        if text.users.is_empty() && text.certificates.is_empty() && text.networks.is_empty() {
+            return Err(Wrong("users", "nothing recognises this identity".into(), RECOGNISED));
+        }
+        let number = self.identities.len() as u32;
+        let twice = |key, what: String| {
+            Wrong(key, format!("{what} belongs to another identity already"), "name it in one identity only")
+        };
+        for user in &text.users {
+            if self.recognition.users.insert(user.as_str().into(), number).is_some() {
+                return Err(twice("users", format!("{user:?}")));
+            }
+        }
+        for certificate in &text.certificates {
+            if self.recognition.certificates.insert(certificate.as_str().into(), number).is_some() {
+                return Err(twice("certificates", format!("{certificate:?}")));
+            }
+        }
+        for network in &text.networks {
+            if !self.recognition.networks.insert(network.trunc(), None, number) {
+                return Err(twice("networks", network.to_string()));
+            }
+        }
+        let names = &mut self.names;
+        let (name, key) = Names::number(&mut names.identities, &mut names.next, &text.name);
+        let mut keys = vec![key];
+        let mut all = |map: &mut HashMap<Arc<str>, u32>, key: &'static str, list: &[String]| {
+            let mut named = Vec::new();
+            for text in list {
+                checked_name(key, text)?;
+                let (name, number) = Names::number(map, &mut names.next, text);
+                keys.push(number);
+                named.push(name);
+            }
+            Ok(named)
+        };
+        let teams = all(&mut names.teams, "teams", &text.teams)?;
+        let tags = all(&mut names.tags, "tags", &text.tags)?;
+        let expires = text.expires.map(|expires| expires.as_second());
+        self.identities.push(Arc::new(Identity { name, teams, tags, expires, budget: text.budget, keys }));
+        Ok(())
+    }
+
+    fn add_rule(&mut self, text: &PolicyRuleText, place: usize) -> Result<(), Wrong> {
+        let name: Arc<str> = match text.name.as_str() {
+            "" => format!("#{}", place + 1).into(),
+            name => {
+                checked_name("name", name)?;
+                name.into()
+            }
+        };
+        if !text.preset.is_empty() {
+            return Err(Wrong(
+                "preset",
+                format!("no preset is called {:?}", text.preset),
+                "presets are for configuration files",
+            ));
+        }
+        let keys = self.keys(text)?;
+        let hosts = hosts(&text.host)?;
+        let paths = text.path.iter().map(|path| path_glob(path)).collect::<Result<Vec<_>, _>>()?;
+        let rule = Rule {
+            name,
+            action: text.action.unwrap_or(Action::Allow),
+            ports: text.port.clone(),
+            methods: text.method.iter().map(|method| checked_method(method)).collect::<Result<_, _>>()?,
+            query: text
+                .query
+                .iter()
+                .map(|(name, value)| Ok((name.clone(), value_glob("query", value)?)))
+                .collect::<Result<_, _>>()?,
+            headers: text.header.iter().map(header).collect::<Result<_, _>>()?,
+            body_bytes_max: text.body_bytes_max,
+            paths,
+        };
+        if text.port.contains(&0) {
+            return Err(Wrong("port", "0 is no port".into(), "for example port = [443, 8443]"));
+        }
+        self.by_path |= !rule.paths.is_empty();
+        self.index.add(&hosts, &keys, &rule.paths, self.rules.len() as u32);
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    /// The numbers of the identities, teams and tags of a rule.
+    fn keys(&self, text: &PolicyRuleText) -> Result<Vec<u32>, Wrong> {
+        let names = &self.names;
+        let lists = [
+            ("identities", &text.identities, &names.identities),
+            ("teams", &text.teams, &names.teams),
+            ("tags", &text.tags, &names.tags),
+        ];
+        let mut keys = Vec::new();
+        for (key, list, known) in lists {
+            for name in list {
+                let number = known.get(name.as_str()).ok_or_else(|| {
+                    Wrong(
+                        key,
+                        format!("no identity has {name:?}"),
+                        "see the names, teams and tags in [[proxy.policy.identities]]",
+                    )
+                })?;
+                keys.push(*number);
+            }
+        }
+        Ok(keys)
+    }
+}
+
+fn checked_name(key: &'static str, name: &str) -> Result<(), Wrong> {
+    match name.is_empty()
+        || name.len() > NAME_BYTES_MAX
+        || name.contains(|c: char| c.is_control() || c == ',')
+    {
+        true => Err(Wrong(
+            key,
+            format!("{:?} is no name", name.chars().take(100).collect::<String>()),
+            "1 to 255 bytes without commas and control characters",
+        )),
+        false => Ok(()),
+    }
+}
+
+fn checked_method(method: &str) -> Result<String, Wrong> {
+    let is_method = Method::from_bytes(method.as_bytes()).is_ok() && !method.contains(char::is_lowercase);
+    match is_method {
+        true => Ok(method.to_owned()),
+        false => Err(Wrong("method", format!("{method:?} is no method"), "for example GET, in upper case")),
+    }
+}
+
+fn hosts(patterns: &[String]) -> Result<Vec<HostPattern>, Wrong> {
+    if patterns.is_empty() {
+        return Ok(vec![HostPattern::Any]);
+    }
+    let read = |pattern: &String| {
+        let read = match pattern.strip_prefix("*.") {
+            Some(rest) => HostName::parse(rest).ok().map(|name| HostPattern::Below(name.as_str().to_owned())),
+            None => HostOrIp::parse(pattern).ok().map(HostPattern::Exact),
+        };
+        let hint = "give a name, *.NAME for all names below it, or an address; no port, no scheme";
+        read.ok_or_else(|| Wrong("host", format!("{pattern:?} is no host name or address"), hint))
+    };
+    patterns.iter().map(read).collect()
+}
+
+fn path_glob(path: &str) -> Result<Glob, Wrong> {
+    const HINT: &str =
+        "for example /repos/*/issues or /v1/**: no query, no %41 for A, no dot segments, no //";
+    let is_glob = path.starts_with(['/', '*']) && path.is_ascii() && !path.contains(['?', '#', ' ']);
+    if !is_glob || path.len() > GLOB_BYTES_MAX {
+        return Err(Wrong("path", format!("{path:?} is no path"), HINT));
+    }
+    // A pattern that is not in normal form never matches.
+    let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    match normalised(&whole) {
+        Ok(plain) if plain == whole => Ok(Glob::of_path(path)),
+        Ok(plain) => {
+            Err(Wrong("path", format!("{path:?} never matches: its normal form is {plain:?}"), HINT))
+        }
+        Err(why) => Err(Wrong("path", format!("{path:?} never matches: {why}"), HINT)),
+    }
+}
+
+fn value_glob(key: &'static str, pattern: &str) -> Result<Glob, Wrong> {
+    match pattern.len() <= GLOB_BYTES_MAX {
+        true => Ok(Glob::of_value(pattern)),
+        false => Err(Wrong(key, format!("a pattern has {} bytes", pattern.len()), "1,024 bytes at most")),
+    }
+}
+
+fn header((name, value): (&String, &String)) -> Result<(HeaderName, Glob), Wrong> {
+    let parsed: HeaderName = name
+        .parse()
+        .map_err(|_| Wrong("header", format!("{name:?} is no header"), "a name as in HTTP: X-Team"))?;
+    Ok((parsed, value_glob("header", value)?))
+}

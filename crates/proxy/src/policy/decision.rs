@@ -1,0 +1,104 @@
+//! A decision, and its reason.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::HeaderMap;
+use x509::HostOrIp;
+
+use super::identity::Identity;
+use super::path::AmbiguousPath;
+use super::text::Action;
+
+/// What is to be decided.
+#[derive(Clone, Copy, Debug)]
+pub struct PolicyRequest<'a> {
+    /// The identity of the client, if it has one.
+    pub identity: Option<&'a Identity>,
+    /// The host for which the connection is, never a mere claim of a header.
+    pub host: &'a HostOrIp,
+    /// The port.
+    pub port: u16,
+    /// How much of the request is known.
+    pub phase: Phase<'a>,
+}
+
+/// How much of a request is known.
+#[derive(Clone, Copy, Debug)]
+pub enum Phase<'a> {
+    /// A connection that will be intercepted: the decision is whether some request on it may be allowed.
+    Connect,
+    /// A connection that passes through. Rules with conditions on the request do not allow it.
+    Tunnel,
+    /// A whole request.
+    Request(RequestFacts<'a>),
+}
+
+/// A request, as the client sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestFacts<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The path, without the query.
+    pub path: &'a str,
+    /// The query.
+    pub query: Option<&'a str>,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// The size of the body, where it is known.
+    pub body_bytes: Option<u64>,
+}
+
+/// A decision.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Decision {
+    /// Whether the request is sent.
+    pub action: Action,
+    /// The rule that decided.
+    pub rule: Option<Arc<str>>,
+    /// The reason.
+    pub reason: Reason,
+}
+
+/// The reason of a decision.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Reason {
+    /// The first rule that matches.
+    Rule,
+    /// No rule matches.
+    Default,
+    /// The identity has expired.
+    Expired,
+    /// The decision depends on the path, and the path is ambiguous.
+    Path(AmbiguousPath),
+    /// The decision depends on the request, and the connection passes through without interception.
+    NotIntercepted,
+}
+
+impl Reason {
+    /// The name in logs.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rule => "rule",
+            Self::Default => "default",
+            Self::Expired => "identity-expired",
+            Self::Path(_) => "ambiguous-path",
+            Self::NotIntercepted => "not-intercepted",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule => f.write_str("it is the first rule that matches"),
+            Self::Default => f.write_str("no rule matches, so the default applies"),
+            Self::Expired => f.write_str("the identity has expired"),
+            Self::Path(why) => write!(f, "a rule goes by the path, and {why}"),
+            Self::NotIntercepted => {
+                f.write_str("a rule goes by the request, and this connection is not intercepted")
+            }
+        }
+    }
+}

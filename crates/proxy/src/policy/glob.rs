@@ -1,0 +1,155 @@
+//! Globs: `*` for any characters of one path segment, `**` for any characters.
+
+/// Maximum bytes of a pattern.
+pub(super) const GLOB_BYTES_MAX: usize = 1_024;
+
+/// A compiled glob.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct Glob(Vec<Part>);
+
+#[derive(Clone, Debug, Eq, PartialEq)]
+enum Part {
+    Byte(u8),
+    /// Any bytes but slashes.
+    Segment,
+    /// Any bytes.
+    Any,
+}
+
+impl Glob {
+    /// A glob for paths.
+    pub(super) fn of_path(pattern: &str) -> Self {
+        let mut parts = Vec::with_capacity(pattern.len());
+        let mut rest = pattern.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            let stars = rest.iter().take_while(|byte| **byte == b'*').count();
+            parts.push(match stars {
+                0 => Part::Byte(*first),
+                1 => Part::Segment,
+                _ => Part::Any,
+            });
+            rest = if stars > 0 { &rest[stars..] } else { after };
+        }
+        Self(parts)
+    }
+
+    /// A glob for values of headers and parameters, where a slash is a character like others.
+    pub(super) fn of_value(pattern: &str) -> Self {
+        let Self(mut parts) = Self::of_path(pattern);
+        for part in &mut parts {
+            if *part == Part::Segment {
+                *part = Part::Any;
+            }
+        }
+        Self(parts)
+    }
+
+    /// The bytes before the first star; the whole pattern, and true, when there is none.
+    pub(super) fn literal(&self) -> (String, bool) {
+        let bytes = self.0.iter().map_while(|part| match part {
+            Part::Byte(byte) => Some(*byte),
+            Part::Segment | Part::Any => None,
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        let is_whole = bytes.len() == self.0.len();
+        (String::from_utf8_lossy(&bytes).into_owned(), is_whole)
+    }
+
+    /// Whether the glob matches all of `text`. The time is at most the product of both lengths.
+    pub(super) fn matches(&self, text: &str) -> bool {
+        let text = text.as_bytes();
+        let (mut part, mut byte) = (0, 0);
+        // Where to go on after a mismatch: the part after a star, and the bytes that the star has.
+        let (mut segment, mut any): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
+        loop {
+            match (self.0.get(part), text.get(byte)) {
+                (None, None) => return true,
+                (Some(Part::Any), _) => {
+                    part += 1;
+                    any = Some((part, byte));
+                    segment = None;
+                    continue;
+                }
+                (Some(Part::Segment), _) => {
+                    part += 1;
+                    segment = Some((part, byte));
+                    continue;
+                }
+                (Some(Part::Byte(wanted)), Some(found)) if wanted == found => {
+                    part += 1;
+                    byte += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            // A star of one segment takes one byte more, if that is no slash; else the last star of all segments does.
+            if let Some((after, taken)) =
+                segment.filter(|(_, taken)| text.get(*taken).is_some_and(|at| *at != b'/'))
+            {
+                segment = Some((after, taken + 1));
+                (part, byte) = (after, taken + 1);
+            } else if let Some((after, taken)) = any.filter(|(_, taken)| *taken < text.len()) {
+                any = Some((after, taken + 1));
+                segment = None;
+                (part, byte) = (after, taken + 1);
+            } else {
+                return false;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn stars_match_within_a_segment_and_two_stars_beyond() {
+        for (pattern, text, matches) in [
+            ("/a", "/a", true),
+            ("/a", "/a/", false),
+            ("/a/*", "/a/b", true),
+            ("/a/*", "/a/", true),
+            ("/a/*", "/a/b/c", false),
+            ("/a/**", "/a/b/c", true),
+            ("/a/**", "/a", false),
+            ("/repos/*/*/issues", "/repos/o/r/issues", true),
+            ("/repos/*/*/issues", "/repos/o/r/s/issues", false),
+            ("/**/admin", "/x/y/admin", true),
+            ("/**/admin/*", "/admin/x/admin/y", true),
+            ("**.js", "/x/y.js", true),
+            ("/*.js", "/x/y.js", false),
+            ("/a*b*c", "/aXbXbXc", true),
+            ("/*a/b", "/xaa/b", true),
+        ] {
+            assert_eq!(Glob::of_path(pattern).matches(text), matches, "{pattern} {text}");
+        }
+        assert!(Glob::of_value("Bearer *").matches("Bearer a/b"));
+        assert_eq!(Glob::of_path("/v1/*").literal(), ("/v1/".to_owned(), false));
+        assert_eq!(Glob::of_path("/v1").literal(), ("/v1".to_owned(), true));
+    }
+
+    /// The definition, without a thought for time.
+    fn by_definition(parts: &[Part], text: &[u8]) -> bool {
+        match parts.split_first() {
+            None => text.is_empty(),
+            Some((Part::Byte(byte), rest)) => text.first() == Some(byte) && by_definition(rest, &text[1..]),
+            Some((Part::Any, rest)) => (0..=text.len()).any(|taken| by_definition(rest, &text[taken..])),
+            Some((Part::Segment, rest)) => {
+                let most = text.iter().position(|byte| *byte == b'/').unwrap_or(text.len());
+                (0..=most).any(|taken| by_definition(rest, &text[taken..]))
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+        #[test]
+        fn a_glob_matches_what_its_definition_says(pattern in "[ab/*]{0,8}", text in "[ab/]{0,10}") {
+            let glob = Glob::of_path(&pattern);
+            prop_assert_eq!(glob.matches(&text), by_definition(&glob.0, text.as_bytes()), "{} {}", pattern, text);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The path that rules match: normalised, and refused where servers may read it differently.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
+use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path};
+
+/// Why a path is ambiguous. Rules with a `path` refuse such requests.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
+pub enum AmbiguousPath {
+    /// `.` or `..` as a segment, in any spelling.
+    #[error("the path has dot segments (`.` or `..`)")]
+    Dots,
+    /// `//`
+    #[error("the path has an empty segment (`//`)")]
+    EmptySegment,
+    /// `%2F`, `%5C`, a backslash, `%00`, or one of these escaped twice.
+    #[error("the path has an escaped slash, a backslash or a NUL, which servers read differently")]
+    Escape,
+    /// A `%` that escapes nothing, or bytes that are not UTF-8.
+    #[error("the path has a broken escape, or bytes that are not UTF-8")]
+    Encoding,
+    /// No slash at the beginning: `*`, or a whole URL.
+    #[error("the path does not begin with a slash")]
+    NotAbsolute,
+}
+
+/// The path in its one spelling (RFC 3986 section 6.2.2): unnecessary escapes are decoded, all others are in upper case.
+pub(super) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
+    if !path.starts_with('/') {
+        return Err(AmbiguousPath::NotAbsolute);
+    }
+    if path.contains("//") {
+        return Err(AmbiguousPath::EmptySegment);
+    }
+    let is_escape = |at: usize| {
+        path.as_bytes().get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit))
+    };
+    if path.match_indices('%').any(|(at, _)| !is_escape(at))
+        || percent_decode_str(path).decode_utf8().is_err()
+    {
+        return Err(AmbiguousPath::Encoding);
+    }
+    if has_dots(path) {
+        return Err(AmbiguousPath::Dots);
+    }
+    let plain = plain_path(path);
+    match plain.as_ref() {
+        plain if hides_dots(plain) => Err(AmbiguousPath::Dots),
+        plain if is_doubtful(plain) => Err(AmbiguousPath::Escape),
+        _ => Ok(plain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ambiguous_paths_are_refused_with_the_reason() {
+        use AmbiguousPath::{Dots, EmptySegment, Encoding, Escape, NotAbsolute};
+        for (path, reason) in [
+            ("/a/../b", Dots),
+            ("/a/%2e%2E/b", Dots),
+            ("/a/.", Dots),
+            ("/a/..;x/b", Dots),
+            ("/a%2F..%2fb", Dots),
+            ("/a//b", EmptySegment),
+            ("//a", EmptySegment),
+            ("/a%2fb", Escape),
+            ("/a%5Cb", Escape),
+            ("/a\\b", Escape),
+            ("/a%00", Escape),
+            ("/a%252fb", Escape),
+            ("/a%zz", Encoding),
+            ("/a%", Encoding),
+            ("/a%c0%af", Encoding),
+            ("*", NotAbsolute),
+            ("", NotAbsolute),
+        ] {
+            assert_eq!(normalised(path), Err(reason), "{path}");
+        }
+        for (path, plain) in
+            [("/", "/"), ("/%61/b", "/a/b"), ("/a%20b/", "/a%20b/"), ("/...", "/..."), ("/@a", "/@a")]
+        {
+            assert_eq!(normalised(path).as_deref(), Ok(plain), "{path}");
+        }
+    }
+
+    proptest! {
+        /// Whatever a server decodes once, it finds the same segments.
+        #[test]
+        fn a_path_that_is_accepted_has_the_same_segments_once_it_is_decoded(path in "/([a-c/.;%]|%2[efEF5]|%5[cC]|%00|%61){0,8}") {
+            if let Ok(plain) = normalised(&path) {
+                let decoded = percent_decode_str(&path).decode_utf8_lossy().into_owned();
+                prop_assert_eq!(decoded.matches('/').count(), plain.matches('/').count());
+                prop_assert!(!decoded.split('/').any(|segment| matches!(segment, "." | "..")), "{}", decoded);
+                prop_assert!(!decoded.contains(['\\', '\0']));
+            }
+        }
+    }
+}

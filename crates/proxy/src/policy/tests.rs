@@ -1,0 +1,328 @@
+//! Decisions, by table and beside a reference without an index.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use hyper::HeaderMap;
+use proptest::prelude::*;
+use x509::HostOrIp;
+
+use super::*;
+
+fn list(all: &[&str]) -> Vec<String> {
+    all.iter().map(ToString::to_string).collect()
+}
+
+fn identity(name: &str, teams: &[&str], tags: &[&str]) -> IdentityText {
+    IdentityText {
+        name: name.into(),
+        teams: list(teams),
+        tags: list(tags),
+        users: vec![name.into()],
+        ..IdentityText::default()
+    }
+}
+
+fn rule(name: &str, host: &[&str]) -> PolicyRuleText {
+    PolicyRuleText { name: name.into(), host: list(host), ..PolicyRuleText::default() }
+}
+
+fn policy() -> Policy {
+    let identities = vec![
+        identity("ci", &["platform"], &["build"]),
+        identity("alice", &["people"], &[]),
+        IdentityText {
+            expires: Some("2026-01-01T00:00:00Z".parse().unwrap()),
+            ..identity("old", &["platform"], &[])
+        },
+    ];
+    let rules = vec![
+        PolicyRuleText {
+            action: Some(Action::Deny),
+            path: list(&["/repos/*/*/keys/**"]),
+            ..rule("no-keys", &["api.github.com"])
+        },
+        PolicyRuleText {
+            teams: list(&["platform"]),
+            method: list(&["GET"]),
+            path: list(&["/repos/**"]),
+            ..rule("read", &["api.github.com"])
+        },
+        PolicyRuleText {
+            identities: list(&["alice"]),
+            port: vec![443, 8443],
+            ..rule("alice", &["*.example"])
+        },
+        PolicyRuleText {
+            tags: list(&["build"]),
+            action: Some(Action::Log),
+            ..rule("tunnel", &["pinned.test", "192.0.2.1"])
+        },
+    ];
+    Policy::compile(&PolicyText { default: None, identities, rules }).unwrap()
+}
+
+fn decide(
+    policy: &Policy,
+    who: &str,
+    host: &str,
+    port: u16,
+    phase: Phase<'_>,
+) -> (Action, Option<String>, Reason) {
+    let host = HostOrIp::parse(host).unwrap();
+    let identity = policy.identity(who).map(Arc::as_ref);
+    let decision = policy.decide(&PolicyRequest { identity, host: &host, port, phase }, 1_800_000_000);
+    (decision.action, decision.rule.map(|rule| rule.to_string()), decision.reason)
+}
+
+fn asks(policy: &Policy, who: &str, method: &str, url: &str) -> (Action, Option<String>, Reason) {
+    let headers = HeaderMap::new();
+    let (host, path) = url.split_at(url.find('/').unwrap());
+    let facts = RequestFacts { method, path, query: None, headers: &headers, body_bytes: Some(0) };
+    decide(policy, who, host, 443, Phase::Request(facts))
+}
+
+#[test]
+fn the_first_rule_that_matches_decides_and_the_default_denies() {
+    use Action::{Allow, Deny, Log};
+    let policy = policy();
+    for (who, method, url, action, rule) in [
+        ("ci", "GET", "api.github.com/repos/o/r", Allow, Some("read")),
+        ("ci", "PUT", "api.github.com/repos/o/r", Deny, None),
+        ("ci", "GET", "api.github.com/user", Deny, None),
+        ("ci", "GET", "api.github.com/repos/o/r/keys/1", Deny, Some("no-keys")),
+        // Another spelling of the same path.
+        ("ci", "GET", "api.github.com/repos/o/r/%6beys/1", Deny, Some("no-keys")),
+        ("ci", "GET", "github.com/repos/o/r", Deny, None),
+        ("ci", "GET", "x.api.github.com/repos/o/r", Deny, None),
+        ("alice", "GET", "api.github.com/repos/o/r", Deny, None),
+        ("alice", "DELETE", "a.b.example/", Allow, Some("alice")),
+        ("alice", "GET", "example/", Deny, None),
+        ("alice", "GET", "example.evil.test/", Deny, None),
+        ("nobody", "GET", "api.github.com/repos/o/r", Deny, None),
+        ("ci", "GET", "192.0.2.1/", Log, Some("tunnel")),
+        ("ci", "GET", "192.0.2.2/", Deny, None),
+    ] {
+        let decided = asks(&policy, who, method, url);
+        assert_eq!((decided.0, decided.1.as_deref()), (action, rule), "{who} {method} {url}");
+    }
+    assert_eq!(asks(&policy, "old", "GET", "api.github.com/repos/o/r").2, Reason::Expired);
+    assert_eq!(asks(&Policy::default(), "", "GET", "a.example/").0, Allow, "no policy at all");
+}
+
+#[test]
+fn an_ambiguous_path_is_refused_where_a_rule_goes_by_paths() {
+    let policy = policy();
+    for path in
+        ["/repos/../user", "/repos/o%2fr", "/repos//o", "/repos/%2e%2e/user", "/repos/a%00", "/repos/%252e"]
+    {
+        let (action, rule, reason) = asks(&policy, "ci", "GET", &format!("api.github.com{path}"));
+        assert!(matches!(reason, Reason::Path(_)) && action == Action::Deny, "{path} {reason:?} {rule:?}");
+    }
+    // No rule for this host goes by paths: npm has such names.
+    assert_eq!(asks(&policy, "alice", "GET", "npm.example/@scope%2fname").0, Action::Allow);
+}
+
+#[test]
+fn a_connection_is_decided_before_its_requests_are_known() {
+    use Action::{Allow, Deny, Log};
+    let policy = policy();
+    for (who, host, port, phase, action, reason) in [
+        ("ci", "api.github.com", 443, Phase::Connect, Allow, Reason::Rule),
+        ("ci", "api.github.com", 8443, Phase::Connect, Deny, Reason::Default),
+        // Its rules go by method and path, which nobody sees there.
+        ("ci", "api.github.com", 443, Phase::Tunnel, Deny, Reason::NotIntercepted),
+        ("ci", "pinned.test", 443, Phase::Tunnel, Log, Reason::Rule),
+        ("alice", "a.example", 8443, Phase::Tunnel, Allow, Reason::Rule),
+        ("alice", "api.github.com", 443, Phase::Connect, Deny, Reason::Default),
+        ("nobody", "pinned.test", 443, Phase::Tunnel, Deny, Reason::Default),
+    ] {
+        let decided = decide(&policy, who, host, port, phase);
+        assert_eq!((decided.0, decided.2), (action, reason), "{who} {host}:{port} {phase:?}");
+    }
+}
+
+#[test]
+fn query_headers_and_size_are_conditions() {
+    let rules = vec![PolicyRuleText {
+        query: [("state".to_owned(), "open*".to_owned())].into(),
+        header: [("x-team".to_owned(), "a/*".to_owned())].into(),
+        body_bytes_max: Some(10),
+        ..rule("all", &["a.example"])
+    }];
+    let policy = Policy::compile(&PolicyText { rules, ..PolicyText::default() }).unwrap();
+    let asked = |query: &str, teams: &[&'static str], body_bytes| {
+        let mut headers = HeaderMap::new();
+        for team in teams {
+            headers.append("x-team", hyper::header::HeaderValue::from_static(team));
+        }
+        let facts =
+            RequestFacts { method: "GET", path: "/", query: Some(query), headers: &headers, body_bytes };
+        decide(&policy, "", "a.example", 443, Phase::Request(facts)).0 == Action::Allow
+    };
+    assert!(asked("state=open", &["a/b"], Some(10)) && asked("x=1&st%61te=open+now", &["a/b"], Some(0)));
+    assert!(!asked("state=open", &["a/b"], Some(11)) && !asked("state=open", &["a/b"], None));
+    assert!(!asked("state=open&state=closed", &["a/b"], Some(0)), "servers may take either");
+    assert!(!asked("state=open", &["a/b", "c"], Some(0)) && !asked("state=open", &[], Some(0)));
+    assert!(!asked("", &["a/b"], Some(0)));
+}
+
+#[test]
+fn clients_are_recognised_by_what_they_have_shown() {
+    let spiffe: Arc<str> = "spiffe://mesh.example/ci".into();
+    let identities = vec![
+        IdentityText { certificates: vec![spiffe.to_string(), "CN=ci".into()], ..identity("ci", &[], &[]) },
+        IdentityText {
+            users: vec![],
+            networks: vec!["10.1.0.0/16".parse().unwrap()],
+            ..identity("rack", &[], &[])
+        },
+    ];
+    let policy = Policy::compile(&PolicyText { identities, ..PolicyText::default() }).unwrap();
+    let known = |evidence, address: &str| {
+        let presented = Presented { evidence, address: address.parse::<IpAddr>().unwrap() };
+        policy.identify(&presented).map(|identity| identity.name.to_string())
+    };
+    let uris = [spiffe];
+    assert_eq!(known(Evidence::User("ci"), "192.0.2.1").as_deref(), Some("ci"));
+    assert_eq!(
+        known(Evidence::Certificate { subject: "CN=x", uris: &uris }, "192.0.2.1").as_deref(),
+        Some("ci")
+    );
+    assert_eq!(
+        known(Evidence::Certificate { subject: "CN=ci", uris: &[] }, "192.0.2.1").as_deref(),
+        Some("ci")
+    );
+    assert_eq!(known(Evidence::Nothing, "::ffff:10.1.2.3").as_deref(), Some("rack"));
+    // A user named like a certificate is none, and whoever has authenticated is not recognised by the network.
+    assert_eq!(known(Evidence::User("CN=ci"), "10.1.2.3"), None);
+    assert_eq!(known(Evidence::Certificate { subject: "ci", uris: &[] }, "10.1.2.3"), None);
+    assert_eq!(known(Evidence::Nothing, "192.0.2.1"), None);
+}
+
+#[test]
+fn an_invalid_policy_says_where_it_is_wrong() {
+    let wrong = |change: fn(&mut PolicyText)| {
+        let mut text = PolicyText {
+            identities: vec![identity("ci", &["t"], &[])],
+            rules: vec![rule("first", &["a.example"])],
+            ..PolicyText::default()
+        };
+        change(&mut text);
+        Policy::compile(&text).unwrap_err().to_string()
+    };
+    for (change, said) in [
+        (
+            (|text| text.rules[0].teams = list(&["typo"])) as fn(&mut PolicyText),
+            "rules[1] (first): teams: no identity has \"typo\"",
+        ),
+        (
+            |text| text.rules[0].host = list(&["https://a"]),
+            "rules[1] (first): host: \"https://a\" is no host name or address",
+        ),
+        (|text| text.rules[0].host = list(&["a*.example"]), "is no host name or address"),
+        (
+            |text| text.rules[0].path = list(&["/a//b"]),
+            "rules[1] (first): path: \"/a//b\" never matches: the path has an empty segment",
+        ),
+        (|text| text.rules[0].path = list(&["/%41"]), "never matches: its normal form is \"/A\""),
+        (|text| text.rules[0].method = list(&["get"]), "method: \"get\" is no method"),
+        (|text| text.rules[0].port = vec![0], "port: 0 is no port"),
+        (
+            |text| text.identities[0].users.clear(),
+            "identities[1] (ci): users: nothing recognises this identity",
+        ),
+        (
+            |text| text.identities.push(identity("ci", &[], &[])),
+            "identities[2] (ci): name: \"ci\" is used twice",
+        ),
+        (
+            |text| text.identities.push(IdentityText { users: vec!["ci".into()], ..identity("b", &[], &[]) }),
+            "identities[2] (b): users: \"ci\" belongs to another",
+        ),
+    ] {
+        assert!(wrong(change).contains(said), "{} is not {said}", wrong(change));
+    }
+}
+
+/// The decision by the definition: rules one after another, without an index.
+fn by_definition(
+    text: &PolicyText,
+    who: Option<&IdentityText>,
+    method: &str,
+    host: &str,
+    path: &str,
+) -> (Action, Option<String>) {
+    let is_who = |rule: &PolicyRuleText| {
+        let is_anyone = rule.identities.is_empty() && rule.teams.is_empty() && rule.tags.is_empty();
+        is_anyone
+            || who.is_some_and(|who| {
+                rule.identities.contains(&who.name)
+                    || rule.teams.iter().any(|team| who.teams.contains(team))
+                    || rule.tags.iter().any(|tag| who.tags.contains(tag))
+            })
+    };
+    let is_host = |pattern: &String| match pattern.strip_prefix('*') {
+        Some(rest) => host.ends_with(rest) && host.len() > rest.len(),
+        None => pattern == host,
+    };
+    let found = text.rules.iter().find(|rule| {
+        is_who(rule)
+            && (rule.host.is_empty() || rule.host.iter().any(is_host))
+            && (rule.method.is_empty() || rule.method.iter().any(|one| one == method))
+            && (rule.path.is_empty() || rule.path.iter().any(|one| glob::Glob::of_path(one).matches(path)))
+    });
+    found.map_or((text.default.unwrap_or(Action::Deny), None), |rule| {
+        (rule.action.unwrap_or(Action::Allow), Some(rule.name.clone()))
+    })
+}
+
+prop_compose! {
+    fn some_rule()(
+        who in prop::collection::vec(prop::sample::select(vec!["i:a", "i:b", "t:red", "t:blue", "g:x"]), 0..3),
+        host in prop::collection::vec(prop::sample::select(vec!["a.test", "b.a.test", "*.a.test", "*.test", "c.b.a.test"]), 0..3),
+        method in prop::collection::vec(prop::sample::select(vec!["GET", "PUT"]), 0..2),
+        path in prop::collection::vec("/(x|y|\\*|\\*\\*)(/(x|y|\\*|\\*\\*)){0,2}", 0..3),
+        action in prop::sample::select(vec![None, Some(Action::Allow), Some(Action::Deny), Some(Action::Log)]),
+    ) -> PolicyRuleText {
+        let of = |kind: &str| who.iter().filter_map(|one| one.strip_prefix(kind)).map(str::to_owned).collect::<Vec<_>>();
+        PolicyRuleText {
+            identities: of("i:"), teams: of("t:"), tags: of("g:"),
+            host: list(&host), method: list(&method), path, action, port: vec![443],
+            ..PolicyRuleText::default()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+    #[test]
+    fn the_index_finds_the_first_rule(
+        mut rules in prop::collection::vec(some_rule(), 0..12),
+        who in prop::sample::select(vec!["a", "b", "nobody"]),
+        host in prop::sample::select(vec!["a.test", "b.a.test", "c.b.a.test", "test", "x.test"]),
+        method in prop::sample::select(vec!["GET", "PUT", "DELETE"]),
+        path in "/(x|y|z)?(/(x|y|z)){0,3}",
+    ) {
+        for (at, rule) in rules.iter_mut().enumerate() {
+            rule.name = format!("rule-{at}");
+        }
+        let identities = vec![identity("a", &["red"], &["x"]), identity("b", &["blue", "red"], &[])];
+        let text = PolicyText { default: None, identities, rules };
+        let policy = Policy::compile(&text).unwrap();
+        let path = if path.starts_with("//") { "/".to_owned() } else { path };
+        let decided = asks(&policy, who, method, &format!("{host}{path}"));
+        let who = text.identities.iter().find(|identity| identity.name == who);
+        prop_assert_eq!((decided.0, decided.1.clone()), by_definition(&text, who, method, host, &path));
+        // What is allowed as a request was not refused as a connection.
+        if decided.0.permits() {
+            let connected = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Connect);
+            prop_assert!(connected.0.permits());
+        }
+        // What passes through unseen may be any request.
+        let tunnelled = decide(&policy, who.map_or("", |who| &who.name), host, 443, Phase::Tunnel);
+        if tunnelled.0.permits() {
+            prop_assert!(decided.0.permits(), "{:?}", tunnelled);
+        }
+    }
+}
