@@ -25,6 +25,7 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("edge", "edge", "edge_handshakes", "handshakes of the TLS terminator with remote keys"),
     ("proxy", "proxy", "proxy_costs", "proxied requests beside the bare limit"),
     ("rules", "proxy", "rule_costs", "the cost of 10 to 10,000 proxy rules"),
+    ("policy", "proxy", "policy_costs", "decisions of the proxy's policy beside a hash lookup"),
     ("leaves", "proxy", "store_costs", "the certificate store of the proxy"),
     ("store", "store", "growth", "the inventory at 100,000 endpoints"),
 ];

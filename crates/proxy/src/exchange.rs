@@ -19,7 +19,6 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::HeaderValue;
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use tokio_util::task::TaskTracker;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
@@ -85,14 +84,14 @@ impl Proxy {
                     Ok(met) => {
                         let judged = judged.insert(met).as_ref();
                         let place = Destination { origin: origin_of(way, websocket.as_ref()), authority };
-                        let (tunnels, websocket) = (&way.tunnels, websocket.as_ref());
+                        let websocket = websocket.as_ref();
                         let asking = ExchangeContext {
                             rules: &rules,
                             judged,
                             entry: &mut entry,
                             upgrade,
                             websocket,
-                            tunnels,
+                            way,
                         };
                         self.ask(request, place, asking).await
                     }
@@ -189,7 +188,7 @@ impl Proxy {
         mut place: Destination,
         asking: ExchangeContext<'_>,
     ) -> Response<Body> {
-        let ExchangeContext { rules, judged, entry, upgrade, websocket, tunnels } = asking;
+        let ExchangeContext { rules, judged, entry, upgrade, websocket, way } = asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -209,7 +208,7 @@ impl Proxy {
             client: hyper::upgrade::on(&mut request),
             asked,
             websocket,
-            tunnels,
+            tunnels: &way.tunnels,
             version: request.version(),
         });
         if let Some(protocol) = &upgrade {
@@ -247,7 +246,7 @@ impl Proxy {
                 let mut response = response.map(|body| body.beside(&uploading));
                 was_taken(response.status(), &injected, secrets);
                 redact(&mut response, &injected);
-                self.passed_on(response, client, judged, entry, injected)
+                self.passed_on(response, client, judged, entry, (injected, way))
             }
             Err(error) => {
                 if let Some(told) = unread(&uploading, version) {
@@ -265,7 +264,7 @@ impl Proxy {
         client: Option<Upgrading<'_>>,
         judged: Option<&MatchedRules>,
         entry: &mut Option<Box<Entry>>,
-        injected: Vec<Injected>,
+        (injected, way): (Vec<Injected>, &ConnectionContext),
     ) -> Response<Body> {
         if let (Some(entry), Some(connection)) = (entry.as_mut(), response.extensions().get()) {
             entry.upstream(*connection);
@@ -283,7 +282,7 @@ impl Proxy {
                 return page::changed_unasked();
             };
             let upstream = hyper::upgrade::on(&mut response);
-            let proxy = Arc::clone(self);
+            let (proxy, way) = (Arc::clone(self), way.clone());
             let mut entry = entry.take();
             let told = if websocket.is_some() { StatusCode::OK } else { response.status() };
             entry.iter_mut().for_each(|entry| entry.answered(told, response.headers()));
@@ -292,7 +291,7 @@ impl Proxy {
             let half = if is_http2 { self.options.head_timeout } else { self.options.idle };
             client.spawn(upstream, &self.tasks, move |client, upstream| async move {
                 let client = counted(client, entry.as_deref());
-                proxy.relay_upgraded(client, upstream, half).await;
+                proxy.relay_upgraded(&way, client, upstream, half).await;
             });
             return response.map(Either::Left);
         }
@@ -319,8 +318,8 @@ struct ExchangeContext<'a> {
     upgrade: Option<HeaderValue>,
     /// What was asked for by HTTP/2.
     websocket: Option<&'a Websocket>,
-    /// What goes on when the client's connection has ended.
-    tunnels: &'a TaskTracker,
+    /// The connection of the client.
+    way: &'a ConnectionContext,
 }
 
 /// Where requests of `way` go: by HTTP/1.1 for what only that changes to.

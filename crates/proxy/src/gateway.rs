@@ -1,6 +1,7 @@
 //! The agent gateway: one decision of the policy for every request, every CONNECT and every tunnel.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http_relay::access_log::{Entry, Judgement};
 use http_relay::client::Client;
@@ -20,6 +21,9 @@ use super::policy::{
 use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
+
+/// How often tunnels are decided again, so that a change of the policy ends them within a second.
+const JUDGED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What a request that may be sent goes with.
 #[derive(Debug, Default)]
@@ -166,6 +170,22 @@ impl Proxy {
             refused.note(&mut entry);
             let status = StatusCode::from_u16(refused.page.status).unwrap_or(StatusCode::FORBIDDEN);
             entry.answered(status, &HeaderMap::new());
+        }
+    }
+
+    /// Waits until the policy does not admit a connection any more: another policy came, or the identity has expired.
+    pub(super) async fn no_longer_admitted(
+        &self,
+        client: &Client,
+        target: &Target,
+        name: &HostOrIp,
+        phase: Phase<'_>,
+    ) {
+        if !self.rules.now().policy.is_active() {
+            return std::future::pending().await;
+        }
+        while self.may_be_admitted(client, target, name, phase) {
+            tokio::time::sleep(JUDGED_AGAIN_AFTER).await;
         }
     }
 

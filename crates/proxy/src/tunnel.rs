@@ -10,6 +10,7 @@ use hyper::{HeaderMap, StatusCode};
 use tokio::io::{AsyncRead, AsyncWrite};
 use x509::HostOrIp;
 
+use super::connection_context::ConnectionContext;
 use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
@@ -78,8 +79,14 @@ impl Proxy {
             Ok((upstream, _place)) => {
                 answered(StatusCode::OK);
                 let stream = counted(stream, entry.as_deref());
-                let ended = relay(stream, upstream, self.options.idle, &octets).await;
-                tracing::debug!(%target, ?ended, "a tunnel ended");
+                tokio::select! {
+                    ended = relay(stream, upstream, self.options.idle, &octets) => {
+                        tracing::debug!(%target, ?ended, "a tunnel ended");
+                    }
+                    () = self.no_longer_admitted(client, target, name, Phase::Tunnel) => {
+                        tracing::info!(%client, %target, "the policy does not allow a tunnel any more: closed");
+                    }
+                }
             }
             Err(error) => {
                 answered(StatusCode::BAD_GATEWAY);
@@ -89,12 +96,24 @@ impl Proxy {
     }
 
     /// Passes on bytes of connections that were HTTP before; once one side has ended, the other is silent for `half` at most.
-    pub(super) async fn relay_upgraded<A, B>(&self, client: A, upstream: B, half: Duration)
-    where
+    pub(super) async fn relay_upgraded<A, B>(
+        &self,
+        way: &ConnectionContext,
+        client: A,
+        upstream: B,
+        half: Duration,
+    ) where
         A: AsyncRead + AsyncWrite + Unpin,
         B: AsyncRead + AsyncWrite + Unpin,
     {
         let octets: ByteCounters = self.metrics.upgraded();
-        relay_with(client, upstream, self.options.idle, half, &octets).await;
+        let target = &way.origin.target;
+        let name = way.origin.server.as_ref().unwrap_or(&target.name);
+        tokio::select! {
+            _ = relay_with(client, upstream, self.options.idle, half, &octets) => {}
+            () = self.no_longer_admitted(&way.client, target, name, Phase::Connect) => {
+                tracing::info!(client = %way.client, %target, "the policy does not allow the host any more: closed");
+            }
+        }
     }
 }

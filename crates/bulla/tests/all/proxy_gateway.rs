@@ -320,6 +320,38 @@ fn a_credential_goes_to_its_host_alone_and_tunnels_need_a_rule_without_path() {
 }
 
 #[test]
+fn a_tunnel_ends_when_the_policy_does_not_allow_it_any_more() {
+    let world = World::new();
+    let port = world.port;
+    let more =
+        format!("[[proxy.policy.rules]]\nidentities = [\"ci\"]\nhost = [\"127.0.0.1\"]\nport = [{port}]\n");
+    let configured = |more: &str| {
+        let text = world.configuration("\"127.0.0.0/8\"", more);
+        text.replacen("[proxy]\n", "[proxy]\ntunnel = [\"127.0.0.1\"]\n", 1)
+    };
+    let proxy = world.start(&configured(&more));
+    let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let request = format!(
+        "CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nProxy-Authorization: Bearer token-of-ci\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
+    std::fs::write(world.place.path("bulla.toml"), configured("")).unwrap();
+    assert!(Command::new("kill").args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success());
+    // Else it may be idle for ten minutes.
+    let ended = stream.read(&mut [0]);
+    let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
+    assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(is_closed), "{ended:?}");
+}
+
+#[test]
 fn this_machine_and_metadata_services_are_closed_unless_they_are_opened() {
     let world = World::new();
     let port = world.port;
@@ -438,6 +470,47 @@ fn explain_says_the_decision_the_rule_and_the_credential() {
         "{}",
         describe(&unknown)
     );
+}
+
+#[test]
+fn the_documented_configuration_decides_as_documented() {
+    let document = include_str!("../../../../docs/agent-gateway.md");
+    let block = |mark: &str| document.split(mark).nth(1).unwrap().split("```").next().unwrap();
+    let world = World::new();
+    std::fs::write(world.place.path("bulla.toml"), block("```toml\n")).unwrap();
+    let shown: Vec<&str> = document.split("```console\n$ bulla proxy explain ").skip(1).collect();
+    assert_eq!(shown.len(), 3);
+    for shown in shown {
+        let (arguments, wanted) = shown.split("```").next().unwrap().split_once('\n').unwrap();
+        let output = explained(&world, &arguments.split(' ').collect::<Vec<_>>());
+        assert_eq!(stdout(&output), wanted, "{arguments}: {}", describe(&output));
+    }
+    for (arguments, decision, credential) in [
+        ("--as claude https://api.anthropic.com/v1/messages -X POST", "allow", "/etc/bulla/anthropic-key"),
+        ("--as ci https://api.anthropic.com/v1/messages -X POST", "deny", "none"),
+        (
+            "--as claude https://api.github.com/repos/acme/shop/issues/7/comments -X POST",
+            "allow",
+            "github-token",
+        ),
+        ("--as claude https://api.github.com/repos/other/shop/issues/7/comments -X POST", "deny", "none"),
+        (
+            "--as claude https://github.com/acme/shop/info/refs?service=git-upload-pack",
+            "allow",
+            "github-token",
+        ),
+        ("--as claude https://github.com/acme/shop/info/refs?service=git-receive-pack", "deny", "none"),
+        ("--as ci https://registry.npmjs.org/@scope%2fname", "allow", "none"),
+        ("--as claude https://registry.npmjs.org/left-pad", "deny", "none"),
+        ("--as claude http://api.github.com/repos/acme/shop", "deny", "none"),
+        ("--as claude https://api.github.com/repos/a/../../user", "deny", "none"),
+        ("https://api.github.com/repos/acme/shop", "deny", "none"),
+    ] {
+        let said = stdout(&explained(&world, &arguments.split(' ').collect::<Vec<_>>()));
+        let credentials = said.lines().last().unwrap_or_default();
+        assert!(said.starts_with(&format!("decision    {decision}\n")), "{arguments}: {said}");
+        assert!(credentials.contains(credential), "{arguments}: {said}");
+    }
 }
 
 #[test]

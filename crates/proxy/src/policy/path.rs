@@ -37,8 +37,10 @@ pub(super) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     let is_escape = |at: usize| {
         path.as_bytes().get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit))
     };
-    if path.match_indices('%').any(|(at, _)| !is_escape(at))
-        || percent_decode_str(path).decode_utf8().is_err()
+    let is_escaped = path.contains('%');
+    if is_escaped
+        && (path.match_indices('%').any(|(at, _)| !is_escape(at))
+            || percent_decode_str(path).decode_utf8().is_err())
     {
         return Err(AmbiguousPath::Encoding);
     }

@@ -169,7 +169,8 @@ async fn a_token_is_a_password_of_its_name() {
     let upstream = Upstream::start("localhost").await;
     let world = World::new(&upstream.root, |options| {
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, b"token");
-        options.access.tokens = vec![Token { name: "bob".into(), digest: digest.as_ref().try_into().unwrap() }];
+        options.access.tokens =
+            vec![Token { name: "bob".into(), digest: digest.as_ref().try_into().unwrap() }];
     })
     .await;
     let (said, _) = socks(&world, &[&[5, 1, 0]], &[2]).await;
