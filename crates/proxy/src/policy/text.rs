@@ -129,9 +129,9 @@ impl PolicyRuleText {
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         let Self { host, port, method, path, query, header, body_bytes_max, .. } = self;
-        !(host.is_empty() && port.is_empty() && method.is_empty() && path.is_empty())
-            || !(query.is_empty() && header.is_empty())
-            || body_bytes_max.is_some()
+        let lists = [host.is_empty(), port.is_empty(), method.is_empty(), path.is_empty()];
+        let is_plain = lists.iter().all(|is_empty| *is_empty) && query.is_empty() && header.is_empty();
+        !is_plain || body_bytes_max.is_some()
     }
 }
 
