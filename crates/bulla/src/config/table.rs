@@ -760,31 +760,11 @@ pub(super) const KEYS: &[Key] = &[
     ("proxy.store.when_away", Kind::Text, "for new names while it is away: mint or refuse"),
     ("proxy.store.timeout_ms", Kind::Number, "for one trip to it"),
     ("proxy.store.leaves_max", Kind::Number, "leaves it keeps; beyond, the oldest go"),
-    (
-        "proxy.policy.default",
-        Kind::Text,
-        "for requests that no rule of the policy matches: allow, deny or log; empty: deny once there is an identity or a rule",
-    ),
-    (
-        "proxy.policy.allow_networks",
-        Kind::List,
-        "with a policy: networks of this machine and private ones that clients may reach; all others are denied",
-    ),
-    (
-        "proxy.policy.identities",
-        Kind::Toml,
-        "identities of clients, [[proxy.policy.identities]]: see docs/agent-gateway.md",
-    ),
-    (
-        "proxy.policy.rules",
-        Kind::Toml,
-        "rules of the policy, [[proxy.policy.rules]]: see docs/agent-gateway.md",
-    ),
-    (
-        "proxy.parent.url",
-        Kind::Text,
-        "the proxy by which upstreams are reached, http:// or https://; empty: none",
-    ),
+    ("proxy.policy.default", Kind::Text, "for requests without a rule: allow, deny or log"),
+    ("proxy.policy.allow_networks", Kind::List, "with a policy: private networks that clients may reach"),
+    ("proxy.policy.identities", Kind::Toml, "identities of clients: see docs/agent-gateway.md"),
+    ("proxy.policy.rules", Kind::Toml, "rules of the policy: see docs/agent-gateway.md"),
+    ("proxy.parent.url", Kind::Text, "the proxy by which upstreams are reached; empty: none"),
     ("proxy.parent.credentials_file", Kind::Text, "the file with USER:PASSWORD for it"),
     (
         "proxy.access.users_file",
