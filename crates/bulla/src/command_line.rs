@@ -21,6 +21,7 @@ use crate::inventory::InventoryArgs;
 use crate::keys::KeyArgs;
 use crate::proxy::ProxyArgs;
 use crate::rules::RulesArgs;
+use crate::run_command::RunArgs;
 use crate::scan_command::ScanArgs;
 use crate::serve_command::ServeArgs;
 
@@ -31,7 +32,7 @@ const GROUPS: &[Group] = &[
     Group { heading: "Deploy", commands: &["agent", "target"] },
     Group { heading: "Secrets", commands: &["credential"] },
     Group { heading: "Keys", commands: &["key"] },
-    Group { heading: "Traffic", commands: &["proxy", "edge"] },
+    Group { heading: "Traffic", commands: &["proxy", "run", "edge"] },
     Group {
         heading: "Operate",
         commands: &["up", "serve", "console", "alert", "audit", "job", "policy", "config", "api", "doctor"],
@@ -115,6 +116,11 @@ pub(crate) enum Command {
     Edge(Box<EdgeArgs>),
     /// TLS-intercepting proxy: inspect traffic, inject credentials
     Proxy(Box<ProxyArgs>),
+    /// Run a command whose only way to the network is a proxy
+    ///
+    /// On Linux the command is in namespaces of its own: it reaches no network, no Unix socket of the host and no process of the host. The
+    /// proxy decides what it reaches, and injects credentials that it never sees.
+    Run(Box<RunArgs>),
     #[command(flatten)]
     Access(AccessCommand),
     /// Make an emergency token on the host of the control plane

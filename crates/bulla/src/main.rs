@@ -32,6 +32,7 @@ mod output;
 mod proxy;
 mod restrictions;
 mod rules;
+mod run_command;
 mod scan_command;
 mod serve_command;
 
@@ -71,6 +72,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Key(args) => block_on(keys::run(args, global)),
         Command::Edge(args) => block_on(Box::pin(edge::run(args, global))),
         Command::Proxy(args) => block_on(Box::pin(proxy::run(args, global))),
+        Command::Run(args) => run_command::run(args, global),
         Command::Fleet(args) => block_on(Box::pin(fleet_command::run(args))),
         Command::BreakGlass(args) => block_on(Box::pin(break_glass_command::run(args, global))),
         Command::Config(args) => block_on(Box::pin(config_command::run(args, global))),

@@ -13,30 +13,37 @@ pub struct Client {
     pub user: Option<Arc<str>>,
     /// The URI names of its certificate, where it has authenticated by a certificate.
     pub certificate_uris: Option<Arc<[Arc<str>]>>,
+    /// Whether it is in a network namespace of its own, so that its loopback addresses are not those of this machine.
+    confined: bool,
 }
 
 impl Client {
     /// A client that has not authenticated.
     pub fn at(address: SocketAddr) -> Self {
-        Self { address, user: None, certificate_uris: None }
+        Self { address, user: None, certificate_uris: None, confined: false }
+    }
+
+    /// A client in a network namespace of its own, in which all clients are `user`.
+    pub fn confined(address: SocketAddr, user: Arc<str>) -> Self {
+        Self { address, user: Some(user), certificate_uris: None, confined: true }
     }
 
     /// The same client, authenticated as `user`.
     pub fn known_as(&self, user: Option<Arc<str>>) -> Self {
         match user {
-            Some(user) => Self { address: self.address, user: Some(user), certificate_uris: None },
+            Some(user) => Self { user: Some(user), certificate_uris: None, ..self.clone() },
             None => self.clone(),
         }
     }
 
     /// The same client, authenticated by a certificate of `user` with these URI names.
     pub fn certified_as(&self, user: Arc<str>, uris: Vec<Arc<str>>) -> Self {
-        Self { address: self.address, user: Some(user), certificate_uris: Some(uris.into()) }
+        Self { user: Some(user), certificate_uris: Some(uris.into()), ..self.clone() }
     }
 
     /// Returns whether the client is on this machine, and reaches its loopback addresses without the proxy too.
     pub fn is_here(&self) -> bool {
-        self.ip().is_loopback()
+        !self.confined && self.ip().is_loopback()
     }
 
     /// The client's IP address. IPv4-mapped addresses are IPv4.

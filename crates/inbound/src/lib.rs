@@ -22,6 +22,8 @@ pub use frames::{CountedFrames, Flood, FrameCounter};
 pub use listener::Listener;
 pub use proxies::TrustedProxies;
 pub use reserved::reserve;
+#[cfg(unix)]
+pub use reserved::reserve_socket;
 pub use shares::{Share, Shares};
 pub use silence::Silence;
 pub use slots::{OriginLimit, Slot, Slots};

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+#[cfg(unix)]
+use std::os::fd::OwnedFd;
 
 use parking_lot::Mutex;
 use tokio::net::TcpSocket;
@@ -14,6 +16,19 @@ static RESERVED: Mutex<Option<HashMap<SocketAddr, io::Result<TcpSocket>>>> = Mut
 /// then drops the capability, then starts threads. Needs no runtime.
 pub fn reserve(address: SocketAddr) {
     RESERVED.lock().get_or_insert_default().insert(address, bound(address));
+}
+
+/// Keeps a socket that another process has bound, perhaps in another network namespace, for the next [`crate::listen`] on its address. Must be
+/// called in a runtime.
+///
+/// # Errors
+/// When it has no address.
+#[cfg(unix)]
+pub fn reserve_socket(socket: OwnedFd) -> io::Result<SocketAddr> {
+    let socket = TcpSocket::from_std_stream(std::net::TcpStream::from(socket));
+    let address = socket.local_addr()?;
+    RESERVED.lock().get_or_insert_default().insert(address, Ok(socket));
+    Ok(address)
 }
 
 /// The socket that was reserved for `address`, else one that is bound now.

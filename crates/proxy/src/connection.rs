@@ -57,7 +57,7 @@ impl ConnectionHandler for Proxy {
 
 impl Proxy {
     async fn connection(self: &Arc<Self>, stream: TcpStream, client: SocketAddr, silence: Silence) -> End {
-        let client = Client::at(client);
+        let client = self.access.client(client);
         if !self.lets_in(&client) {
             return End::Refused;
         }

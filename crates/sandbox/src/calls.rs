@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use libc::c_long;
 use seccompiler::{
     BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, apply_filter,
+    SeccompFilter, SeccompRule, apply_filter, sock_filter,
 };
 
-use crate::plan::Programs;
+use crate::plan::{Programs, UnixSockets};
 
 /// Memory and descriptors of other processes.
 const PROCESSES: &[c_long] = &[
@@ -97,7 +97,49 @@ const NAMESPACES: &[i32] = &[
 pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
     // First what answers ENOSYS. The flags of clone3 are behind a pointer, where no filter can look: the C library then uses clone.
     apply_filter(&program(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)?)?;
-    apply_filter(&program(refused(programs)?, libc::EPERM)?)
+    apply_filter(&program(refused(programs)?, libc::EPERM)?)?;
+    #[cfg(target_arch = "x86_64")]
+    apply_filter(&no_second_numbers())?;
+    Ok(())
+}
+
+/// Refuses with `ENOSYS` the second numbers of all calls (x32), which no rule by number sees.
+#[cfg(target_arch = "x86_64")]
+fn no_second_numbers() -> BpfProgram {
+    const SECOND_NUMBERS: u32 = 0x4000_0000;
+    let step = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
+    vec![
+        // The number of the call: the first field of `struct seccomp_data`.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SECOND_NUMBERS),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]
+}
+
+/// Refuses what leads out of a network namespace by way of the host: Unix sockets to its servers, and input for its terminal.
+pub(crate) fn confine(unix: UnixSockets) -> Result<(), Error> {
+    apply_filter(&program(confined(unix)?, libc::EPERM)?)
+}
+
+fn confined(unix: UnixSockets) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {
+    /// The kind of a socket without its flags.
+    const KIND: u64 = 0xf;
+    let second = |compare, value: u64| -> Result<SeccompRule, BackendError> {
+        SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, compare, value)?])
+    };
+    let typed_in = [libc::TIOCSTI, libc::TIOCLINUX];
+    let typed_in = typed_in.map(|request| second(SeccompCmpOp::Eq, request));
+    let mut rules = BTreeMap::from([(libc::SYS_ioctl, typed_in.into_iter().collect::<Result<Vec<_>, _>>()?)]);
+    if unix == UnixSockets::Pairs {
+        let unix = condition(SeccompCmpOp::Eq, libc::AF_UNIX)?;
+        rules.insert(libc::SYS_socket, vec![SeccompRule::new(vec![unix])?]);
+        // One that keeps the borders of messages may be connected elsewhere later. The kernel takes RAW for DGRAM.
+        let unbound = [libc::SOCK_DGRAM, libc::SOCK_RAW];
+        let unbound = unbound.map(|kind| second(SeccompCmpOp::MaskedEq(KIND), kind.cast_unsigned().into()));
+        rules.insert(libc::SYS_socketpair, unbound.into_iter().collect::<Result<_, _>>()?);
+    }
+    Ok(rules)
 }
 
 fn refused(programs: Programs) -> Result<BTreeMap<c_long, Vec<SeccompRule>>, BackendError> {

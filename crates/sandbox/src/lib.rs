@@ -4,11 +4,15 @@
 //! System calls are a deny list that answers `EPERM`. An allow list would have to follow every release of the C library, of tokio,
 //! aws-lc and SQLite, and a call that it forgets fails in production, at a customer, on another kernel. The deny list names what no role
 //! ever does: it attacks other processes, the kernel, mounts, keys of the kernel and clocks. Files are an allow list, as a role's files are known.
+//!
+//! A program of somebody else is confined further: [`separate`] and its companions give it namespaces, and [`confine_thread`] closes what
+//! leads out of them.
 
 mod calls;
 mod capabilities;
 mod files;
 mod groups;
+mod namespaces;
 mod plan;
 mod report;
 
@@ -16,7 +20,8 @@ use std::io;
 
 pub use capabilities::{Capabilities, UnknownCapability};
 pub use groups::{groups_of, spawn_in_groups};
-pub use plan::{Files, Mode, Plan, Programs};
+pub use namespaces::{NamespaceError, hide, loopback_up, mount_processes, separate};
+pub use plan::{Files, Mode, Plan, Programs, UnixSockets};
 pub use report::{Report, State, report};
 
 /// Why a process could not be restricted.
@@ -89,4 +94,19 @@ pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
         Err(error) => State::Missing(error.to_string()),
     };
     Ok(Report { held: capabilities::held(), capabilities, no_new_privileges, system_calls, files })
+}
+
+/// Restricts the calling thread, which is in namespaces of its own ([`separate`]), and the programs that it starts: no capabilities, no new
+/// privileges, no dangerous system calls, no Unix sockets but those that `unix` allows, no input for the terminal of others.
+///
+/// # Errors
+/// As [`enter`] with [`Mode::Enforce`].
+pub fn confine_thread(unix: UnixSockets) -> Result<(), SandboxError> {
+    restrict_thread(&Plan {
+        mode: Mode::Enforce,
+        programs: Programs::Started,
+        capabilities: Capabilities::NONE,
+        files: Files::Any("namespaces confine the program"),
+    })?;
+    calls::confine(unix).map_err(SandboxError::Calls)
 }

@@ -41,6 +41,15 @@ pub enum Files {
     },
 }
 
+/// Which Unix sockets a confined program may have.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum UnixSockets {
+    /// Pairs (`socketpair`) of its own: no server of the host can be reached.
+    Pairs,
+    /// All. A server of the host may do for the program what the program may not do itself.
+    Any,
+}
+
 /// The restrictions of a process.
 #[derive(Clone, Debug)]
 pub struct Plan {

@@ -17,7 +17,7 @@ use crate::files;
 use crate::serve_command::master_keys;
 
 /// In the data folder.
-const CERTIFICATE: &str = "proxy-ca.pem";
+pub(crate) const CERTIFICATE: &str = "proxy-ca.pem";
 const KEY: &str = "proxy-ca.key";
 /// Of whom the two above are made by.
 const LOCK: &str = "proxy-ca.lock";

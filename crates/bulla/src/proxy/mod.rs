@@ -1,9 +1,9 @@
 //! `bulla proxy`: the forward proxy that looks into TLS.
 
 mod arguments;
-mod authority;
+pub(crate) mod authority;
 mod explain;
-mod leaf_store;
+pub(crate) mod leaf_store;
 mod rules;
 
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::arguments::ProxyArgs;
 use self::arguments::ProxyCommand;
-use self::rules::{ConfiguredRules, StoreSecrets};
+pub(crate) use self::rules::{ConfiguredRules, StoreSecrets};
 use crate::config::{Configuration, ProxySettings, Settings};
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
@@ -164,7 +164,7 @@ fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
     );
 }
 
-fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {
+pub(crate) fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {
     let mut roots = outbound::tls::system_roots();
     for path in &settings.upstream_ca_files {
         roots.extend(files::certificates("proxy.upstream_ca_files", path)?);
@@ -172,7 +172,7 @@ fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> {
     Ok(roots)
 }
 
-async fn start(
+pub(crate) async fn start(
     options: Options,
     authority: proxy::mint::Authority,
     metrics: ProxyMetrics,

@@ -12,7 +12,7 @@ pub use passwords::{BadUsers, Users};
 pub use tls::{BadOwnTls, OwnTls};
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub struct AccessOptions {
     pub tokens: Vec<Token>,
     /// By certificate, where its roots are named; and how passwords are not seen on their way.
     pub tls: Option<OwnTls>,
+    /// The user that all clients are, where the listener is in a network namespace of theirs alone. Default: `None`.
+    pub confined_user: Option<Arc<str>>,
 }
 
 /// Why somebody is not let in.
@@ -93,6 +95,7 @@ pub(super) struct Access {
     /// By digests under `key`: how long a look takes says nothing of what stands there.
     tokens: HashMap<Digest, Arc<str>>,
     door: Option<OwnTlsAcceptor>,
+    confined_user: Option<Arc<str>>,
     certificates: bool,
     key: hmac::Key,
     remembered: Cache<Digest, Arc<str>, Denied>,
@@ -118,6 +121,7 @@ impl Access {
             users: Arc::new(options.users.clone()),
             tokens,
             door,
+            confined_user: options.confined_user.clone(),
             certificates: options.tls.as_ref().is_some_and(|own| !own.client_roots.is_empty()),
             key,
             remembered: Cache::with_entries(REMEMBERED_MAX),
@@ -125,6 +129,14 @@ impl Access {
             workers: Arc::new(Semaphore::new(workers)),
             waiting: attempts::waiting(),
         })
+    }
+
+    /// The client of a new connection from `address`.
+    pub(super) fn client(&self, address: SocketAddr) -> Client {
+        match &self.confined_user {
+            Some(user) => Client::confined(address, Arc::clone(user)),
+            None => Client::at(address),
+        }
     }
 
     /// Whether somebody has to say who they are.

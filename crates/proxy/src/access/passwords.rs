@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use argon2::{Argon2, Params, PasswordHash, PasswordVerifier as _};
-use sha_crypt::ShaCrypt;
+use sha_crypt::{PasswordHasher as _, ShaCrypt};
 
 use super::keyed_digest::DIGEST;
 
@@ -90,6 +90,16 @@ impl Users {
             users.hashes.push(hash);
         }
         Ok(users)
+    }
+
+    /// One user with a password, and the salt of its hash.
+    ///
+    /// # Errors
+    /// [`BadUsers`]
+    pub fn one(name: &str, password: &str, salt: [u8; 12]) -> Result<Self, BadUsers> {
+        let hash = ShaCrypt::default().hash_password_with_salt(password.as_bytes(), &salt);
+        let hash = hash.map_err(|_| BadUsers::Hash(1))?;
+        Self::parse(&format!("{name}:{hash}"))
     }
 
     /// Whether there is nobody.

@@ -1,0 +1,140 @@
+//! The arguments of `bulla run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use cli::exit::{Outcome, Problem};
+use keys::Secret;
+
+/// Most bytes of a name and of a password that a proxy accepts (RFC 1929).
+const LOGIN_MAX: usize = 255;
+
+/// `bulla run`
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  bulla run -- curl https://example.com
+  bulla run --as ci -- npm ci
+  bulla run --as ci --proxy http://127.0.0.1:3128 --password-file ci.password -- git fetch
+
+The exit status is that of the command: 128 and the signal's number where a signal ended it, 127 where the command was not found.")]
+pub(crate) struct RunArgs {
+    /// The identity of the command: the user in rules and logs of the proxy
+    #[arg(long = "as", value_name = "NAME", default_value = "run")]
+    pub(super) name: String,
+    /// A proxy that runs already, http://HOST:PORT [default: one in this process, from [proxy] of the configuration]
+    #[arg(long, value_name = "URL")]
+    proxy: Option<String>,
+    /// The password of NAME at that proxy: a file with one line
+    #[arg(long, value_name = "FILE", requires = "proxy")]
+    password_file: Option<PathBuf>,
+    /// The CA of that proxy (PEM) [default: proxy.ca_certificate_file, or that in the data folder]
+    #[arg(long, value_name = "FILE", requires = "proxy")]
+    pub(super) ca: Option<PathBuf>,
+    /// Only set the environment; stop nothing
+    #[arg(long)]
+    pub(super) no_sandbox: bool,
+    /// Leave Unix sockets of the host (Docker, ssh-agent) open to the command
+    #[arg(long, conflicts_with = "no_sandbox")]
+    pub(super) allow_unix_sockets: bool,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(super) command: Vec<OsString>,
+    /// Of which process this is
+    #[arg(long, hide = true, value_enum)]
+    pub(super) stage: Option<Stage>,
+    /// The process that started this one
+    #[arg(long, hide = true)]
+    pub(super) parent: Option<u32>,
+    /// The socket of the first process
+    #[arg(long, hide = true)]
+    pub(super) control: Option<PathBuf>,
+    /// What the command does not see
+    #[arg(long, hide = true)]
+    pub(super) hide: Vec<PathBuf>,
+}
+
+/// The process that a call of this program becomes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum Stage {
+    /// It makes namespaces.
+    Separate,
+    /// It is the init process in them.
+    Init,
+    /// It becomes the command.
+    Bare,
+}
+
+impl Stage {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Separate => "separate",
+            Self::Init => "init",
+            Self::Bare => "bare",
+        }
+    }
+}
+
+/// A proxy that runs already.
+#[derive(Debug)]
+pub(super) struct RemoteProxy {
+    /// HOST:PORT
+    pub(super) address: String,
+    pub(super) login: Option<Login>,
+}
+
+/// A name and a password.
+#[derive(Clone, Debug)]
+pub(super) struct Login {
+    pub(super) name: String,
+    pub(super) password: Secret,
+}
+
+impl RunArgs {
+    pub(super) fn check(&self) -> Outcome<()> {
+        let name = &self.name;
+        if name.is_empty() || name.len() > LOGIN_MAX || name.contains(|c: char| c == ':' || c.is_control()) {
+            return Err(Problem::usage(format_args!("{name:?} cannot be the name of an identity"))
+                .hint(format!("--as takes 1 to {LOGIN_MAX} bytes without a colon and control characters")));
+        }
+        Ok(())
+    }
+
+    /// The proxy that `--proxy` names.
+    pub(super) fn remote(&self) -> Outcome<Option<RemoteProxy>> {
+        let Some(url) = &self.proxy else { return Ok(None) };
+        let wrong = |why: &str| {
+            Problem::usage(format_args!("--proxy {url}: {why}"))
+                .hint("for example --proxy http://127.0.0.1:3128")
+        };
+        let rest = url.strip_prefix("http://").ok_or_else(|| wrong("it is not http://HOST:PORT"))?;
+        let address = rest.trim_end_matches('/');
+        if address.contains('@') {
+            return Err(wrong("a password in the command line is visible to others")
+                .hint("give the name with --as and the password with --password-file"));
+        }
+        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+        if address.contains('/')
+            || !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
+        {
+            return Err(wrong("it is not http://HOST:PORT"));
+        }
+        let login = match &self.password_file {
+            None => None,
+            Some(file) => {
+                let unread = |why: &dyn std::fmt::Display| {
+                    Problem::usage(format_args!("--password-file {}: {why}", file.display()))
+                        .hint("the file has the password alone, in one line")
+                };
+                let text = std::fs::read_to_string(file).map_err(|error| unread(&error))?;
+                let password = text.trim_end_matches(['\r', '\n']);
+                if password.is_empty() || password.len() > LOGIN_MAX || password.contains(char::is_control) {
+                    return Err(unread(&"it is not one line of 1 to 255 bytes"));
+                }
+                Some(Login { name: self.name.clone(), password: Secret::new(password) })
+            }
+        };
+        Ok(Some(RemoteProxy { address: address.to_owned(), login }))
+    }
+}

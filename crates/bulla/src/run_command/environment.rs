@@ -1,0 +1,190 @@
+//! The environment of the command: variables of the proxy, and trust stores with its CA in a folder of this run.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cli::exit::{Exit, Outcome, Problem};
+use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::process::Command;
+
+use super::arguments::{Login, RunArgs};
+
+/// The password of Java's own trust store. Nothing in it is secret.
+const STORE_PASSWORD: &str = "changeit";
+/// All that may not be in the user part of a URL, and more.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Variables with the proxy's URL.
+const PROXY: [&str; 12] = [
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "WS_PROXY",
+    "WSS_PROXY",
+    "grpc_proxy",
+    "npm_config_proxy",
+    "npm_config_https_proxy",
+    "YARN_HTTPS_PROXY",
+];
+/// Variables that would except hosts from it.
+const EXCEPTIONS: [&str; 4] = ["NO_PROXY", "no_proxy", "no_grpc_proxy", "npm_config_noproxy"];
+/// Variables with the file of all roots: those of the system and the proxy's.
+const ROOTS: [&str; 10] = [
+    "SSL_CERT_FILE",
+    "CURL_CA_BUNDLE",
+    "REQUESTS_CA_BUNDLE",
+    "PIP_CERT",
+    "GIT_SSL_CAINFO",
+    "AWS_CA_BUNDLE",
+    "CARGO_HTTP_CAINFO",
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE",
+    "DENO_CERT",
+    "npm_config_cafile",
+];
+/// Where sockets of the host are, which the command cannot use.
+const SOCKETS: [&str; 4] = ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "GPG_AGENT_INFO"];
+
+/// Where the command finds the proxy.
+#[derive(Clone, Debug)]
+pub(super) struct ProxyUrl {
+    pub(super) address: SocketAddr,
+    pub(super) login: Option<Login>,
+}
+
+impl ProxyUrl {
+    /// One that asks for no password.
+    pub(super) fn open(address: SocketAddr) -> Self {
+        Self { address, login: None }
+    }
+
+    fn text(&self) -> String {
+        match &self.login {
+            None => format!("http://{}", self.address),
+            Some(Login { name, password }) => {
+                let (name, password) =
+                    (utf8_percent_encode(name, ESCAPED), utf8_percent_encode(password.expose(), ESCAPED));
+                format!("http://{name}:{password}@{}", self.address)
+            }
+        }
+    }
+}
+
+/// A folder of this run, removed when it is dropped.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(%error, folder = %self.0.display(), "the folder of this run cannot be removed");
+        }
+    }
+}
+
+/// The environment of the command.
+pub(super) struct Environment {
+    folder: Folder,
+    url: ProxyUrl,
+    is_java_told: bool,
+}
+
+const BUNDLE: &str = "roots.pem";
+const PROXY_ROOT: &str = "proxy-ca.pem";
+const JAVA_STORE: &str = "roots.p12";
+
+impl Environment {
+    /// Writes the trust stores: the roots of the system and the proxy's.
+    pub(super) fn new(url: ProxyUrl, root: &[Vec<u8>]) -> Outcome<Self> {
+        let folder = std::env::temp_dir().join(format!("bulla-run-{}", uuid::Uuid::new_v4().simple()));
+        let mut private = fs::DirBuilder::new();
+        private.mode(0o700).create(&folder).map_err(|error| unwritten(&folder, &error))?;
+        let folder = Folder(folder);
+        let mut all = outbound::tls::system_roots();
+        all.extend_from_slice(root);
+        let pem = |ders: &[Vec<u8>]| -> String {
+            ders.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<Vec<_>>().join("\n")
+        };
+        write(&folder.0.join(BUNDLE), pem(&all).as_bytes())?;
+        write(&folder.0.join(PROXY_ROOT), pem(root).as_bytes())?;
+        let java = java_store(&all);
+        if let Some(store) = &java {
+            write(&folder.0.join(JAVA_STORE), store)?;
+        }
+        Ok(Self { folder, url, is_java_told: java.is_some() })
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder.0
+    }
+
+    /// Sets the variables of a process.
+    pub(super) fn set(&self, command: &mut Command, args: &RunArgs) {
+        let url = self.url.text();
+        command.envs(PROXY.map(|name| (name, &url)));
+        command.envs(EXCEPTIONS.map(|name| (name, "")));
+        command.envs(ROOTS.map(|name| (name, self.folder.0.join(BUNDLE))));
+        // Node adds these to its own roots, and reads the proxy variables only when it is told to.
+        command.env("NODE_EXTRA_CA_CERTS", self.folder.0.join(PROXY_ROOT)).env("NODE_USE_ENV_PROXY", "1");
+        let address = self.url.address;
+        command.env("CLOUDSDK_PROXY_TYPE", "http");
+        command.env("CLOUDSDK_PROXY_ADDRESS", address.ip().to_string());
+        command.env("CLOUDSDK_PROXY_PORT", address.port().to_string());
+        command.env("JAVA_TOOL_OPTIONS", self.java_options());
+        if !args.no_sandbox && !args.allow_unix_sockets {
+            for name in SOCKETS {
+                command.env_remove(name);
+            }
+        }
+    }
+
+    /// After those that are there, so that these count.
+    fn java_options(&self) -> String {
+        let (host, port) = (self.url.address.ip(), self.url.address.port());
+        let mut options = std::env::var("JAVA_TOOL_OPTIONS").unwrap_or_default();
+        for scheme in ["http", "https"] {
+            options.push_str(&format!(" -D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port}"));
+        }
+        // By default loopback names are reached directly; in the namespace nothing is.
+        options.push_str(" -Dhttp.nonProxyHosts=");
+        if self.is_java_told {
+            let store = self.folder.0.join(JAVA_STORE);
+            options.push_str(&format!(
+                " -Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStoreType=PKCS12 \
+                 -Djavax.net.ssl.trustStorePassword={STORE_PASSWORD}",
+                store.display()
+            ));
+        }
+        options.trim_start().to_owned()
+    }
+}
+
+/// A trust store of Java, without roots that its format cannot have.
+fn java_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let mut store = KeyStore::new();
+    for (number, root) in roots.iter().enumerate() {
+        if let Ok(root) = Certificate::from_der(root) {
+            store.add_entry(&format!("root-{number}"), KeyStoreEntry::Certificate(root));
+        }
+    }
+    store
+        .writer(STORE_PASSWORD)
+        .write()
+        .inspect_err(|error| tracing::warn!(%error, "no trust store for Java"))
+        .ok()
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
+    let file = fs::File::options().write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| file.write_all(bytes)).map_err(|error| unwritten(path, &error))
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
+        .hint("set TMPDIR to a folder that you may write to")
+}

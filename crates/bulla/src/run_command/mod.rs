@@ -1,0 +1,193 @@
+//! `bulla run`: a command whose only way to the network is a proxy.
+//!
+//! Three processes take part. The first one, in the host's namespaces, has the proxy or the connection to it. It starts the second one,
+//! which makes namespaces; that starts the third one, the init process in them, which binds the socket that clients of the proxy find,
+//! passes it to the first process, confines itself and starts the command. The first process accepts connections of the namespace on that socket.
+
+mod arguments;
+mod control;
+mod environment;
+mod own_proxy;
+mod relay;
+mod secrets;
+mod signals;
+mod stages;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::ExitStatus;
+
+use cli::Global;
+use cli::exit::{Exit, Outcome, Problem};
+use tokio::process::{Child, Command};
+
+pub(crate) use self::arguments::RunArgs;
+use self::arguments::{RemoteProxy, Stage};
+use self::control::Door;
+use self::environment::{Environment, ProxyUrl};
+use self::own_proxy::OwnProxy;
+use self::signals::Signals;
+use crate::config::Configuration;
+
+/// Where clients in the namespace find the proxy. Nothing else is there, so it is the same each time.
+const INSIDE: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 3128);
+/// A status that says by which signal a process ended, as shells have it.
+const BY_SIGNAL: i32 = 128;
+/// This program, also after an upgrade has replaced its file.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// Runs `bulla run`: ends the process with the status of the command.
+pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
+    let status = match &args.stage {
+        Some(Stage::Separate) => stages::separate(args)?,
+        Some(Stage::Init) => stages::init(args)?,
+        Some(Stage::Bare) => return Err(stages::bare(args)),
+        None => {
+            let mut status = 0;
+            let outer = async {
+                status = outer(args, global).await?;
+                Ok(Exit::Ok)
+            };
+            cli::block_on(Box::pin(outer))?;
+            status
+        }
+    };
+    std::process::exit(status)
+}
+
+/// The status that a shell shows.
+fn status_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default())
+}
+
+/// The first process.
+async fn outer(args: &RunArgs, global: &Global) -> Outcome<i32> {
+    args.check()?;
+    let configuration = Configuration::load(global.config.as_deref())?;
+    match args.no_sandbox {
+        true => unconfined(args, &configuration).await,
+        false => confined(args, &configuration).await,
+    }
+}
+
+/// A proxy that the command uses.
+enum Proxy {
+    Own(Box<OwnProxy>),
+    Remote(RemoteProxy),
+}
+
+impl Proxy {
+    /// With the file of its CA's certificate.
+    async fn of(args: &RunArgs, configuration: &Configuration) -> Outcome<Self> {
+        match args.remote()? {
+            Some(remote) => Ok(Self::Remote(remote)),
+            None => Ok(Self::Own(Box::new(OwnProxy::load(configuration).await?))),
+        }
+    }
+
+    fn root(&self, args: &RunArgs, configuration: &Configuration) -> Outcome<Vec<Vec<u8>>> {
+        match self {
+            Self::Own(own) => own.root(),
+            Self::Remote(_) => own_proxy::root_of_another(args.ca.as_deref(), configuration),
+        }
+    }
+}
+
+/// In namespaces.
+async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
+    stages::no_inherited_sockets()?;
+    let proxy = Proxy::of(args, configuration).await?;
+    let root = proxy.root(args, configuration)?;
+    let url = match &proxy {
+        Proxy::Own(_) => ProxyUrl::open(INSIDE),
+        Proxy::Remote(remote) => ProxyUrl { address: INSIDE, login: remote.login.clone() },
+    };
+    let environment = Environment::new(url, &root)?;
+    let door = Door::open(environment.folder())?;
+    let mut signals = Signals::listen()?;
+    let mut command = stages::command(args, Stage::Separate, door.path());
+    for path in secrets::files(configuration)? {
+        command.arg("--hide").arg(path);
+    }
+    let mut child = start(&mut command, args, &environment)?;
+    let link = tokio::select! {
+        link = door.link() => link?,
+        // It has said why.
+        status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
+    };
+    let (mut link, socket) = link;
+    let serving = match proxy {
+        Proxy::Own(own) => Serving::Own(own.serve_confined(socket, &args.name).await?),
+        Proxy::Remote(remote) => Serving::Relay(relay::start(socket, remote.address)?),
+    };
+    link.go()?;
+    let status = until_end(&mut child, &mut signals, |signal| link.forward(signal)).await;
+    serving.stop().await;
+    status
+}
+
+/// Without namespaces: the environment alone.
+async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
+    eprintln!("warning: without a sandbox only programs that read the proxy variables use the proxy");
+    eprintln!(
+        "hint: nothing stops direct connections (TCP, UDP, DNS, QUIC, Unix sockets), or a program that unsets the variables; leave out --no-sandbox where that matters"
+    );
+    let proxy = Proxy::of(args, configuration).await?;
+    let root = proxy.root(args, configuration)?;
+    let (url, serving) = match proxy {
+        Proxy::Own(own) => {
+            let (url, running) = own.serve_open(&args.name).await?;
+            (url, Serving::Own(running))
+        }
+        Proxy::Remote(remote) => {
+            let (address, relay) = relay::start_here(remote.address).await?;
+            (ProxyUrl { address, login: remote.login }, Serving::Relay(relay))
+        }
+    };
+    let environment = Environment::new(url, &root)?;
+    let mut signals = Signals::listen()?;
+    let mut child = start(&mut stages::command(args, Stage::Bare, Path::new("-")), args, &environment)?;
+    let id = child.id();
+    let status = until_end(&mut child, &mut signals, |signal| signals::send(id, signal)).await;
+    serving.stop().await;
+    status
+}
+
+/// What serves the command.
+enum Serving {
+    Own(own_proxy::Serving),
+    Relay(relay::Relay),
+}
+
+impl Serving {
+    async fn stop(self) {
+        match self {
+            Self::Own(own) => own.stop().await,
+            Self::Relay(relay) => relay.stop(),
+        }
+    }
+}
+
+fn start(command: &mut Command, args: &RunArgs, environment: &Environment) -> Outcome<Child> {
+    environment.set(command, args);
+    command.arg("--").args(&args.command);
+    command.spawn().map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("no process can be started: {error}"))
+            .hint("check the limits on processes (ulimit -u)")
+    })
+}
+
+/// Forwards signals until the process ends.
+async fn until_end(child: &mut Child, signals: &mut Signals, mut forward: impl FnMut(i32)) -> Outcome<i32> {
+    loop {
+        tokio::select! {
+            status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
+            signal = signals.next() => forward(signal),
+        }
+    }
+}
+
+fn lost(error: &std::io::Error) -> Problem {
+    Problem::new(Exit::Machine, format_args!("the command cannot be waited for: {error}"))
+}

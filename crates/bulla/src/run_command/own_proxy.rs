@@ -1,0 +1,145 @@
+//! The proxy of one run, in this process: as `[proxy]` has it, for one client.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cli::exit::{Exit, Outcome, Problem};
+use cli::memory;
+use keyless::client::{Client, ClientMetrics};
+use keys::Secret;
+use proxy::mint::Authority;
+use proxy::{AccessOptions, Options, ProxyMetrics, Running, Users};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::arguments::Login;
+use super::environment::ProxyUrl;
+use crate::config::{Configuration, ProxySettings};
+use crate::data_folder;
+use crate::files;
+use crate::proxy::{self as role, ConfiguredRules, ProxyArgs, StoreSecrets};
+
+/// The command has ended: nobody waits for what its connections still have to say.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A proxy before it listens.
+pub(super) struct OwnProxy {
+    configuration: Configuration,
+    settings: ProxySettings,
+    authority: Authority,
+    certificate: PathBuf,
+    client: Option<Client>,
+}
+
+/// A proxy at work.
+pub(super) struct Serving {
+    running: JoinHandle<Running>,
+    stop: CancellationToken,
+    client: Option<Client>,
+}
+
+impl OwnProxy {
+    pub(super) async fn load(configuration: &Configuration) -> Outcome<Self> {
+        let mut all = configuration.settings.clone();
+        // What is for other clients and other listeners.
+        let usual = ProxySettings::default();
+        let of_run = &mut all.proxy;
+        of_run.clients.clear();
+        of_run.trusted_proxies.clear();
+        of_run.metrics_listen.clear();
+        of_run.access = usual.access;
+        of_run.transparent = usual.transparent;
+        of_run.minting = usual.minting;
+        of_run.check()?;
+        if !configuration.settings.server.core_dumps {
+            memory::protect_self()?;
+        }
+        let loaded = role::authority::load(&all, &all.proxy, ClientMetrics::default()).await?;
+        Ok(Self {
+            configuration: configuration.clone(),
+            settings: all.proxy,
+            authority: loaded.authority,
+            certificate: loaded.certificate,
+            client: loaded.client,
+        })
+    }
+
+    /// The certificates of its CA, in DER.
+    pub(super) fn root(&self) -> Outcome<Vec<Vec<u8>>> {
+        files::certificates("proxy.ca_certificate_file", &self.certificate)
+    }
+
+    /// Serves the namespace whose socket this is.
+    pub(super) async fn serve_confined(self, socket: OwnedFd, name: &str) -> Outcome<Serving> {
+        let listen = inbound::reserve_socket(socket).map_err(|error| {
+            Problem::new(Exit::Machine, format_args!("the namespace's socket cannot be used: {error}"))
+        })?;
+        let access = AccessOptions { confined_user: Some(name.into()), ..AccessOptions::default() };
+        self.serve(listen, access).await.map(|(_, serving)| serving)
+    }
+
+    /// Serves this machine, to those who know a password that is in the URL.
+    pub(super) async fn serve_open(self, name: &str) -> Outcome<(ProxyUrl, Serving)> {
+        let password = uuid::Uuid::new_v4().simple().to_string();
+        let mut salt = [0; 12];
+        salt.copy_from_slice(&uuid::Uuid::new_v4().as_bytes()[4..]);
+        let users = Users::one(name, &password, salt)
+            .map_err(|error| Problem::usage(format_args!("--as {name:?}: {error}")))?;
+        let access = AccessOptions { users, ..AccessOptions::default() };
+        let (address, serving) = self.serve((Ipv4Addr::LOCALHOST, 0).into(), access).await?;
+        let login = Login { name: name.to_owned(), password: Secret::new(&password) };
+        Ok((ProxyUrl { address, login: Some(login) }, serving))
+    }
+
+    async fn serve(self, listen: SocketAddr, access: AccessOptions) -> Outcome<(SocketAddr, Serving)> {
+        let metrics = ProxyMetrics::default();
+        let mut all = self.configuration.settings.clone();
+        all.proxy = self.settings.clone();
+        let second_level = role::leaf_store::open(&all).await?;
+        let upstream_roots = role::upstream_roots(&self.settings)?;
+        let mut options =
+            Options { listen, access, upstream_roots, second_level, ..self.settings.options()? };
+        let secrets = StoreSecrets::default();
+        options.requests.secrets = secrets.needed_by(&options.requests.rules, &self.configuration)?;
+        let rules = ConfiguredRules::new(&self.configuration, metrics.requests().clone(), secrets)?;
+        let running = role::start(options, self.authority, metrics).await?;
+        let (address, stop) = (running.address, CancellationToken::new());
+        let stopped = stop.clone();
+        let running = tokio::spawn(async move {
+            rules.keep(&running, &ProxyArgs::default(), &stopped).await;
+            running
+        });
+        Ok((address, Serving { running, stop, client: self.client }))
+    }
+}
+
+impl Serving {
+    pub(super) async fn stop(self) {
+        self.stop.cancel();
+        if let Ok(running) = self.running.await {
+            running.stop(GRACE).await;
+        }
+        if let Some(client) = self.client {
+            client.stop().await;
+        }
+    }
+}
+
+/// The CA of a proxy that runs elsewhere.
+pub(super) fn root_of_another(given: Option<&Path>, configuration: &Configuration) -> Outcome<Vec<Vec<u8>>> {
+    if let Some(given) = given {
+        return files::certificates("--ca", given);
+    }
+    let configured = &configuration.settings.proxy.ca_certificate_file;
+    if !configured.as_os_str().is_empty() {
+        return files::certificates("proxy.ca_certificate_file", configured);
+    }
+    let made = data_folder::folder()?.join(role::authority::CERTIFICATE);
+    if made.exists() {
+        return files::certificates("the proxy's CA", &made);
+    }
+    Err(Problem::usage("the CA of the proxy at --proxy is not known")
+        .hint("give its certificate: --ca FILE; the proxy serves it at /ca.pem"))
+}

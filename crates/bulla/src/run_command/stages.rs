@@ -1,0 +1,218 @@
+//! The processes after the first one.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use cli::memory;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getppid, set_parent_process_death_signal, wait};
+use sandbox::{NamespaceError, SandboxError, UnixSockets};
+use tokio::process::Command as AsyncCommand;
+
+use super::arguments::{RunArgs, Stage};
+use super::control::Inside;
+use super::signals::{self, Signals};
+use super::{BY_SIGNAL, INSIDE, THIS_PROGRAM, status_of};
+
+/// Statuses of a shell for a command that it cannot start.
+const NOT_EXECUTABLE: i32 = 126;
+const NOT_FOUND: i32 = 127;
+/// Variables of this program begin like this. Tokens are among them.
+const OWN_VARIABLES: &str = "BULLA_";
+
+/// This program again, as another process of the run.
+pub(super) fn command(args: &RunArgs, stage: Stage, control: &Path) -> AsyncCommand {
+    let mut command = AsyncCommand::new(THIS_PROGRAM);
+    command.args(["run", "--stage", stage.name()]);
+    command.arg("--parent").arg(std::process::id().to_string()).arg("--control").arg(control);
+    command.args(args.allow_unix_sockets.then_some("--allow-unix-sockets"));
+    // Before the command, where options end.
+    command
+}
+
+/// Ends this process when its parent ends, also if that has happened already.
+fn end_with_parent(args: &RunArgs) -> Outcome<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("this process cannot follow the end of another: {error}"))
+    })?;
+    let parent = getppid().map(|parent| parent.as_raw_pid().cast_unsigned());
+    match args.parent {
+        Some(expected) if parent != Some(expected) => {
+            Err(Problem::new(Exit::Interrupted, "the process that started this run has ended"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The second process: makes namespaces and waits for the third one.
+pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
+    end_with_parent(args)?;
+    sandbox::separate().map_err(|error| not_separate(&error))?;
+    let mut init = AsyncCommand::new(THIS_PROGRAM);
+    init.args(["run", "--stage", Stage::Init.name()]).arg("--control").args(&args.control);
+    init.args(args.allow_unix_sockets.then_some("--allow-unix-sockets"));
+    for path in &args.hide {
+        init.arg("--hide").arg(path);
+    }
+    init.arg("--").args(&args.command);
+    // The kernel gives a process no more threads once its children have another process namespace.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| not_started_inside(&error))?;
+    runtime.block_on(async {
+        // A signal to the whole group is the command's to answer: this process waits for it.
+        let _signals = Signals::listen()?;
+        let mut child = init.spawn().map_err(|error| not_started_inside(&error))?;
+        child.wait().await.map(status_of).map_err(|error| super::lost(&error))
+    })
+}
+
+fn not_started_inside(error: &io::Error) -> Problem {
+    Problem::new(Exit::Machine, format_args!("no process can be started in the namespaces: {error}"))
+        .hint("check the limits on processes (ulimit -u)")
+}
+
+fn not_separate(error: &NamespaceError) -> Problem {
+    let hint = match error {
+        NamespaceError::Refused(_) => {
+            "allow it: sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1 (Debian), \
+             kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile (Ubuntu), \
+             --security-opt seccomp=unconfined (Docker); --no-sandbox only sets the environment"
+        }
+        NamespaceError::Processes(_) => {
+            "a container hides parts of /proc: start it with --security-opt systempaths=unconfined (Docker); \
+             --no-sandbox only sets the environment"
+        }
+        _ => "--no-sandbox only sets the environment",
+    };
+    Problem::new(Exit::Machine, chain(error)).hint(hint)
+}
+
+/// The third process: init of the namespaces. Confines itself, starts the command and waits for all processes.
+pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
+    // Its parent is in another process namespace and has no number here. What it starts waits for the first process, which watches it.
+    end_with_parent(args)?;
+    memory::protect_self()?;
+    let failed = |error: NamespaceError| not_separate(&error);
+    sandbox::loopback_up().map_err(failed)?;
+    let socket = bind().map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("{INSIDE} cannot be bound in the namespace: {error}"))
+    })?;
+    let control = args.control.as_deref().unwrap_or(Path::new(""));
+    let inside = Inside::connect(control, &socket)?;
+    drop(socket);
+    sandbox::mount_processes().map_err(failed)?;
+    args.hide.iter().try_for_each(|path| sandbox::hide(path)).map_err(failed)?;
+    let unix = match args.allow_unix_sockets {
+        true => UnixSockets::Any,
+        false => UnixSockets::Pairs,
+    };
+    sandbox::confine_thread(unix).map_err(|error: SandboxError| {
+        Problem::new(Exit::Machine, chain(&error)).hint("--no-sandbox only sets the environment")
+    })?;
+    let child = match the_command(args).spawn() {
+        Ok(child) => child,
+        Err(error) => return Ok(not_started(args, &error)),
+    };
+    let id = child.id();
+    std::thread::spawn(move || forward(inside, id));
+    reap(id)
+}
+
+/// Not listening yet: that is up to the first process.
+fn bind() -> io::Result<std::os::fd::OwnedFd> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    rustix::net::bind(&socket, &INSIDE)?;
+    Ok(socket)
+}
+
+/// Sends signals to the command; ends this process, and so all of the namespace, when the first process has ended.
+fn forward(mut inside: Inside, command: u32) {
+    while let Some(signal) = inside.next() {
+        signals::send(Some(command), signal);
+    }
+    std::process::exit(Exit::Interrupted as i32);
+}
+
+/// Waits for the command, and for orphans, whose parent an init process becomes.
+fn reap(command: u32) -> Outcome<i32> {
+    let command = Pid::from_raw(command.cast_signed());
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((ended, status))) if Some(ended) == command => return Ok(code(status)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(super::lost(&error.into())),
+        }
+    }
+}
+
+fn code(status: WaitStatus) -> i32 {
+    status.exit_status().unwrap_or_else(|| BY_SIGNAL + status.terminating_signal().unwrap_or_default())
+}
+
+fn the_command(args: &RunArgs) -> Command {
+    let mut words = args.command.iter();
+    let mut command = Command::new(words.next().map_or("".as_ref(), |program| program.as_os_str()));
+    command.args(words);
+    for (name, _) in
+        std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(OWN_VARIABLES.as_bytes()))
+    {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Says why the command was not started, as a shell does.
+fn not_started(args: &RunArgs, error: &io::Error) -> i32 {
+    let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+    eprintln!("error: {program}: {error}");
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            eprintln!("hint: the program is not in PATH");
+            NOT_FOUND
+        }
+        _ => NOT_EXECUTABLE,
+    }
+}
+
+/// Without namespaces: becomes the command. Returns only when that fails.
+pub(super) fn bare(args: &RunArgs) -> Problem {
+    if let Err(problem) = end_with_parent(args) {
+        return problem;
+    }
+    let error = the_command(args).exec();
+    std::process::exit(not_started(args, &error))
+}
+
+/// Refuses to start while this process has sockets that the command would inherit: their connections exist already.
+pub(super) fn no_inherited_sockets() -> Outcome<()> {
+    /// `O_CLOEXEC`, which the kernel shows in octal.
+    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
+    const STANDARD_MAX: u32 = 2;
+    let entries = std::fs::read_dir("/proc/self/fd").map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("/proc/self/fd: {error}")).hint("mount /proc")
+    })?;
+    for entry in entries.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let is_socket = std::fs::read_link(entry.path())
+            .is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"));
+        if number <= STANDARD_MAX || !is_socket {
+            continue;
+        }
+        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
+        let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
+        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or_default();
+        if flags & CLOSED_ON_EXEC == 0 {
+            return Err(Problem::usage(format_args!(
+                "descriptor {number} is an open socket, which the command would inherit"
+            ))
+            .hint(format!("close it for this command: bulla run … {number}>&-")));
+        }
+    }
+    Ok(())
+}
