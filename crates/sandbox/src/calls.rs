@@ -103,7 +103,7 @@ pub(crate) fn filter(programs: Programs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses with `ENOSYS` the second numbers of all calls (x32), which no rule by number sees.
+/// Refuses the second numbers of all calls (x32), which no rule by number sees.
 #[cfg(target_arch = "x86_64")]
 fn no_second_numbers() -> BpfProgram {
     const SECOND_NUMBERS: u32 = 0x4000_0000;
@@ -112,7 +112,7 @@ fn no_second_numbers() -> BpfProgram {
         // The number of the call: the first field of `struct seccomp_data`.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SECOND_NUMBERS),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned()),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned()),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ]
 }

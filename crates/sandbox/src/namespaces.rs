@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, sendto, socket};
 use rustix::process::{getegid, geteuid};
@@ -121,14 +121,22 @@ pub fn loopback_up() -> Result<(), NamespaceError> {
     ask().map_err(NamespaceError::Loopback)
 }
 
-/// Separates the mounts of this mount namespace from those of the host, and mounts `/proc` of this process namespace.
+/// Separates the mounts of this mount namespace from those of the host, and mounts `/proc` of this process namespace. Settings of the kernel
+/// in it are read-only: root's own processes could change them without a capability.
 ///
 /// # Errors
 /// [`NamespaceError`]
 pub fn mount_processes() -> Result<(), NamespaceError> {
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|error| NamespaceError::Mounts(error.into()))?;
-    mount("proc", "/proc", "proc", PLAIN, None).map_err(|error| NamespaceError::Processes(error.into()))
+    let processes = || {
+        mount("proc", "/proc", "proc", PLAIN, None)?;
+        mount_bind("/proc/sys", "/proc/sys")?;
+        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY | PLAIN, c"")
+    };
+    processes().map_err(|error| NamespaceError::Processes(error.into()))?;
+    let trigger = Path::new("/proc/sysrq-trigger");
+    if trigger.exists() { hide(trigger) } else { Ok(()) }
 }
 
 const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);

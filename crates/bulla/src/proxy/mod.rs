@@ -22,7 +22,8 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::arguments::ProxyArgs;
 use self::arguments::ProxyCommand;
-pub(crate) use self::rules::{ConfiguredRules, StoreSecrets};
+use self::rules::ConfiguredRules;
+pub(crate) use self::rules::StoreSecrets;
 use crate::config::{Configuration, ProxySettings, Settings};
 use crate::fetched_crls::FetchedCrls;
 use crate::files;

@@ -97,6 +97,9 @@ pub(super) struct Environment {
 const BUNDLE: &str = "roots.pem";
 const PROXY_ROOT: &str = "proxy-ca.pem";
 const JAVA_STORE: &str = "roots.p12";
+const NODE_PROXY: &str = "node-proxy.cjs";
+/// For releases of Node that do not read the proxy variables.
+const NODE_PROXY_TEXT: &str = include_str!("node_proxy.cjs");
 
 impl Environment {
     /// Writes the trust stores: the roots of the system and the proxy's.
@@ -112,6 +115,7 @@ impl Environment {
         };
         write(&folder.0.join(BUNDLE), pem(&all).as_bytes())?;
         write(&folder.0.join(PROXY_ROOT), pem(root).as_bytes())?;
+        write(&folder.0.join(NODE_PROXY), NODE_PROXY_TEXT.as_bytes())?;
         let java = java_store(&all);
         if let Some(store) = &java {
             write(&folder.0.join(JAVA_STORE), store)?;
@@ -131,6 +135,8 @@ impl Environment {
         command.envs(ROOTS.map(|name| (name, self.folder.0.join(BUNDLE))));
         // Node adds these to its own roots, and reads the proxy variables only when it is told to.
         command.env("NODE_EXTRA_CA_CERTS", self.folder.0.join(PROXY_ROOT)).env("NODE_USE_ENV_PROXY", "1");
+        let preload = format!("--require \"{}\"", self.folder.0.join(NODE_PROXY).display());
+        command.env("NODE_OPTIONS", appended("NODE_OPTIONS", &preload));
         let address = self.url.address;
         command.env("CLOUDSDK_PROXY_TYPE", "http");
         command.env("CLOUDSDK_PROXY_ADDRESS", address.ip().to_string());
@@ -143,10 +149,9 @@ impl Environment {
         }
     }
 
-    /// After those that are there, so that these count.
     fn java_options(&self) -> String {
         let (host, port) = (self.url.address.ip(), self.url.address.port());
-        let mut options = std::env::var("JAVA_TOOL_OPTIONS").unwrap_or_default();
+        let mut options = String::new();
         for scheme in ["http", "https"] {
             options.push_str(&format!(" -D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port}"));
         }
@@ -160,7 +165,15 @@ impl Environment {
                 store.display()
             ));
         }
-        options.trim_start().to_owned()
+        appended("JAVA_TOOL_OPTIONS", options.trim_start())
+    }
+}
+
+/// Options after those that a variable has, so that these count.
+fn appended(variable: &str, options: &str) -> String {
+    match std::env::var(variable) {
+        Ok(before) if !before.is_empty() => format!("{before} {options}"),
+        _ => options.to_owned(),
     }
 }
 

@@ -97,6 +97,17 @@ impl Proxy {
 /// In namespaces.
 async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
     stages::no_inherited_sockets()?;
+    if rustix::process::geteuid().is_root() {
+        eprintln!(
+            "warning: the command runs as root: it can change files that programs outside of the sandbox run or read"
+        );
+        eprintln!("hint: start it as a user of its own");
+    }
+    if args.allow_unix_sockets {
+        eprintln!(
+            "warning: Unix sockets are open: a server of this host, such as Docker or ssh-agent, can act for the command"
+        );
+    }
     let proxy = Proxy::of(args, configuration).await?;
     let root = proxy.root(args, configuration)?;
     let url = match &proxy {

@@ -11,15 +11,13 @@ use keyless::client::{Client, ClientMetrics};
 use keys::Secret;
 use proxy::mint::Authority;
 use proxy::{AccessOptions, Options, ProxyMetrics, Running, Users};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 
 use super::arguments::Login;
 use super::environment::ProxyUrl;
 use crate::config::{Configuration, ProxySettings};
 use crate::data_folder;
 use crate::files;
-use crate::proxy::{self as role, ConfiguredRules, ProxyArgs, StoreSecrets};
+use crate::proxy::{self as role, StoreSecrets};
 
 /// The command has ended: nobody waits for what its connections still have to say.
 const GRACE: Duration = Duration::from_secs(1);
@@ -35,8 +33,7 @@ pub(super) struct OwnProxy {
 
 /// A proxy at work.
 pub(super) struct Serving {
-    running: JoinHandle<Running>,
-    stop: CancellationToken,
+    running: Running,
     client: Option<Client>,
 }
 
@@ -103,24 +100,15 @@ impl OwnProxy {
             Options { listen, access, upstream_roots, second_level, ..self.settings.options()? };
         let secrets = StoreSecrets::default();
         options.requests.secrets = secrets.needed_by(&options.requests.rules, &self.configuration)?;
-        let rules = ConfiguredRules::new(&self.configuration, metrics.requests().clone(), secrets)?;
+        // The rules stay as they are: the command may be able to write to the configuration's file.
         let running = role::start(options, self.authority, metrics).await?;
-        let (address, stop) = (running.address, CancellationToken::new());
-        let stopped = stop.clone();
-        let running = tokio::spawn(async move {
-            rules.keep(&running, &ProxyArgs::default(), &stopped).await;
-            running
-        });
-        Ok((address, Serving { running, stop, client: self.client }))
+        Ok((running.address, Serving { running, client: self.client }))
     }
 }
 
 impl Serving {
     pub(super) async fn stop(self) {
-        self.stop.cancel();
-        if let Ok(running) = self.running.await {
-            running.stop(GRACE).await;
-        }
+        self.running.stop(GRACE).await;
         if let Some(client) = self.client {
             client.stop().await;
         }

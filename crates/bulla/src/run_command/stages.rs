@@ -50,6 +50,8 @@ fn end_with_parent(args: &RunArgs) -> Outcome<()> {
 pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     end_with_parent(args)?;
     sandbox::separate().map_err(|error| not_separate(&error))?;
+    // Other credentials may have reset it.
+    end_with_parent(args)?;
     let mut init = AsyncCommand::new(THIS_PROGRAM);
     init.args(["run", "--stage", Stage::Init.name()]).arg("--control").args(&args.control);
     init.args(args.allow_unix_sockets.then_some("--allow-unix-sockets"));
@@ -103,7 +105,7 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     let inside = Inside::connect(control, &socket)?;
     drop(socket);
     sandbox::mount_processes().map_err(failed)?;
-    args.hide.iter().try_for_each(|path| sandbox::hide(path)).map_err(failed)?;
+    args.hide.iter().filter(|path| path.exists()).try_for_each(|path| sandbox::hide(path)).map_err(failed)?;
     let unix = match args.allow_unix_sockets {
         true => UnixSockets::Any,
         false => UnixSockets::Pairs,

@@ -24,4 +24,5 @@ mod proxy_rules;
 mod proxy_store;
 mod proxy_transparent;
 mod resume;
+mod run_command;
 mod world;

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use libc::c_long;
-use sandbox::{Programs, State};
+use sandbox::{Programs, State, UnixSockets};
 
 use crate::{plan, restricted, run};
 
@@ -93,4 +93,32 @@ fn a_role_without_programs_starts_none_and_neither_do_its_threads() {
         std::thread::spawn(move || refused(Command::new("/bin/true").output().unwrap_err())).join().unwrap();
     });
     restricted(plan(Programs::Started), |_| assert!(run("/bin/true", &[]).status.success()));
+}
+
+#[test]
+fn a_confined_program_has_stream_pairs_and_no_other_unix_sockets() {
+    let unix = [(libc::SYS_socket, libc::AF_UNIX)];
+    let confined = |unix_sockets| {
+        std::thread::spawn(move || {
+            sandbox::confine_thread(unix_sockets).unwrap();
+            let pair = std::os::unix::net::UnixDatagram::pair().map(drop);
+            std::os::unix::net::UnixStream::pair().unwrap();
+            std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            (errors(&unix)[0], pair.err().and_then(|error| error.raw_os_error()))
+        })
+        .join()
+        .unwrap()
+    };
+    assert_eq!(confined(UnixSockets::Pairs), (libc::EPERM, Some(libc::EPERM)));
+    let (socket, pair) = confined(UnixSockets::Any);
+    assert!(socket != libc::EPERM && pair.is_none(), "{socket} {pair:?}");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn second_numbers_of_calls_are_refused() {
+    const SECOND_NUMBERS: c_long = 0x4000_0000;
+    let calls = [(SECOND_NUMBERS + libc::SYS_getpid, 0), (SECOND_NUMBERS + libc::SYS_socket, libc::AF_UNIX)];
+    let found = restricted(plan(Programs::Started), move |_| errors(&calls));
+    assert_eq!(found, [libc::EPERM; 2]);
 }

@@ -1,0 +1,580 @@
+//! `bulla run`: clients in the sandbox reach an origin outside of it through the proxy, and nothing else.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::net::{UnixDatagram, UnixListener};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::key_service::Place;
+use crate::world::{bulla, describe, run, stderr, stdout};
+
+/// A loaded machine may take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const NGINX: &str = "
+daemon off;
+master_process off;
+pid nginx.pid;
+error_log stderr;
+events {}
+http {
+    access_log off;
+    client_body_temp_path tmp;
+    proxy_temp_path tmp;
+    fastcgi_temp_path tmp;
+    uwsgi_temp_path tmp;
+    scgi_temp_path tmp;
+    server {
+        listen 127.0.0.1:PORT ssl;
+        ssl_certificate up.pem;
+        ssl_certificate_key up.key;
+        root www;
+        default_type text/html;
+    }
+}
+";
+
+/// An origin on loopback that the configuration allows as https://origin.example.
+struct World {
+    place: Place,
+    origin: Child,
+    port: u16,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = self.origin.kill();
+        let _ = self.origin.wait();
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place::new();
+        place.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
+        );
+        place.openssl(
+            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout up.key -out up.pem -subj /CN=up -CA ca.pem \
+             -CAkey ca.key -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE",
+        );
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        for folder in ["www", "tmp", "scratch"] {
+            std::fs::create_dir(place.path(folder)).unwrap();
+        }
+        std::fs::write(place.path("www/index.html"), "the origin").unwrap();
+        std::fs::write(place.path("nginx.conf"), NGINX.replace("PORT", &port.to_string())).unwrap();
+        let folder = place.folder.path();
+        let mut origin = Command::new("nginx");
+        origin.arg("-p").arg(folder).args(["-c", "nginx.conf"]).stderr(Stdio::null());
+        let origin =
+            origin.spawn().unwrap_or_else(|error| panic!("apt-get install -y nginx-light ({error})"));
+        let world = Self { place, origin, port };
+        world.configure("");
+        let began = Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(began.elapsed() < PATIENCE, "nginx does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        world
+    }
+
+    fn configure(&self, more: &str) {
+        let text = format!(
+            "[proxy]\nupstream_ca_files = [\"ca.pem\"]\n{more}\n[[proxy.rules]]\nhost = [\"origin.example\"]\n\
+             rewrite = {{ host = \"localhost:{}\" }}\n",
+            self.port
+        );
+        std::fs::write(self.place.path("bulla.toml"), text).unwrap();
+    }
+
+    /// `bulla`, with this world's configuration.
+    fn bulla(&self, arguments: &[&str]) -> Command {
+        let mut command = bulla();
+        command
+            .current_dir(self.place.folder.path())
+            .env("HOME", self.place.folder.path())
+            .env("TMPDIR", self.place.path("scratch"))
+            .env("BULLA_DATA", self.place.path("data"))
+            .env("BULLA_TOKEN", "of-the-caller")
+            .args(["--config", "bulla.toml"])
+            .args(arguments);
+        command
+    }
+
+    /// `bulla run -- COMMAND`
+    fn inside(&self, command: &[&str]) -> Output {
+        run(self.bulla(&["run", "--as", "ci", "--"]).args(command))
+    }
+
+    /// The same, and it succeeds.
+    fn succeeds(&self, command: &[&str]) -> String {
+        let output = self.inside(command);
+        assert!(output.status.success(), "{command:?}: {}", describe(&output));
+        stdout(&output)
+    }
+
+    fn shell(&self, script: &str) -> Output {
+        let output =
+            Command::new("sh").args(["-e", "-c", script]).current_dir(self.place.folder.path()).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{script}: {}", describe(&output));
+        output
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.place.path(name), text).unwrap();
+    }
+
+    fn has(program: &str) -> bool {
+        let is_there = Command::new("sh").args(["-c", &format!("command -v {program}")]).output();
+        let is_there = is_there.unwrap().status.success();
+        if !is_there {
+            eprintln!("{program} is not installed: not tested");
+        }
+        is_there
+    }
+}
+
+const ORIGIN: &str = "https://origin.example/";
+
+#[test]
+fn curl_and_git_inside_reach_the_origin_and_leave_no_files() {
+    let world = World::new();
+    assert_eq!(world.succeeds(&["curl", "-sS", ORIGIN]), "the origin");
+    world.shell(
+        "git init -q source && cd source && git -c user.name=a -c user.email=a@b commit -q --allow-empty -m first \
+         && git clone -q --bare . ../www/repository.git && git -C ../www/repository.git update-server-info",
+    );
+    world.succeeds(&["git", "clone", "-q", "https://origin.example/repository.git", "cloned"]);
+    assert!(stdout(&world.shell("git -C cloned log --format=%s")).contains("first"));
+    assert_eq!(std::fs::read_dir(world.place.path("scratch")).unwrap().count(), 0);
+    // What is not allowed is refused by the proxy: by default this machine's own servers.
+    let refused = world.inside(&["curl", "-sS", &format!("https://localhost:{}/", world.port)]);
+    assert!(stdout(&refused).contains("only the proxy's own machine reaches"), "{}", describe(&refused));
+    world.configure("others = \"reject\"");
+    let refused = world.inside(&["curl", "-sS", ORIGIN]);
+    assert!(!refused.status.success() && stderr(&refused).contains("403"), "{}", describe(&refused));
+}
+
+#[test]
+fn clients_in_python_inside_reach_the_origin() {
+    let world = World::new();
+    if !World::has("python3") {
+        return;
+    }
+    world.write(
+        "get.py",
+        "import urllib.request, sys\nprint(urllib.request.urlopen(sys.argv[1]).read().decode())",
+    );
+    assert!(world.succeeds(&["python3", "get.py", ORIGIN]).contains("the origin"));
+    if run(Command::new("python3").args(["-c", "import requests"])).status.success() {
+        world.write("by_requests.py", "import requests, sys\nprint(requests.get(sys.argv[1]).text)");
+        assert!(world.succeeds(&["python3", "by_requests.py", ORIGIN]).contains("the origin"));
+    }
+    if !run(Command::new("python3").args(["-m", "pip", "--version"])).status.success() {
+        return;
+    }
+    world.write(
+        "wheel.py",
+        "import zipfile, os\nos.makedirs('www/simple/tiny')\nname = 'tiny-1.0-py3-none-any.whl'\n\
+         with zipfile.ZipFile('www/simple/tiny/' + name, 'w') as wheel:\n\
+         \x20   wheel.writestr('tiny.py', 'VALUE = 7\\n')\n\
+         \x20   wheel.writestr('tiny-1.0.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: tiny\\nVersion: 1.0\\n')\n\
+         \x20   wheel.writestr('tiny-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: a\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')\n\
+         \x20   wheel.writestr('tiny-1.0.dist-info/RECORD', '')\n\
+         open('www/simple/tiny/index.html', 'w').write(f'<a href=\"{name}\">{name}</a>')\n",
+    );
+    world.shell("python3 wheel.py");
+    world.succeeds(&[
+        "python3",
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+        "--target",
+        "installed",
+        "--index-url",
+        "https://origin.example/simple/",
+        "tiny",
+    ]);
+    assert!(world.place.path("installed/tiny.py").exists());
+}
+
+#[test]
+fn node_and_npm_inside_reach_the_origin() {
+    let world = World::new();
+    if !World::has("node") {
+        return;
+    }
+    world.write(
+        "get.js",
+        "const url = process.argv[2];\n\
+         fetch(url).then((answer) => answer.text()).then((text) => console.log('fetch', text));\n\
+         require('https').get(url, (answer) => answer.on('data', (text) => console.log('https', String(text))));\n",
+    );
+    let read = world.succeeds(&["node", "get.js", ORIGIN]);
+    assert!(read.contains("fetch the origin") && read.contains("https the origin"), "{read}");
+    if !World::has("npm") {
+        return;
+    }
+    world.shell(
+        "mkdir -p package www/npm project && echo '{\"name\":\"tiny\",\"version\":\"1.0.0\"}' > package/package.json \
+         && tar czf www/npm/tiny-1.0.0.tgz package && echo '{}' > project/package.json",
+    );
+    world.write(
+        "www/npm/tiny",
+        r#"{"name":"tiny","dist-tags":{"latest":"1.0.0"},"versions":{"1.0.0":{"name":"tiny","version":"1.0.0","dist":{"tarball":"https://origin.example/npm/tiny-1.0.0.tgz"}}}}"#,
+    );
+    world.succeeds(&[
+        "npm",
+        "install",
+        "--prefix",
+        "project",
+        "--no-audit",
+        "--no-fund",
+        "--no-update-notifier",
+        "--registry",
+        "https://origin.example/npm/",
+        "tiny",
+    ]);
+    assert!(world.place.path("project/node_modules/tiny/package.json").exists());
+}
+
+#[test]
+fn java_and_go_inside_reach_the_origin() {
+    let world = World::new();
+    if World::has("java") && World::has("javac") {
+        world.write(
+            "Get.java",
+            "import java.net.*; import java.net.http.*;\n\
+             public class Get { public static void main(String[] a) throws Exception {\n\
+             System.out.println(\"connection \" + new String(new URL(a[0]).openStream().readAllBytes()));\n\
+             var client = HttpClient.newBuilder().proxy(ProxySelector.getDefault()).build();\n\
+             var request = HttpRequest.newBuilder(URI.create(a[0])).build();\n\
+             System.out.println(\"client \" + client.send(request, HttpResponse.BodyHandlers.ofString()).body()); } }\n",
+        );
+        let read = world.succeeds(&["java", "Get.java", ORIGIN]);
+        assert!(read.contains("connection the origin") && read.contains("client the origin"), "{read}");
+    }
+    if World::has("go") {
+        world.write(
+            "get.go",
+            "package main\nimport (\"fmt\"; \"io\"; \"net/http\"; \"os\")\nfunc main() {\n\
+             answer, err := http.Get(os.Args[1])\nif err != nil { panic(err) }\n\
+             text, _ := io.ReadAll(answer.Body)\nfmt.Println(string(text)) }\n",
+        );
+        world.shell("HOME=$PWD GOCACHE=$PWD/cache GOFLAGS=-mod=mod go build -o get get.go");
+        assert!(world.succeeds(&["./get", ORIGIN]).contains("the origin"));
+    }
+}
+
+/// Tries a way out by each line, and prints `NAME open` or `NAME ERROR`.
+const ESCAPES: &str = r#"
+import ctypes, fcntl, os, signal, socket, sys
+port, udp_port, path, abstract, outer = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    if libc.syscall(ctypes.c_long(number), *[ctypes.c_long(a) for a in arguments]) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+def unix(kind, name):
+    socket.socket(socket.AF_UNIX, kind).connect(name)
+def rebound():
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    one.connect(path + '.datagram')
+    one.send(b'out')
+def udp(to):
+    out = socket.socket(socket.AF_INET6 if ':' in to[0] else socket.AF_INET, socket.SOCK_DGRAM)
+    out.settimeout(2)
+    out.connect(to)
+    out.send(b'out')
+    out.recv(1)
+def tcp(to):
+    socket.create_connection(to, 2)
+ways = {
+    'tcp': lambda: tcp(('127.0.0.1', port)),
+    'tcp-any': lambda: tcp(('0.0.0.0', port)),
+    'tcp6': lambda: tcp(('::ffff:127.0.0.1', port)),
+    'udp': lambda: udp(('127.0.0.1', udp_port)),
+    'unix-path': lambda: unix(socket.SOCK_STREAM, path),
+    'unix-abstract': lambda: unix(socket.SOCK_STREAM, '\0' + abstract),
+    'unix-pair': rebound,
+    'environment': lambda: open(f'/proc/{outer}/environ', 'rb').read(),
+    'signal': lambda: os.kill(outer, 0),
+    'elsewhere': lambda: tcp(('192.0.2.1', 80)),
+    'elsewhere6': lambda: tcp(('2001:db8::1', 80)),
+    'loopback6': lambda: tcp(('::1', port)),
+    'metadata': lambda: tcp(('169.254.169.254', 80)),
+    'metadata6': lambda: tcp(('fd00:ec2::254', 80)),
+    'dns': lambda: udp(('8.8.8.8', 53)),
+    'name': lambda: socket.getaddrinfo('example.com', 443),
+    'quic': lambda: udp(('192.0.2.1', 443)),
+    'quic6': lambda: udp(('2001:db8::1', 443)),
+    'icmp': lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP),
+    'ping': lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP).sendto(b'\x08\0\0\0\0\0\0\0', ('192.0.2.1', 1)),
+    'packet': lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW),
+    'vsock': lambda: socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM),
+    'namespace': lambda: call(272, 0x40000000),
+    'enter': lambda: call(308, os.open('/proc/1/ns/net', os.O_RDONLY), 0),
+    'ptrace': lambda: call(101, 2, os.getppid(), 0, 0),
+    'mount': lambda: call(165, 0, 0, 0, 0, 0),
+    'ring': lambda: call(425, 1, 0),
+    'second-numbers': lambda: call(0x40000000 + 41, 1, 1, 0),
+    'typed': lambda: fcntl.ioctl(0, 0x5412, b'x'),
+    'kernel': lambda: open('/proc/sys/kernel/core_pattern', 'w'),
+}
+for name, way in ways.items():
+    if sys.argv[6:] and name not in sys.argv[6:]:
+        continue
+    try:
+        way()
+        print(name, 'open')
+    except Exception as error:
+        print(name, getattr(error, 'errno', None), error)
+"#;
+
+/// The numbers of calls are this processor's.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn no_other_way_leads_out() {
+    let world = World::new();
+    if !World::has("python3") {
+        return;
+    }
+    world.write("escapes.py", ESCAPES);
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let path = world.place.path("host.sock");
+    let _unix = UnixListener::bind(&path).unwrap();
+    let datagrams = UnixDatagram::bind(world.place.path("host.sock.datagram")).unwrap();
+    datagrams.set_nonblocking(true).unwrap();
+    let name = format!("bulla-{}", uuid::Uuid::new_v4());
+    let address =
+        <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name);
+    let _abstract = UnixListener::bind_addr(&address.unwrap()).unwrap();
+    let answering = udp.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut word = [0; 8];
+        while let Ok((_, from)) = answering.recv_from(&mut word) {
+            let _ = answering.send_to(b"in", from);
+        }
+    });
+    let arguments = [
+        "python3".to_owned(),
+        "escapes.py".to_owned(),
+        tcp.local_addr().unwrap().port().to_string(),
+        udp.local_addr().unwrap().port().to_string(),
+        path.display().to_string(),
+        name,
+        std::process::id().to_string(),
+    ];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let open = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| line.strip_suffix(" open")).map(str::to_owned).collect()
+    };
+    // Outside these ways are open, so that only the sandbox can close them.
+    let ways =
+        ["tcp", "tcp-any", "tcp6", "udp", "unix-path", "unix-abstract", "unix-pair", "environment", "signal"];
+    let mut outside = Command::new("python3");
+    outside.args(&arguments[1..]).args(ways).current_dir(world.place.folder.path());
+    let outside = run(&mut outside);
+    assert_eq!(open(&stdout(&outside)), ways, "{}", describe(&outside));
+    let mut word = [0; 8];
+    assert!(datagrams.recv(&mut word).is_ok());
+    let inside = world.succeeds(&arguments);
+    assert_eq!(open(&inside), Vec::<String>::new(), "{inside}");
+    assert_eq!(inside.lines().count(), ESCAPES.matches("lambda: ").count() + 1, "{inside}");
+    assert!(datagrams.recv(&mut word).is_err(), "a datagram came out");
+    let of = |way: &str| inside.lines().find(|line| line.starts_with(&format!("{way} "))).unwrap().to_owned();
+    for (way, error) in [
+        ("unix-path", 1),
+        ("unix-pair", 1),
+        ("signal", 3),
+        ("metadata", 101),
+        ("vsock", 1),
+        ("ptrace", 1),
+        ("ring", 1),
+        ("second-numbers", 1),
+        ("typed", 1),
+    ] {
+        assert!(of(way).starts_with(&format!("{way} {error} ")), "{}", of(way));
+    }
+    // With Unix sockets open, those with a path are; abstract ones belong to the host's network.
+    let output = run(world.bulla(&["run", "--allow-unix-sockets", "--"]).args(&arguments));
+    let found = open(&stdout(&output));
+    assert_eq!(found, ["unix-path", "unix-pair"], "{}", describe(&output));
+    assert!(stderr(&output).contains("Unix sockets are open"), "{}", describe(&output));
+}
+
+#[test]
+fn variables_that_avoid_the_proxy_reach_nothing() {
+    let world = World::new();
+    let here = format!("https://localhost:{}/", world.port);
+    for script in [
+        format!("NO_PROXY='*' no_proxy='*' curl -sS {here}"),
+        format!("env -i curl -sS {here}"),
+        format!("curl -sS --noproxy '*' {here}"),
+        "env -i curl -sS https://origin.example/".to_owned(),
+        "curl -sS --proxy http://192.0.2.1:3128 https://origin.example/".to_owned(),
+        "curl -sS --unix-socket /run/docker.sock http://localhost/info".to_owned(),
+    ] {
+        let output = world.inside(&["sh", "-c", &script]);
+        // Not resolved, or not connected.
+        assert!(matches!(output.status.code(), Some(5..=7)), "{script}: {}", describe(&output));
+        assert_eq!(stdout(&output), "", "{script}");
+    }
+}
+
+#[test]
+fn secrets_of_the_proxy_are_not_visible_and_the_identity_is_in_its_log() {
+    let world = World::new();
+    std::fs::write(world.place.path("token"), "s3cret-of-the-proxy").unwrap();
+    world.shell("chmod 600 token");
+    world.configure("[proxy.requests]\naccess_log_file = \"access.log\"\n");
+    let mut text = std::fs::read_to_string(world.place.path("bulla.toml")).unwrap();
+    let token = world.place.path("token");
+    text += &format!("inject = {{ file = \"{}\", port = [443, {}] }}\n", token.display(), world.port);
+    world.write("bulla.toml", &text);
+    let seen = world.succeeds(&[
+        "sh",
+        "-c",
+        "curl -sS https://origin.example/; cat token access.log; ls -A data; env | grep -c ^BULLA_ || true",
+    ]);
+    assert_eq!(seen.trim(), "the origin0", "{seen}");
+    let log = std::fs::read_to_string(world.place.path("access.log")).unwrap();
+    assert!(log.contains("\"user\":\"ci\""), "{log}");
+    assert!(world.place.path("data/proxy-ca.key").exists());
+}
+
+#[test]
+fn the_status_is_that_of_the_command() {
+    let world = World::new();
+    for (command, status) in [
+        (&["true"][..], 0),
+        (&["sh", "-c", "exit 7"], 7),
+        (&["sh", "-c", "kill -9 $$"], 137),
+        (&["no-such-program"], 127),
+        (&["/etc/passwd"], 126),
+    ] {
+        for sandbox in [&["run"][..], &["run", "--no-sandbox"]] {
+            let output = run(world.bulla(sandbox).arg("--").args(command));
+            assert_eq!(output.status.code(), Some(status), "{sandbox:?} {command:?}: {}", describe(&output));
+        }
+    }
+    // Processes that the command leaves behind end with it: they would hold the output open.
+    assert_eq!(world.succeeds(&["sh", "-c", "setsid sleep 1000 & echo started"]).trim(), "started");
+}
+
+/// A command that has printed `ready`.
+fn ready(world: &World, arguments: &[&str], script: &str) -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut command = world.bulla(arguments);
+    command.args(["--", "sh", "-c", script]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    (child, out)
+}
+
+#[test]
+fn signals_reach_the_command_and_its_end_is_that_of_bulla() {
+    let world = World::new();
+    let script = "trap 'echo hangup' HUP; trap 'exit 42' TERM; echo ready; while :; do sleep 0.05; done";
+    for arguments in [&["run"][..], &["run", "--no-sandbox"]] {
+        let (mut child, mut out) = ready(&world, arguments, script);
+        let send = |signal: &str| {
+            let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+            assert!(sent.unwrap().success());
+        };
+        send("-HUP");
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!(line, "hangup\n");
+        send("-TERM");
+        assert_eq!(child.wait().unwrap().code(), Some(42), "{arguments:?}");
+        // Killed, bulla cannot tell anybody: the kernel ends the command.
+        let (mut child, mut out) = ready(&world, arguments, "echo ready; exec sleep 1000");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0, "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_proxy_that_runs_already_serves_those_who_know_its_password() {
+    let world = World::new();
+    world.write("password", "pass:w@rd/1\n");
+    world.shell("printf 'ci:%s\\n' \"$(openssl passwd -6 'pass:w@rd/1')\" > users");
+    world.configure("[proxy.access]\nusers_file = \"users\"\n");
+    let mut command = world.bulla(&["proxy", "--listen", "127.0.0.1:0", "--metrics-listen", ""]);
+    let proxy = crate::proxy::World::start(&mut command);
+    let run_with = |more: &[&str]| {
+        let mut command = world.bulla(&["run", "--proxy", &proxy.address]);
+        run(command.args(more).args(["--", "curl", "-sS", ORIGIN]))
+    };
+    for sandbox in [&[][..], &["--no-sandbox"]] {
+        let good = run_with(&[&["--as", "ci", "--password-file", "password"], sandbox].concat());
+        assert_eq!(stdout(&good), "the origin", "{}", describe(&good));
+    }
+    let nobody = run_with(&["--as", "ci"]);
+    assert!(stderr(&nobody).contains("407"), "{}", describe(&nobody));
+    let another = run_with(&["--as", "other", "--password-file", "password"]);
+    assert!(stderr(&another).contains("407"), "{}", describe(&another));
+}
+
+#[test]
+fn without_a_sandbox_the_proxy_is_for_the_command_alone() {
+    let world = World::new();
+    let script = "curl -sS https://origin.example/; echo; env -u https_proxy -u HTTPS_PROXY curl -sS --proxy ${HTTPS_PROXY##*@} https://origin.example/";
+    let output = run(&mut world.bulla(&["run", "--no-sandbox", "--", "sh", "-c", script]));
+    assert!(stdout(&output).starts_with("the origin\n"), "{}", describe(&output));
+    assert!(stderr(&output).contains("407"), "{}", describe(&output));
+    assert!(stderr(&output).contains("warning: without a sandbox"), "{}", describe(&output));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_hint() {
+    let world = World::new();
+    for (arguments, wanted) in [
+        (&["--as", "a:b"][..], "cannot be the name of an identity"),
+        (&["--proxy", "127.0.0.1:1"], "it is not http://HOST:PORT"),
+        (&["--proxy", "http://a:b@127.0.0.1:1"], "visible to others"),
+        (&["--proxy", "http://127.0.0.1:1", "--password-file", "none"], "--password-file none"),
+        (&["--proxy", "http://127.0.0.1:1"], "the CA of the proxy at --proxy is not known"),
+    ] {
+        let output = run(world.bulla(&["run"]).args(arguments).args(["--", "true"]));
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", describe(&output));
+        let said = stderr(&output);
+        assert!(said.contains(wanted) && said.contains("hint: "), "{arguments:?}: {said}");
+    }
+    // A socket that the caller has open would be a way out.
+    let script = "exec 7<>/dev/tcp/127.0.0.1/PORT; exec \"$@\"".replace("PORT", &world.port.to_string());
+    let inherited = world.bulla(&["run", "--", "true"]);
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, "bash"]).arg(inherited.get_program()).args(inherited.get_args());
+    command.envs(inherited.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = run(command.current_dir(world.place.folder.path()));
+    assert_eq!(output.status.code(), Some(2), "{}", describe(&output));
+    assert!(stderr(&output).contains("descriptor 7 is an open socket"), "{}", describe(&output));
+    // A host that forbids namespaces.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command
+        .args(["--map-root-user", "sh", "-c", script, "sh"])
+        .arg(inherited.get_program())
+        .args(inherited.get_args());
+    command.envs(inherited.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = run(command.current_dir(world.place.folder.path()));
+    assert_eq!(output.status.code(), Some(5), "{}", describe(&output));
+    let said = stderr(&output);
+    assert!(
+        said.contains("does not let this user make namespaces") && said.contains("--no-sandbox"),
+        "{said}"
+    );
+}
