@@ -1,9 +1,10 @@
 //! `bulla agent`: this host as an agent, and the agents of a server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::client::{Agent, AgentRunError, AgentStatus};
+use agent::deploy::PolicyFile;
 use clap::{Args, Subcommand};
 use cli::Global;
 use cli::connection::{Output, show_one};
@@ -24,7 +25,7 @@ use crate::joining::read;
 /// Holds an enrolment token, for those who do not want it in the list of processes.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
 /// A stop lets deployments under way finish: reloading a server and looking at it takes some seconds.
-const GRACE: Duration = Duration::from_secs(65);
+pub(crate) const GRACE: Duration = Duration::from_secs(65);
 
 /// `bulla agent`
 #[derive(Args, Debug)]
@@ -133,27 +134,27 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-async fn open(args: &WorkArgs) -> Outcome<Agent> {
-    let policy = args.policy.file();
+/// Opens the agent of a folder. Where there is no policy, there is a warning.
+pub(crate) async fn open(state: &Path, policy: PolicyFile) -> Outcome<Agent> {
     if !policy.path().exists() {
         tracing::warn!(
             policy = %policy.path().display(),
             "there is no policy, so every deployment is refused: run `bulla agent policy init`"
         );
     }
-    Agent::open(&args.folder.state, policy, Clock::system()).await.map_err(|error| failed(&error))
+    Agent::open(state, policy, Clock::system()).await.map_err(|error| failed(&error))
 }
 
 async fn work(args: &WorkArgs) -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(GRACE)?;
-    let mut agent = open(args).await?;
+    let mut agent = open(&args.folder.state, args.policy.file()).await?;
     tracing::info!(agent = agent.name(), "works");
     agent.run(stop).await.map_err(|error| failed(&error))?;
     Ok(Exit::Ok)
 }
 
 async fn work_once(args: &WorkArgs) -> Outcome<Exit> {
-    let mut agent = open(args).await?;
+    let mut agent = open(&args.folder.state, args.policy.file()).await?;
     let worked = agent.work_once().await.map_err(|error| failed(&error))?;
     eprintln!("{} jobs done, {} failed", worked.done, worked.failed);
     Ok(if worked.failed == 0 { Exit::Ok } else { Exit::Incomplete })

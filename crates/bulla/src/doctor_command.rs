@@ -14,15 +14,19 @@ use serde::Serialize;
 use serde_json::Value;
 use store::{Store, StoreUrl};
 
-use crate::config::{Configuration, Settings};
+use crate::component::Description;
+use crate::config::{Configuration, Role, Settings};
 use crate::data_folder;
 use crate::listening::socket;
+use crate::role_files::{self, ProcessRoles};
 use crate::serve_command::master_keys;
 
 /// Sockets below which a server or a scan of a large network is slow.
 const DESCRIPTORS_WANTED: usize = 8_192;
 /// How far two clocks may be apart: certificates are valid from a minute before they are issued.
 const CLOCK_WITHIN_SECONDS: i64 = 30;
+/// For a role of a process on this host.
+const ROLE_WITHIN: Duration = Duration::from_secs(2);
 /// For one name.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(5);
 
@@ -95,6 +99,7 @@ pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Outcome<Exit> {
             checks.extend(server(args, settings).await);
         }
     }
+    checks.extend(roles().await);
     let failed = checks.iter().any(|check| check.state == State::Failed);
     print(&checks, &args.show)?;
     Ok(if failed { Exit::Findings } else { Exit::Ok })
@@ -282,6 +287,69 @@ async fn version(client: &Client) -> Check {
     }
 }
 
+/// Whether each role of the processes on this host still runs and answers.
+async fn roles() -> Vec<Check> {
+    let processes = match role_files::all() {
+        Ok(processes) => processes,
+        Err(problem) => return vec![Check::failed("role", problem)],
+    };
+    let mut checks = Vec::new();
+    for ProcessRoles { process, roles } in &processes {
+        let is_there = is_there(*process);
+        for (role, description) in roles {
+            checks.push(one_role(*role, description, is_there.then_some(*process)).await);
+        }
+    }
+    checks.sort_by_key(|check| check.check);
+    checks
+}
+
+/// `process` is none where it has ended.
+async fn one_role(role: Role, description: &Description, process: Option<u32>) -> Check {
+    let check = match role {
+        Role::Server => "role server",
+        Role::Signer => "role signer",
+        Role::Keys => "role keys",
+        Role::Edge => "role edge",
+        Role::Proxy => "role proxy",
+        Role::Agent => "role agent",
+    };
+    let Some(process) = process else {
+        return Check::new(check, State::Failed, "its process ended without being stopped")
+            .advised("read its log, then start it again: bulla up");
+    };
+    let Some(place) = description.places.first() else {
+        return Check::new(check, State::Ok, description.notes.join("; "));
+    };
+    match dial(place).await {
+        Ok(()) => Check::new(check, State::Ok, format!("{place} answers")),
+        Err(error) => Check::new(check, State::Failed, format!("{place}: {error}"))
+            .advised(format!("read the log of process {process}, then restart it")),
+    }
+}
+
+/// Connects to a place of a role, `unix:PATH` or `SCHEME://HOST:PORT`.
+async fn dial(place: &str) -> std::io::Result<()> {
+    let no_answer = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
+    if let Some(path) = place.strip_prefix("unix:") {
+        let dialled = tokio::time::timeout(ROLE_WITHIN, tokio::net::UnixStream::connect(path));
+        return dialled.await.map_err(no_answer)?.map(drop);
+    }
+    let address = place.split_once("://").map_or(place, |(_, address)| address);
+    let address = address.split(['/', ' ']).next().unwrap_or_default();
+    let dialled = tokio::time::timeout(ROLE_WITHIN, tokio::net::TcpStream::connect(address));
+    dialled.await.map_err(no_answer)?.map(drop)
+}
+
+/// Whether there is such a process.
+fn is_there(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+    // One of another user's may not be signalled, and is there.
+    process.is_some_and(|process| {
+        !matches!(rustix::process::test_kill_process(process), Err(rustix::io::Errno::SRCH))
+    })
+}
+
 /// Whether the address of the setting `key` is free.
 fn port(key: &'static str, listen: &str) -> Check {
     let address = match socket(key, listen) {
@@ -305,6 +373,19 @@ mod tests {
         assert_eq!(apart(-30).state, State::Ok);
         assert_eq!((apart(31).state, apart(31).found.as_str()), (State::Failed, "31 s behind the server's"));
         assert_eq!(apart(-40).found, "40 s ahead of the server's");
+    }
+
+    #[tokio::test]
+    async fn a_role_that_does_not_answer_is_found_and_so_is_one_whose_process_ended() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = format!("http://{}", taken.local_addr().unwrap());
+        let description = Description { places: vec![place.clone()], notes: Vec::new() };
+        let state = async |process| one_role(Role::Proxy, &description, process).await.state;
+        assert!(is_there(std::process::id()));
+        assert_eq!(state(Some(1)).await, State::Ok);
+        assert_eq!(state(None).await, State::Failed);
+        drop(taken);
+        assert_eq!(state(Some(1)).await, State::Failed);
     }
 
     #[test]

@@ -36,6 +36,11 @@ pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default:
     *connections_max = most;
 }
 
+/// File descriptors of this process for each of `parts` that listen.
+pub(crate) fn descriptors_for_one_of(parts: usize) -> usize {
+    (outbound::limits::descriptor_budget() / parts.max(1)).max(1)
+}
+
 /// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
 pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
     if listen.is_empty() {
@@ -47,6 +52,10 @@ pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<Tc
             "choose another address: --metrics-listen, or {section}.metrics_listen in the configuration"
         ))
     })?;
-    eprintln!("figures at http://{}/metrics", listener.local_addr().unwrap_or(address));
     Ok(Some(listener))
+}
+
+/// The address of figures, as people open it.
+pub(crate) fn figures_url(listener: &TcpListener) -> Option<String> {
+    listener.local_addr().ok().map(|address| format!("http://{address}/metrics"))
 }

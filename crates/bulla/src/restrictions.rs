@@ -9,8 +9,9 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 use sandbox::{Capabilities, Files, Mode, Plan, Programs, Report};
 
 use crate::command_line::{Cli, Command};
-use crate::config::{Configuration, LeafBackend, MasterKeySettings, Settings};
+use crate::config::{self, Configuration, DefaultRoles, LeafBackend, MasterKeySettings, Settings};
 use crate::data_folder;
+use crate::serve_command::ServeArgs;
 
 /// A process that serves until it is stopped. All other commands are for people, and are not restricted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,84 +40,113 @@ pub(crate) fn enter(line: &Cli) -> Outcome<()> {
     ) {
         return Ok(());
     }
-    let configuration = match Role::of(&line.command) {
-        Some(_) => Configuration::load(line.global.config.as_deref())?,
-        None => return Ok(()),
-    };
-    let mut settings = configuration.settings.clone();
-    let Some(role) = Role::with_flags(&line.command, &mut settings) else { return Ok(()) };
-    if settings.sandbox.mode != Mode::Off {
-        role.listeners(&settings).into_iter().for_each(inbound::reserve);
+    if !Role::serves(&line.command) {
+        return Ok(());
     }
-    let plan = role.plan(&settings, configuration.file())?;
+    let configuration = Configuration::load(line.global.config.as_deref())?;
+    let mut settings = configuration.settings.clone();
+    let roles = Role::with_flags(&line.command, &mut settings)?;
+    if settings.sandbox.mode != Mode::Off {
+        roles.iter().flat_map(|role| role.listeners(&settings)).for_each(inbound::reserve);
+    }
+    let plan = plan(&roles, &settings, configuration.file())?;
     let report = sandbox::enter(&plan).map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
             "sandbox.mode = \"best-effort\" starts with what this kernel has, \"off\" without restrictions",
         )
     })?;
-    tell(role, report);
+    tell(&roles, report);
     Ok(())
 }
 
-fn tell(role: Role, report: &Report) {
+fn tell(roles: &[Role], report: &Report) {
     let [capabilities, no_new_privileges, seccomp, landlock] =
         report.states().map(|(_, state)| state.to_string());
     let held = report.held;
     if report.is_degraded() {
         tracing::warn!(
-            ?role, %held, capabilities, no_new_privileges, seccomp, landlock,
+            ?roles, %held, capabilities, no_new_privileges, seccomp, landlock,
             "this process is not restricted as its configuration asks"
         );
     } else {
         tracing::info!(
-            ?role, %held, capabilities, no_new_privileges, seccomp, landlock,
+            ?roles, %held, capabilities, no_new_privileges, seccomp, landlock,
             "the restrictions of this process"
         );
     }
 }
 
-impl Role {
-    fn of(command: &Command) -> Option<Self> {
-        Self::with_flags(command, &mut Settings::default())
-    }
+/// What a process with these roles may do: what each of them may.
+fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> Outcome<Plan> {
+    let programs = if roles.iter().any(|role| role.programs(settings) == Programs::Started) {
+        Programs::Started
+    } else {
+        Programs::None
+    };
+    let of_roles = roles.iter().map(|role| role.capabilities(settings));
+    let capabilities = of_roles.fold(settings.sandbox.capabilities()?, Capabilities::and);
+    let files = match roles.iter().find_map(|role| role.files_are_open(settings, programs)) {
+        Some(why) => Files::Any(why),
+        None => {
+            let mut readable = paths::named(settings);
+            readable.extend(file.and_then(|file| file.canonicalize().ok()?.parent().map(PathBuf::from)));
+            readable.extend(settings.sandbox.readable_folders.iter().cloned());
+            let mut writable: Vec<PathBuf> = roles.iter().flat_map(|role| role.written(settings)).collect();
+            writable.extend(settings.sandbox.writable_folders.iter().cloned());
+            Files::Only { readable, writable }
+        }
+    };
+    Ok(Plan { mode: settings.sandbox.mode, programs, capabilities, files })
+}
 
-    /// The role of a command, whose flags go over the settings.
-    fn with_flags(command: &Command, settings: &mut Settings) -> Option<Self> {
+impl Role {
+    /// Whether a command runs until it is stopped.
+    fn serves(command: &Command) -> bool {
         match command {
-            Command::Up(args) | Command::Serve(args) => {
-                args.apply(settings);
-                Some(if args.is_signer() { Self::Signer } else { Self::Server })
-            }
-            Command::Key(args) => args.apply_to_service(settings).then_some(Self::KeyService),
-            Command::Edge(args) => {
-                settings.edge.take(args);
-                Some(Self::Edge)
-            }
-            Command::Proxy(args) if args.command.is_some() => None,
-            Command::Proxy(args) => {
-                settings.proxy.take(args);
-                Some(Self::Proxy)
-            }
-            Command::Agent(args) => args.works().then_some(Self::Agent),
-            _ => None,
+            Command::Up(_) | Command::Serve(_) | Command::Edge(_) => true,
+            Command::Proxy(args) => args.command.is_none(),
+            Command::Key(args) => args.apply_to_service(&mut Settings::default()),
+            Command::Agent(args) => args.works(),
+            _ => false,
         }
     }
 
-    fn plan(self, settings: &Settings, file: Option<&std::path::Path>) -> Outcome<Plan> {
-        let programs = self.programs(settings);
-        let capabilities = self.capabilities(settings).and(settings.sandbox.capabilities()?);
-        let files = match self.files_are_open(settings, programs) {
-            Some(why) => Files::Any(why),
-            None => {
-                let mut readable = paths::named(settings);
-                readable.extend(file.and_then(|file| file.canonicalize().ok()?.parent().map(PathBuf::from)));
-                readable.extend(settings.sandbox.readable_folders.iter().cloned());
-                let mut writable = self.written(settings);
-                writable.extend(settings.sandbox.writable_folders.iter().cloned());
-                Files::Only { readable, writable }
+    /// The roles of a command that runs until it is stopped, whose flags go over the settings.
+    fn with_flags(command: &Command, settings: &mut Settings) -> Outcome<Vec<Self>> {
+        let one = match command {
+            Command::Up(args) => return Self::of_process(args, settings, DefaultRoles::Everything),
+            Command::Serve(args) => return Self::of_process(args, settings, DefaultRoles::Server),
+            Command::Key(args) => {
+                args.apply_to_service(settings);
+                Self::KeyService
             }
+            Command::Edge(args) => {
+                settings.edge.take(args);
+                Self::Edge
+            }
+            Command::Proxy(args) => {
+                settings.proxy.take(args);
+                Self::Proxy
+            }
+            _ => Self::Agent,
         };
-        Ok(Plan { mode: settings.sandbox.mode, programs, capabilities, files })
+        Ok(vec![one])
+    }
+
+    fn of_process(args: &ServeArgs, settings: &mut Settings, usual: DefaultRoles) -> Outcome<Vec<Self>> {
+        args.apply(settings);
+        let roles = args.roles(settings, usual)?;
+        let own = |role| match role {
+            // Where both are one process, the server's covers it.
+            config::Role::Signer if roles.has(config::Role::Server) => None,
+            config::Role::Signer => Some(Self::Signer),
+            config::Role::Server => Some(Self::Server),
+            config::Role::Keys => Some(Self::KeyService),
+            config::Role::Edge => Some(Self::Edge),
+            config::Role::Proxy => Some(Self::Proxy),
+            config::Role::Agent => Some(Self::Agent),
+        };
+        Ok(roles.chosen().filter_map(own).collect())
     }
 
     /// Programs of the host's configuration, commands of an agent's policy, and helpers of the clouds' libraries, which look for credentials.

@@ -142,7 +142,7 @@ impl House {
         let port = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         // The library's searches are what one probe of an index answers: the best it can have.
         let text = format!(
-            "[server]\nlisten = \"127.0.0.1:{}\"\npublic_listen = \"127.0.0.1:{}\"\n[credentials]\n\
+            "roles = [\"server\"]\n[server]\nlisten = \"127.0.0.1:{}\"\npublic_listen = \"127.0.0.1:{}\"\n[credentials]\n\
              listen = \"127.0.0.1:{}\"\nexact_name_like = [\"uaa-client:ci\"]\n",
             port(),
             port(),

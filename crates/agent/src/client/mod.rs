@@ -138,6 +138,16 @@ impl Agent {
         Ok(Folder::new(state)?.status()?)
     }
 
+    /// Has the agent of a folder find its server at another address, from its next start on. Does nothing where there is no agent.
+    ///
+    /// # Errors
+    /// [`AgentRunError`] when the folder cannot be read or written.
+    pub fn move_to(state: &Path, server: &str) -> Result<(), AgentRunError> {
+        let folder = Folder::new(state)?;
+        let Some(settings) = folder.settings()? else { return Ok(()) };
+        Ok(folder.write_settings(&Settings { server: server.to_owned(), ..settings })?)
+    }
+
     /// The targets that the server has for the agent in a folder, without passwords. Another process may be using the folder.
     ///
     /// # Errors

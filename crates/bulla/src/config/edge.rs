@@ -208,6 +208,11 @@ impl EdgeSettings {
         self.routes(NamedFiles::NotRead).map(drop)
     }
 
+    /// Whether connections have somewhere to go.
+    pub(crate) fn has_upstream(&self) -> bool {
+        !self.upstream.is_empty() || !self.routes.is_empty()
+    }
+
     /// What must be there to run, be it from flags.
     pub(crate) fn check_whole(&self) -> Outcome<()> {
         if self.certificates.as_os_str().is_empty() && !self.inventory {
@@ -216,7 +221,7 @@ impl EdgeSettings {
                  under management: --inventory",
             ));
         }
-        if self.upstream.is_empty() && self.routes.is_empty() {
+        if !self.has_upstream() {
             return Err(Problem::usage("there is no upstream to pass connections on to")
                 .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
         }

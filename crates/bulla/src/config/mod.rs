@@ -1,5 +1,6 @@
 //! Configuration: built-in defaults, then one TOML file, then the environment, then flags.
 
+mod agent;
 mod audit_log;
 mod edge;
 mod edge_upstreams;
@@ -11,6 +12,7 @@ mod pkcs11;
 mod programs;
 mod proxy;
 mod restrictions;
+mod roles;
 mod signer;
 mod store_settings;
 mod table;
@@ -35,6 +37,7 @@ use audit_log::AuditSettings;
 use programs::ProgramConfigs;
 use table::KEYS;
 
+pub(crate) use agent::AgentSettings;
 pub(crate) use edge::{EdgeSettings, ModeText};
 pub(crate) use edge_upstreams::NamedFiles;
 #[cfg(feature = "aws")]
@@ -49,6 +52,7 @@ pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
 pub(crate) use restrictions::SandboxSettings;
+pub(crate) use roles::{DefaultRoles, Role, Roles};
 pub(crate) use signer::SignerSettings;
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;
@@ -57,6 +61,8 @@ pub(crate) use telemetry::TelemetrySettings;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
+    /// Empty: the usual ones of the command.
+    pub(crate) roles: Vec<Role>,
     pub(crate) scan: ScanSettings,
     pub(crate) store: StoreSettings,
     pub(crate) server: ServerSettings,
@@ -76,6 +82,7 @@ pub(crate) struct Settings {
     pub(crate) keys: KeyServiceSettings,
     pub(crate) edge: EdgeSettings,
     pub(crate) proxy: ProxySettings,
+    pub(crate) agent: AgentSettings,
     /// `[programs.NAME]`: what issuers, DNS-01 hooks and the master key may run.
     pub(crate) programs: ProgramConfigs,
     pub(crate) files: FileSettings,

@@ -5,6 +5,12 @@ use cli::configuration::{Key, Kind};
 /// Every key, in the order shown, with its meaning. The variable of `scan.ports` is
 /// `BULLA_SCAN_PORTS`, and so on.
 pub(super) const KEYS: &[Key] = &[
+    (
+        "roles",
+        Kind::List,
+        "what this process of `bulla up` or `bulla serve` does: server, signer, keys, edge, proxy, agent; empty: up does \
+         all that can run, serve the server and the signer",
+    ),
     ("scan.ports", Kind::Text, "ports for targets that name none; empty: 443"),
     ("scan.families", Kind::Text, "any, ipv4 or ipv6"),
     ("scan.all_addresses", Kind::Boolean, "every address of a name is an endpoint of its own"),
@@ -251,6 +257,12 @@ pub(super) const KEYS: &[Key] = &[
         Kind::List,
         "names such as corp that count as public suffixes: never certified whole",
     ),
+    (
+        "agent.state",
+        Kind::Text,
+        "folder of the agent of this host, for the role agent; empty: agent in the data folder",
+    ),
+    ("agent.policy", Kind::Text, "what the server may do on this host; empty: /etc/bulla/agent.toml"),
     (
         "files.readable_folders",
         Kind::List,

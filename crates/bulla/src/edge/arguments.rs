@@ -8,7 +8,7 @@ use cli::connection::ServerArgs;
 use crate::config::{EdgeSettings, ModeText};
 
 /// `bulla edge`
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct EdgeArgs {
     /// Where to speak TLS [default: 0.0.0.0:8443]
     #[arg(long, value_name = "ADDRESS")]

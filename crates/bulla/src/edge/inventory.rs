@@ -101,9 +101,9 @@ impl Mirror {
         let mut changed = !gone.is_empty();
         let mut postponed = BTreeMap::new();
         let (client, keys) = (&self.client, &self.keys);
-        let fetched = stream::iter(missing)
-            .map(|wanted| async move { (wanted, proven_chain(client, keys, wanted.id).await) });
-        let mut fetched = std::pin::pin!(fetched.buffer_unordered(FETCHED_AT_ONCE));
+        // Nothing is fetched before it is polled.
+        let fetches: Vec<_> = missing.into_iter().map(|wanted| fetch(client, keys, wanted)).collect();
+        let mut fetched = std::pin::pin!(stream::iter(fetches).buffer_unordered(FETCHED_AT_ONCE));
         while let Some((wanted, chain)) = fetched.next().await {
             match chain {
                 Ok(chain) => {
@@ -154,6 +154,14 @@ impl Mirror {
             page.cursor = listing.next;
         }
     }
+}
+
+async fn fetch<'a>(
+    client: &Client,
+    keys: &keyless::client::Client,
+    wanted: &'a ManagedChain,
+) -> (&'a ManagedChain, Result<Vec<u8>, String>) {
+    (wanted, proven_chain(client, keys, wanted.id).await)
 }
 
 /// The current chain of a certificate, if the key service signs for it.

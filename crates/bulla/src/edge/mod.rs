@@ -19,9 +19,10 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::arguments::EdgeArgs;
 use self::inventory::Mirror;
 use self::routes::ConfiguredRoutes;
+use crate::component::{Description, Drained};
 use crate::config::{Configuration, EdgeSettings, Settings};
 use crate::files;
-use crate::listening::{bound_connections, figures_listener, socket};
+use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 
 /// Of chains, in the data folder, where no other is named.
 const FOLDER: &str = "edge";
@@ -32,37 +33,64 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla edge`.
 pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
-    let configuration = Configuration::load(global.config.as_deref())?;
-    let (core_dumps, mut settings) =
-        (configuration.settings.server.core_dumps, configuration.settings.edge.clone());
-    settings.take(args);
+    let mut configuration = Configuration::load(global.config.as_deref())?;
+    configuration.settings.edge.take(args);
+    let settings = &configuration.settings;
+    settings.edge.check()?;
+    settings.edge.check_whole()?;
+    if !settings.server.core_dumps {
+        memory::protect()?;
+    }
+    let stop = cli::stop::on_signal_within(grace(settings))?;
+    let edge = start(&configuration, args, descriptors_for_one_of(1), stop.clone()).await?;
+    edge.announce();
+    let drained = edge.run().await;
+    if drained == Drained::CutOff {
+        eprintln!("some connections had not ended and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+/// How long a stop takes at most.
+pub(crate) fn grace(settings: &Settings) -> Duration {
+    Duration::from_secs(settings.edge.stop_s) + GRACE
+}
+
+/// A terminator that runs.
+pub(crate) struct RunningEdge {
+    settings: EdgeSettings,
+    running: Running,
+    loaded: Loaded,
+    /// Of key services.
+    client: Client,
+    servers: Vec<Server>,
+    tls: Option<ClientTls>,
+    inventory: Option<Inventory>,
+    routes: ConfiguredRoutes,
+    hangup: Signal,
+    figures_url: Option<String>,
+    background: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+/// Starts the terminator of the configuration, with at most so many file descriptors. `args` are those that the configuration's settings have
+/// already, and that count before the file when that is read again.
+pub(crate) async fn start(
+    configuration: &Configuration,
+    args: &EdgeArgs,
+    descriptors: usize,
+    stop: CancellationToken,
+) -> Outcome<RunningEdge> {
+    let mut settings = configuration.settings.edge.clone();
     settings.check()?;
     settings.check_whole()?;
     if settings.certificates.as_os_str().is_empty() {
         settings.certificates = cli::data::folder()?.join(FOLDER);
     }
-    if !core_dumps {
-        memory::protect()?;
-    }
-    // The client's and the upstream's.
-    let most = outbound::limits::descriptor_budget() / 2;
-    bound_connections(
-        "edge.connections_max",
-        &mut settings.connections_max,
-        Settings::default().edge.connections_max,
-        most,
-    );
-    bound_connections(
-        "edge.upstream_connections_max",
-        &mut settings.upstream_connections_max,
-        Settings::default().edge.upstream_connections_max,
-        most,
-    );
-    let grace = Duration::from_secs(settings.stop_s);
-    let stop = cli::stop::on_signal_within(grace + GRACE)?;
+    settings.bound(descriptors);
     let (client_metrics, metrics) = (ClientMetrics::default(), EdgeMetrics::default());
     let (hangup, routes) =
-        (hangup()?, ConfiguredRoutes::new(&configuration, args, metrics.clone(), hangup()?));
+        (hangup()?, ConfiguredRoutes::new(configuration, args, metrics.clone(), hangup()?));
     let mut servers = settings.servers()?;
     if servers.is_empty() {
         servers.extend(configuration.settings.keys.socket()?.map(Server::Unix));
@@ -74,16 +102,17 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     })?;
     let inventory = match settings.inventory {
         true => Some(
-            Inventory::start(&settings, &args.server, &configuration, client.clone(), metrics.clone())
-                .await?,
+            Inventory::start(&settings, &args.server, configuration, client.clone(), metrics.clone()).await?,
         ),
         false => None,
     };
     let listen = socket("edge.listen", &settings.listen)?;
     let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
-    let (running, loaded) = start(options, client.clone(), metrics.clone()).await?;
+    let (running, loaded) = bind(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
-    if let Some(listener) = figures_listener("edge", &settings.metrics_listen)? {
+    let figures = figures_listener("edge", &settings.metrics_listen)?;
+    let figures_url = figures.as_ref().and_then(figures_url);
+    if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
         all.register(|registry| {
             metrics.register(registry);
@@ -91,19 +120,94 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
         });
         background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
-    announce(&running, &loaded, &servers);
-    tokio::join!(
-        keep(&settings, &running, &client, tls, inventory, hangup, &stop),
-        routes.keep(&running, &stop)
-    );
-    eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
-    let drained = running.stop(grace).await;
-    client.stop().await;
-    while background.join_next().await.is_some() {}
-    if !drained {
-        eprintln!("some connections had not ended and were cut off");
+    Ok(RunningEdge {
+        settings,
+        running,
+        loaded,
+        client,
+        servers,
+        tls,
+        inventory,
+        routes,
+        hangup,
+        figures_url,
+        background,
+        stop,
+    })
+}
+
+impl EdgeSettings {
+    /// Lowers the limits of connections to what the file descriptors allow: the client's and the upstream's.
+    fn bound(&mut self, descriptors: usize) {
+        let (half, usual) = (descriptors / 2, Settings::default().edge);
+        bound_connections("edge.connections_max", &mut self.connections_max, usual.connections_max, half);
+        bound_connections(
+            "edge.upstream_connections_max",
+            &mut self.upstream_connections_max,
+            usual.upstream_connections_max,
+            half,
+        );
     }
-    Ok(Exit::Ok)
+}
+
+impl RunningEdge {
+    /// Says where it is, and what is wrong with its files.
+    fn announce(&self) {
+        if let Some(url) = &self.figures_url {
+            eprintln!("figures at {url}");
+        }
+        self.warn();
+        for file in &self.loaded.certificates {
+            tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "is presented");
+        }
+        eprintln!(
+            "bulla terminates TLS with {} certificates at {}, keys at {}",
+            self.loaded.certificates.len(),
+            self.running.address,
+            self.keys_at()
+        );
+    }
+
+    /// Says what is wrong with its files.
+    pub(crate) fn warn(&self) {
+        for (path, error) in &self.loaded.broken {
+            eprintln!("warning: no certificate in {}: {}", path.display(), chain(error));
+        }
+        for (name, error) in &self.loaded.not_stapled {
+            eprintln!("warning: {name}.ocsp is not stapled: {error}");
+        }
+    }
+
+    fn keys_at(&self) -> String {
+        let servers: Vec<String> = self.servers.iter().map(ToString::to_string).collect();
+        servers.join(" and ")
+    }
+
+    /// Where it is, and how many certificates it has.
+    pub(crate) fn description(&self) -> Description {
+        let mut places = vec![format!("tls://{}", self.running.address)];
+        places.extend(self.figures_url.clone());
+        let certificates = self.loaded.certificates.len();
+        Description {
+            places,
+            notes: vec![format!("{certificates} certificates, keys at {}", self.keys_at())],
+        }
+    }
+
+    /// Looks at files, certificates and routes again and again until told to stop; then connections come to their end.
+    pub(crate) async fn run(mut self) -> Drained {
+        let (running, stop) = (&self.running, &self.stop);
+        tokio::join!(
+            keep(&self.settings, running, &self.client, self.tls, self.inventory, self.hangup, stop),
+            self.routes.keep(running, stop)
+        );
+        let seconds = self.settings.stop_s;
+        eprintln!("stopping the TLS terminator: connections have {seconds} s to finish");
+        let drained = self.running.stop(Duration::from_secs(seconds)).await;
+        self.client.stop().await;
+        while self.background.join_next().await.is_some() {}
+        drained.into()
+    }
 }
 
 fn hangup() -> Outcome<Signal> {
@@ -111,10 +215,10 @@ fn hangup() -> Outcome<Signal> {
         .map_err(|error| Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}")))
 }
 
-async fn start(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {
+async fn bind(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome<(Running, Loaded)> {
     edge::start(options, client, metrics).await.map_err(|error| {
         let hint = match &error {
-            edge::StartError::Bind { .. } => "choose another place: --listen, or edge.listen",
+            edge::StartError::Bind { .. } => "choose another place: edge.listen (`bulla edge --listen`)",
             edge::StartError::AccessLog(_) => "check edge.access_log_file, its folder and permissions",
             edge::StartError::ClientCrls(_) => "check edge.client_crl_files",
             edge::StartError::NoRoute => "name an upstream: --upstream, edge.upstream or edge.routes",
@@ -146,25 +250,6 @@ fn tls_options(settings: &EdgeSettings) -> Outcome<ClientTls> {
         server_roots.extend(files::certificates("edge.keys_ca_files", path)?);
     }
     Ok(ClientTls { certificate, server_roots })
-}
-
-fn announce(running: &Running, loaded: &Loaded, servers: &[Server]) {
-    for (path, error) in &loaded.broken {
-        eprintln!("warning: no certificate in {}: {}", path.display(), chain(error));
-    }
-    for (name, error) in &loaded.not_stapled {
-        eprintln!("warning: {name}.ocsp is not stapled: {error}");
-    }
-    for file in &loaded.certificates {
-        tracing::info!(name = file.name, ski = %file.ski, kind = %file.kind, names = ?file.names, "is presented");
-    }
-    let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
-    eprintln!(
-        "bulla terminates TLS with {} certificates at {}, keys at {}",
-        loaded.certificates.len(),
-        running.address,
-        servers.join(" and ")
-    );
 }
 
 /// Has files looked at when told to (SIGHUP), and certificates for key services every so often, until told to stop.

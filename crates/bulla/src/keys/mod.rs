@@ -12,8 +12,10 @@ use cli::control::{self, KeyCommand, Noun};
 use cli::{CommandFuture, Global};
 
 use self::monitor::{TopArgs, TraceArgs};
+pub(crate) use self::node::TOKEN_VARIABLE;
 use self::records::RecordsArgs;
 use self::serve::ServeArgs;
+pub(crate) use self::serve::{GRACE, start};
 use crate::config::{Configuration, Settings};
 use crate::key_nodes::{NodeCommand, SiteCommand};
 

@@ -22,7 +22,7 @@ use crate::joining::{not_joined, read};
 use crate::listening::socket;
 
 /// Holds a node token, for those who do not want it in the list of processes.
-const TOKEN_VARIABLE: &str = "BULLA_NODE_TOKEN";
+pub(crate) const TOKEN_VARIABLE: &str = "BULLA_NODE_TOKEN";
 /// The node's folder in the data folder.
 const FOLDER: &str = "key-node";
 
@@ -35,7 +35,7 @@ pub(crate) struct NodeArgs {
     join: Option<String>,
     /// The node token, for the first start (`bulla key node token`)
     #[arg(long, value_name = "TOKEN", env = TOKEN_VARIABLE, hide_env_values = true)]
-    token: Option<String>,
+    pub(super) token: Option<String>,
     /// File of certificates to trust for the control plane (PEM) [default: this host's roots]
     #[arg(long, value_name = "FILE", conflicts_with = "ca_sha256")]
     ca: Option<PathBuf>,
@@ -135,14 +135,14 @@ impl Node {
     /// The node of the folder; it joins first where there is none.
     pub(crate) async fn open(
         settings: &NodeSettings,
-        args: &NodeArgs,
+        token: Option<&str>,
         set: &KeySet,
         custody: Option<&Keyring>,
     ) -> Outcome<Self> {
         let (folder, advertised) = (settings.folder()?, settings.advertised()?);
         match KeyNode::status(&folder).map_err(|error| failed(&error))? {
             None => {
-                let token = args.token.as_deref().ok_or_else(|| {
+                let token = token.ok_or_else(|| {
                     Problem::usage(format_args!("{} holds no node yet, and there is no token", folder.display()))
                         .hint("make one on the server: `bulla key node token --site NAME`; give it as --token or in BULLA_NODE_TOKEN")
                 })?;
@@ -191,8 +191,9 @@ impl Node {
         (self.node.name().to_owned(), self.node.site().to_owned())
     }
 
-    pub(crate) fn announce(&self) {
-        eprintln!("it is the node {} of the site {}", self.node.name(), self.node.site());
+    /// Which node it is, and where.
+    pub(crate) fn described(&self) -> String {
+        format!("node {} of the site {}", self.node.name(), self.node.site())
     }
 
     /// Why it brings no key, where it brings none.

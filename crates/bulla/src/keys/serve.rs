@@ -21,15 +21,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::export::Export;
 use super::node::{Node, NodeArgs};
+use crate::component::{Description, Drained};
 use crate::config::{Configuration, KeyServiceSettings, Settings};
 use crate::database;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
-use crate::listening::{bound_connections, figures_listener, socket};
+use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 use crate::serve_command::master_keys;
-
-/// For requests under way at the stop, and then for the rest.
-const GRACE: Duration = Duration::from_secs(10);
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";
 /// Listeners over TCP: the Keyless protocol, the native one, other nodes.
@@ -102,10 +100,8 @@ impl KeyServiceSettings {
 
 /// Runs `bulla key serve`.
 pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    let configuration = Configuration::load(global.config.as_deref())?;
-    // Read again by its name: that it is gone is an error then.
-    let file = configuration.file().map(Path::to_owned);
-    let mut settings = configuration.settings;
+    let mut configuration = Configuration::load(global.config.as_deref())?;
+    let settings = &mut configuration.settings;
     settings.keys.take(args);
     settings.keys.check()?;
     settings.keys.check_whole(args.listen.is_some())?;
@@ -113,50 +109,73 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         memory::protect()?;
     }
     let stop = cli::stop::on_signal_within(GRACE)?;
-    let keys = &mut settings.keys;
+    let token = args.node.token.as_deref();
+    let service = start(&configuration, token, descriptors_for_one_of(1), stop.clone()).await?;
+    service.announce()?;
+    let drained = service.run().await;
+    if drained == Drained::CutOff {
+        eprintln!("some requests had not finished and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+/// How long a stop takes at most.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
+
+/// A key service that runs.
+pub(crate) struct RunningKeys {
+    settings: KeyServiceSettings,
+    /// Read again by its name: that it is gone is an error then.
+    file: Option<PathBuf>,
+    running: Running,
+    set: KeySet,
+    sources: Sources,
+    tls: Option<TlsOptions>,
+    node: Option<Node>,
+    figures_url: Option<String>,
+    background: JoinSet<()>,
+    stop: CancellationToken,
+    /// Cancelled once every request is answered.
+    answered: CancellationToken,
+}
+
+/// Starts the key service of the configuration, with at most so many file descriptors. `token` makes it a node where it is none yet.
+pub(crate) async fn start(
+    configuration: &Configuration,
+    token: Option<&str>,
+    descriptors: usize,
+    stop: CancellationToken,
+) -> Outcome<RunningKeys> {
+    let mut all = configuration.settings.clone();
+    let keys = &mut all.keys;
     let (crls, cas) = (&mut keys.client_crl_files, &keys.client_ca_files);
-    let crls = FetchedCrls::open(CLIENT_CRLS, crls, cas, &settings.client).await?;
+    let crls = FetchedCrls::open(CLIENT_CRLS, crls, cas, &all.client).await?;
     let (set, metrics) = (KeySet::default(), Metrics::default());
-    let held = master_keys::token_keys(&settings, "keys.pkcs11_labels", &settings.keys.pkcs11_labels).await?;
-    set.put_named("pkcs11", settings.keys.pkcs11_labels.iter().cloned().zip(held).collect());
-    super::clouds::put(&settings.keys, &set, &metrics).await?;
-    let export = Export::open(&settings.telemetry)?;
-    let inventory = if settings.keys.inventory { Some(inventory(&settings).await?) } else { None };
-    let node = node(&settings, args, &set).await?;
-    let mut settings = settings.keys;
+    let held = master_keys::token_keys(&all, "keys.pkcs11_labels", &all.keys.pkcs11_labels).await?;
+    set.put_named("pkcs11", all.keys.pkcs11_labels.iter().cloned().zip(held).collect());
+    super::clouds::put(&all.keys, &set, &metrics).await?;
+    let export = Export::open(&all.telemetry)?;
+    let inventory = if all.keys.inventory { Some(inventory(&all).await?) } else { None };
+    let node = node(&all, token, &set).await?;
+    let mut settings = all.keys;
     let mut sources = Sources::new(&settings, inventory, set.clone(), metrics.clone());
     sources.poll(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
-    // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
-    let kinds = if node.is_some() { 3 } else { 2 };
-    let descriptors = outbound::limits::descriptor_budget();
-    let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
-    bound_connections(
-        "keys.connections_max",
-        &mut settings.connections_max,
-        Settings::default().keys.connections_max,
-        most,
-    );
+    settings.bound(descriptors, node.is_some());
     // Before the first client is let in: what fails, fails here.
     let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
     let listeners = Listeners { tls: tls.clone(), nodes };
     let records = records(&settings)?;
-    let running = start(&settings, listeners, set.clone(), metrics.clone(), records.clone()).await?;
+    let running = bind(&settings, listeners, set.clone(), metrics.clone(), records.clone()).await?;
     let mut background = JoinSet::new();
     if let Some(crls) = crls {
         background.spawn(crls.keep(stop.clone()));
     }
+    node.iter().for_each(|node| node.name_in(metrics.traces()));
+    let figures_url = figures.as_ref().and_then(figures_url);
     if let Some(listener) = figures {
-        let all = server::metrics::Metrics::default();
-        all.register(|registry| {
-            metrics.register(registry);
-            node.iter().for_each(|node| node.register(registry));
-            export.iter().for_each(|export| export.spans().register(registry));
-        });
-        node.iter().for_each(|node| node.name_in(metrics.traces()));
-        let traces = metrics.traces().clone();
-        let documents: Documents = Arc::new(move |path| traces.answer(path));
+        let (all, documents) = figures_of(&metrics, node.as_ref(), export.as_ref());
         background.spawn(serve_figures(listener, all, Some(documents), stop.clone()));
     }
     let answered = CancellationToken::new();
@@ -167,29 +186,108 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
         metrics.traces().export_to(export.spans());
         background.spawn(export.run(node.as_ref().map(Node::name_and_site), answered.clone()));
     }
-    announce(&settings, &running, &set)?;
-    if set.is_empty() {
-        explain(&settings, &sources, node.as_ref());
+    let file = configuration.file().map(Path::to_owned);
+    Ok(RunningKeys {
+        settings,
+        file,
+        running,
+        set,
+        sources,
+        tls,
+        node,
+        figures_url,
+        background,
+        stop,
+        answered,
+    })
+}
+
+/// What is served beside the keys: figures, and requests of late.
+fn figures_of(
+    metrics: &Metrics,
+    node: Option<&Node>,
+    export: Option<&Export>,
+) -> (server::metrics::Metrics, Documents) {
+    let all = server::metrics::Metrics::default();
+    all.register(|registry| {
+        metrics.register(registry);
+        node.iter().for_each(|node| node.register(registry));
+        export.iter().for_each(|export| export.spans().register(registry));
+    });
+    let traces = metrics.traces().clone();
+    (all, Arc::new(move |path| traces.answer(path)))
+}
+
+impl KeyServiceSettings {
+    /// Lowers the limit of connections to what the file descriptors allow.
+    fn bound(&mut self, descriptors: usize, is_node: bool) {
+        // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
+        let kinds = if is_node { 3 } else { 2 };
+        let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
+        let usual = Settings::default().keys.connections_max;
+        bound_connections("keys.connections_max", &mut self.connections_max, usual, most);
     }
-    node.iter().for_each(Node::announce);
-    let tenants = TenantWatch { file: file.as_deref(), tenants: settings.tenants() };
-    let kept = keep(&settings, sources, tls, tenants, &running, &stop);
-    match node {
-        Some(node) => drop(tokio::join!(kept, node.run(&running, &stop))),
-        None => kept.await,
+}
+
+impl RunningKeys {
+    /// Says where it is, which keys it has, and why it has none.
+    fn announce(&self) -> Outcome<()> {
+        if let Some(url) = &self.figures_url {
+            eprintln!("figures at {url}");
+        }
+        let keys = self.set.list();
+        for (ski, kind) in &keys {
+            tracing::info!(%ski, %kind, "signs");
+        }
+        eprintln!("bulla signs with {} keys at {}", keys.len(), self.listeners()?.join(" and "));
+        if keys.is_empty() {
+            explain(&self.settings, &self.sources, self.node.as_ref());
+        }
+        self.node.iter().for_each(|node| eprintln!("it is the {}", node.described()));
+        Ok(())
     }
-    eprintln!("stopping: requests under way are answered");
-    let drained = running.stop().await;
-    answered.cancel();
-    while background.join_next().await.is_some() {}
-    if !drained {
-        eprintln!("some requests had not finished and were cut off");
+
+    fn listeners(&self) -> Outcome<Vec<String>> {
+        let (settings, running) = (&self.settings, &self.running);
+        let mut listeners = Vec::new();
+        listeners.extend(running.address.map(|address| format!("tls://{address}")));
+        listeners.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
+        listeners.extend(running.native.map(|address| format!("grpc://{address}")));
+        listeners.extend(running.nodes.map(|address| format!("nodes://{address}")));
+        if !settings.native_socket.is_empty() {
+            listeners.push(format!("grpc+unix:{}", settings.native_socket));
+        }
+        Ok(listeners)
     }
-    Ok(Exit::Ok)
+
+    /// Where it is, and how many keys it has.
+    pub(crate) fn description(&self) -> Outcome<Description> {
+        let mut places = self.listeners()?;
+        places.extend(self.figures_url.clone());
+        let mut notes = vec![format!("{} keys", self.set.list().len())];
+        notes.extend(self.node.as_ref().map(Node::described));
+        Ok(Description { places, notes })
+    }
+
+    /// Looks at keys, certificates and tenants again and again until told to stop; then requests under way are answered.
+    pub(crate) async fn run(mut self) -> Drained {
+        let tenants = TenantWatch { file: self.file.as_deref(), tenants: self.settings.tenants() };
+        let (running, stop) = (&self.running, &self.stop);
+        let kept = keep(&self.settings, self.sources, self.tls, tenants, running, stop);
+        match self.node {
+            Some(node) => drop(tokio::join!(kept, node.run(running, stop))),
+            None => kept.await,
+        }
+        eprintln!("stopping the key service: requests under way are answered");
+        let drained = self.running.stop().await;
+        self.answered.cancel();
+        while self.background.join_next().await.is_some() {}
+        drained.into()
+    }
 }
 
 /// The node that the service is, if it is one; its own key is opened by its master key.
-async fn node(settings: &Settings, args: &ServeArgs, set: &KeySet) -> Outcome<Option<Node>> {
+async fn node(settings: &Settings, token: Option<&str>, set: &KeySet) -> Outcome<Option<Node>> {
     let node = &settings.keys.node;
     if !node.is_one() {
         return Ok(None);
@@ -198,7 +296,7 @@ async fn node(settings: &Settings, args: &ServeArgs, set: &KeySet) -> Outcome<Op
         Some(key) => Some(master_keys::node_keyring(settings, key, &system_resolver()?).await?),
         None => None,
     };
-    Node::open(node, &args.node, set, custody.as_ref()).await.map(Some)
+    Node::open(node, token, set, custody.as_ref()).await.map(Some)
 }
 
 fn system_resolver() -> Outcome<Resolver> {
@@ -242,7 +340,7 @@ struct Listeners {
     nodes: Option<NodesOptions>,
 }
 
-async fn start(
+async fn bind(
     settings: &KeyServiceSettings,
     listeners: Listeners,
     set: KeySet,
@@ -261,8 +359,8 @@ async fn start(
     let options = Options { tls, native, nodes, socket: settings.socket()?, records, ..settings.options() };
     keyless::server::start(options, set, metrics).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
-            "choose another place: --listen, --socket, --native-listen and --native-socket, or the same of [keys] in the \
-             configuration",
+            "choose another place: listen, socket, native_listen, native_socket and node.listen of [keys] in the \
+             configuration, or the flags of `bulla key serve`",
         )
     })
 }
@@ -278,23 +376,6 @@ fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
         client_crls.extend(files::crls(CLIENT_CRLS, path)?);
     }
     Ok(TlsOptions { certificate, client_roots, client_crls })
-}
-
-fn announce(settings: &KeyServiceSettings, running: &Running, set: &KeySet) -> Outcome<()> {
-    let keys = set.list();
-    for (ski, kind) in &keys {
-        tracing::info!(%ski, %kind, "signs");
-    }
-    let mut listeners = Vec::new();
-    listeners.extend(running.address.map(|address| format!("tls://{address}")));
-    listeners.extend(settings.socket()?.map(|path| format!("unix:{}", path.display())));
-    listeners.extend(running.native.map(|address| format!("grpc://{address}")));
-    listeners.extend(running.nodes.map(|address| format!("nodes://{address}")));
-    if !settings.native_socket.is_empty() {
-        listeners.push(format!("grpc+unix:{}", settings.native_socket));
-    }
-    eprintln!("bulla signs with {} keys at {}", keys.len(), listeners.join(" and "));
-    Ok(())
 }
 
 /// Says why there is no key to sign with: what each source of keys lacks.

@@ -7,7 +7,7 @@ pub(crate) mod leaf_store;
 mod rules;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cli::Global;
@@ -19,15 +19,17 @@ use proxy::minting;
 use proxy::permission::BadPermission;
 use proxy::{Options, ProxyMetrics, Running};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::arguments::ProxyArgs;
 use self::arguments::ProxyCommand;
 use self::rules::ConfiguredRules;
 pub(crate) use self::rules::StoreSecrets;
+use crate::component::{Description, Drained};
 use crate::config::{Configuration, ProxySettings, Settings};
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
-use crate::listening::{bound_connections, figures_listener, socket};
+use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 
 /// Beyond what connections are given at the stop.
 const GRACE: Duration = Duration::from_secs(5);
@@ -37,48 +39,74 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     if let Some(ProxyCommand::Explain(explain)) = &args.command {
         return explain::run(explain, global);
     }
-    let configuration = Configuration::load(global.config.as_deref())?;
-    let core_dumps = configuration.settings.server.core_dumps;
-    let mut all = configuration.settings.clone();
-    all.proxy.take(args);
-    let mut settings = all.proxy.clone();
-    settings.check()?;
-    if !core_dumps {
+    let mut configuration = Configuration::load(global.config.as_deref())?;
+    configuration.settings.proxy.take(args);
+    let settings = &configuration.settings;
+    settings.proxy.check()?;
+    if !settings.server.core_dumps {
         memory::protect()?;
     }
-    let third = outbound::limits::descriptor_budget() / 3;
-    bound_connections(
-        "proxy.connections_max",
-        &mut settings.connections_max,
-        Settings::default().proxy.connections_max,
-        third,
-    );
-    bound_connections(
-        "proxy.upstream_connections_max",
-        &mut settings.upstream_connections_max,
-        Settings::default().proxy.upstream_connections_max,
-        third,
-    );
-    let grace = Duration::from_secs(settings.stop_s);
-    let stop = cli::stop::on_signal_within(grace + GRACE)?;
+    let stop = cli::stop::on_signal_within(grace(settings))?;
+    let proxy = start(&configuration, args, descriptors_for_one_of(1), stop.clone()).await?;
+    proxy.announce();
+    let drained = proxy.run().await;
+    if drained == Drained::CutOff {
+        eprintln!("some connections had not ended and were cut off");
+    }
+    Ok(Exit::Ok)
+}
+
+/// How long a stop takes at most.
+pub(crate) fn grace(settings: &Settings) -> Duration {
+    Duration::from_secs(settings.proxy.stop_s) + GRACE
+}
+
+/// A proxy that runs.
+pub(crate) struct RunningProxy {
+    settings: ProxySettings,
+    running: Running,
+    rules: ConfiguredRules,
+    args: ProxyArgs,
+    /// The authority's certificate.
+    certificate: PathBuf,
+    /// Through which the authority's key signs, if that is with a key service.
+    keys: Option<keyless::client::Client>,
+    figures_url: Option<String>,
+    background: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+/// Starts the proxy of the configuration, with at most so many file descriptors. `args` are those that the configuration's settings have already,
+/// and that count before the file when that is read again.
+pub(crate) async fn start(
+    configuration: &Configuration,
+    args: &ProxyArgs,
+    descriptors: usize,
+    stop: CancellationToken,
+) -> Outcome<RunningProxy> {
+    let all = &configuration.settings;
+    let mut settings = all.proxy.clone();
+    settings.check()?;
+    settings.bound(descriptors);
     let crls = fetched_crls(&mut settings, &all.client).await?;
     let client_metrics = ClientMetrics::default();
-    let made = authority::load(&all, &settings, client_metrics.clone()).await?;
+    let made = authority::load(all, &settings, client_metrics.clone()).await?;
     let listen = socket("proxy.listen", &settings.listen)?;
     warn(&settings, listen);
     let metrics = ProxyMetrics::default();
-    let second_level = leaf_store::open(&all).await?;
+    let second_level = leaf_store::open(all).await?;
     let upstream_roots = upstream_roots(&settings)?;
     let mut options = Options { listen, upstream_roots, second_level, ..settings.options()? };
     let secrets = StoreSecrets::default();
-    options.requests.secrets = secrets.needed_by(&options.requests.rules, &configuration)?;
-    let rules = ConfiguredRules::new(&configuration, metrics.requests().clone(), secrets)?;
+    options.requests.secrets = secrets.needed_by(&options.requests.rules, configuration)?;
+    let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets)?;
     // Before the proxy, which has to know the address: it connects nobody there.
     let figures = figures_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
-    let running = start(options, made.authority, metrics.clone()).await?;
+    let running = bind(options, made.authority, metrics.clone()).await?;
     let mut background = JoinSet::new();
     crls.into_iter().for_each(|crls| drop(background.spawn(crls.keep(stop.clone()))));
+    let figures_url = figures.as_ref().and_then(figures_url);
     if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();
         all.register(|registry| {
@@ -87,24 +115,64 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
         });
         background.spawn(server::listen::serve_figures(listener, all, None, stop.clone()));
     }
-    if let Some(address) = running.minting {
-        eprintln!("leaves for others are at {address}");
+    let (certificate, keys, args) = (made.certificate, made.client, args.clone());
+    Ok(RunningProxy { settings, running, rules, args, certificate, keys, figures_url, background, stop })
+}
+
+impl ProxySettings {
+    /// Lowers the limits of connections to what the file descriptors allow.
+    fn bound(&mut self, descriptors: usize) {
+        let (third, usual) = (descriptors / 3, Settings::default().proxy);
+        bound_connections("proxy.connections_max", &mut self.connections_max, usual.connections_max, third);
+        bound_connections(
+            "proxy.upstream_connections_max",
+            &mut self.upstream_connections_max,
+            usual.upstream_connections_max,
+            third,
+        );
     }
-    for address in &running.redirected {
-        eprintln!("redirected connections come in at {address}");
+
+    /// The scheme by which clients speak to the proxy.
+    fn scheme(&self) -> &'static str {
+        if self.access.tls_only { "https" } else { "http" }
     }
-    say_how(&settings, &running, &made.certificate);
-    rules.keep(&running, args, &stop).await;
-    eprintln!("stopping: connections are let come to their end, for {} s", settings.stop_s);
-    let drained = running.stop(grace).await;
-    if let Some(client) = made.client {
-        client.stop().await;
+}
+
+impl RunningProxy {
+    /// Says where it is and what clients have to do.
+    fn announce(&self) {
+        if let Some(url) = &self.figures_url {
+            eprintln!("figures at {url}");
+        }
+        if let Some(address) = self.running.minting {
+            eprintln!("leaves for others are at {address}");
+        }
+        for address in &self.running.redirected {
+            eprintln!("redirected connections come in at {address}");
+        }
+        say_how(&self.settings, &self.running, &self.certificate);
     }
-    while background.join_next().await.is_some() {}
-    if !drained {
-        eprintln!("some connections had not ended and were cut off");
+
+    /// Where it is.
+    pub(crate) fn description(&self) -> Description {
+        let mut places = vec![format!("{}://{}", self.settings.scheme(), self.running.address)];
+        places.extend(self.figures_url.clone());
+        let certificate = self.certificate.display();
+        Description { places, notes: vec![format!("clients trust {certificate}")] }
     }
-    Ok(Exit::Ok)
+
+    /// Keeps the rules as the file has them until told to stop; then connections come to their end.
+    pub(crate) async fn run(mut self) -> Drained {
+        self.rules.keep(&self.running, &self.args, &self.stop).await;
+        let seconds = self.settings.stop_s;
+        eprintln!("stopping the proxy: connections have {seconds} s to finish");
+        let drained = self.running.stop(Duration::from_secs(seconds)).await;
+        if let Some(keys) = self.keys {
+            keys.stop().await;
+        }
+        while self.background.join_next().await.is_some() {}
+        drained.into()
+    }
 }
 
 /// The CRLs of clients' CAs that are named by URL.
@@ -150,8 +218,7 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
 
 /// What clients have to do.
 fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
-    let access = &settings.access;
-    let scheme = if access.tls_only { "https" } else { "http" };
+    let (access, scheme) = (&settings.access, settings.scheme());
     eprintln!("the proxy is at {scheme}://{}", running.address);
     if access.speaks_tls() && !access.tls_only {
         eprintln!("and at https://{}", running.address);
@@ -173,14 +240,14 @@ pub(crate) fn upstream_roots(settings: &ProxySettings) -> Outcome<Vec<Vec<u8>>> 
     Ok(roots)
 }
 
-pub(crate) async fn start(
+pub(crate) async fn bind(
     options: Options,
     authority: proxy::mint::Authority,
     metrics: ProxyMetrics,
 ) -> Outcome<Running> {
     proxy::start(options, authority, metrics).await.map_err(|error| {
         let hint = match &error {
-            proxy::StartError::Bind { .. } => "choose another place: --listen or proxy.listen, proxy.transparent.listen",
+            proxy::StartError::Bind { .. } => "choose another place: proxy.listen (`bulla proxy --listen`), proxy.transparent.listen",
             proxy::StartError::NoRoots => {
                 "install the system's (ca-certificates), or name some: --upstream-ca"
             }

@@ -101,7 +101,7 @@ impl OwnProxy {
         let secrets = StoreSecrets::default();
         options.requests.secrets = secrets.needed_by(&options.requests.rules, &self.configuration)?;
         // The rules stay as they are: the command may be able to write to the configuration's file.
-        let running = role::start(options, self.authority, metrics).await?;
+        let running = role::bind(options, self.authority, metrics).await?;
         Ok((running.address, Serving { running, client: self.client }))
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use authority::keystore::KeyStore;
 use authority::signer_checks::{CheckedCaKeys, SIGNER_PROVIDER, SignerRules};
 use authority::{Authority, AuthorityOptions};
-use clap::ValueEnum;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use futures_util::FutureExt;
 use keys::Keyring;
@@ -30,45 +29,6 @@ use crate::database;
 const CRLS: &str = "crls";
 /// Who the audit log names where CA keys are moved.
 const ACTOR: &str = "system:signer";
-
-/// What a process of `bulla serve` does.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(super) enum Role {
-    /// Serves the API and the protocols, and decides
-    Server,
-    /// Holds the CA keys and signs; listens at signer.socket only
-    Signer,
-}
-
-/// The roles of one process.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Roles {
-    /// All in one process.
-    All,
-    /// All but the signer.
-    Server,
-    /// The signer.
-    Signer,
-}
-
-impl Roles {
-    /// Those given; otherwise all of them, or the server alone where `signer.socket` names a signer.
-    pub(super) fn of(given: &[Role], settings: &SignerSettings) -> Outcome<Self> {
-        let has = |role| given.contains(&role);
-        let roles = match (has(Role::Server), has(Role::Signer)) {
-            (false, false) if settings.is_apart() => Self::Server,
-            (true, true) | (false, false) => Self::All,
-            (true, false) => Self::Server,
-            (false, true) => Self::Signer,
-        };
-        if roles != Self::All && !settings.is_apart() {
-            return Err(Problem::usage("signer.socket is empty").hint(
-                "name the socket between signer and server: signer.socket = \"/run/bulla-signer/socket\"",
-            ));
-        }
-        Ok(roles)
-    }
-}
 
 /// What a signer process is started for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -174,24 +134,4 @@ async fn move_keys(authority: &Authority, own: &KeyStore, store: &Store, clock: 
         eprintln!("the key of the CA {name} is the signer's now");
     }
     Ok(Exit::Ok)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roles_follow_the_socket_unless_they_are_given() {
-        let apart = SignerSettings { socket: "/run/s".into(), ..SignerSettings::default() };
-        let here = SignerSettings::default();
-        let of = |given: &[Role], settings| Roles::of(given, settings).ok();
-        assert_eq!(of(&[], &here), Some(Roles::All));
-        assert_eq!(of(&[], &apart), Some(Roles::Server));
-        assert_eq!(of(&[Role::Signer], &apart), Some(Roles::Signer));
-        assert_eq!(of(&[Role::Server], &apart), Some(Roles::Server));
-        assert_eq!(of(&[Role::Server, Role::Signer], &apart), Some(Roles::All));
-        for alone in [Role::Signer, Role::Server] {
-            assert_eq!(of(&[alone], &here), None, "{alone:?}");
-        }
-    }
 }

@@ -167,11 +167,13 @@ fn key_of(
         keys.iter()
             .any(|(key, ..)| key.split('.').next().is_some_and(|own| own.eq_ignore_ascii_case(section)))
     };
+    let found = keys.iter().find(|(key, _, _)| variable_of(key) == variable);
     let section = variable.strip_prefix("BULLA_").and_then(|rest| rest.split_once('_'));
-    if [TOKEN, MODULE_CONFIG].contains(&variable) || !section.is_some_and(|(section, _)| ours(section)) {
+    let is_section = section.is_some_and(|(section, _)| ours(section));
+    if [TOKEN, MODULE_CONFIG].contains(&variable) || (found.is_none() && !is_section) {
         return Ok(None);
     }
-    match keys.iter().find(|(key, _, _)| variable_of(key) == variable) {
+    match found {
         Some((key, kind, _)) => Ok(Some((key, *kind))),
         None if unknown == UnknownVariables::Ignored => Ok(None),
         None => Err(Problem::usage(format_args!("the environment has {variable}, which means nothing"))

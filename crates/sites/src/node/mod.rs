@@ -214,6 +214,16 @@ impl KeyNode {
         }))
     }
 
+    /// Has the node of a folder find its control plane at another address, from its next start on. Does nothing where there is no node.
+    ///
+    /// # Errors
+    /// [`NodeError`] when the folder cannot be read or written.
+    pub fn move_to(state: &Path, server: &str) -> Result<(), NodeError> {
+        let folder = Folder::new(state)?;
+        let Some(settings) = folder.settings()? else { return Ok(()) };
+        Ok(folder.write_settings(&Settings { server: server.to_owned(), ..settings })?)
+    }
+
     /// Opens a node that has joined, as it knew itself last. Its keys go into `keys`. Nothing is asked of anybody, but
     /// other nodes are connected to, as the options say.
     ///

@@ -20,8 +20,8 @@ impl Drop for Running {
     }
 }
 
-struct Nginx {
-    port: u16,
+pub(super) struct Nginx {
+    pub(super) port: u16,
     configuration: String,
     _running: Running,
 }
@@ -29,11 +29,10 @@ struct Nginx {
 impl Nginx {
     /// With a certificate that nobody trusts.
     fn start(house: &House) -> Self {
-        let port = free_port();
-        let folder = house.path("nginx");
-        std::fs::create_dir_all(folder.join("tls")).unwrap();
+        let folder = house.path("nginx/tls");
+        std::fs::create_dir_all(&folder).unwrap();
         let at = |name: &str| folder.join(name).display().to_string();
-        let (key, certificate) = (at("tls/key.pem"), at("tls/full.pem"));
+        let (key, certificate) = (at("key.pem"), at("full.pem"));
         house.openssl(&[
             "req",
             "-x509",
@@ -51,6 +50,15 @@ impl Nginx {
             "-days",
             "1",
         ]);
+        Self::presenting(house)
+    }
+
+    /// With the certificate and the key that are in its folder already, `nginx/tls/full.pem` and `key.pem`.
+    pub(super) fn presenting(house: &House) -> Self {
+        let port = free_port();
+        let folder = house.path("nginx");
+        let at = |name: &str| folder.join(name).display().to_string();
+        let (key, certificate) = (at("tls/key.pem"), at("tls/full.pem"));
         let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
             .map(|kind| format!("{kind}_temp_path {};\n", at(kind)))
@@ -77,7 +85,7 @@ impl Nginx {
     }
 
     /// SHA-256 of the certificate it presents.
-    fn presents(&self, house: &House) -> Option<String> {
+    pub(super) fn presents(&self, house: &House) -> Option<String> {
         let address = format!("127.0.0.1:{}", self.port);
         let output = house.program(
             "sh",
@@ -134,7 +142,7 @@ fn agent(house: &House) -> (Running, String) {
     (Running(running), id)
 }
 
-fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
+pub(super) fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
     let at = |name: &str| house.path("nginx/tls").join(name).display().to_string();
     let document = json!({
         "name": "shop", "agent": agent,
@@ -152,17 +160,20 @@ fn target(house: &House, nginx: &Nginx, agent: &str) -> String {
     made["id"].as_str().unwrap().to_owned()
 }
 
-/// Writes the policy that `bulla agent policy check` asks for.
-fn allow(house: &House) {
-    let (state, policy) = (house.path("agent"), house.path("agent.toml"));
+/// Makes a policy that allows nothing, `agent.toml`.
+pub(super) fn forbid(house: &House) {
+    let policy = house.path("agent.toml").display().to_string();
+    house.does(&["agent", "policy", "init", "--policy", &policy]);
+}
+
+/// Adds what `bulla agent policy check` asks for to the policy; the agent's folder is `state`.
+pub(super) fn allow(house: &House, state: &str) {
+    let (state, policy) = (house.path(state), house.path("agent.toml"));
     let (state, policy) = (state.display().to_string(), policy.display().to_string());
-    let args =
-        |verb: &'static str| ["agent", "policy", verb, "--policy", &policy].map(str::to_owned).to_vec();
     let told = |more: &[&str]| {
-        let mut command = house.bulla(&[]);
-        crate::world::run(command.args(args("check")).args(["--state", &state]).args(more))
+        let mut command = house.bulla(&["agent", "policy", "check", "--policy", &policy]);
+        crate::world::run(command.args(["--state", &state]).args(more))
     };
-    house.does(&args("init").iter().map(String::as_str).collect::<Vec<_>>());
     let refused = told(&[]);
     assert_eq!(refused.status.code(), Some(6), "{}", crate::world::describe(&refused));
     let lines = told(&["--lines"]);
@@ -197,7 +208,8 @@ fn nginx_serves_what_the_agent_deploys_and_drops_nothing_while_it_is_renewed() {
         error.contains("does not allow the file") && error.contains("[commands.nginx-")
     });
     assert_eq!(nginx.presents(&house).unwrap(), before);
-    allow(&house);
+    forbid(&house);
+    allow(&house, "agent");
     let jobs = house.json(&["job", "list", "--all"]);
     house.does(&["job", "retry", jobs["rows"][0]["id"].as_str().unwrap()]);
     house.until("the first version", || shown(&house)["status"] == "active");

@@ -68,7 +68,7 @@ impl House {
         let credential_port = free_port();
         let dns = name_server();
         let text = format!(
-            "[server]\nlisten = \"{address}:{port}\"\npublic_listen = \"127.0.0.1:{public_port}\"\nstop_s = 5\n\
+            "roles = [\"server\"]\n[server]\nlisten = \"{address}:{port}\"\npublic_listen = \"127.0.0.1:{public_port}\"\nstop_s = 5\n\
              [credentials]\nlisten = \"127.0.0.1:{credential_port}\"\n\
              [acme.validation]\nname_servers = [\"{dns}\"]\nhttp_port = {http_port}\n\
              allow_networks = [\"127.0.0.0/8\"]\n{configuration}"

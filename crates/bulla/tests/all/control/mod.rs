@@ -16,6 +16,7 @@ mod exchange;
 mod full_disk;
 mod gates;
 mod house;
+mod journey;
 mod key_node;
 mod key_policies;
 mod key_spans;

@@ -1,0 +1,187 @@
+//! `roles`: what one process of `bulla up` or `bulla serve` does.
+
+use std::collections::BTreeSet;
+
+use clap::ValueEnum;
+use cli::exit::{Outcome, Problem};
+use serde::{Deserialize, Serialize};
+
+use super::Settings;
+
+/// What a process does. The order is that of the start.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Control plane: API, CA protocols, credential store, watches
+    Server,
+    /// Holds the CA keys and signs; alone, it listens at signer.socket only
+    Signer,
+    /// Key service, a node of the control plane
+    Keys,
+    /// TLS terminator, by [edge]
+    Edge,
+    /// TLS-intercepting proxy, by [proxy]
+    Proxy,
+    /// Agent of this host, by [agent]
+    Agent,
+}
+
+impl Role {
+    /// As it is written in the configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Signer => "signer",
+            Self::Keys => "keys",
+            Self::Edge => "edge",
+            Self::Proxy => "proxy",
+            Self::Agent => "agent",
+        }
+    }
+}
+
+/// What a process does where neither its flags nor its configuration say.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum DefaultRoles {
+    /// `bulla serve`: the control plane.
+    Server,
+    /// `bulla up`: everything that can run as the host is configured.
+    Everything,
+}
+
+/// The roles of one process, and why it does not have the others.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Roles {
+    chosen: BTreeSet<Role>,
+    /// Roles that `bulla up` leaves out, each with what would turn it on.
+    left_out: Vec<(Role, String)>,
+}
+
+impl Roles {
+    /// Whether the process has this role.
+    pub(crate) fn has(&self, role: Role) -> bool {
+        self.chosen.contains(&role)
+    }
+
+    /// Whether the process is the signer and nothing else.
+    pub(crate) fn is_signer(&self) -> bool {
+        self.has(Role::Signer) && !self.has(Role::Server)
+    }
+
+    /// All of them, in the order of the start.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = Role> + '_ {
+        self.chosen.iter().copied()
+    }
+
+    /// The roles that `bulla up` leaves out, each with what would turn it on.
+    pub(crate) fn left_out(&self) -> &[(Role, String)] {
+        &self.left_out
+    }
+
+    /// How many parts of the process listen, and share the limit of open files.
+    pub(crate) fn listening(&self) -> usize {
+        let listens = |role: &Role| !matches!(role, Role::Signer | Role::Agent);
+        self.chosen().filter(listens).count().max(1)
+    }
+}
+
+impl Settings {
+    /// The roles of this process: those of `flags`, else of the configuration, else the usual ones of its command.
+    pub(crate) fn roles(&self, flags: &[Role], usual: DefaultRoles) -> Outcome<Roles> {
+        let given = if flags.is_empty() { &self.roles } else { flags };
+        let (mut chosen, left_out) = match (given, usual) {
+            ([], DefaultRoles::Server) => (BTreeSet::from([Role::Server]), Vec::new()),
+            ([], DefaultRoles::Everything) => self.everything(),
+            (given, _) => (given.iter().copied().collect(), Vec::new()),
+        };
+        let is_apart = self.signer.is_apart();
+        if chosen.contains(&Role::Server) && !is_apart {
+            chosen.insert(Role::Signer);
+        }
+        if chosen.contains(&Role::Signer) && !chosen.contains(&Role::Server) {
+            if chosen.len() > 1 {
+                return Err(Problem::usage("the signer shares a process with the server only")
+                    .hint("start it alone: --roles signer; or add the role server"));
+            }
+            if !is_apart {
+                return Err(Problem::usage("signer.socket is empty").hint(
+                    "name the socket between signer and server: signer.socket = \"/run/bulla-signer/socket\"",
+                ));
+            }
+        }
+        Ok(Roles { chosen, left_out })
+    }
+
+    fn everything(&self) -> (BTreeSet<Role>, Vec<(Role, String)>) {
+        let mut chosen = BTreeSet::from([Role::Server, Role::Keys, Role::Proxy]);
+        let mut left_out = Vec::new();
+        if self.signer.is_apart() {
+            left_out.push((Role::Signer, format!("at {}", self.signer.socket.display())));
+        }
+        if self.edge.has_upstream() {
+            chosen.insert(Role::Edge);
+        } else {
+            left_out.push((Role::Edge, "edge.upstream or edge.routes turns it on".to_owned()));
+        }
+        // Without a policy an agent deploys nothing, and this process may start no programs.
+        if self.agent.policy().exists() {
+            chosen.insert(Role::Agent);
+        } else {
+            let policy = self.agent.policy().display().to_string();
+            left_out.push((
+                Role::Agent,
+                format!("a policy turns it on: `bulla agent policy init` writes {policy}"),
+            ));
+        }
+        (chosen, left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::SignerSettings;
+
+    fn of(given: &[Role], settings: &Settings) -> Option<Vec<Role>> {
+        settings.roles(given, DefaultRoles::Server).ok().map(|roles| roles.chosen().collect())
+    }
+
+    #[test]
+    fn the_signer_is_in_the_server_unless_its_socket_says_otherwise() {
+        let socket = SignerSettings { socket: "/run/s".into(), ..SignerSettings::default() };
+        let (apart, here) = (Settings { signer: socket, ..Settings::default() }, Settings::default());
+        let (server, both) = (Some(vec![Role::Server]), Some(vec![Role::Server, Role::Signer]));
+        assert_eq!(of(&[], &here), both);
+        assert_eq!(of(&[Role::Server], &here), both);
+        assert_eq!(of(&[], &apart), server);
+        assert_eq!(of(&[Role::Server], &apart), server);
+        assert_eq!(of(&[Role::Server, Role::Signer], &apart), both);
+        assert_eq!(of(&[Role::Signer], &apart), Some(vec![Role::Signer]));
+        assert_eq!(of(&[Role::Signer], &here), None);
+        assert_eq!(of(&[Role::Signer, Role::Proxy], &apart), None);
+    }
+
+    #[test]
+    fn flags_count_before_the_file_and_the_file_before_the_usual_roles() {
+        let settings = Settings { roles: vec![Role::Proxy], ..Settings::default() };
+        assert_eq!(of(&[], &settings), Some(vec![Role::Proxy]));
+        assert_eq!(of(&[Role::Agent, Role::Keys], &settings), Some(vec![Role::Keys, Role::Agent]));
+    }
+
+    #[test]
+    fn up_has_every_role_that_the_configuration_lets_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let policy = folder.path().join("agent.toml");
+        let mut settings = Settings::default();
+        settings.agent.policy.clone_from(&policy);
+        let bare = settings.roles(&[], DefaultRoles::Everything).unwrap();
+        assert!(bare.has(Role::Keys) && bare.has(Role::Proxy) && !bare.has(Role::Edge));
+        let hints: Vec<Role> = bare.left_out().iter().map(|(role, _)| *role).collect();
+        assert_eq!(hints, [Role::Edge, Role::Agent]);
+        std::fs::write(&policy, "").unwrap();
+        settings.edge.upstream = "127.0.0.1:80".to_owned();
+        let whole = settings.roles(&[], DefaultRoles::Everything).unwrap();
+        assert_eq!(whole.chosen().collect::<Vec<_>>(), Role::value_variants());
+        assert_eq!(whole.left_out(), []);
+    }
+}

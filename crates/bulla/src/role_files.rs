@@ -1,0 +1,61 @@
+//! What each process on this host does, for `bulla doctor`: one file per process in the data folder.
+
+use std::path::PathBuf;
+
+use cli::exit::Outcome;
+use serde::{Deserialize, Serialize};
+
+use crate::component::Description;
+use crate::config::Role;
+use crate::data_folder;
+
+/// Before the name of the first role; `.json` is after it.
+const PREFIX: &str = "roles-";
+
+/// The roles of one process.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct ProcessRoles {
+    /// The number of the process.
+    pub(crate) process: u32,
+    pub(crate) roles: Vec<(Role, Description)>,
+}
+
+/// A file of roles, removed when it is dropped.
+pub(crate) struct RoleFile(Option<PathBuf>);
+
+impl RoleFile {
+    /// Writes the roles of this process. A disk that is full keeps nobody from the start: there is a warning then.
+    pub(crate) fn write(roles: Vec<(Role, Description)>) -> Self {
+        let Some(first) = roles.first().map(|(role, _)| *role) else { return Self(None) };
+        let file = ProcessRoles { process: std::process::id(), roles };
+        let written = data_folder::folder().map_err(|problem| problem.message).and_then(|folder| {
+            let path = folder.join(format!("{PREFIX}{}.json", first.name()));
+            let text = serde_json::to_vec_pretty(&file).unwrap_or_default();
+            std::fs::write(&path, text).map_err(|error| error.to_string()).map(|()| path)
+        });
+        match written {
+            Ok(path) => Self(Some(path)),
+            Err(error) => {
+                tracing::warn!(error, "`bulla doctor` is not told what this process does");
+                Self(None)
+            }
+        }
+    }
+}
+
+impl Drop for RoleFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Processes on this host that did not end by themselves. Files that cannot be read are left out.
+pub(crate) fn all() -> Outcome<Vec<ProcessRoles>> {
+    let Ok(folder) = std::fs::read_dir(cli::data::folder()?) else { return Ok(Vec::new()) };
+    let is_one = |name: &str| name.starts_with(PREFIX) && name.ends_with(".json");
+    let files = folder.flatten().filter(|file| file.file_name().to_str().is_some_and(is_one));
+    let read = files.filter_map(|file| serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok());
+    Ok(read.collect())
+}

@@ -1,0 +1,99 @@
+//! The key node and the agent of this process join the control plane of this process by themselves.
+
+use std::path::Path;
+
+use agent::NewToken;
+use agent::client::Agent;
+use cli::connection::local;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use enrollment::client::JoinOptions;
+use keys::Secret;
+use sites::node::KeyNode;
+use sites::{Attributes, NewNodeToken, NewSite, SiteError};
+
+use super::running::RunningControlPlane;
+use crate::agent_folder;
+use crate::config::{NodeSettings, ServerSettings, Settings};
+use crate::data_folder;
+use crate::joining::read;
+
+/// The site of a node that joined by itself.
+const SITE: &str = "local";
+/// Where other nodes find such a node unless the configuration says otherwise: nobody from outside.
+const LISTEN: &str = "127.0.0.1:2410";
+/// Who the audit log names.
+const ACTOR: &str = "system:start";
+/// A token is used at once.
+const TOKEN_SECONDS: i64 = 600;
+
+/// Makes the settings of the key service those of a node of this control plane. The token, where the node has not joined yet.
+pub(super) async fn prepare_node(
+    settings: &mut Settings,
+    control_plane: &RunningControlPlane,
+) -> Outcome<Option<String>> {
+    let node = &mut settings.keys.node;
+    node.server.clone_from(&control_plane.url);
+    if node.listen == NodeSettings::default().listen {
+        node.listen = LISTEN.to_owned();
+    }
+    if has_own_certificate(&settings.server) {
+        node.ca_file = data_folder::folder()?.join(local::ROOT);
+    }
+    let folder = node.folder()?;
+    if is_joined(&folder, &control_plane.url)? {
+        return Ok(None);
+    }
+    let site = NewSite { name: SITE.to_owned(), attributes: Attributes::default() };
+    match control_plane.sites.create_site(site, ACTOR).await {
+        Ok(_) | Err(SiteError::NameTaken(_)) => {}
+        Err(error) => return Err(failed(&error)),
+    }
+    let token =
+        NewNodeToken { site: SITE.to_owned(), attributes: Attributes::default(), seconds: TOKEN_SECONDS };
+    let made = control_plane.sites.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
+    Ok(Some(made.token.to_string()))
+}
+
+/// Whether the folder has a node, which finds the control plane at `url` then.
+fn is_joined(folder: &Path, url: &str) -> Outcome<bool> {
+    let Some(known) = KeyNode::status(folder).map_err(|error| failed(&error))? else { return Ok(false) };
+    if known.server != url {
+        KeyNode::move_to(folder, url).map_err(|error| failed(&error))?;
+    }
+    Ok(true)
+}
+
+/// Makes this host an agent of this control plane, where its folder has none. An agent of another server stays that.
+pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningControlPlane) -> Outcome<()> {
+    let (folder, url) = (settings.agent.folder()?, &control_plane.url);
+    let known = Agent::status(&folder).map_err(|error| agent_folder::failed(&error))?;
+    if let Some(known) = known {
+        let is_own = settings.agent.state.as_os_str().is_empty();
+        if is_own && known.server != *url {
+            Agent::move_to(&folder, url).map_err(|error| agent_folder::failed(&error))?;
+        }
+        return Ok(());
+    }
+    let token = NewToken { labels: Default::default(), seconds: TOKEN_SECONDS };
+    let made = control_plane.agents.create_token(token, ACTOR).await.map_err(|error| failed(&error))?;
+    let root = data_folder::folder()?.join(local::ROOT);
+    let options = JoinOptions {
+        server: url.clone(),
+        token: Secret::new(made.token.as_str()),
+        ca_pem: has_own_certificate(&settings.server).then(|| read(&root)).transpose()?,
+        ca_sha256: None,
+        name: None,
+        state: folder,
+    };
+    Agent::enroll(&options).await.map(drop).map_err(|error| agent_folder::failed(&error))
+}
+
+/// Whether the server's certificate is one of its own CA.
+fn has_own_certificate(settings: &ServerSettings) -> bool {
+    settings.certificate_file.as_os_str().is_empty()
+}
+
+fn failed(error: &dyn std::error::Error) -> Problem {
+    Problem::new(Exit::Inventory, chain(error))
+        .hint("check the database and the data folder, then start again")
+}

@@ -1,0 +1,210 @@
+//! A control plane that runs: its listeners, and the work that comes by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::Agents;
+use cli::exit::{Exit, Outcome, Problem, chain};
+use secrecy::{ExposeSecret, SecretString};
+use server::listen::{Running, Server, ServerOptions};
+use sites::Sites;
+use store::{Clock, Store};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::addresses::{Addresses, networks};
+use super::control_plane::ControlPlane;
+use super::{certificate, first_start, local_files, master_keys};
+use crate::component::{Description, Drained};
+use crate::config::{AuthoritySettings, DefaultRoles, ServerSettings, Settings};
+use crate::listening::{bound_connections, socket};
+
+/// Whether the first token is kept for the commands on this machine.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum StartMode {
+    /// `serve`: printed once, kept nowhere.
+    Serve,
+    /// `up`: kept in the data folder, so that the commands work at once.
+    Up,
+}
+
+impl StartMode {
+    /// The roles where nobody names any.
+    pub(super) fn usual_roles(self) -> DefaultRoles {
+        match self {
+            Self::Serve => DefaultRoles::Server,
+            Self::Up => DefaultRoles::Everything,
+        }
+    }
+}
+
+/// A control plane that runs.
+pub(super) struct RunningControlPlane {
+    running: Arc<Running>,
+    background: JoinSet<()>,
+    /// As clients reach the API.
+    pub(super) url: String,
+    /// How to open the web console, in lines to print.
+    pub(super) console: Vec<String>,
+    pub(super) agents: Agents,
+    pub(super) sites: Sites,
+    stop: CancellationToken,
+}
+
+impl RunningControlPlane {
+    /// Background work ends first, then requests under way.
+    pub(super) async fn stop(mut self) -> Drained {
+        self.stop.cancel();
+        // First the tasks that hold the server: they have been told to stop.
+        while self.background.join_next().await.is_some() {}
+        match Arc::into_inner(self.running) {
+            Some(running) => running.stop().await.into(),
+            None => Drained::CutOff,
+        }
+    }
+
+    /// Where it is.
+    pub(super) fn description(&self) -> Description {
+        let Self { url, running, .. } = self;
+        let mut places = vec![url.clone(), format!("{url}/acme/directory (ACME)")];
+        places.extend(running.public_address.map(|address| format!("http://{address} (CRLs and OCSP)")));
+        let credentials = running.credential_address;
+        places.extend(credentials.map(|address| format!("https://{address} (CredHub's and Vault's API)")));
+        Description { places, notes: Vec::new() }
+    }
+
+    /// Starts the control plane over this database, with at most so many file descriptors for its listeners.
+    pub(super) async fn start(
+        settings: &Settings,
+        store: Store,
+        mode: StartMode,
+        descriptors: usize,
+        stop: CancellationToken,
+    ) -> Outcome<Self> {
+        let clock = Clock::system();
+        let addresses = Addresses::of(&settings.server)?;
+        let control_plane = ControlPlane::open(settings, &addresses, &store, &clock).await?;
+        let root = first_start::root_pem(&control_plane.authority).await?;
+        first_token(&store, &clock, mode, &settings.authority).await?;
+        let own = certificate::ServerCertificate::of(
+            &settings.server,
+            &control_plane.authority,
+            control_plane.keystore.ring(),
+            &addresses.names,
+        )
+        .await?;
+        let mut options = ServerOptions::new(addresses.listen, own.current());
+        options.public = addresses.public;
+        options.console = settings.server.console.then_some(web_console::pages);
+        options.credentials = match settings.credentials.listen.as_str() {
+            "" => None,
+            text => Some(socket("credentials.listen", text)?),
+        };
+        settings.server.limit(&mut options, descriptors)?;
+        options.client_roots = control_plane.client_roots(&settings.server).await?;
+        let crls = control_plane.client_crls(&settings.server).await?;
+        let running =
+            Arc::new(Server::start(options, control_plane.state.clone()).await.map_err(|error| {
+                Problem::new(Exit::Machine, chain(&error)).hint(
+            "choose another address: --listen, --public-listen and --credential-listen, or server.listen and \
+             credentials.listen in the configuration",
+        )
+            })?);
+        let url = addresses.url_at(running.address);
+        local_files::write(&url, &root)?;
+        let credential_url = match running.credential_address {
+            Some(_) if !settings.credentials.url.is_empty() => settings.credentials.url.clone(),
+            Some(address) => addresses.url_of(address),
+            None => String::new(),
+        };
+        local_files::write_credential_url(&credential_url)?;
+        let (agents, sites) = (control_plane.agents.clone(), control_plane.places.clone());
+        let console = match mode {
+            StartMode::Up if settings.server.console => console_offer(&store, &url).await?,
+            StartMode::Up | StartMode::Serve => Vec::new(),
+        };
+        let background = control_plane.run(own, &running, crls, &stop);
+        Ok(Self { running, background, url, console, agents, sites, stop })
+    }
+}
+
+/// A one-time link to the web console for the token that is kept on this machine. Without one, says how to make a link.
+async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
+    let link = match local_files::token()? {
+        Some(token) => server::access::sign_in_link(store, &Clock::system(), &token).await,
+        None => Ok(None),
+    };
+    Ok(match link {
+        Ok(Some(link)) => {
+            let code = link.code.expose_secret();
+            vec![
+                format!("open the console: {url}{}{code}", server::access::SIGN_IN_PAGE),
+                "  valid for 10 minutes, used once; `bulla console` makes another".to_owned(),
+            ]
+        }
+        Ok(None) => vec!["open the console: `bulla console` makes a link that signs you in".to_owned()],
+        Err(error) => {
+            tracing::warn!(error = &error as &dyn std::error::Error, "there is no link to the console");
+            Vec::new()
+        }
+    })
+}
+
+/// Makes the first token where nobody can enter yet. It is handed over before it counts: whatever fails, a token that
+/// counts is never lost.
+async fn first_token(
+    store: &Store,
+    clock: &Clock,
+    mode: StartMode,
+    authority: &AuthoritySettings,
+) -> Outcome<()> {
+    let advice = master_keys::advice(authority)?;
+    let hand_over = move |token: &SecretString| match mode {
+        StartMode::Up => {
+            local_files::write_token(token).map_err(|problem| problem.message)?;
+            eprintln!("the admin token is kept for the commands on this machine: try `bulla cert list`");
+            eprint!("{advice}");
+            Ok(())
+        }
+        StartMode::Serve => {
+            eprintln!("the first admin token, shown this once: {}", token.expose_secret());
+            Ok(())
+        }
+    };
+    let made = server::access::bootstrap_into(store, clock, hand_over).await;
+    made.map(drop).map_err(|error| {
+        Problem::new(Exit::Inventory, chain(&error))
+            .hint("check the database and the data folder, then start again")
+    })
+}
+
+/// Parts of the open files that listeners may take, the others are for the database, issuers, scans and webhooks.
+const LISTENER_PARTS: (usize, usize) = (3, 4);
+
+impl ServerSettings {
+    /// The limits of the listeners in `options`, all of which together fit into the limit of open files.
+    fn limit(&self, options: &mut ServerOptions, descriptors: usize) -> Outcome<()> {
+        let of_zero = |most: usize| (most > 0).then_some(most);
+        let listeners =
+            1 + usize::from(options.public.is_some()) + usize::from(options.credentials.is_some());
+        let (taken, parts) = LISTENER_PARTS;
+        let most = descriptors / parts * taken / listeners;
+        let mut connections_max = self.connections_max;
+        bound_connections(
+            "server.connections_max",
+            &mut connections_max,
+            Settings::default().server.connections_max,
+            most,
+        );
+        options.connections_max = connections_max;
+        options.connections_per_address_max = of_zero(self.connections_per_address_max);
+        options.connections_per_certificate_max = of_zero(self.connections_per_certificate_max);
+        options.head_timeout = Duration::from_secs(self.head_timeout_s);
+        options.write_timeout = Duration::from_secs(self.read_timeout_s);
+        options.answer_bytes_max = self.answer_memory_mb << 20;
+        options.drain_timeout = Duration::from_secs(self.stop_s);
+        let proxies = networks("server.trusted_proxies", &self.trusted_proxies)?;
+        options.trusted_proxies = inbound::TrustedProxies::new(&proxies);
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! One certificate through every part of one `bulla up`: found, alerted, claimed, renewed, deployed, verified, its key moved to the key
+//! service, served by the terminator, and called through the proxy with a credential that the client never sees.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fleet::free_port;
+use keys::{KeyType, PrivateKey, Signer as _};
+use serde_json::{Value, json};
+use x509::build::{Attribute, CertificateSpec, Extension, distinguished_name, signed, tbs_certificate};
+use x509::{GeneralName, SerialNumber, UnixTime};
+
+use super::House;
+use super::agent::{Nginx, allow, forbid, target};
+use crate::world::{describe, run};
+
+const SECRET: &str = "canary-of-the-journey-41c7";
+/// With a name that this machine resolves, for the client behind the proxy.
+const NAMES: [&str; 2] = ["shop.example", "localhost"];
+
+/// A server in plain HTTP that keeps each request, its head and its body, and answers 200.
+struct Receiver {
+    port: u16,
+    heard: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Receiver {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let heard = Arc::<Mutex<Vec<_>>>::default();
+        let into = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let into = Arc::clone(&into);
+                std::thread::spawn(move || drop(serve(stream, &into)));
+            }
+        });
+        Self { port, heard }
+    }
+
+    fn heads(&self) -> Vec<String> {
+        self.heard.lock().unwrap().iter().map(|(head, _)| head.clone()).collect()
+    }
+
+    /// The bodies so far, as JSON.
+    fn messages(&self) -> Vec<Value> {
+        self.heard.lock().unwrap().iter().filter_map(|(_, body)| serde_json::from_str(body).ok()).collect()
+    }
+}
+
+fn serve(mut stream: TcpStream, heard: &Mutex<Vec<(String, String)>>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let length = head.lines().find_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
+        });
+        let mut body = vec![0; length.unwrap_or_default()];
+        reader.read_exact(&mut body)?;
+        heard.lock().unwrap().push((head, String::from_utf8_lossy(&body).into_owned()));
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")?;
+    }
+}
+
+/// A self-signed certificate that ends in two days, and its key, where nginx takes them from.
+fn write_rogue(house: &House) {
+    let key = PrivateKey::generate(KeyType::P256).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+    let name = distinguished_name(&[(Attribute::CommonName, NAMES[0].to_owned())]);
+    let names = NAMES.map(|name| GeneralName::parse(name).unwrap());
+    let serial = SerialNumber::from_random([7; 16]);
+    let tbs = tbs_certificate(&CertificateSpec {
+        serial: &serial,
+        signature: key.algorithm(),
+        issuer: &name.der,
+        subject: &name.der,
+        not_before: UnixTime(now - 80 * x509::DAY),
+        not_after: UnixTime(now + 2 * x509::DAY),
+        spki: key.spki(),
+        extensions: &[Extension::subject_alt_names(&names)],
+    });
+    let der = signed(&tbs, &key.algorithm(), &key.sign_now(&tbs).unwrap());
+    let folder = house.path("nginx/tls");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("full.pem"), x509::pem::encode("CERTIFICATE", &der)).unwrap();
+    std::fs::write(folder.join("key.pem"), key.to_pkcs8_pem().as_bytes()).unwrap();
+}
+
+/// A house whose `bulla up` has every role, and the addresses of its terminator and its proxy.
+struct Estate {
+    house: House,
+    edge: String,
+    proxy: String,
+}
+
+impl Estate {
+    /// `upstream`: where the terminator passes requests on to.
+    fn prepared(upstream: u16) -> Self {
+        let mut house = House::prepared("", None);
+        // Over the file, which has the server alone: what `bulla up` does when nobody says.
+        house.environment("BULLA_ROLES", "");
+        let (edge, proxy, nodes) = (free_port(), free_port(), free_port());
+        let (policy, root) = (house.path("agent.toml"), house.root());
+        house.configure(&format!(
+            "[agent]\npolicy = {policy:?}\n[keys]\nmetrics_listen = \"\"\nreload_s = 1\n[keys.node]\nlisten = \"127.0.0.1:{nodes}\"\n\
+             [edge]\nlisten = \"127.0.0.1:{edge}\"\nmetrics_listen = \"\"\nupstream = \"127.0.0.1:{upstream}\"\ninventory = true\n\
+             reload_s = 1\n[proxy]\nlisten = \"127.0.0.1:{proxy}\"\nmetrics_listen = \"\"\nupstream_ca_files = [{root:?}]\n\
+             [[proxy.rules]]\nhost = [\"localhost\"]\npath = [\"/api/*\"]\n\
+             inject = {{ credential = \"/shop/api\", port = [{edge}] }}\n"
+        ));
+        Self { house, edge: format!("127.0.0.1:{edge}"), proxy: format!("http://127.0.0.1:{proxy}") }
+    }
+
+    fn shown(&self) -> Value {
+        self.house.json(&["cert", "show", NAMES[0]])
+    }
+
+    /// SHA-256 of the certificate that the terminator presents.
+    fn presented_by_edge(&self) -> Option<String> {
+        let ask = format!(
+            "echo | openssl s_client -connect {} -servername {} 2>/dev/null | openssl x509 -noout -fingerprint -sha256",
+            self.edge, NAMES[0]
+        );
+        let output = self.house.program("sh", "apt-get install -y openssl", &["-c", &ask]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        Some(text.trim().split_once('=')?.1.replace(':', "").to_lowercase())
+    }
+
+    /// Puts a document into a file and gives it to a command.
+    fn give(&self, command: &[&str], document: &Value) -> Value {
+        std::fs::write(self.house.path("document.json"), document.to_string()).unwrap();
+        self.house.json(&[command, &["--file", "document.json"]].concat())
+    }
+}
+
+/// The first alert about the end of a certificate, and whether its end was told.
+fn expiring<'m>(messages: &'m [Value], reason: &str) -> Option<&'m Value> {
+    messages.iter().find(|message| message["kind"] == "certificate.expiring" && message["reason"] == reason)
+}
+
+#[test]
+fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_key() {
+    let (webhook, upstream) = (Receiver::start(), Receiver::start());
+    let mut estate = Estate::prepared(upstream.port);
+    write_rogue(&estate.house);
+    let nginx = Nginx::presenting(&estate.house);
+    let rogue = nginx.presents(&estate.house).unwrap();
+    forbid(&estate.house);
+    estate.house.start();
+    let house = &estate.house;
+
+    // Found by a watch, told to a webhook.
+    let hook = format!("http://127.0.0.1:{}/", webhook.port);
+    let config = json!({"type": "webhook", "url": hook, "secret": "0123456789abcdef"});
+    estate.give(&["alert", "channel", "create"], &json!({"name": "team", "config": config}));
+    estate.give(&["alert", "rule", "create"], &json!({"name": "all", "rule": {"channels": ["team"]}}));
+    house.does(&["watch", "add", "shop", &format!("127.0.0.1:{}", nginx.port), "--every", "1h"]);
+    house.until("the alert at the webhook", || expiring(&webhook.messages(), "raised").is_some());
+    let raised = expiring(&webhook.messages(), "raised").unwrap().clone();
+    assert_eq!(raised["severity"], "critical", "{raised}");
+
+    // Claimed, with an owner.
+    let found = house.json(&["cert", "found"]);
+    let leaves = found["rows"].as_array().unwrap().iter().map(|row| &row["leaf"]["fingerprint"]);
+    assert!(leaves.into_iter().any(|leaf| leaf == rogue.as_str()), "{found}");
+    house.does(&["cert", "claim", &rogue, "--owner", "shop-team"]);
+    assert_eq!(estate.shown()["owner"], "shop-team");
+
+    // Renewed by the own CA, deployed by the agent of this host, verified as served; then the alert is over.
+    let agents = house.json(&["agent", "list"]);
+    let agent = agents["rows"][0]["id"].as_str().unwrap_or_else(|| panic!("{agents}")).to_owned();
+    let target = target(house, &nginx, &agent);
+    allow(house, "data/agent");
+    estate.give(&["cert", "update", NAMES[0]], &json!({"targets": [target]}));
+    house.does(&["cert", "renew", NAMES[0]]);
+    house.until("the version that is served", || {
+        let now = estate.shown();
+        now["status"] == "active" && now["served_status"] == "newest"
+    });
+    let current = estate.shown()["current"]["fingerprint"].as_str().unwrap().to_owned();
+    assert_ne!(current, rogue);
+    assert_eq!(nginx.presents(house).unwrap(), current);
+    house.until("the alert's end at the webhook", || {
+        expiring(&webhook.messages(), "resolved").is_some_and(|over| over["alert"] == raised["alert"])
+    });
+
+    // Its key moves to the key service. Until then the terminator presents nothing: nobody can sign for it.
+    assert_eq!(estate.presented_by_edge(), None);
+    house.does(&["key", "policy", "create", "here", "site: local", "--yes"]);
+    house.does(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]);
+    house.openssl(&["pkey", "-in", "shop.pem", "-out", "shop.key"]);
+    house.does(&["key", "seal", "--policy", "here", "--key", "shop.key"]);
+    house.until("the terminator", || estate.presented_by_edge().as_deref() == Some(&current));
+
+    // Called through the proxy, which puts in a credential.
+    std::fs::write(house.path("value"), SECRET).unwrap();
+    house.does(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"]);
+    let trust = house.path("data/proxy-ca.pem").display().to_string();
+    let url = format!("https://localhost:{}/api/stock", estate.edge.rsplit(':').next().unwrap());
+    let ask =
+        ["-sSv", "--max-time", "60", "--noproxy", "", "--proxy", &estate.proxy, "--cacert", &trust, &url];
+    let called = house.program("curl", "apt-get install -y curl", &ask);
+    assert!(called.status.success() && called.stdout == b"ok", "{}", describe(&called));
+    assert!(!describe(&called).contains(SECRET), "{}", describe(&called));
+    let heads = upstream.heads();
+    let head = heads.iter().find(|head| head.starts_with("GET /api/stock ")).unwrap();
+    let authorization = head.lines().find(|line| line.to_lowercase().starts_with("authorization:")).unwrap();
+    assert!(authorization.ends_with(&format!("Bearer {SECRET}")), "{authorization}");
+
+    // Every role answers; then all of them end, in order.
+    let checks = house.json(&["doctor"]);
+    for role in ["server", "keys", "edge", "proxy", "agent"] {
+        let is_fine = |row: &&Value| row["check"] == format!("role {role}") && row["state"] == "ok";
+        assert!(checks["rows"].as_array().unwrap().iter().any(|row| is_fine(&row)), "{role}: {checks}");
+    }
+    assert_eq!(house.json(&["audit", "verify"])["good"], true);
+    assert_eq!(estate.house.stop(), Some(0));
+}
+
+#[test]
+fn a_role_that_does_not_start_ends_the_process_and_is_named() {
+    let mut estate = Estate::prepared(1);
+    let taken = TcpListener::bind(estate.proxy.trim_start_matches("http://")).unwrap();
+    let refused = run(estate.house.bulla(&["up"]).env("BULLA_ROLES", ""));
+    assert_eq!(refused.status.code(), Some(5), "{}", describe(&refused));
+    assert!(
+        describe(&refused).contains("the role proxy did not start: cannot listen"),
+        "{}",
+        describe(&refused)
+    );
+    // Without that role it starts, and the node finds the control plane again at another address.
+    estate.house.environment("BULLA_ROLES", "server,keys");
+    estate.house.start();
+    let nodes = |house: &House| house.json(&["key", "node", "list"])["rows"].as_array().unwrap().len();
+    assert_eq!(nodes(&estate.house), 1);
+    assert_eq!(estate.house.stop(), Some(0));
+    let port = free_port();
+    estate.house.environment("BULLA_SERVER_LISTEN", &format!("127.0.0.1:{port}"));
+    estate.house.port = port;
+    estate.house.start();
+    let beats = || {
+        let listed = estate.house.json(&["key", "node", "list"]);
+        listed["rows"][0]["present"] == true
+    };
+    estate.house.until("the node", beats);
+    assert_eq!(nodes(&estate.house), 1);
+    drop(taken);
+}
