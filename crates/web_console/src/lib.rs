@@ -24,8 +24,10 @@ use axum::Router;
 use axum::middleware::from_fn;
 use axum::response::Redirect;
 use axum::routing::get;
+use http::{StatusCode, Uri};
 
 use crate::api::Api;
+use crate::failure::Failure;
 
 /// The pages below `/console`, made from the API's routes. Browsers that open `/` are sent there.
 pub fn pages(api: Router) -> Router {
@@ -34,6 +36,15 @@ pub fn pages(api: Router) -> Router {
         .merge(export::routes())
         .with_state(Api::new(api))
         .merge(assets::routes())
+        .route("/console/{*rest}", get(nothing_here))
         .route("/", get(async || Redirect::to("/console")))
         .layer(from_fn(headers::for_pages))
+}
+
+async fn nothing_here(uri: Uri) -> Failure {
+    Failure::refused(
+        StatusCode::NOT_FOUND,
+        format!("nothing is at {}", uri.path()),
+        "the menu of the overview leads to every page",
+    )
 }
