@@ -13,6 +13,7 @@ use crate::failure::Failure;
 const FORM_BYTES_MAX: usize = 256 << 10;
 
 /// The fields of a form, each name once or more, in their order.
+#[derive(Default)]
 pub(crate) struct Form(Vec<(String, String)>);
 
 impl Form {

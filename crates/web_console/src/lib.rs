@@ -7,6 +7,7 @@
 mod api;
 mod assets;
 mod cell;
+mod confirmation;
 mod events;
 mod export;
 mod facts;

@@ -1,6 +1,8 @@
 //! The pages. Each module has the pages of one noun; a page's path is that of the API with `/console` in place of `/api/v1`.
 
 mod certificates;
+mod history;
+mod jobs;
 mod overview;
 mod search;
 mod sign_in;
@@ -13,6 +15,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .merge(overview::routes())
         .merge(certificates::routes())
+        .merge(jobs::routes())
         .merge(search::routes())
         .merge(sign_in::routes())
 }

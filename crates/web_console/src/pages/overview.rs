@@ -51,7 +51,7 @@ async fn page(visit: Visit) -> Result<Response, Failure> {
         hours: series.as_ref().map(hours).unwrap_or_default(),
     };
     Page::new(&visit, "Overview")
-        .command("bulla certificate summary")
+        .command("bulla cert summary")
         .reads("/api/v1/certificates/summary")
         .reads("/api/v1/series?names=issued,renewed,failed&step=hour")
         .with_charts()

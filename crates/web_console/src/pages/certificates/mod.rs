@@ -1,5 +1,12 @@
 //! Certificates under management: the list, one certificate, and what a person does with it.
 
+mod actions;
+mod bulk;
+mod chain;
+mod facets;
+mod new;
+mod one;
+
 use askama::Template;
 use axum::Router;
 use axum::extract::RawQuery;
@@ -7,16 +14,28 @@ use axum::response::Response;
 use axum::routing::get;
 use serde_json::Value;
 
+use self::facets::Facet;
 use crate::api::Api;
 use crate::cell::Cell;
 use crate::failure::Failure;
-use crate::form::{filters, parameter};
+use crate::form::{Form, filters, parameter};
 use crate::json;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
 
 const PAGE: &str = "/console/certificates";
+
+const LIST: &str = "/api/v1/certificates";
+
+const COLUMNS: &[&str] = &["Name", "State", "Ends", "Served", "Issuer", "Owner", "Key"];
+
+/// Actions on many: the name, its words, and the permission.
+const MANY: &[(&str, &str, &str)] = &[
+    ("renew", "Renew all of these", "certificate.renew"),
+    ("reassign", "Change their owner", "certificate.manage"),
+    ("revoke", "Revoke all of these", "certificate.revoke"),
+];
 
 /// States to filter by.
 const STATES: &[&str] = &[
@@ -32,7 +51,22 @@ const STATES: &[&str] = &[
 ];
 
 pub(crate) fn routes() -> Router<Api> {
-    Router::new().route(PAGE, get(list))
+    let router = Router::new()
+        .route(PAGE, get(list))
+        .route("/console/certificates/new", get(new::ask).post(new::act))
+        .route("/console/certificates/{id}", get(one::page))
+        .route("/console/certificates/{id}/chain", get(one::chain_file))
+        .route("/console/certificates/{id}/{action}", get(actions::ask).post(actions::act));
+    MANY.iter().fold(router, |router, (action, ..)| {
+        let ask = async |visit: Visit, RawQuery(query): RawQuery| bulk::ask(&visit, action, query.as_deref()).await;
+        let act = async |visit: Visit, form: Form| bulk::act(&visit, action, &form).await;
+        router.route(&format!("{PAGE}/{action}"), get(ask).post(act))
+    })
+}
+
+/// Where the API has a certificate.
+fn api_path(id: &str) -> String {
+    format!("{LIST}/{}", api::path::segment(id))
 }
 
 #[derive(Template)]
@@ -43,6 +77,11 @@ struct Certificates {
     contains: String,
     issuer: String,
     owner: String,
+    kept: Vec<(String, String)>,
+    facets: Vec<Facet>,
+    many: Vec<(&'static str, &'static str)>,
+    filters: String,
+    creates: bool,
     table: Table,
 }
 
@@ -58,11 +97,11 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
     let listing = visit.api.get(&path).await?;
     let table = Table::of(
         "Certificates under management",
-        &["Name", "State", "Ends", "Served", "Issuer", "Owner", "Key"],
+        COLUMNS,
         &listing,
         |certificate| row(&visit, certificate),
     )
-    .empty("No certificate matches. Take a filter away, or bring a certificate under management with `bulla certificate create`.")
+    .empty("No certificate matches. Take a filter away, or bring a certificate under management with `bulla cert create`.")
     .paged(&listing, PAGE, &filters, cursor.as_deref())
     .exported("certificates", &filters);
     let of = |name| parameter::<String>(query, name);
@@ -72,9 +111,21 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         contains: of("contains"),
         issuer: of("issuer"),
         owner: of("owner"),
+        kept: kept(&filters),
+        facets: facets::of(&visit, &filters).await?,
+        many: MANY.iter().filter(|(.., may)| visit.may(may)).map(|(name, words, _)| (*name, *words)).collect(),
+        filters,
+        creates: visit.may("certificate.request"),
         table,
     };
-    Page::new(&visit, "Certificates").command("bulla certificate list").reads(path).show(&body)
+    Page::new(&visit, "Certificates").command("bulla cert list").reads(path).show(&body)
+}
+
+/// Filters that the form has no field for: chosen by a facet or a link, and kept when the form is sent.
+fn kept(filters: &str) -> Vec<(String, String)> {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
+    let of_form = ["status", "contains", "issuer", "owner"];
+    pairs.into_iter().filter(|(name, _)| !of_form.contains(&name.as_str())).collect()
 }
 
 fn row(visit: &Visit, certificate: &Value) -> Vec<Cell> {

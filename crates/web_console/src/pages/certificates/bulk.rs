@@ -1,0 +1,194 @@
+//! One action on many certificates: the set is shown first, then what became of it.
+
+use askama::Template;
+use axum::response::Response;
+use http::{Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::actions::{REASONS, people};
+use super::{LIST, PAGE, facets, row};
+use crate::cell::Cell;
+use crate::confirmation::{Confirmation, Field};
+use crate::failure::Failure;
+use crate::form::{Form, filters};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+use crate::{format, json};
+
+/// Up to so many the form names each certificate, so that exactly those shown are meant, whatever matches a minute later.
+const NAMED_MAX: i64 = 500;
+
+/// The three actions, as the API names them.
+fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
+    match action {
+        "renew" => Ok(("Renew many", "Renew these")),
+        "revoke" => Ok(("Revoke many", "Revoke these")),
+        "reassign" => Ok(("Change the owner of many", "Change these")),
+        other => Err(Failure::refused(
+            StatusCode::NOT_FOUND,
+            format!("there is no action {other} for many"),
+            "the actions: renew, revoke, reassign",
+        )),
+    }
+}
+
+/// The set that the filter of the list means, and the form.
+pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Result<Response, Failure> {
+    let (title, button) = words(action)?;
+    let filters = filters(query);
+    let path = format!("{LIST}?count=true&limit={NAMED_MAX}&{filters}");
+    let listing = visit.api.get(&path).await?;
+    let whole = json::text(&listing, "/next").is_empty();
+    let shown = json::items(&listing).len();
+    let table = Table::of("Certificates that are meant", super::COLUMNS, &listing, |one| row(visit, one))
+        .empty("No certificate matches this filter. Go back and take a part of the filter away.");
+    let back = if filters.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{filters}") };
+    let mut body = Confirmation::new(visit, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
+    if whole {
+        body = body.says(format!("Exactly the {shown} certificates in the table are meant, whatever matches the filter later."));
+        for one in json::items(&listing) {
+            body = body.hidden("id", json::text(one, "/id"));
+        }
+    } else {
+        let total = format::number(json::number(&listing, "/total/value"));
+        let least = if json::flag(&listing, "/total/exact") { "" } else { "at least " };
+        body = body.hidden("filter", filters.clone()).says(format!(
+            "{least}{total} certificates match, more than a form can name. All that match at the time of the action are meant; the table shows the first {shown}."
+        ));
+    }
+    let body = fields(visit, body, action).await?.table("Which certificates", table);
+    Page::new(visit, title).command(command(action, &filters)).reads(path).show(&body)
+}
+
+fn filter_words(filters: &str) -> String {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
+    let words: Vec<String> =
+        pairs.iter().map(|(name, value)| format!("{} is {value}", name.replace('_', " "))).collect();
+    if words.is_empty() { "Filter: none, so every certificate.".to_owned() } else { format!("Filter: {}.", words.join(", ")) }
+}
+
+/// The command that does the same with the parts of the filter that it has.
+fn command(action: &str, filters: &str) -> String {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
+    let option = |name: &str| match name {
+        "status" => Some("--status"),
+        "profile" => Some("--by-profile"),
+        "issuer" => Some("--from-issuer"),
+        "owner" => Some("--of-owner"),
+        "team" => Some("--of-team"),
+        "environment" => Some("--in-environment"),
+        "tag" => Some("--with-tag"),
+        "contains" => Some("--contains"),
+        _ => None,
+    };
+    let options: Vec<String> =
+        pairs.iter().filter_map(|(name, value)| Some(format!(" {} {value:?}", option(name)?))).collect();
+    match action {
+        "reassign" => "bulla cert update NAME --file owner.json".to_owned(),
+        _ => format!("bulla cert {action} --all{}", options.concat()),
+    }
+}
+
+async fn fields(visit: &Visit, body: Confirmation, action: &str) -> Result<Confirmation, Failure> {
+    Ok(match action {
+        "revoke" => body
+            .danger()
+            .says("Each current version is put on the CRL, and OCSP says that it is revoked. Clients that check this refuse it.")
+            .says("A revocation cannot be taken back, and its reason cannot be corrected.")
+            .field(Field::choice("reason", "Reason", REASONS.iter().map(|(name, words)| ((*name).to_owned(), (*words).to_owned()))))
+            .field(Field::tick("replace", "Ask for new versions with new keys at once").value("yes"))
+            .field(Field::tick("sure", "I know that this cannot be taken back").required()),
+        "reassign" => {
+            let (owners, teams) = people(visit).await?;
+            body.says("A field that stays empty changes nothing.")
+                .field(Field::line("owner", "New owner").suggesting(owners))
+                .field(Field::line("team", "New team").suggesting(teams))
+                .field(Field::line("environment", "New environment"))
+        }
+        _ => body
+            .says("Each issuer is asked for a new version as fast as its limits allow. Versions in use stay valid until they end.")
+            .field(Field::line("why", "Reason").hint("Written into the audit log.")),
+    })
+}
+
+#[derive(Template)]
+#[template(path = "bulk.html")]
+struct Outcome {
+    counts: Vec<(&'static str, String)>,
+    refused: Table,
+    back: String,
+}
+
+/// Does the action and shows what became of each.
+pub(super) async fn act(visit: &Visit, action: &str, form: &Form) -> Result<Response, Failure> {
+    let (title, _) = words(action)?;
+    let mut body = Map::new();
+    body.insert("select".to_owned(), selection(form));
+    let mut put = |name: &str, value: Option<&str>| {
+        if let Some(value) = value {
+            body.insert(name.to_owned(), value.into());
+        }
+    };
+    match action {
+        "revoke" => {
+            put("reason", form.field("reason"));
+            body.insert("replace".to_owned(), form.ticked("replace").into());
+        }
+        "reassign" => ["owner", "team", "environment"].iter().for_each(|name| put(name, form.field(name))),
+        _ => put("reason", form.field("why")),
+    }
+    let path = format!("{LIST}/{action}");
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(&body.into())).await?;
+    let outcome = Outcome { counts: counts(&answer), refused: refused(&answer), back: PAGE.to_owned() };
+    Page::new(visit, format!("{title}: done")).reads(LIST).show(&outcome)
+}
+
+fn selection(form: &Form) -> Value {
+    let ids: Vec<&str> = form.all("id").collect();
+    if !ids.is_empty() {
+        return json!({ "ids": ids });
+    }
+    let Some(filter) = form.field("filter") else { return json!({ "ids": [] }) };
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filter).unwrap_or_default();
+    let members = pairs.into_iter().filter(|(name, _)| facets::NARROWS.contains(&name.as_str()));
+    let members: Map<String, Value> = members.map(|(name, value)| (name, value.into())).collect();
+    json!({ "filter": members })
+}
+
+fn counts(answer: &Value) -> Vec<(&'static str, String)> {
+    let all = [
+        ("matched", "/matched"),
+        ("done or under way", "/done"),
+        ("already so", "/already"),
+        ("refused", "/refused"),
+        ("no longer there", "/missing"),
+    ];
+    all.into_iter().map(|(words, member)| (words, format::number(json::number(answer, member)))).collect()
+}
+
+fn refused(answer: &Value) -> Table {
+    let rows = json::list(answer, "/reasons").iter().map(|one| {
+        let id = json::text(one, "/id");
+        vec![Cell::link(format!("{PAGE}/{id}"), id), Cell::text(json::text(one, "/reason"))]
+    });
+    Table {
+        caption: "Refused, with the reason of each".to_owned(),
+        columns: vec!["Certificate", "Reason"],
+        rows: rows.collect(),
+        empty: "None was refused.".to_owned(),
+        ..Table::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_becomes_words_and_a_command() {
+        assert_eq!(filter_words("owner=ada&status=failed"), "Filter: owner is ada, status is failed.");
+        assert_eq!(filter_words(""), "Filter: none, so every certificate.");
+        assert_eq!(command("renew", "owner=a%20b&sort=name"), "bulla cert renew --all --of-owner \"a b\"");
+    }
+}

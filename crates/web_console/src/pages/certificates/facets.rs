@@ -1,0 +1,148 @@
+//! Facets of the list: the values of a member with their counts, each a link that narrows the list.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{LIST, PAGE};
+use crate::failure::Failure;
+use crate::visit::Visit;
+use crate::{format, json};
+
+/// Parameters that narrow the list; others sort it.
+pub(super) const NARROWS: &[&str] = &[
+    "status", "name", "profile", "issuer", "owner", "team", "environment", "policy", "agent", "tag",
+    "expires_before", "expires_after", "contains", "suffix", "serial", "fingerprint", "algorithm", "finding",
+];
+
+/// Most values that a facet shows, the most frequent first.
+const VALUES_MAX: usize = 8;
+
+/// The facets: the heading, the parameter that narrows, and what the API groups by.
+const FACETS: &[(&str, &str, &str)] = &[
+    ("State", "status", "status"),
+    ("Issuer", "issuer", "issuer"),
+    ("Owner", "owner", "owner"),
+    ("Key kind", "algorithm", "algorithm"),
+];
+
+/// A facet.
+pub(super) struct Facet {
+    pub(super) name: &'static str,
+    pub(super) values: Vec<Bucket>,
+    pub(super) all: Option<String>,
+}
+
+/// A value, how many have it, and the list of those.
+pub(super) struct Bucket {
+    pub(super) words: String,
+    pub(super) count: String,
+    pub(super) href: Option<String>,
+    pub(super) chosen: bool,
+}
+
+/// The facets of a list with these filters. A facet counts without its own filter, so that another value can be chosen.
+pub(super) async fn of(visit: &Visit, filters: &str) -> Result<Vec<Facet>, Failure> {
+    let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
+    let mut facets = Vec::new();
+    for (name, parameter, by) in FACETS {
+        let rest = without(&pairs, &[parameter]);
+        let groups = groups(visit, by, &rest).await?;
+        let chosen = pairs.iter().find(|(known, _)| known == parameter).map(|(_, value)| value.as_str());
+        let values = json::list(&groups, "/groups").iter().take(VALUES_MAX);
+        let values: Vec<Bucket> = values.map(|group| bucket(group, parameter, &rest, chosen)).collect();
+        facets.push(Facet { name, values, all: chosen.map(|_| page(&rest)) });
+    }
+    let rest = without(&pairs, &["expires_before", "expires_after"]);
+    let days = groups(visit, "expiry_day", &rest).await?;
+    let chosen = pairs.iter().any(|(name, _)| name.starts_with("expires_"));
+    let values = windows(visit.now, json::list(&days, "/groups"), &rest, filters);
+    facets.push(Facet { name: "Ends", values, all: chosen.then(|| page(&rest)) });
+    Ok(facets)
+}
+
+async fn groups(visit: &Visit, by: &str, filters: &str) -> Result<Value, Failure> {
+    let sign = if filters.is_empty() { "" } else { "&" };
+    visit.api.get(&format!("{LIST}/groups?by={by}{sign}{filters}")).await
+}
+
+/// The filters but for these parameters, and without what only sorts.
+fn without(pairs: &[(String, String)], names: &[&str]) -> String {
+    let kept = pairs
+        .iter()
+        .filter(|(name, _)| NARROWS.contains(&name.as_str()) && !names.contains(&name.as_str()))
+        .map(|(name, value)| format!("{}={}", api::path::segment(name), api::path::segment(value)));
+    kept.collect::<Vec<_>>().join("&")
+}
+
+fn page(query: &str) -> String {
+    if query.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{query}") }
+}
+
+fn narrowed(rest: &str, more: &str) -> String {
+    page(&if rest.is_empty() { more.to_owned() } else { format!("{rest}&{more}") })
+}
+
+fn bucket(group: &Value, parameter: &str, rest: &str, chosen: Option<&str>) -> Bucket {
+    let value = json::text(group, "/value");
+    let href = format!("{}={}", parameter, api::path::segment(value));
+    Bucket {
+        words: if value.is_empty() { "none".to_owned() } else { value.replace('_', " ") },
+        count: format::number(json::number(group, "/count")),
+        href: (!value.is_empty()).then(|| narrowed(rest, &href)),
+        chosen: chosen == Some(value),
+    }
+}
+
+/// Spans of days until the end, with what ends in each.
+fn windows(now: Timestamp, days: &[Value], rest: &str, filters: &str) -> Vec<Bucket> {
+    let day = |after| format::day(now, after);
+    let spans = [
+        ("before today", None, Some(0)),
+        ("within 7 days", Some(0), Some(7)),
+        ("within 8 to 30 days", Some(7), Some(30)),
+        ("within 31 to 90 days", Some(30), Some(90)),
+        ("later", Some(90), None),
+    ];
+    let of = |(words, from, to): (&str, Option<i64>, Option<i64>)| {
+        let (from, to) = (from.map(day), to.map(day));
+        let is_in = |one: &&Value| {
+            let value = json::text(one, "/value");
+            let after = from.as_deref().is_none_or(|from| value >= from);
+            !value.is_empty() && after && to.as_deref().is_none_or(|to| value < to)
+        };
+        let count: i64 = days.iter().filter(is_in).map(|one| json::number(one, "/count")).sum();
+        let bounds = [("expires_after", from), ("expires_before", to)];
+        let query = bounds.into_iter().filter_map(|(name, day)| {
+            day.map(|day| format!("{name}={}", api::path::segment(&format!("{day}T00:00:00Z"))))
+        });
+        let query = query.collect::<Vec<_>>().join("&");
+        let chosen = !query.is_empty() && query.split('&').all(|pair| filters.contains(pair))
+            && query.matches('=').count() == filters.matches("expires_").count();
+        Bucket { words: words.to_owned(), count: format::number(count), href: Some(narrowed(rest, &query)), chosen }
+    };
+    spans.into_iter().map(of).filter(|bucket| bucket.count != "0").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_day_is_in_one_span() {
+        let now: Timestamp = "2026-11-29T12:00:00Z".parse().unwrap();
+        let days = ["2026-11-28", "2026-11-29", "2026-12-06", "2026-12-29", "2027-05-01"];
+        let days: Vec<Value> = days.iter().map(|day| json!({"value": day, "count": 2})).collect();
+        let spans = windows(now, &days, "owner=ada", "");
+        assert_eq!(spans.iter().map(|one| one.count.as_str()).collect::<Vec<_>>(), ["2"; 5]);
+        assert!(spans[0].href.as_deref().unwrap().starts_with("/console/certificates?owner=ada&expires_before="));
+    }
+
+    #[test]
+    fn a_facet_counts_without_its_own_filter() {
+        let pairs = [("status", "failed"), ("owner", "a b"), ("sort", "name")];
+        let pairs = pairs.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(without(&pairs, &["status"]), "owner=a%20b");
+    }
+}

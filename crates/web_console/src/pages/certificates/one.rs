@@ -1,0 +1,311 @@
+//! One certificate: what is known of it, where it is served, what was done with it.
+
+use askama::Template;
+use axum::extract::Path;
+use axum::response::{IntoResponse, Response};
+use http::Method;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde_json::Value;
+
+use super::chain::{self, Link};
+use super::{PAGE, api_path};
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::json;
+use crate::pages::{history, jobs};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+#[derive(Template)]
+#[template(path = "certificate.html")]
+struct One {
+    page: String,
+    error: String,
+    facts: Facts,
+    actions: Vec<(&'static str, &'static str, bool)>,
+    chain: Vec<Link>,
+    served: Table,
+    deployments: Table,
+    violations: Table,
+    versions: Table,
+    jobs: Table,
+    history: Option<Table>,
+}
+
+/// What the page is made from.
+struct Known {
+    certificate: Value,
+    versions: Value,
+    endpoints: Value,
+    jobs: Value,
+    deployments: Value,
+    violations: Value,
+    authorities: Value,
+    targets: Value,
+    history: Option<Value>,
+}
+
+async fn known(visit: &Visit, id: &str) -> Result<Known, Failure> {
+    let path = api_path(id);
+    let segment = api::path::segment(id);
+    let certificate = visit.api.get(&path).await?;
+    let list = async |path: String| {
+        Ok::<_, Failure>(visit.api.get_if_allowed(&path).await?.unwrap_or_default())
+    };
+    Ok(Known {
+        certificate,
+        versions: list(format!("{path}/versions?limit=20")).await?,
+        endpoints: list(format!("{path}/endpoints?limit=100")).await?,
+        jobs: list(format!("{path}/jobs?limit=20")).await?,
+        deployments: list(format!("{path}/deployments?limit=50")).await?,
+        violations: list(format!("/api/v1/violations?certificate={segment}&limit=50")).await?,
+        authorities: list("/api/v1/authorities?limit=100".to_owned()).await?,
+        targets: list("/api/v1/targets?limit=500&fields=id,name".to_owned()).await?,
+        history: visit
+            .api
+            .get_if_allowed(&format!("/api/v1/audit?resource=certificate/{segment}&limit=20"))
+            .await?,
+    })
+}
+
+/// The page of one certificate.
+pub(super) async fn page(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let known = known(&visit, &id).await?;
+    let certificate = &known.certificate;
+    let name = json::text(certificate, "/name");
+    let one = One {
+        page: page_of(&id),
+        error: json::text(certificate, "/last_error").to_owned(),
+        facts: facts(&visit, certificate),
+        actions: actions(&visit, certificate),
+        chain: chain::links(current_chain(&known), json::items(&known.authorities), visit.now),
+        served: served(&visit, &known.endpoints),
+        deployments: deployments(&visit, &known),
+        violations: violations(&visit, &known.violations),
+        versions: versions(&visit, &known),
+        jobs: jobs::table(&visit, "Jobs of this certificate", &known.jobs),
+        history: known.history.as_ref().map(|history| history::table(&visit, history)),
+    };
+    let path = api_path(&id);
+    Page::new(&visit, format!("Certificate {name}"))
+        .command(format!("bulla cert show {id}"))
+        .command(format!("bulla cert served {id}"))
+        .command(format!("bulla cert versions {id}"))
+        .reads(path.clone())
+        .reads(format!("{path}/endpoints"))
+        .show(&one)
+}
+
+fn page_of(id: &str) -> String {
+    format!("{PAGE}/{}", api::path::segment(id))
+}
+
+/// The name of an action's page, its words, and whether it is a dangerous one.
+fn actions(visit: &Visit, certificate: &Value) -> Vec<(&'static str, &'static str, bool)> {
+    let archived = json::text(certificate, "/status") == "archived";
+    let has_current = certificate.pointer("/current").is_some_and(Value::is_object);
+    let revoked = json::flag(certificate, "/current/revoked");
+    let has_targets = !json::list(certificate, "/targets").is_empty();
+    let manages = visit.may("certificate.manage");
+    let all = [
+        ("renew", "Renew", false, !archived && visit.may("certificate.renew")),
+        ("deploy", "Deploy again", false, !archived && has_current && has_targets && manages),
+        ("owner", "Change owner", false, manages),
+        ("revoke", "Revoke", true, has_current && !revoked && visit.may("certificate.revoke")),
+        ("archive", "Archive", true, !archived && manages),
+        ("restore", "Restore", false, archived && manages),
+    ];
+    all.into_iter().filter(|(.., shown)| *shown).map(|(name, words, danger, _)| (name, words, danger)).collect()
+}
+
+fn facts(visit: &Visit, certificate: &Value) -> Facts {
+    let text = |pointer| Cell::text(json::text(certificate, pointer));
+    let time = |pointer| Cell::time(json::text(certificate, pointer), visit.now);
+    let agent = json::text(certificate, "/key_location/agent");
+    let key_at = match json::text(certificate, "/key_location/at") {
+        "agent" => Cell::link(format!("/console/agents/{agent}"), "at an agent"),
+        "key_service" => Cell::text("in the key service"),
+        "server" => Cell::text("at this server, sealed"),
+        other => Cell::text(other),
+    };
+    let run = json::text(certificate, "/run/job");
+    let run = match run {
+        "" => Cell::Empty,
+        _ => Cell::link(format!("/console/jobs/{run}"), json::text(certificate, "/run/state").replace('_', " ")),
+    };
+    let renews = if json::flag(certificate, "/auto_renew") { "by itself" } else { "only when a person asks" };
+    let tags = certificate.pointer("/tags").and_then(Value::as_object);
+    let tags = tags.into_iter().flatten().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or("")));
+    Facts::default()
+        .with("State", Cell::state(json::text(certificate, "/status")))
+        .with("Names", Cell::text(json::joined(certificate, "/names")))
+        .with("Subject", text("/subject"))
+        .with("Ends", time("/ends_at"))
+        .with("Valid from", time("/current/not_before"))
+        .with("Served", served_state(certificate))
+        .with("Not deployed since", time("/undeployed_since"))
+        .with("Renews", Cell::text(renews))
+        .with("Next renewal", time("/renew_at"))
+        .with("Current job", run)
+        .with("Failed attempts in a row", match json::number(certificate, "/failures") {
+            0 => Cell::Empty,
+            failures => Cell::badge(Tone::Bad, failures.to_string()),
+        })
+        .with("Profile", link("/console/profiles", json::text(certificate, "/profile")))
+        .with("Issuer", link("/console/issuers", json::text(certificate, "/issuer")))
+        .with("Policy", link("/console/policies", json::text(certificate, "/policy")))
+        .with("Owner", text("/owner"))
+        .with("Team", text("/team"))
+        .with("Environment", text("/environment"))
+        .with("Tags", Cell::text(tags.collect::<Vec<_>>().join(", ")))
+        .with("Key kind", text("/key_type"))
+        .with("Private key", key_at)
+        .with("SHA-256 fingerprint", Cell::code(json::text(certificate, "/current/fingerprint")))
+        .with("Notes", text("/notes"))
+        .with("Managed since", time("/created_at"))
+}
+
+fn link(list: &str, name: &str) -> Cell {
+    if name.is_empty() { Cell::Empty } else { Cell::link(format!("{list}/{}", api::path::segment(name)), name) }
+}
+
+/// What endpoints show, in the words of the list.
+fn served_state(certificate: &Value) -> Cell {
+    Cell::state(json::text(certificate, "/served_status"))
+}
+
+/// The chain of the current version; of the newest, while there is no current one.
+fn current_chain(known: &Known) -> &str {
+    let current = json::text(&known.certificate, "/current/fingerprint");
+    let versions = json::items(&known.versions);
+    let found = versions.iter().find(|one| json::text(one, "/fingerprint") == current).or(versions.first());
+    found.map_or("", |one| json::text(one, "/chain"))
+}
+
+fn served(visit: &Visit, endpoints: &Value) -> Table {
+    Table::of(
+        "Endpoints that serve this certificate",
+        &["Endpoint", "Version", "Ends", "Last verified", "Answers", "Fingerprint"],
+        endpoints,
+        |one| {
+            let place = format!("{}:{}", json::text(one, "/endpoint/host"), json::number(one, "/endpoint/port"));
+            let protocol = json::text(one, "/endpoint/protocol");
+            let address = json::text(one, "/endpoint/address");
+            let shown = [place.as_str(), protocol, address].join(" ");
+            let current = json::flag(one, "/current");
+            let answers = json::flag(one, "/answering");
+            vec![
+                Cell::text(shown.trim()),
+                Cell::badge(if current { Tone::Good } else { Tone::Bad }, if current { "current" } else { "an older one" }),
+                Cell::time(json::text(one, "/not_after"), visit.now),
+                Cell::time(json::text(one, "/last_seen_at"), visit.now),
+                Cell::badge(if answers { Tone::Good } else { Tone::Warn }, if answers { "yes" } else { "no" }),
+                Cell::code(short(json::text(one, "/fingerprint"))),
+            ]
+        },
+    )
+    .empty("No scan has seen a version of it. Add its endpoints to a watch (`bulla watch add`), then the next scan says here who serves which version.")
+}
+
+/// The beginning of a fingerprint: enough to tell versions apart.
+fn short(fingerprint: &str) -> &str {
+    fingerprint.get(..16).unwrap_or(fingerprint)
+}
+
+fn deployments(visit: &Visit, known: &Known) -> Table {
+    let name_of = |id: &str| {
+        let targets = json::items(&known.targets).iter();
+        let found = targets.into_iter().find(|one| json::text(one, "/id") == id);
+        found.map_or(id, |one| json::text(one, "/name")).to_owned()
+    };
+    Table::of(
+        "Deployments of this certificate",
+        &["Target", "State", "Version", "Shown there", "Changed", "Attempts", "Error"],
+        &known.deployments,
+        |one| {
+            let target = json::text(one, "/target");
+            vec![
+                Cell::link(format!("/console/targets/{target}"), name_of(target)),
+                Cell::state(json::text(one, "/state")),
+                Cell::code(short(json::text(one, "/fingerprint"))),
+                Cell::code(short(json::text(one, "/served"))),
+                Cell::time(json::text(one, "/updated_at"), visit.now),
+                Cell::number(json::number(one, "/attempts")),
+                Cell::text(json::text(one, "/error")),
+            ]
+        },
+    )
+    .empty("Nothing was deployed. Give it targets with `bulla cert update`, and an agent brings each version there.")
+}
+
+fn violations(visit: &Visit, violations: &Value) -> Table {
+    Table::of(
+        "Rules of policies that this certificate breaks",
+        &["Severity", "Rule", "Message", "Policy", "Found"],
+        violations,
+        |one| {
+            vec![
+                Cell::state(json::text(one, "/severity")),
+                Cell::text(json::text(one, "/rule")),
+                Cell::text(json::text(one, "/message")),
+                link("/console/policies", json::text(one, "/policy")),
+                Cell::time(json::text(one, "/found_at"), visit.now),
+            ]
+        },
+    )
+    .empty("It breaks no rule of a policy.")
+}
+
+fn versions(visit: &Visit, known: &Known) -> Table {
+    let current = json::text(&known.certificate, "/current/fingerprint");
+    Table::of(
+        "Versions of this certificate, newest first",
+        &["Issued", "State", "Ends", "Serial number", "Fingerprint", "Issuer", "Key here"],
+        &known.versions,
+        |one| {
+            let revoked = json::text(one, "/revoked_at");
+            let state = match (revoked.is_empty(), json::text(one, "/fingerprint") == current) {
+                (false, _) => Cell::badge(Tone::Bad, format!("revoked: {}", reason(json::number(one, "/revoked_reason")))),
+                (true, true) => Cell::badge(Tone::Good, "current"),
+                (true, false) => Cell::badge(Tone::Calm, "replaced"),
+            };
+            vec![
+                Cell::time(json::text(one, "/issued_at"), visit.now),
+                state,
+                Cell::time(json::text(one, "/not_after"), visit.now),
+                Cell::code(json::text(one, "/serial")),
+                Cell::code(short(json::text(one, "/fingerprint"))),
+                Cell::text(json::text(one, "/issuer")),
+                Cell::text(if json::flag(one, "/key_here") { "yes" } else { "no" }),
+            ]
+        },
+    )
+    .empty("None was issued yet. The jobs below say what it waits for.")
+}
+
+/// The reason code of RFC 5280 section 5.3.1 as a word.
+fn reason(code: i64) -> &'static str {
+    match code {
+        1 => "key compromise",
+        2 => "CA compromise",
+        3 => "affiliation changed",
+        4 => "superseded",
+        5 => "cessation of operation",
+        6 => "on hold",
+        9 => "privilege withdrawn",
+        10 => "AA compromise",
+        _ => "no reason given",
+    }
+}
+
+/// The chain as a file. Private keys do not pass through a browser.
+pub(super) async fn chain_file(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let answer = visit.api.send(Method::GET, &format!("{}/chain", api_path(&id)), None, None).await?;
+    let headers = [
+        (CONTENT_TYPE, "application/pem-certificate-chain"),
+        (CONTENT_DISPOSITION, "attachment; filename=\"chain.pem\""),
+    ];
+    Ok((headers, answer.into_body()).into_response())
+}

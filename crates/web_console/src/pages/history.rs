@@ -1,0 +1,52 @@
+//! Rows of the audit log and events of a run, beside what they concern.
+
+use serde_json::Value;
+
+use crate::cell::Cell;
+use crate::json;
+use crate::table::Table;
+use crate::visit::Visit;
+
+/// What was done: when, what, by whom, with which details.
+pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
+    Table::of("What was done", &["When", "Action", "By", "Details"], listing, |one| {
+        vec![
+            Cell::time(json::text(one, "/at"), visit.now),
+            Cell::code(json::text(one, "/action")),
+            Cell::text(json::text(one, "/actor")),
+            Cell::text(details(one.pointer("/details").unwrap_or(&Value::Null))),
+        ]
+    })
+    .empty("The audit log has nothing about it yet.")
+}
+
+/// The members of an object as words: `from issuing, to active`.
+pub(crate) fn details(details: &Value) -> String {
+    let members = details.as_object().into_iter().flatten();
+    let worth = members.filter(|(_, value)| !value.is_null());
+    let words = worth.map(|(name, value)| format!("{} {}", name.replace('_', " "), plain(value)));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// A value without the quotes of JSON.
+pub(crate) fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn details_are_words() {
+        assert_eq!(details(&json!({"from": "a", "names": ["x", "y"], "n": 2, "z": null})), "from a, n 2, names x, y");
+        assert_eq!(details(&Value::Null), "");
+    }
+}
