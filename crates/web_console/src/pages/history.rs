@@ -46,7 +46,10 @@ mod tests {
 
     #[test]
     fn details_are_words() {
-        assert_eq!(details(&json!({"from": "a", "names": ["x", "y"], "n": 2, "z": null})), "from a, n 2, names x, y");
+        assert_eq!(
+            details(&json!({"from": "a", "names": ["x", "y"], "n": 2, "z": null})),
+            "from a, n 2, names x, y"
+        );
         assert_eq!(details(&Value::Null), "");
     }
 }

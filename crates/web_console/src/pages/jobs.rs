@@ -64,25 +64,27 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
 
 /// A listing of jobs as a table.
 pub(super) fn table(visit: &Visit, caption: &str, listing: &Value) -> Table {
-    Table::of(caption, &["Job", "Certificate", "State", "Next attempt", "Attempts", "Asked by", "Last error"], listing, |job| {
-        let open = json::text(job, "/finished_at").is_empty();
-        vec![
-            Cell::link(format!("{PAGE}/{}", json::text(job, "/id")), json::text(job, "/kind")),
-            certificate(job),
-            Cell::state(json::text(job, "/state")),
-            if open { Cell::time(json::text(job, "/next_attempt_at"), visit.now) } else { Cell::Empty },
-            Cell::number(json::number(job, "/attempts")),
-            Cell::text(json::text(job, "/requested_by")),
-            Cell::text(json::text(job, "/last_error")),
-        ]
-    })
+    Table::of(
+        caption,
+        &["Job", "Certificate", "State", "Next attempt", "Attempts", "Asked by", "Last error"],
+        listing,
+        |job| {
+            let open = json::text(job, "/finished_at").is_empty();
+            vec![
+                Cell::link(format!("{PAGE}/{}", json::text(job, "/id")), json::text(job, "/kind")),
+                certificate(job),
+                Cell::state(json::text(job, "/state")),
+                if open { Cell::time(json::text(job, "/next_attempt_at"), visit.now) } else { Cell::Empty },
+                Cell::number(json::number(job, "/attempts")),
+                Cell::text(json::text(job, "/requested_by")),
+                Cell::text(json::text(job, "/last_error")),
+            ]
+        },
+    )
 }
 
 fn certificate(job: &Value) -> Cell {
-    Cell::link(
-        format!("/console/certificates/{}", json::text(job, "/certificate")),
-        json::text(job, "/name"),
-    )
+    Cell::link(format!("/console/certificates/{}", json::text(job, "/certificate")), json::text(job, "/name"))
 }
 
 #[derive(Template)]
@@ -110,7 +112,8 @@ async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> 
         facts: facts(&visit, &job),
         retried: manages && matches!(state, "planned" | "queued"),
         cancelled: manages && matches!(state, "planned" | "queued" | "awaiting_approval" | "awaiting_csr"),
-        events: history::table(&visit, &events).empty("The audit log has nothing about this run yet: it has not begun."),
+        events: history::table(&visit, &events)
+            .empty("The audit log has nothing about this run yet: it has not begun."),
     };
     Page::new(&visit, format!("Job: {} of {}", json::text(&job, "/kind"), json::text(&job, "/name")))
         .command(format!("bulla job show {id}"))
@@ -135,7 +138,10 @@ fn facts(visit: &Visit, job: &Value) -> Facts {
         .with("Reason", text("/reason"))
         .with("Asked by", text("/requested_by"))
         .with("Attempts", Cell::number(json::number(job, "/attempts")))
-        .with("Next attempt", if json::text(job, "/finished_at").is_empty() { time("/next_attempt_at") } else { Cell::Empty })
+        .with(
+            "Next attempt",
+            if json::text(job, "/finished_at").is_empty() { time("/next_attempt_at") } else { Cell::Empty },
+        )
         .with("Made", time("/created_at"))
         .with("First tried", time("/started_at"))
         .with("Ended", time("/finished_at"))

@@ -1,5 +1,7 @@
 //! The pages. Each module has the pages of one noun; a page's path is that of the API with `/console` in place of `/api/v1`.
 
+mod alerts;
+mod approvals;
 mod certificates;
 mod history;
 mod jobs;
@@ -14,6 +16,8 @@ use crate::api::Api;
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .merge(overview::routes())
+        .merge(alerts::routes())
+        .merge(approvals::routes())
         .merge(certificates::routes())
         .merge(jobs::routes())
         .merge(search::routes())

@@ -44,9 +44,15 @@ pub(super) async fn ask(
     let (title, confirmation, command) = match action.as_str() {
         "renew" => (format!("Renew {name}"), renew(&visit, &id, &certificate), "bulla cert renew"),
         "deploy" => (format!("Deploy {name} again"), deploy(&visit, &id, &certificate), "bulla cert deploy"),
-        "owner" => (format!("Change the owner of {name}"), owner(&visit, &id, &certificate).await?, "bulla cert update"),
+        "owner" => (
+            format!("Change the owner of {name}"),
+            owner(&visit, &id, &certificate).await?,
+            "bulla cert update",
+        ),
         "revoke" => (format!("Revoke {name}"), revoke(&visit, &id, &certificate).await?, "bulla cert revoke"),
-        "archive" => (format!("Archive {name}"), archive(&visit, &id, &certificate).await?, "bulla cert archive"),
+        "archive" => {
+            (format!("Archive {name}"), archive(&visit, &id, &certificate).await?, "bulla cert archive")
+        }
         "restore" => (format!("Restore {name}"), restore(&visit, &id, &certificate), "bulla cert restore"),
         other => return Err(unknown(other)),
     };
@@ -80,7 +86,8 @@ async fn serving(visit: &Visit, id: &str) -> Result<String, Failure> {
     let current = endpoints.iter().filter(|one| json::flag(one, "/current")).count();
     let more = if json::text(&listing, "/next").is_empty() { "" } else { "at least " };
     Ok(match (endpoints.len(), current) {
-        (0, _) => "No scan has seen an endpoint that serves it. One that no watch covers may still do so.".to_owned(),
+        (0, _) => "No scan has seen an endpoint that serves it. One that no watch covers may still do so."
+            .to_owned(),
         (all, current) => format!(
             "Scans last saw it at {more}{}, {current} of them with the current version.",
             counted(all, "endpoint")
@@ -94,14 +101,18 @@ fn counted(count: usize, what: &str) -> String {
 
 fn targets(certificate: &Value) -> String {
     match json::list(certificate, "/targets").len() {
-        0 => "It has no targets: nothing is deployed. Whoever serves it has to fetch the new version.".to_owned(),
+        0 => "It has no targets: nothing is deployed. Whoever serves it has to fetch the new version."
+            .to_owned(),
         count => format!("The new version is deployed to its {}.", counted(count, "target")),
     }
 }
 
 fn renew(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
     form(visit, id, "renew", certificate, "Renew now")
-        .says(format!("The issuer {} is asked for a new version at once.", json::text(certificate, "/issuer")))
+        .says(format!(
+            "The issuer {} is asked for a new version at once.",
+            json::text(certificate, "/issuer")
+        ))
         .says(targets(certificate))
         .says("The version in use stays valid until it ends.")
 }
@@ -109,7 +120,10 @@ fn renew(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
 fn deploy(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
     let count = json::list(certificate, "/targets").len();
     form(visit, id, "deploy", certificate, "Deploy again")
-        .says(format!("The current version is brought to its {} once more; agents reload the services there.", counted(count, "target")))
+        .says(format!(
+            "The current version is brought to its {} once more; agents reload the services there.",
+            counted(count, "target")
+        ))
         .says("Nothing new is issued.")
 }
 
@@ -172,7 +186,12 @@ pub(super) async fn act(
         "deploy" => (Method::POST, format!("{path}/deploy"), None, "deployed"),
         "restore" => (Method::POST, format!("{path}/restore"), None, "saved"),
         "archive" => (Method::DELETE, path, None, "saved"),
-        "owner" => (Method::PATCH, path, Some(json!({"owner": form.field("owner"), "team": form.field("team")})), "saved"),
+        "owner" => (
+            Method::PATCH,
+            path,
+            Some(json!({"owner": form.field("owner"), "team": form.field("team")})),
+            "saved",
+        ),
         "revoke" => {
             let body = json!({"reason": form.field("reason"), "replace": form.ticked("replace")});
             (Method::POST, format!("{path}/revoke"), Some(body), "revoked")

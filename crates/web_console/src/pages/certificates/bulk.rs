@@ -44,9 +44,12 @@ pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Res
     let table = Table::of("Certificates that are meant", super::COLUMNS, &listing, |one| row(visit, one))
         .empty("No certificate matches this filter. Go back and take a part of the filter away.");
     let back = if filters.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{filters}") };
-    let mut body = Confirmation::new(visit, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
+    let mut body =
+        Confirmation::new(visit, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
     if whole {
-        body = body.says(format!("Exactly the {shown} certificates in the table are meant, whatever matches the filter later."));
+        body = body.says(format!(
+            "Exactly the {shown} certificates in the table are meant, whatever matches the filter later."
+        ));
         for one in json::items(&listing) {
             body = body.hidden("id", json::text(one, "/id"));
         }
@@ -65,7 +68,11 @@ fn filter_words(filters: &str) -> String {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
     let words: Vec<String> =
         pairs.iter().map(|(name, value)| format!("{} is {value}", name.replace('_', " "))).collect();
-    if words.is_empty() { "Filter: none, so every certificate.".to_owned() } else { format!("Filter: {}.", words.join(", ")) }
+    if words.is_empty() {
+        "Filter: none, so every certificate.".to_owned()
+    } else {
+        format!("Filter: {}.", words.join(", "))
+    }
 }
 
 /// The command that does the same with the parts of the filter that it has.

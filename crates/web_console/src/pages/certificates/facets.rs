@@ -10,8 +10,24 @@ use crate::{format, json};
 
 /// Parameters that narrow the list; others sort it.
 pub(super) const NARROWS: &[&str] = &[
-    "status", "name", "profile", "issuer", "owner", "team", "environment", "policy", "agent", "tag",
-    "expires_before", "expires_after", "contains", "suffix", "serial", "fingerprint", "algorithm", "finding",
+    "status",
+    "name",
+    "profile",
+    "issuer",
+    "owner",
+    "team",
+    "environment",
+    "policy",
+    "agent",
+    "tag",
+    "expires_before",
+    "expires_after",
+    "contains",
+    "suffix",
+    "serial",
+    "fingerprint",
+    "algorithm",
+    "finding",
 ];
 
 /// Most values that a facet shows, the most frequent first.
@@ -116,9 +132,15 @@ fn windows(now: Timestamp, days: &[Value], rest: &str, filters: &str) -> Vec<Buc
             day.map(|day| format!("{name}={}", api::path::segment(&format!("{day}T00:00:00Z"))))
         });
         let query = query.collect::<Vec<_>>().join("&");
-        let chosen = !query.is_empty() && query.split('&').all(|pair| filters.contains(pair))
+        let chosen = !query.is_empty()
+            && query.split('&').all(|pair| filters.contains(pair))
             && query.matches('=').count() == filters.matches("expires_").count();
-        Bucket { words: words.to_owned(), count: format::number(count), href: Some(narrowed(rest, &query)), chosen }
+        Bucket {
+            words: words.to_owned(),
+            count: format::number(count),
+            href: Some(narrowed(rest, &query)),
+            chosen,
+        }
     };
     spans.into_iter().map(of).filter(|bucket| bucket.count != "0").collect()
 }
@@ -136,7 +158,9 @@ mod tests {
         let days: Vec<Value> = days.iter().map(|day| json!({"value": day, "count": 2})).collect();
         let spans = windows(now, &days, "owner=ada", "");
         assert_eq!(spans.iter().map(|one| one.count.as_str()).collect::<Vec<_>>(), ["2"; 5]);
-        assert!(spans[0].href.as_deref().unwrap().starts_with("/console/certificates?owner=ada&expires_before="));
+        assert!(
+            spans[0].href.as_deref().unwrap().starts_with("/console/certificates?owner=ada&expires_before=")
+        );
     }
 
     #[test]

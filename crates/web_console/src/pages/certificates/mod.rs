@@ -58,7 +58,8 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/certificates/{id}/chain", get(one::chain_file))
         .route("/console/certificates/{id}/{action}", get(actions::ask).post(actions::act));
     MANY.iter().fold(router, |router, (action, ..)| {
-        let ask = async |visit: Visit, RawQuery(query): RawQuery| bulk::ask(&visit, action, query.as_deref()).await;
+        let ask =
+            async |visit: Visit, RawQuery(query): RawQuery| bulk::ask(&visit, action, query.as_deref()).await;
         let act = async |visit: Visit, form: Form| bulk::act(&visit, action, &form).await;
         router.route(&format!("{PAGE}/{action}"), get(ask).post(act))
     })
@@ -113,7 +114,11 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         owner: of("owner"),
         kept: kept(&filters),
         facets: facets::of(&visit, &filters).await?,
-        many: MANY.iter().filter(|(.., may)| visit.may(may)).map(|(name, words, _)| (*name, *words)).collect(),
+        many: MANY
+            .iter()
+            .filter(|(.., may)| visit.may(may))
+            .map(|(name, words, _)| (*name, *words))
+            .collect(),
         filters,
         creates: visit.may("certificate.request"),
         table,

@@ -34,7 +34,10 @@ async fn show(visit: &Visit, problem: Option<String>, form: &Form) -> Result<Res
         .field(Field::line("owner", "Owner").suggesting(owners).value(of("owner")).hint("Who is told when something is wrong with it."))
         .field(Field::line("team", "Team").suggesting(teams).value(of("team")))
         .field(Field::line("environment", "Environment").value(of("environment")));
-    Page::new(visit, "New certificate").command("bulla cert create www.example.com --owner alice").reads(LIST).show(&body)
+    Page::new(visit, "New certificate")
+        .command("bulla cert create www.example.com --owner alice")
+        .reads(LIST)
+        .show(&body)
 }
 
 fn profile(profile: &Value) -> (String, String) {

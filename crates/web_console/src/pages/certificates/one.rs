@@ -51,9 +51,8 @@ async fn known(visit: &Visit, id: &str) -> Result<Known, Failure> {
     let path = api_path(id);
     let segment = api::path::segment(id);
     let certificate = visit.api.get(&path).await?;
-    let list = async |path: String| {
-        Ok::<_, Failure>(visit.api.get_if_allowed(&path).await?.unwrap_or_default())
-    };
+    let list =
+        async |path: String| Ok::<_, Failure>(visit.api.get_if_allowed(&path).await?.unwrap_or_default());
     Ok(Known {
         certificate,
         versions: list(format!("{path}/versions?limit=20")).await?,
@@ -117,7 +116,10 @@ fn actions(visit: &Visit, certificate: &Value) -> Vec<(&'static str, &'static st
         ("archive", "Archive", true, !archived && manages),
         ("restore", "Restore", false, archived && manages),
     ];
-    all.into_iter().filter(|(.., shown)| *shown).map(|(name, words, danger, _)| (name, words, danger)).collect()
+    all.into_iter()
+        .filter(|(.., shown)| *shown)
+        .map(|(name, words, danger, _)| (name, words, danger))
+        .collect()
 }
 
 fn facts(visit: &Visit, certificate: &Value) -> Facts {
@@ -133,11 +135,15 @@ fn facts(visit: &Visit, certificate: &Value) -> Facts {
     let run = json::text(certificate, "/run/job");
     let run = match run {
         "" => Cell::Empty,
-        _ => Cell::link(format!("/console/jobs/{run}"), json::text(certificate, "/run/state").replace('_', " ")),
+        _ => Cell::link(
+            format!("/console/jobs/{run}"),
+            json::text(certificate, "/run/state").replace('_', " "),
+        ),
     };
     let renews = if json::flag(certificate, "/auto_renew") { "by itself" } else { "only when a person asks" };
     let tags = certificate.pointer("/tags").and_then(Value::as_object);
-    let tags = tags.into_iter().flatten().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or("")));
+    let tags =
+        tags.into_iter().flatten().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or("")));
     Facts::default()
         .with("State", Cell::state(json::text(certificate, "/status")))
         .with("Names", Cell::text(json::joined(certificate, "/names")))
@@ -149,10 +155,13 @@ fn facts(visit: &Visit, certificate: &Value) -> Facts {
         .with("Renews", Cell::text(renews))
         .with("Next renewal", time("/renew_at"))
         .with("Current job", run)
-        .with("Failed attempts in a row", match json::number(certificate, "/failures") {
-            0 => Cell::Empty,
-            failures => Cell::badge(Tone::Bad, failures.to_string()),
-        })
+        .with(
+            "Failed attempts in a row",
+            match json::number(certificate, "/failures") {
+                0 => Cell::Empty,
+                failures => Cell::badge(Tone::Bad, failures.to_string()),
+            },
+        )
         .with("Profile", link("/console/profiles", json::text(certificate, "/profile")))
         .with("Issuer", link("/console/issuers", json::text(certificate, "/issuer")))
         .with("Policy", link("/console/policies", json::text(certificate, "/policy")))
@@ -168,7 +177,11 @@ fn facts(visit: &Visit, certificate: &Value) -> Facts {
 }
 
 fn link(list: &str, name: &str) -> Cell {
-    if name.is_empty() { Cell::Empty } else { Cell::link(format!("{list}/{}", api::path::segment(name)), name) }
+    if name.is_empty() {
+        Cell::Empty
+    } else {
+        Cell::link(format!("{list}/{}", api::path::segment(name)), name)
+    }
 }
 
 /// What endpoints show, in the words of the list.
@@ -267,7 +280,10 @@ fn versions(visit: &Visit, known: &Known) -> Table {
         |one| {
             let revoked = json::text(one, "/revoked_at");
             let state = match (revoked.is_empty(), json::text(one, "/fingerprint") == current) {
-                (false, _) => Cell::badge(Tone::Bad, format!("revoked: {}", reason(json::number(one, "/revoked_reason")))),
+                (false, _) => Cell::badge(
+                    Tone::Bad,
+                    format!("revoked: {}", reason(json::number(one, "/revoked_reason"))),
+                ),
                 (true, true) => Cell::badge(Tone::Good, "current"),
                 (true, false) => Cell::badge(Tone::Calm, "replaced"),
             };

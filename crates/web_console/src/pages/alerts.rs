@@ -1,0 +1,441 @@
+//! Alerts: what was raised, who was told, silences, channels and rules.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::{Method, StatusCode};
+use jiff::{Timestamp, ToSpan};
+use serde_json::{Value, json};
+
+use super::history::{details, plain};
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::confirmation::{Confirmation, Field};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, filters, parameter};
+use crate::json;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/alerts";
+const SILENCES: &str = "/console/alert-silences";
+
+const STATES: &[&str] = &["open", "acknowledged", "resolved"];
+const MESSAGE_STATES: &[&str] = &["waiting", "sent", "dead"];
+
+/// How long a silence may be, in hours, with the words.
+const HOURS: &[(&str, &str)] =
+    &[("1", "1 hour"), ("4", "4 hours"), ("24", "1 day"), ("168", "7 days"), ("720", "30 days")];
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/alerts/{id}", get(one))
+        .route("/console/alerts/{id}/acknowledge", post(acknowledge))
+        .route("/console/alerts/{id}/resolve", post(resolve))
+        .route("/console/alerts/{id}/silence", get(ask_silence).post(silence))
+        .route(SILENCES, get(silences))
+        .route("/console/alert-silences/{id}", get(ask_end).post(end))
+        .route("/console/alert-channels", get(channels))
+        .route("/console/alert-rules", get(rules))
+        .route("/console/alert-deliveries", get(messages))
+}
+
+#[derive(Template)]
+#[template(path = "alerts.html")]
+struct Alerts {
+    here: &'static str,
+    states: &'static [&'static str],
+    state: String,
+    table: Table,
+}
+
+impl Alerts {
+    /// The lists about alerts, and which one this is.
+    fn places(&self) -> [(&'static str, &'static str, bool); 5] {
+        let all = [
+            (PAGE, "Alerts"),
+            (SILENCES, "Silences"),
+            ("/console/alert-channels", "Channels"),
+            ("/console/alert-rules", "Rules"),
+            ("/console/alert-deliveries", "Messages"),
+        ];
+        all.map(|(href, words)| (href, words, href == self.here))
+    }
+}
+
+/// A list with a state to filter by, of pages.
+async fn listing(
+    visit: &Visit,
+    path: &str,
+    query: Option<&str>,
+) -> Result<(Value, String, Option<String>, String), Failure> {
+    let filters = filters(query);
+    let cursor = Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty());
+    let mut path = format!("{path}?{filters}");
+    if let Some(cursor) = &cursor {
+        path = format!("{path}&cursor={}", api::path::segment(cursor));
+    }
+    Ok((visit.api.get(&path).await?, filters, cursor, path))
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let (listing, filters, cursor, path) = listing(&visit, "/api/v1/alerts", query).await?;
+    let table = Table::of(
+        "Alerts, latest first",
+        &["Alert", "Severity", "State", "Last", "Count", "Kind"],
+        &listing,
+        |alert| {
+            vec![
+                Cell::link(format!("{PAGE}/{}", json::text(alert, "/id")), json::text(alert, "/title")),
+                Cell::state(json::text(alert, "/severity")),
+                state(alert),
+                Cell::time(json::text(alert, "/last_at"), visit.now),
+                Cell::number(json::number(alert, "/count")),
+                Cell::text(json::text(alert, "/kind")),
+            ]
+        },
+    )
+    .empty("No alert is in this state. Rules and channels say who is told of the next one.")
+    .paged(&listing, PAGE, &filters, cursor.as_deref())
+    .exported("alerts", &filters);
+    let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
+    let body =
+        Alerts { here: PAGE, states: STATES, state: state.unwrap_or_else(|| "open".to_owned()), table };
+    Page::new(&visit, "Alerts").command("bulla alert list").reads(path).show(&body)
+}
+
+fn state(alert: &Value) -> Cell {
+    if json::text(alert, "/silenced_by").is_empty() {
+        return Cell::state(json::text(alert, "/state"));
+    }
+    Cell::badge(Tone::Calm, format!("{}, silenced", json::text(alert, "/state")))
+}
+
+#[derive(Template)]
+#[template(path = "alert.html")]
+struct One {
+    page: String,
+    csrf: String,
+    open: bool,
+    acknowledged: bool,
+    facts: Facts,
+    deliveries: Table,
+}
+
+fn api_path(id: &str) -> String {
+    format!("/api/v1/alerts/{}", api::path::segment(id))
+}
+
+async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = api_path(&id);
+    let alert = visit.api.get(&path).await?;
+    let channels = visit.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
+    let state = json::text(&alert, "/state");
+    let may = visit.may("alert.manage");
+    let told = json!({"items": alert.pointer("/deliveries").cloned().unwrap_or_default()});
+    let body = One {
+        page: format!("{PAGE}/{}", api::path::segment(&id)),
+        csrf: visit.csrf().to_owned(),
+        open: may && state != "resolved",
+        acknowledged: may && state == "open",
+        facts: facts(&visit, &alert),
+        deliveries: deliveries(&visit, &told, &channels)
+            .empty("Nobody was told: no rule matched it, or a silence did. Rules are made with `bulla alert rule create`."),
+    };
+    Page::new(&visit, json::text(&alert, "/title"))
+        .command(format!("bulla alert show {id}"))
+        .reads(path)
+        .show(&body)
+}
+
+fn facts(visit: &Visit, alert: &Value) -> Facts {
+    let text = |pointer| Cell::text(json::text(alert, pointer));
+    let time = |pointer| Cell::time(json::text(alert, pointer), visit.now);
+    let silenced = match json::text(alert, "/silenced_by") {
+        "" => Cell::Empty,
+        id => Cell::link(format!("{SILENCES}/{id}"), "a silence"),
+    };
+    Facts::default()
+        .with("State", Cell::state(json::text(alert, "/state")))
+        .with("Severity", Cell::state(json::text(alert, "/severity")))
+        .with("Kind", text("/kind"))
+        .with("About", subject(json::text(alert, "/subject")))
+        .with("Silenced by", silenced)
+        .with("First", time("/first_at"))
+        .with("Last", time("/last_at"))
+        .with("Count", Cell::number(json::number(alert, "/count")))
+        .with("Acknowledged by", text("/acknowledged_by"))
+        .with("Acknowledged", time("/acknowledged_at"))
+        .with("Resolved", time("/resolved_at"))
+        .with("Details", Cell::text(details(alert.pointer("/attributes").unwrap_or(&Value::Null))))
+}
+
+/// A link to what an alert is about, where it has a page.
+fn subject(subject: &str) -> Cell {
+    match subject.split_once('/') {
+        Some(("certificate", id)) => {
+            Cell::link(format!("/console/certificates/{}", api::path::segment(id)), "the certificate")
+        }
+        Some(("agent", id)) => Cell::link(format!("/console/agents/{}", api::path::segment(id)), "the agent"),
+        Some(("found", fingerprint)) => Cell::link(
+            format!("/console/search?q={}", api::path::segment(fingerprint)),
+            "a certificate that a scan found",
+        ),
+        _ => Cell::text(subject),
+    }
+}
+
+fn deliveries(visit: &Visit, listing: &Value, channels: &Value) -> Table {
+    let name_of = |id: &str| {
+        let found = json::items(channels).iter().find(|one| json::text(one, "/id") == id);
+        found.map_or(id, |one| json::text(one, "/name")).to_owned()
+    };
+    Table::of(
+        "Messages",
+        &["Channel", "State", "Why", "Made", "Done", "Attempts", "Last error"],
+        listing,
+        |one| {
+            let state = match json::text(one, "/state") {
+                "sent" => Cell::badge(Tone::Good, "sent"),
+                "dead" => Cell::badge(Tone::Bad, "given up"),
+                other => Cell::state(other),
+            };
+            vec![
+                Cell::text(name_of(json::text(one, "/channel"))),
+                state,
+                Cell::text(json::text(one, "/reason")),
+                Cell::time(json::text(one, "/created_at"), visit.now),
+                Cell::time(json::text(one, "/done_at"), visit.now),
+                Cell::number(json::number(one, "/attempts")),
+                Cell::text(json::text(one, "/last_error")),
+            ]
+        },
+    )
+}
+
+async fn acknowledge(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("{}/acknowledge", api_path(&id));
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "acknowledged", &answer))
+}
+
+async fn resolve(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("{}/resolve", api_path(&id));
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
+}
+
+async fn ask_silence(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = api_path(&id);
+    let alert = visit.api.get(&path).await?;
+    let (kind, about) = (json::text(&alert, "/kind"), json::text(&alert, "/subject"));
+    let page = format!("{PAGE}/{}", api::path::segment(&id));
+    let which = [
+        ("this", format!("{kind} about this one alone")),
+        ("subject", "every alert about this one".to_owned()),
+        ("kind", format!("{kind} about anything")),
+    ];
+    let which = which.map(|(name, words)| (name.to_owned(), words));
+    let hours = HOURS.iter().map(|(hours, words)| ((*hours).to_owned(), (*words).to_owned()));
+    let body = Confirmation::new(&visit, format!("{page}/silence"), page, "Silence")
+        .says("Alerts that match are still raised and listed. Nobody is told of them, neither later when the silence ends.")
+        .says("Messages that went out before are not taken back.")
+        .hidden("kind", kind)
+        .hidden("subject", about)
+        .field(Field::choice("which", "Which alerts", which))
+        .field(Field::choice("hours", "For how long", hours).value("24"))
+        .field(Field::line("reason", "Reason").required().hint("Others read it in the list of silences."));
+    Page::new(&visit, format!("Silence: {}", json::text(&alert, "/title")))
+        .command("bulla alert silence create --file silence.json")
+        .reads(path)
+        .show(&body)
+}
+
+async fn silence(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let body = silence_of(&form, visit.now).ok_or_else(|| {
+        Failure::refused(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "a silence needs alerts, hours and a reason",
+            "go back and fill in the form",
+        )
+    })?;
+    let answer = visit.api.change(Method::POST, "/api/v1/alert-silences", form.csrf(), Some(&body)).await?;
+    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "silenced", &answer))
+}
+
+fn silence_of(form: &Form, now: Timestamp) -> Option<Value> {
+    let hours: i64 = form.field("hours")?.parse().ok().filter(|hours| (1..=8_760).contains(hours))?;
+    let until = now.checked_add(hours.hours()).ok()?;
+    let (kind, subject) = (form.field("kind")?, form.field("subject")?);
+    let when = match form.field("which")? {
+        "this" => json!({"kinds": [kind], "subjects": [subject]}),
+        "subject" => json!({"subjects": [subject]}),
+        "kind" => json!({"kinds": [kind]}),
+        _ => return None,
+    };
+    let until = until.strftime("%FT%TZ").to_string();
+    Some(json!({"when": when, "until": until, "reason": form.field("reason")?}))
+}
+
+/// A member of a rule's condition list, as words.
+fn conditions(when: &Value) -> String {
+    let members = when.as_object().into_iter().flatten();
+    let words = members
+        .map(|(name, value)| (name, plain(value)))
+        .filter(|(_, value)| !value.is_empty() && value != "{}")
+        .map(|(name, value)| format!("{}: {value}", name.replace('_', " ")));
+    let words = words.collect::<Vec<_>>().join("; ");
+    if words.is_empty() { "every alert".to_owned() } else { words }
+}
+
+fn when(one: &Value) -> String {
+    conditions(one.pointer("/rule/when").unwrap_or(&Value::Null))
+}
+
+/// Silences keep their times in microseconds.
+fn time_of(one: &Value, pointer: &str, now: Timestamp) -> Cell {
+    let text = json::text(one, pointer);
+    if !text.is_empty() {
+        return Cell::time(text, now);
+    }
+    let micros = one.pointer(&format!("{pointer}_us")).and_then(Value::as_i64).filter(|micros| *micros > 0);
+    let time = micros.and_then(|micros| Timestamp::from_microsecond(micros).ok());
+    time.map_or(Cell::Empty, |time| Cell::time(&time.to_string(), now))
+}
+
+async fn silences(visit: Visit) -> Result<Response, Failure> {
+    let path = "/api/v1/alert-silences";
+    let listing = visit.api.get(path).await?;
+    let table =
+        Table::of("Silences", &["Which alerts", "Until", "Reason", "Made by", "Made"], &listing, |one| {
+            vec![
+                Cell::link(format!("{SILENCES}/{}", json::text(one, "/id")), when(one)),
+                time_of(one, "/rule/until", visit.now),
+                Cell::text(json::text(one, "/rule/reason")),
+                Cell::text(json::text(one, "/updated_by")),
+                Cell::time(json::text(one, "/updated_at"), visit.now),
+            ]
+        })
+        .empty("Nothing is silenced. An alert's page has the action.")
+        .exported("silences", "");
+    let body = Alerts { here: SILENCES, states: &[], state: String::new(), table };
+    Page::new(&visit, "Silences").command("bulla alert silence list").reads(path).show(&body)
+}
+
+async fn ask_end(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = "/api/v1/alert-silences";
+    let listing = visit.api.get(path).await?;
+    let found = json::items(&listing).iter().find(|one| json::text(one, "/id") == id).ok_or_else(|| {
+        Failure::refused(
+            StatusCode::NOT_FOUND,
+            format!("there is no silence {id}"),
+            "it has ended, or was ended by hand",
+        )
+    })?;
+    let facts = Facts::default()
+        .with("Which alerts", Cell::text(when(found)))
+        .with("Until", time_of(found, "/rule/until", visit.now))
+        .with("Reason", Cell::text(json::text(found, "/rule/reason")))
+        .with("Made by", Cell::text(json::text(found, "/updated_by")));
+    let action = format!("{SILENCES}/{}", api::path::segment(&id));
+    let body = Confirmation::new(&visit, action, SILENCES, "End this silence")
+        .facts(facts)
+        .says("Alerts that match are told again from now on. Those raised meanwhile are told to nobody: look through the open ones.");
+    Page::new(&visit, "Silence").command(format!("bulla alert silence delete {id}")).reads(path).show(&body)
+}
+
+async fn end(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("/api/v1/alert-silences/{}", api::path::segment(&id));
+    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(SILENCES, "removed", &answer))
+}
+
+async fn channels(visit: Visit) -> Result<Response, Failure> {
+    let path = "/api/v1/alert-channels";
+    let listing = visit.api.get(path).await?;
+    let table = Table::of("Channels", &["Name", "Kind", "State", "Last success", "Last error"], &listing, |one| {
+        let enabled = json::flag(one, "/enabled");
+        let error = json::text(one, "/last_error");
+        let state = match (enabled, error.is_empty()) {
+            (false, _) => Cell::badge(Tone::Calm, "off"),
+            (true, true) => Cell::badge(Tone::Good, "on"),
+            (true, false) => Cell::badge(Tone::Bad, "on, failing"),
+        };
+        vec![
+            Cell::text(json::text(one, "/name")),
+            Cell::text(json::text(one, "/kind")),
+            state,
+            Cell::time(json::text(one, "/last_success_at"), visit.now),
+            Cell::text(error),
+        ]
+    })
+    .empty("There is no channel, so nobody is told. Make one with `bulla alert channel create --file channel.json`, and a rule that names it.")
+    .exported("channels", "");
+    let body = Alerts { here: "/console/alert-channels", states: &[], state: String::new(), table };
+    Page::new(&visit, "Channels").command("bulla alert channel list").reads(path).show(&body)
+}
+
+async fn rules(visit: Visit) -> Result<Response, Failure> {
+    let path = "/api/v1/alert-rules";
+    let listing = visit.api.get(path).await?;
+    let table = Table::of(
+        "Rules",
+        &["Name", "Which alerts", "Channels", "Escalation", "Digest", "Changed by"],
+        &listing,
+        |one| {
+            let after = json::number(one, "/rule/escalate/after_seconds") / 60;
+            let escalation = match after {
+                0 => String::new(),
+                after => format!("after {after} minutes: {}", json::joined(one, "/rule/escalate/channels")),
+            };
+            vec![
+                Cell::text(json::text(one, "/name")),
+                Cell::text(when(one)),
+                Cell::text(json::joined(one, "/rule/channels")),
+                Cell::text(escalation),
+                Cell::text(if json::flag(one, "/rule/digest") { "once a day" } else { "at once" }),
+                Cell::text(json::text(one, "/updated_by")),
+            ]
+        },
+    )
+    .empty("There is no rule, so nobody is told. Make one with `bulla alert rule create --file rule.json`.")
+    .exported("rules", "");
+    let body = Alerts { here: "/console/alert-rules", states: &[], state: String::new(), table };
+    Page::new(&visit, "Rules of alerts").command("bulla alert rule list").reads(path).show(&body)
+}
+
+async fn messages(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let (query, page) = (query.as_deref(), "/console/alert-deliveries");
+    let (listing, filters, cursor, path) = listing(&visit, "/api/v1/alert-deliveries", query).await?;
+    let channels = visit.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
+    let table = deliveries(&visit, &listing, &channels)
+        .empty("No message is in this state.")
+        .paged(&listing, page, &filters, cursor.as_deref())
+        .exported("messages", &filters);
+    let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
+    let body = Alerts {
+        here: page,
+        states: MESSAGE_STATES,
+        state: state.unwrap_or_else(|| "waiting".to_owned()),
+        table,
+    };
+    Page::new(&visit, "Messages of alerts").command("bulla alert messages").reads(path).show(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_words() {
+        let when = json!({"kinds": ["certificate"], "subjects": [], "tags": {}, "min_severity": "warning"});
+        assert_eq!(conditions(&when), "kinds: certificate; min severity: warning");
+        assert_eq!(conditions(&Value::Null), "every alert");
+    }
+}

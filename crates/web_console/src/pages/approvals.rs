@@ -1,0 +1,333 @@
+//! What waits for a second person: issuance, changes of what decides about issuance, enrolments of devices.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::{Map, Value};
+
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, filters, parameter};
+use crate::json;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+/// States that all three kinds have.
+const STATES: &[&str] = &["open", "approved", "rejected"];
+
+/// What may wait for approval.
+struct Kind {
+    /// The last part of its path, in the API and here.
+    path: &'static str,
+    heading: &'static str,
+    noun: &'static str,
+    command: &'static str,
+    /// Where its subject and the person who asked are.
+    subject: &'static str,
+    asker: &'static str,
+    /// What follows an approval.
+    follows: &'static str,
+    empty: &'static str,
+}
+
+const APPROVALS: Kind = Kind {
+    path: "approvals",
+    heading: "Issuance",
+    noun: "Approval",
+    command: "bulla approval",
+    subject: "/name",
+    asker: "/requested_by",
+    follows: "Once enough people approved it, the certificate is issued exactly by this plan. Rejecting it ends the run.",
+    empty: "No issuance is in this state. A profile with `requires_approval` makes issuance wait here.",
+};
+
+const CHANGES: Kind = Kind {
+    path: "changes",
+    heading: "Changes",
+    noun: "Change",
+    command: "bulla change",
+    subject: "/object",
+    asker: "/requested_by",
+    follows: "Once enough people approved it, the change is applied exactly as shown. It is void when the object changes meanwhile.",
+    empty: "No change is in this state. Changes of profiles that wait for approval, and of what reaches them, appear here.",
+};
+
+const ENROLMENTS: Kind = Kind {
+    path: "enrolments",
+    heading: "Enrolments",
+    noun: "Enrolment",
+    command: "bulla enrollment",
+    subject: "/asks",
+    asker: "/requester",
+    follows: "Once enough people approved it, the client gets its certificate when it asks again. Rejecting it tells the client so.",
+    empty: "No enrolment is in this state. Devices that ask over EST or SCEP with a profile that requires approval wait here.",
+};
+
+pub(crate) fn routes() -> Router<Api> {
+    let router = Router::new().route("/console/approvals", get(all));
+    [&APPROVALS, &CHANGES, &ENROLMENTS].into_iter().fold(router, |router, kind| {
+        let page = async move |visit: Visit, Path(id): Path<String>| one(&visit, kind, &id).await;
+        let approve = async move |visit: Visit, Path(id): Path<String>, form: Form| {
+            decide(&visit, kind, &id, "approve", &form).await
+        };
+        let reject = async move |visit: Visit, Path(id): Path<String>, form: Form| {
+            decide(&visit, kind, &id, "reject", &form).await
+        };
+        let path = format!("/console/{}", kind.path);
+        let router = router
+            .route(&format!("{path}/{{id}}"), get(page))
+            .route(&format!("{path}/{{id}}/approve"), post(approve))
+            .route(&format!("{path}/{{id}}/reject"), post(reject));
+        if kind.path == APPROVALS.path {
+            return router;
+        }
+        let list =
+            async move |visit: Visit, RawQuery(query): RawQuery| list(&visit, kind, query.as_deref()).await;
+        router.route(&path, get(list))
+    })
+}
+
+#[derive(Template)]
+#[template(path = "approvals.html")]
+struct Approvals {
+    states: &'static [&'static str],
+    state: String,
+    page: String,
+    tables: Vec<(&'static str, &'static str, Table)>,
+}
+
+/// All that waits, of each kind the newest.
+async fn all(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let state = state_of(query);
+    let cursor = cursor(query);
+    let mut tables = Vec::new();
+    let mut page = Page::new(&visit, "Approvals").command("bulla approval list").command("bulla change list");
+    for kind in [&APPROVALS, &CHANGES, &ENROLMENTS] {
+        let mut path = format!("/api/v1/{}?state={state}", kind.path);
+        let cursor = cursor.as_deref().filter(|_| kind.path == APPROVALS.path);
+        if let Some(cursor) = cursor {
+            path = format!("{path}&cursor={}", api::path::segment(cursor));
+        }
+        let Some(listing) = visit.api.get_if_allowed(&path).await? else { continue };
+        page = page.reads(path);
+        let filters = format!("state={state}");
+        let table = table(&visit, kind, &listing)
+            .paged(&listing, &format!("/console/{}", kind.path), &filters, cursor)
+            .exported(kind.path, &filters);
+        tables.push((kind.path, kind.heading, table));
+    }
+    page.show(&Approvals { states: STATES, state, page: "/console/approvals".to_owned(), tables })
+}
+
+/// The state asked for, if it is one; those that wait otherwise.
+fn state_of(query: Option<&str>) -> String {
+    let asked = parameter::<String>(query, "state");
+    if STATES.contains(&asked.as_str()) { asked } else { "open".to_owned() }
+}
+
+fn cursor(query: Option<&str>) -> Option<String> {
+    Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty())
+}
+
+async fn list(visit: &Visit, kind: &'static Kind, query: Option<&str>) -> Result<Response, Failure> {
+    let (page, cursor, filters) = (format!("/console/{}", kind.path), cursor(query), filters(query));
+    let mut path = format!("/api/v1/{}?{filters}", kind.path);
+    if let Some(cursor) = &cursor {
+        path = format!("{path}&cursor={}", api::path::segment(cursor));
+    }
+    let listing = visit.api.get(&path).await?;
+    let table = table(visit, kind, &listing)
+        .paged(&listing, &page, &filters, cursor.as_deref())
+        .exported(kind.path, &filters);
+    let body = Approvals {
+        states: STATES,
+        state: state_of(query),
+        page,
+        tables: vec![(kind.path, "Newest first", table)],
+    };
+    Page::new(visit, kind.heading).command(format!("{} list", kind.command)).reads(path).show(&body)
+}
+
+fn table(visit: &Visit, kind: &Kind, listing: &Value) -> Table {
+    Table::of(
+        kind.heading,
+        &["What", "State", "Asked by", "Asked", "Valid until", "Approved by"],
+        listing,
+        |one| {
+            let what = match json::text(one, "/action") {
+                "" => json::text(one, kind.subject).to_owned(),
+                action => format!("{action} {}", json::text(one, kind.subject)),
+            };
+            vec![
+                Cell::link(format!("/console/{}/{}", kind.path, json::text(one, "/id")), what),
+                state(one),
+                Cell::text(json::text(one, kind.asker)),
+                Cell::time(json::text(one, "/requested_at"), visit.now),
+                Cell::time(json::text(one, "/expires_at"), visit.now),
+                Cell::text(given(one)),
+            ]
+        },
+    )
+    .empty(kind.empty)
+}
+
+fn state(one: &Value) -> Cell {
+    match json::text(one, "/state") {
+        "open" => Cell::badge(Tone::Warn, "waits"),
+        "applied" => Cell::badge(Tone::Good, "applied"),
+        other => Cell::state(other),
+    }
+}
+
+/// How many of how many people approved, and who.
+fn given(one: &Value) -> String {
+    let (given, needed) = (json::number(one, "/approvals_given"), json::number(one, "/approvals_needed"));
+    let who = json::joined(one, "/approvers");
+    let colon = if who.is_empty() { "" } else { ": " };
+    format!("{given} of {needed}{colon}{who}")
+}
+
+#[derive(Template)]
+#[template(path = "approval.html")]
+struct One {
+    page: String,
+    csrf: String,
+    hash: String,
+    follows: &'static str,
+    decides: bool,
+    barred: String,
+    facts: Facts,
+    difference: Option<Table>,
+    plan: Table,
+}
+
+async fn one(visit: &Visit, kind: &'static Kind, id: &str) -> Result<Response, Failure> {
+    let segment = api::path::segment(id);
+    let path = format!("/api/v1/{}/{segment}", kind.path);
+    let found = visit.api.get(&path).await?;
+    let differs = !json::list(&found, "/changes").is_empty();
+    let body = One {
+        page: format!("/console/{}/{segment}", kind.path),
+        csrf: visit.csrf().to_owned(),
+        hash: json::text(&found, "/plan_sha256").to_owned(),
+        follows: kind.follows,
+        decides: json::text(&found, "/state") == "open" && visit.may("approval.decide"),
+        barred: json::joined(&found, "/barred"),
+        facts: facts(visit, kind, &found),
+        difference: differs.then(|| difference(&found)),
+        plan: plan(&found),
+    };
+    let title = format!("{}: {}", kind.noun, json::text(&found, kind.subject));
+    Page::new(visit, title).command(format!("{} show {id}", kind.command)).reads(path).show(&body)
+}
+
+fn facts(visit: &Visit, kind: &Kind, found: &Value) -> Facts {
+    let text = |pointer| Cell::text(json::text(found, pointer));
+    let time = |pointer| Cell::time(json::text(found, pointer), visit.now);
+    let link = |list: &str, pointer, words: &str| match json::text(found, pointer) {
+        "" => Cell::Empty,
+        id => Cell::link(
+            format!("/console/{list}/{}", api::path::segment(id)),
+            if words.is_empty() { id } else { words },
+        ),
+    };
+    Facts::default()
+        .with("State", state(found))
+        .with("Certificate", link("certificates", "/certificate", json::text(found, "/name")))
+        .with("Action", text("/action"))
+        .with("Object", text("/object"))
+        .with("Protocol", text("/protocol"))
+        .with("Asks for", text("/asks"))
+        .with("Profile", link("profiles", "/profile", ""))
+        .with("Profiles that it reaches", Cell::text(json::joined(found, "/profiles")))
+        .with("Job", link("jobs", "/job", "the run that waits"))
+        .with("Reason", text("/reason"))
+        .with("Asked by", text(kind.asker))
+        .with("Asked", time("/requested_at"))
+        .with("Valid until", time("/expires_at"))
+        .with("Approved by", Cell::text(given(found)))
+        .with("Decided by", text("/decided_by"))
+        .with("Decided", time("/decided_at"))
+        .with("Note", text("/note"))
+        .with("SHA-256 of the plan", Cell::code(json::text(found, "/plan_sha256")))
+}
+
+fn difference(found: &Value) -> Table {
+    let rows = json::list(found, "/changes").iter().map(|one| {
+        vec![
+            Cell::text(json::text(one, "/name")),
+            Cell::text(json::joined(one, "/before")),
+            Cell::text(json::joined(one, "/after")),
+        ]
+    });
+    Table {
+        caption: "What differs, before and after".to_owned(),
+        columns: vec!["Member", "Before", "After"],
+        rows: rows.collect(),
+        ..Table::default()
+    }
+}
+
+fn plan(found: &Value) -> Table {
+    let rows = json::list(found, "/plan")
+        .iter()
+        .map(|one| vec![Cell::text(json::text(one, "/name")), Cell::text(json::joined(one, "/values"))]);
+    Table {
+        caption: "The plan".to_owned(),
+        columns: vec!["Member", "Value"],
+        rows: rows.collect(),
+        empty: "It has no plan yet: the agent has not sent the request for it.".to_owned(),
+        ..Table::default()
+    }
+}
+
+async fn decide(
+    visit: &Visit,
+    kind: &Kind,
+    id: &str,
+    action: &str,
+    form: &Form,
+) -> Result<Response, Failure> {
+    let segment = api::path::segment(id);
+    let mut body = Map::new();
+    if let Some(note) = form.field("note") {
+        body.insert("note".to_owned(), note.into());
+    }
+    if let Some(hash) = form.field("plan_sha256").filter(|_| action == "approve") {
+        body.insert("plan_sha256".to_owned(), hash.into());
+    }
+    let path = format!("/api/v1/{}/{segment}/{action}", kind.path);
+    let body = Value::Object(body);
+    visit.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    let done = if action == "approve" { "approved" } else { "rejected" };
+    // Each answer has a count of approvals, so `back` would take it for one that waits.
+    Ok(crate::form::back(&format!("/console/{}/{segment}", kind.path), done, &Value::Null))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_state_that_is_none_means_what_waits() {
+        assert_eq!(state_of(Some("state=approved")), "approved");
+        assert_eq!(state_of(Some("state=%3Cb%3E")), "open");
+        assert_eq!(state_of(None), "open");
+    }
+
+    #[test]
+    fn approvals_are_counted_with_their_people() {
+        let one = json!({"approvals_given": 1, "approvals_needed": 2, "approvers": ["user:ada"]});
+        assert_eq!(given(&one), "1 of 2: user:ada");
+        assert_eq!(given(&json!({"approvals_needed": 1})), "0 of 1");
+    }
+}
