@@ -28,6 +28,7 @@ const LISTS: &[(&str, &str)] = &[
     ("agents", "/api/v1/agents"),
     ("targets", "/api/v1/targets"),
     ("jobs", "/api/v1/jobs"),
+    ("deployments", "/api/v1/deployments"),
     ("alerts", "/api/v1/alerts"),
     ("silences", "/api/v1/alert-silences"),
     ("channels", "/api/v1/alert-channels"),

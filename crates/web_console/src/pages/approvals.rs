@@ -26,6 +26,7 @@ struct Kind {
     /// The last part of its path, in the API and here.
     path: &'static str,
     heading: &'static str,
+    caption: &'static str,
     noun: &'static str,
     command: &'static str,
     /// Where its subject and the person who asked are.
@@ -39,6 +40,7 @@ struct Kind {
 const APPROVALS: Kind = Kind {
     path: "approvals",
     heading: "Issuance",
+    caption: "Certificates to be issued",
     noun: "Approval",
     command: "bulla approval",
     subject: "/name",
@@ -50,6 +52,7 @@ const APPROVALS: Kind = Kind {
 const CHANGES: Kind = Kind {
     path: "changes",
     heading: "Changes",
+    caption: "Changes of what decides about issuance",
     noun: "Change",
     command: "bulla change",
     subject: "/object",
@@ -61,6 +64,7 @@ const CHANGES: Kind = Kind {
 const ENROLMENTS: Kind = Kind {
     path: "enrolments",
     heading: "Enrolments",
+    caption: "Devices that ask for a certificate",
     noun: "Enrolment",
     command: "bulla enrollment",
     subject: "/asks",
@@ -157,7 +161,7 @@ async fn list(visit: &Visit, kind: &'static Kind, query: Option<&str>) -> Result
 
 fn table(visit: &Visit, kind: &Kind, listing: &Value) -> Table {
     Table::of(
-        kind.heading,
+        kind.caption,
         &["What", "State", "Asked by", "Asked", "Valid until", "Approved by"],
         listing,
         |one| {
@@ -268,7 +272,7 @@ fn difference(found: &Value) -> Table {
         ]
     });
     Table {
-        caption: "What differs, before and after".to_owned(),
+        caption: "Members before and after".to_owned(),
         columns: vec!["Member", "Before", "After"],
         rows: rows.collect(),
         ..Table::default()
@@ -280,7 +284,7 @@ fn plan(found: &Value) -> Table {
         .iter()
         .map(|one| vec![Cell::text(json::text(one, "/name")), Cell::text(json::joined(one, "/values"))]);
     Table {
-        caption: "The plan".to_owned(),
+        caption: "Members of the plan".to_owned(),
         columns: vec!["Member", "Value"],
         rows: rows.collect(),
         empty: "It has no plan yet: the agent has not sent the request for it.".to_owned(),

@@ -21,6 +21,10 @@ use crate::visit::Visit;
 
 const PAGE: &str = "/console/jobs";
 
+const DEPLOYMENTS: &str = "/console/deployments";
+
+const DEPLOYMENT_STATES: &[&str] = &["waiting", "deployed", "unchanged", "failed", "rolled_back", "broken"];
+
 const STATES: &[&str] =
     &["planned", "queued", "running", "awaiting_approval", "awaiting_csr", "done", "failed", "cancelled"];
 
@@ -32,11 +36,13 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/jobs/{id}", get(one))
         .route("/console/jobs/{id}/retry", post(retry))
         .route("/console/jobs/{id}/cancel", post(cancel))
+        .route(DEPLOYMENTS, get(deployments))
 }
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
 struct Jobs {
+    page: &'static str,
     states: &'static [&'static str],
     kinds: &'static [&'static str],
     state: String,
@@ -58,8 +64,39 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         .paged(&listing, PAGE, &filters, cursor.as_deref())
         .exported("jobs", &filters);
     let of = |name| parameter::<String>(query, name);
-    let body = Jobs { states: STATES, kinds: KINDS, state: of("state"), kind: of("kind"), table };
+    let body = Jobs { page: PAGE, states: STATES, kinds: KINDS, state: of("state"), kind: of("kind"), table };
     Page::new(&visit, "Jobs").command("bulla job list").reads(path).show(&body)
+}
+
+/// Deployments to all targets.
+async fn deployments(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let filters = filters(query);
+    let cursor = Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty());
+    let mut path = format!("/api/v1/deployments?{filters}");
+    if let Some(cursor) = &cursor {
+        path = format!("{path}&cursor={}", api::path::segment(cursor));
+    }
+    let listing = visit.api.get(&path).await?;
+    let link = |list: &str, id: &str| Cell::link(format!("/console/{list}/{id}"), id);
+    let columns = &["Certificate", "Target", "State", "Changed", "Attempts", "Error"];
+    let table = Table::of("Deployments, newest first", columns, &listing, |one| {
+        vec![
+            link("certificates", json::text(one, "/certificate")),
+            link("targets", json::text(one, "/target")),
+            Cell::state(json::text(one, "/state")),
+            Cell::time(json::text(one, "/updated_at"), visit.now),
+            Cell::number(json::number(one, "/attempts")),
+            Cell::text(json::text(one, "/error")),
+        ]
+    })
+    .empty("No deployment matches. A certificate with targets is deployed by the agents there: `bulla target create`.")
+    .paged(&listing, DEPLOYMENTS, &filters, cursor.as_deref())
+    .exported("deployments", &filters);
+    let state = parameter::<String>(query, "state");
+    let body =
+        Jobs { page: DEPLOYMENTS, states: DEPLOYMENT_STATES, kinds: &[], state, kind: String::new(), table };
+    Page::new(&visit, "Deployments").command("bulla job deployments").reads(path).show(&body)
 }
 
 /// A listing of jobs as a table.

@@ -13,6 +13,12 @@ use crate::shell::Page;
 use crate::visit::Visit;
 use crate::{format, json};
 
+/// Rows that are counted at most, where the API has no count.
+const COUNTED_MAX: usize = 100;
+
+/// The longest life of a public TLS certificate from March 2029 on (CA/Browser Forum ballot SC-081).
+const READY_DAYS: i64 = 47;
+
 /// How many days ahead endings are shown.
 const DAYS: i64 = 90;
 
@@ -32,6 +38,7 @@ struct Need {
 #[template(path = "overview.html")]
 struct Overview {
     needs: Vec<Need>,
+    health: Vec<Need>,
     checked: String,
     certificates: String,
     states: Vec<(String, String)>,
@@ -41,9 +48,12 @@ struct Overview {
 
 async fn page(visit: Visit) -> Result<Response, Failure> {
     let summary = visit.api.get_if_allowed("/api/v1/certificates/summary").await?.unwrap_or_default();
+    let mut needs = needs(&visit, &summary);
+    needs.extend(waiting(&visit).await?);
     let series = visit.api.get_if_allowed("/api/v1/series?names=issued,renewed,failed&step=hour").await?;
     let overview = Overview {
-        needs: needs(&visit, &summary),
+        needs,
+        health: health(&visit).await?,
         checked: format::minute(&visit.now.to_string()),
         certificates: format::number(json::number(&summary, "/certificates")),
         states: states(&summary),
@@ -53,6 +63,8 @@ async fn page(visit: Visit) -> Result<Response, Failure> {
     Page::new(&visit, "Overview")
         .command("bulla cert summary")
         .reads("/api/v1/certificates/summary")
+        .reads("/api/v1/alerts?state=open")
+        .reads("/api/v1/publications")
         .reads("/api/v1/series?names=issued,renewed,failed&step=hour")
         .with_charts()
         .show(&overview)
@@ -71,13 +83,86 @@ fn needs(visit: &Visit, summary: &Value) -> Vec<Need> {
             format!("{list}?expires_after={now}&expires_before={week}"),
         ),
         ("failing renewals", "/statuses/failed", Tone::Bad, format!("{list}?status=failed")),
-        ("not in place at every target", "/not_deployed", Tone::Bad, "/console/alerts".to_owned()),
-        ("wait for approval", "/statuses/awaiting_approval", Tone::Warn, "/console/approvals".to_owned()),
+        ("not in place at every target", "/not_deployed", Tone::Bad, "/console/deployments".to_owned()),
     ];
     let counted =
         all.into_iter().map(|(what, member, tone, href)| (json::number(summary, member), what, tone, href));
     let open = counted.filter(|(count, ..)| *count > 0);
     open.map(|(count, what, tone, href)| Need { count: format::number(count), what, href, tone }).collect()
+}
+
+/// What waits for a person beside certificates.
+async fn waiting(visit: &Visit) -> Result<Vec<Need>, Failure> {
+    let all = [
+        ("open alerts", "alerts?state=open", Tone::Bad, "/console/alerts"),
+        ("certificates wait for approval", "approvals?state=open", Tone::Warn, "/console/approvals"),
+        ("changes wait for approval", "changes?state=open", Tone::Warn, "/console/changes"),
+        ("enrolments wait for approval", "enrolments?state=open", Tone::Warn, "/console/enrolments"),
+        ("agents offline", "agents?online=false", Tone::Bad, "/console/agents?online=false"),
+    ];
+    let mut needs = Vec::new();
+    for (what, list, tone, href) in all {
+        let path = format!("/api/v1/{list}&limit={COUNTED_MAX}&fields=id");
+        let listing = visit.api.get_if_allowed(&path).await?.unwrap_or_default();
+        let count = json::items(&listing).len();
+        if count > 0 {
+            let more = if json::text(&listing, "/next").is_empty() { "" } else { "+" };
+            needs.push(Need { count: format!("{count}{more}"), what, href: href.to_owned(), tone });
+        }
+    }
+    Ok(needs)
+}
+
+/// How the authorities publish, and how many certificates are ready for short lives.
+async fn health(visit: &Visit) -> Result<Vec<Need>, Failure> {
+    let mut health = Vec::new();
+    if let Some(publications) = visit.api.get_if_allowed("/api/v1/publications").await? {
+        health.extend(published(&publications));
+    }
+    let groups = visit.api.get_if_allowed("/api/v1/certificates/groups?by=profile").await?;
+    let profiles = visit.api.get_if_allowed("/api/v1/profiles?limit=500&fields=name,validity").await?;
+    if let (Some(groups), Some(profiles)) = (groups, profiles) {
+        health.extend(ready(&groups, &profiles));
+    }
+    Ok(health)
+}
+
+/// CRLs and OCSP responders: how many of how many are current.
+fn published(publications: &Value) -> Vec<Need> {
+    let authorities = json::items(publications);
+    let crls: Vec<&Value> = authorities.iter().flat_map(|one| json::list(one, "/crls")).collect();
+    let ocsp: Vec<&Value> =
+        authorities.iter().filter_map(|one| one.pointer("/ocsp")).filter(|one| one.is_object()).collect();
+    let is_current =
+        |one: &&&Value| json::text(one, "/state") == "current" && json::number(one, "/failures") == 0;
+    let need = |what, all: &[&Value]| {
+        let current = all.iter().filter(is_current).count();
+        let tone = if current == all.len() { Tone::Good } else { Tone::Bad };
+        let count = format!("{current} of {}", all.len());
+        Need { count, what, href: "/console/authorities".to_owned(), tone }
+    };
+    let parts = [("CRLs are current", crls), ("OCSP responders are current", ocsp)];
+    parts.into_iter().filter(|(_, all)| !all.is_empty()).map(|(what, all)| need(what, &all)).collect()
+}
+
+/// The share of certificates whose profile gives at most [`READY_DAYS`] days.
+fn ready(groups: &Value, profiles: &Value) -> Option<Need> {
+    let seconds_of = |name: &str| {
+        let found = json::items(profiles).iter().find(|one| json::text(one, "/name") == name)?;
+        found.pointer("/validity/default_seconds").and_then(Value::as_i64)
+    };
+    let is_short = |name: &str| seconds_of(name).is_some_and(|seconds| seconds <= READY_DAYS * 86_400);
+    let groups = json::list(groups, "/groups");
+    let count = |groups: &[&Value]| groups.iter().map(|one| json::number(one, "/count")).sum::<i64>();
+    let all = count(&groups.iter().collect::<Vec<_>>());
+    let short = count(&groups.iter().filter(|one| is_short(json::text(one, "/value"))).collect::<Vec<_>>());
+    let percent = (short * 100).checked_div(all)?;
+    Some(Need {
+        count: format!("{percent} %"),
+        what: "of certificates have a profile of at most 47 days",
+        href: "/console/profiles".to_owned(),
+        tone: if short == all { Tone::Good } else { Tone::Warn },
+    })
 }
 
 fn states(summary: &Value) -> Vec<(String, String)> {
@@ -112,4 +197,29 @@ fn hours(series: &Value) -> Vec<(String, u64, u64, u64)> {
     (0..issued.len())
         .map(|index| (at(index), of(&issued, index), of(&renewed, index), of(&failed, index)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn readiness_is_the_share_of_short_profiles() {
+        let profiles = json!({"items": [
+            {"name": "short", "validity": {"default_seconds": 47 * 86_400}},
+            {"name": "long", "validity": {"default_seconds": 90 * 86_400}},
+        ]});
+        let groups = json!({"groups": [{"value": "short", "count": 3}, {"value": "long", "count": 1}]});
+        assert_eq!(ready(&groups, &profiles).unwrap().count, "75 %");
+        assert!(ready(&json!({"groups": []}), &profiles).is_none());
+    }
+
+    #[test]
+    fn a_crl_that_could_not_be_published_shows() {
+        let one = json!({"items": [{"crls": [{"state": "current", "failures": 0}, {"state": "current", "failures": 2}], "ocsp": null}]});
+        let needs = published(&one);
+        assert_eq!((needs.len(), needs[0].count.as_str(), needs[0].tone), (1, "1 of 2", Tone::Bad));
+    }
 }
