@@ -66,7 +66,7 @@ const ENROLMENTS: Kind = Kind {
     heading: "Enrolments",
     caption: "Devices that ask for a certificate",
     noun: "Enrolment",
-    command: "bulla enrollment",
+    command: "",
     subject: "/asks",
     asker: "/requester",
     follows: "Once enough people approved it, the client gets its certificate when it asks again. Rejecting it tells the client so.",
@@ -112,7 +112,7 @@ async fn all(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
     let state = state_of(query);
     let cursor = cursor(query);
     let mut tables = Vec::new();
-    let mut page = Page::new(&visit, "Approvals").command("bulla approval list").command("bulla change list");
+    let mut page = Page::new(&visit, "Approvals");
     for kind in [&APPROVALS, &CHANGES, &ENROLMENTS] {
         let mut path = format!("/api/v1/{}?state={state}", kind.path);
         let cursor = cursor.as_deref().filter(|_| kind.path == APPROVALS.path);
@@ -120,7 +120,7 @@ async fn all(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
             path = format!("{path}&cursor={}", api::path::segment(cursor));
         }
         let Some(listing) = visit.api.get_if_allowed(&path).await? else { continue };
-        page = page.reads(path);
+        page = page.command(command(kind, None)).reads(path);
         let filters = format!("state={state}");
         let table = table(&visit, kind, &listing)
             .paged(&listing, &format!("/console/{}", kind.path), &filters, cursor)
@@ -156,7 +156,17 @@ async fn list(visit: &Visit, kind: &'static Kind, query: Option<&str>) -> Result
         page,
         tables: vec![(kind.path, "Newest first", table)],
     };
-    Page::new(visit, kind.heading).command(format!("{} list", kind.command)).reads(path).show(&body)
+    Page::new(visit, kind.heading).command(command(kind, None)).reads(path).show(&body)
+}
+
+/// The command that lists them, or shows one; enrolments have none of their own.
+fn command(kind: &Kind, id: Option<&str>) -> String {
+    match (kind.command, id) {
+        ("", None) => format!("bulla api /api/v1/{}", kind.path),
+        ("", Some(id)) => format!("bulla api /api/v1/{}/{id}", kind.path),
+        (command, None) => format!("{command} list"),
+        (command, Some(id)) => format!("{command} show {id}"),
+    }
 }
 
 fn table(visit: &Visit, kind: &Kind, listing: &Value) -> Table {
@@ -229,7 +239,7 @@ async fn one(visit: &Visit, kind: &'static Kind, id: &str) -> Result<Response, F
         plan: plan(&found),
     };
     let title = format!("{}: {}", kind.noun, json::text(&found, kind.subject));
-    Page::new(visit, title).command(format!("{} show {id}", kind.command)).reads(path).show(&body)
+    Page::new(visit, title).command(command(kind, Some(id))).reads(path).show(&body)
 }
 
 fn facts(visit: &Visit, kind: &Kind, found: &Value) -> Facts {

@@ -56,7 +56,7 @@ pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Res
     } else {
         let total = format::number(json::number(&listing, "/total/value"));
         let least = if json::flag(&listing, "/total/exact") { "" } else { "at least " };
-        body = body.hidden("filter", filters.clone()).says(format!(
+        body = body.hidden("filter", filters.clone()).hidden("all", "yes").says(format!(
             "{least}{total} certificates match, more than a form can name. All that match at the time of the action are meant; the table shows the first {shown}."
         ));
     }
@@ -151,12 +151,13 @@ pub(super) async fn act(visit: &Visit, action: &str, form: &Form) -> Result<Resp
     Page::new(visit, format!("{title}: done")).reads(LIST).show(&outcome)
 }
 
+/// The certificates that the form names; those of its filter only where it says that all are meant.
 fn selection(form: &Form) -> Value {
-    let ids: Vec<&str> = form.all("id").collect();
-    if !ids.is_empty() {
+    if !form.ticked("all") {
+        let ids: Vec<&str> = form.all("id").collect();
         return json!({ "ids": ids });
     }
-    let Some(filter) = form.field("filter") else { return json!({ "ids": [] }) };
+    let filter = form.field("filter").unwrap_or_default();
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filter).unwrap_or_default();
     let members = pairs.into_iter().filter(|(name, _)| facets::NARROWS.contains(&name.as_str()));
     let members: Map<String, Value> = members.map(|(name, value)| (name, value.into())).collect();
