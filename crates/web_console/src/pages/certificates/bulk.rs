@@ -48,7 +48,8 @@ pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Res
         Confirmation::new(visit, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
     if whole {
         body = body.says(format!(
-            "Exactly the {shown} certificates in the table are meant, whatever matches the filter later."
+            "{} meant, exactly as in the table, whatever matches the filter later.",
+            meant(shown)
         ));
         for one in json::items(&listing) {
             body = body.hidden("id", json::text(one, "/id"));
@@ -62,6 +63,10 @@ pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Res
     }
     let body = fields(visit, body, action).await?.table("Which certificates", table);
     Page::new(visit, title).command(command(action, &filters)).reads(path).show(&body)
+}
+
+fn meant(count: usize) -> String {
+    if count == 1 { "1 certificate is".to_owned() } else { format!("{count} certificates are") }
 }
 
 fn filter_words(filters: &str) -> String {
