@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::facets::Facet;
 use crate::api::Api;
-use crate::cell::Cell;
+use crate::cell::{Cell, Tone};
 use crate::failure::Failure;
 use crate::form::{Form, filters, parameter};
 use crate::json;
@@ -133,13 +133,25 @@ fn kept(filters: &str) -> Vec<(String, String)> {
     pairs.into_iter().filter(|(name, _)| !of_form.contains(&name.as_str())).collect()
 }
 
+/// Whether what endpoints show is the current version.
+fn served_state(certificate: &Value) -> Cell {
+    let state = json::text(certificate, "/served_status");
+    let tone = match state {
+        "" => return Cell::Empty,
+        "newest" => Tone::Good,
+        "older" => Tone::Warn,
+        _ => Tone::Calm,
+    };
+    Cell::badge(tone, state.replace('_', " "))
+}
+
 fn row(visit: &Visit, certificate: &Value) -> Vec<Cell> {
     let id = json::text(certificate, "/id");
     vec![
         Cell::link(format!("{PAGE}/{id}"), json::text(certificate, "/name")),
         Cell::state(json::text(certificate, "/status")),
         Cell::time(json::text(certificate, "/ends_at"), visit.now),
-        Cell::state(json::text(certificate, "/served_status")),
+        served_state(certificate),
         Cell::text(json::text(certificate, "/issuer")),
         Cell::text(json::text(certificate, "/owner")),
         Cell::text(json::text(certificate, "/key_type")),

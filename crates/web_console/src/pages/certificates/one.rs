@@ -8,7 +8,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::Value;
 
 use super::chain::{self, Link};
-use super::{PAGE, api_path};
+use super::{PAGE, api_path, served_state};
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
@@ -182,11 +182,6 @@ fn link(list: &str, name: &str) -> Cell {
     } else {
         Cell::link(format!("{list}/{}", api::path::segment(name)), name)
     }
-}
-
-/// What endpoints show, in the words of the list.
-fn served_state(certificate: &Value) -> Cell {
-    Cell::state(json::text(certificate, "/served_status"))
 }
 
 /// The chain of the current version; of the newest, while there is no current one.
