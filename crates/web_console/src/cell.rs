@@ -61,6 +61,8 @@ pub(crate) enum Cell {
     Badge { tone: Tone, text: String },
     /// A number, aligned to the right.
     Number(String),
+    /// A box that chooses the row, in the form around the table.
+    Tick { name: &'static str, value: String, label: String },
 }
 
 impl Cell {
@@ -98,6 +100,11 @@ impl Cell {
     /// A state with a tone of its own.
     pub(crate) fn badge(tone: Tone, text: impl Into<String>) -> Self {
         Self::Badge { tone, text: text.into() }
+    }
+
+    /// A box that chooses the row; `label` says which, for those who do not see it.
+    pub(crate) fn tick(name: &'static str, value: impl Into<String>, label: impl Into<String>) -> Self {
+        Self::Tick { name, value: value.into(), label: label.into() }
     }
 
     /// A number.

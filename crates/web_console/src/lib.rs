@@ -5,6 +5,7 @@
 //! own. Pages work without script; script adds live updates, charts and shortcuts.
 
 mod api;
+mod ask;
 mod assets;
 mod cell;
 mod confirmation;
@@ -16,7 +17,9 @@ mod form;
 mod format;
 mod headers;
 mod json;
+mod listed;
 mod pages;
+mod parts;
 mod shell;
 mod table;
 mod visit;

@@ -5,6 +5,7 @@ mod approvals;
 mod certificates;
 mod history;
 mod jobs;
+mod endpoints;
 mod overview;
 mod search;
 mod sign_in;
@@ -20,6 +21,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(approvals::routes())
         .merge(certificates::routes())
         .merge(jobs::routes())
+        .merge(endpoints::routes())
         .merge(search::routes())
         .merge(sign_in::routes())
 }

@@ -1,0 +1,446 @@
+//! Endpoints that scans have found: the list, one endpoint, and bringing what they serve under management.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::{get, post};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::ask::{Actions, Ask, Field};
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listed::{Listed, names};
+use crate::parts::{Note, Parts};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/endpoints";
+
+/// Most endpoints that are claimed at once: the rows of a page.
+const CLAIMS_MAX: usize = 50;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/inventory", get(moved))
+        .route("/console/endpoints/one", get(one))
+        .route("/console/endpoints/claim", get(ask_claim).post(claim))
+        .route("/console/endpoints/dismiss", post(dismiss))
+        .route("/console/endpoints/undismiss", post(undismiss))
+}
+
+/// The API's name of the list, as search hits have it.
+async fn moved(RawQuery(query): RawQuery) -> Redirect {
+    let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+    Redirect::to(&format!("{PAGE}{query}"))
+}
+
+#[derive(Template)]
+#[template(path = "endpoints.html")]
+struct Endpoints {
+    filters: Ask,
+    may_claim: bool,
+    table: Table,
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listed = Listed::read(&visit, "/api/v1/inventory", query).await?;
+    let may_claim = visit.may("certificate.manage");
+    let columns: &[&str] = if may_claim {
+        &["Choose", "Endpoint", "Worst finding", "Last scan", "Certificate", "Expires", "State", "Owner"]
+    } else {
+        &["Endpoint", "Worst finding", "Last scan", "Certificate", "Expires", "State", "Owner"]
+    };
+    let table = Table::of("Endpoints", columns, &listed.answer, |found| {
+        let tick = may_claim.then(|| choice(found));
+        tick.into_iter().chain(row(&visit, found)).collect()
+    })
+    .empty("No endpoint matches. Take a filter away, or add a watch: the server scans its targets.");
+    let body = Endpoints {
+        filters: filter_form(query),
+        may_claim,
+        table: listed.exported(table, PAGE, "endpoints"),
+    };
+    Page::new(&visit, "Endpoints").command("bulla inventory list").reads(listed.path).show(&body)
+}
+
+fn filter_form(query: Option<&str>) -> Ask {
+    let of = |name| parameter::<String>(query, name);
+    Ask::filters(
+        PAGE,
+        vec![
+            Field::search("host", "Host contains", of("host")),
+            Field::search("issuer", "Issuer contains", of("issuer")),
+            Field::choice(
+                "answering",
+                "Answering",
+                of("answering"),
+                [("", "any"), ("true", "with a certificate"), ("false", "without a certificate")],
+            ),
+            Field::line("team", "Team", of("team")),
+            Field::line("owner", "Owner", of("owner")),
+            Field::choice(
+                "nobody",
+                "Ownership",
+                of("nobody"),
+                [("", "any"), ("true", "without team and owner")],
+            ),
+            Field::choice("sort", "Sort by", of("sort"), [("", "expiry, soonest first"), ("host", "host")]),
+        ],
+    )
+}
+
+/// A box for what can be claimed; nothing for the rest.
+fn choice(found: &Value) -> Cell {
+    let claimable =
+        found.get("leaf").is_some_and(|leaf| !leaf.is_null()) && json::text(found, "/state") != "managed";
+    if !claimable {
+        return Cell::Empty;
+    }
+    let endpoint = found.get("endpoint").unwrap_or(&Value::Null);
+    Cell::tick("endpoint", address(endpoint), format!("Choose {}", title(endpoint)))
+}
+
+fn row(visit: &Visit, found: &Value) -> Vec<Cell> {
+    let endpoint = found.get("endpoint").unwrap_or(&Value::Null);
+    vec![
+        Cell::link(format!("{PAGE}/one?{}", address(endpoint)), title(endpoint)),
+        severity(found),
+        outcome(found),
+        Cell::text(json::text(found, "/leaf/subject")),
+        Cell::time(json::text(found, "/leaf/not_after"), visit.now),
+        state(found),
+        owner(found),
+    ]
+}
+
+/// Team and owner, by the rules of ownership.
+fn owner(found: &Value) -> Cell {
+    let both = [json::text(found, "/owner"), json::text(found, "/team")];
+    Cell::text(both.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join(", "))
+}
+
+fn outcome(found: &Value) -> Cell {
+    let tone = if json::flag(found, "/answering") { Tone::Good } else { Tone::Warn };
+    Cell::badge(tone, json::text(found, "/outcome"))
+}
+
+fn severity(found: &Value) -> Cell {
+    match found.get("severity").and_then(Value::as_i64) {
+        Some(4) => Cell::badge(Tone::Bad, "critical"),
+        Some(3) => Cell::badge(Tone::Bad, "high"),
+        Some(2) => Cell::badge(Tone::Warn, "medium"),
+        Some(1) => Cell::badge(Tone::Calm, "low"),
+        Some(0) => Cell::badge(Tone::Calm, "info"),
+        _ => Cell::Empty,
+    }
+}
+
+/// The state with a link to the certificate that it is managed as.
+fn state(found: &Value) -> Cell {
+    match json::text(found, "/certificate") {
+        "" => match json::text(found, "/state") {
+            "unmanaged" => Cell::badge(Tone::Warn, "unmanaged"),
+            other => Cell::state(other),
+        },
+        id => Cell::link(format!("/console/certificates/{id}"), "managed"),
+    }
+}
+
+/// An endpoint in an address: its five members.
+fn address(endpoint: &Value) -> String {
+    let port = json::number(endpoint, "/port").to_string();
+    let of = |name: &str| api::path::segment(json::text(endpoint, name)).to_string();
+    format!(
+        "host={}&port={port}&protocol={}&server_name={}&address={}",
+        of("/host"),
+        of("/protocol"),
+        of("/server_name"),
+        of("/address")
+    )
+}
+
+/// The endpoint of an address, as the API takes it.
+fn endpoint_of(address: Option<&str>) -> Value {
+    let of = |name| parameter::<String>(address, name);
+    json!({
+        "host": of("host"),
+        "port": of("port").parse::<u16>().unwrap_or_default(),
+        "protocol": of("protocol"),
+        "server_name": of("server_name"),
+        "address": of("address"),
+    })
+}
+
+/// An endpoint for people: `smtp://mx.example.net:25 (mail.example.net)`.
+fn title(endpoint: &Value) -> String {
+    let (host, protocol) = (json::text(endpoint, "/host"), json::text(endpoint, "/protocol"));
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let mut title = match (json::number(endpoint, "/port"), protocol) {
+        (0, _) => host,
+        (port, "tls" | "") => format!("{host}:{port}"),
+        (port, other) => format!("{other}://{host}:{port}"),
+    };
+    for more in [json::text(endpoint, "/server_name"), json::text(endpoint, "/address")] {
+        if !more.is_empty() {
+            title = format!("{title} ({more})");
+        }
+    }
+    title
+}
+
+/// The row of one endpoint, with the path that gave it.
+async fn find(visit: &Visit, endpoint: &Value) -> Result<(Value, String), Failure> {
+    let host = json::text(endpoint, "/host");
+    let path = format!("/api/v1/inventory?sort=host&limit=500&host={}", api::path::segment(host));
+    let listing = visit.api.get(&path).await?;
+    let row = json::items(&listing).iter().find(|found| found.get("endpoint") == Some(endpoint));
+    let row = row.cloned().ok_or_else(|| {
+        Failure::refused(
+            StatusCode::NOT_FOUND,
+            format!("the inventory has no endpoint {}", title(endpoint)),
+            "look for its host in the list of endpoints",
+        )
+    })?;
+    Ok((row, path))
+}
+
+async fn one(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let endpoint = endpoint_of(query.as_deref());
+    let (found, path) = find(&visit, &endpoint).await?;
+    let title = title(&endpoint);
+    let host = json::text(&endpoint, "/host");
+    let mut parts = Parts::default().plain(&actions(&visit, &found))?.plain(&facts(&visit, &found))?;
+    if found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
+        parts = parts.section("leaf", "Certificate that it serves", &leaf(&visit, &found))?;
+    }
+    parts = parts.section(
+        "findings",
+        "Findings and history",
+        &Note::faint(
+            "The server keeps the worst finding of each endpoint. The commands below list all findings with what to do, the chain, and every scan of this endpoint.",
+        ),
+    )?;
+    if visit.may("inventory.manage") && found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
+        parts = parts.section("dismissal", "Not ours to manage", &dismissal(&visit, &found))?;
+    }
+    Page::new(&visit, title.as_str())
+        .command(format!("bulla scan {title}"))
+        .command(format!("bulla inventory show {host}"))
+        .command(format!("bulla inventory history {host}"))
+        .reads(path)
+        .show(&parts)
+}
+
+fn actions(visit: &Visit, found: &Value) -> Actions {
+    let endpoint = found.get("endpoint").unwrap_or(&Value::Null);
+    let chosen = api::path::segment(&address(endpoint)).to_string();
+    let claimable = matches!(json::text(found, "/state"), "unmanaged" | "ignored" | "dismissed");
+    Actions::default()
+        .link(format!("{PAGE}/claim?endpoint={chosen}"), "Bring under management")
+        .only_if(claimable && visit.may("certificate.manage"))
+}
+
+fn facts(visit: &Visit, found: &Value) -> Facts {
+    Facts::default()
+        .with("Last scan", outcome(found))
+        .with("Worst finding", severity(found))
+        .with("State", state(found))
+        .with("Team", Cell::text(json::text(found, "/team")))
+        .with("Owner", Cell::text(json::text(found, "/owner")))
+        .with("Environment", Cell::text(json::text(found, "/environment")))
+        .with("First seen", Cell::time(json::text(found, "/first_seen_at"), visit.now))
+        .with("Last seen", Cell::time(json::text(found, "/last_seen_at"), visit.now))
+        .with("Note", Cell::text(json::text(found, "/note")))
+        .with("Ignored until", Cell::time(json::text(found, "/ignored_until"), visit.now))
+}
+
+fn leaf(visit: &Visit, found: &Value) -> Facts {
+    Facts::default()
+        .with("Subject", Cell::text(json::text(found, "/leaf/subject")))
+        .with("Issuer", Cell::text(json::text(found, "/leaf/issuer")))
+        .with("Valid from", Cell::time(json::text(found, "/leaf/not_before"), visit.now))
+        .with("Expires", Cell::time(json::text(found, "/leaf/not_after"), visit.now))
+        .with(
+            "Key",
+            Cell::text(format!(
+                "{}, {} bits",
+                json::text(found, "/leaf/key_algorithm"),
+                json::number(found, "/leaf/key_bits")
+            )),
+        )
+        .with("Serial number", Cell::code(json::text(found, "/leaf/serial")))
+        .with("SHA-256 fingerprint", Cell::code(json::text(found, "/leaf/fingerprint")))
+}
+
+/// The form that takes a certificate out of the unmanaged ones, or brings it back.
+fn dismissal(visit: &Visit, found: &Value) -> Ask {
+    let shared = || {
+        vec![
+            Field::hidden("fingerprint", json::text(found, "/leaf/fingerprint")),
+            Field::hidden("at", address(found.get("endpoint").unwrap_or(&Value::Null))),
+        ]
+    };
+    if matches!(json::text(found, "/state"), "ignored" | "dismissed") {
+        return Ask::post(format!("{PAGE}/undismiss"), visit.csrf(), "Count it as unmanaged again", shared());
+    }
+    let mut fields = shared();
+    fields.push(Field::line("note", "Why", "").required());
+    fields.push(Field::date("until", "Until", "").hint(
+        "Without a day it is dismissed for good. It holds at every endpoint that serves this certificate.",
+    ));
+    Ask::post(format!("{PAGE}/dismiss"), visit.csrf(), "Dismiss", fields)
+}
+
+async fn dismiss(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let until = form.field("until").map(|day| format!("{day}T00:00:00Z"));
+    let mut body = json!({ "fingerprint": form.field("fingerprint"), "note": form.field("note") });
+    if let Some(until) = until {
+        body["until"] = Value::String(until);
+    }
+    said(&visit, &form, "dismiss", &body).await
+}
+
+async fn undismiss(visit: Visit, form: Form) -> Result<Response, Failure> {
+    said(&visit, &form, "undismiss", &json!({ "fingerprint": form.field("fingerprint") })).await
+}
+
+async fn said(visit: &Visit, form: &Form, what: &str, body: &Value) -> Result<Response, Failure> {
+    let path = format!("/api/v1/inventory/{what}");
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(body)).await?;
+    // Written again from its members: nothing else gets into the address.
+    let at = address(&endpoint_of(form.field("at")));
+    Ok(back(&format!("{PAGE}/one?{at}"), "saved", &answer))
+}
+
+/// The form for the chosen endpoints.
+async fn ask_claim(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let chosen = chosen(query.as_deref())?;
+    let (profiles, owners, teams) = (
+        visit.api.get_if_allowed("/api/v1/profiles?limit=500").await?,
+        visit.api.get_if_allowed("/api/v1/owners?limit=500").await?,
+        visit.api.get_if_allowed("/api/v1/teams?limit=500").await?,
+    );
+    let mut profile = names(profiles.as_ref(), "choose one");
+    profile.remove(0);
+    let mut fields: Vec<Field> = chosen.iter().map(|one| Field::hidden("endpoint", address(one))).collect();
+    fields.extend([
+        Field::choice("profile", "Profile of the next version", "default", profile),
+        Field::line("issuer", "Issuer of the next version", "").hint(
+            "Empty: the internal CA. It says who signs the renewal; what is served now stays until then.",
+        ),
+        Field::choice("owner", "Owner", "", names(owners.as_ref(), "by the ownership rules")),
+        Field::choice("team", "Team", "", names(teams.as_ref(), "by the ownership rules")),
+        Field::tick("auto_renew", "Renew before it expires", true),
+    ]);
+    let rows = chosen.iter().map(|one| vec![Cell::text(title(one))]).collect();
+    let table =
+        Table { caption: "Chosen endpoints".to_owned(), columns: vec!["Endpoint"], rows, ..Table::default() };
+    let form = Ask::post(format!("{PAGE}/claim"), visit.csrf(), "Bring under management", fields);
+    let parts = Parts::default().section("chosen", &format!("{} chosen", chosen.len()), &table)?.section(
+        "how",
+        "How they are managed",
+        &form,
+    )?;
+    Page::new(&visit, "Bring under management")
+        .command(format!("bulla cert claim {}", chosen.first().map(title).unwrap_or_default()))
+        .reads("/api/v1/inventory")
+        .show(&parts)
+}
+
+/// The endpoints of a query, each once.
+fn chosen(query: Option<&str>) -> Result<Vec<Value>, Failure> {
+    let pairs: Vec<(String, String)> =
+        query.and_then(|query| serde_urlencoded::from_str(query).ok()).unwrap_or_default();
+    let of = pairs.iter().filter(|(name, _)| name == "endpoint").map(|(_, value)| value.as_str());
+    bounded(of)
+}
+
+fn bounded<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<Vec<Value>, Failure> {
+    let chosen: Vec<Value> = addresses.map(|one| endpoint_of(Some(one))).collect();
+    if chosen.is_empty() || chosen.len() > CLAIMS_MAX {
+        return Err(Failure::refused(
+            StatusCode::BAD_REQUEST,
+            format!("{} endpoints are chosen; from 1 to {CLAIMS_MAX} can be claimed at once", chosen.len()),
+            "go back, and tick the boxes of the endpoints",
+        ));
+    }
+    Ok(chosen)
+}
+
+/// Claims each of the chosen endpoints. The API claims one at a time, so some may be refused and others not.
+async fn claim(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let chosen = bounded(form.all("endpoint"))?;
+    let mut rows = Vec::new();
+    let mut refused = 0_usize;
+    for endpoint in &chosen {
+        let body = claim_body(&form, endpoint);
+        let answer =
+            visit.api.change(Method::POST, "/api/v1/inventory/claim", form.csrf(), Some(&body)).await;
+        let result = match answer {
+            Ok(answer) => Cell::link(
+                format!("/console/certificates/{}", json::text(&answer, "/id")),
+                json::text(&answer, "/name"),
+            ),
+            Err(Failure::Refused(problem)) => {
+                refused += 1;
+                Cell::text(problem.detail.unwrap_or(problem.title))
+            }
+            Err(other) => return Err(other),
+        };
+        rows.push(vec![Cell::text(title(endpoint)), result]);
+    }
+    if refused == 0 {
+        return Ok(back("/console/certificates", "claimed", &Value::Null).into_response());
+    }
+    let table = Table {
+        caption: "What became of each endpoint".to_owned(),
+        columns: vec!["Endpoint", "Certificate, or why not"],
+        rows,
+        ..Table::default()
+    };
+    let parts = Parts::default()
+        .plain(&Note::hint(format!("{refused} of {} were refused.", chosen.len())))?
+        .section("results", "Results", &table)?
+        .plain(&Actions::default().link(PAGE, "Back to the endpoints"))?;
+    Page::new(&visit, "Bring under management").show(&parts)
+}
+
+fn claim_body(form: &Form, endpoint: &Value) -> Value {
+    let mut body = json!({
+        "endpoint": endpoint,
+        "profile": form.field("profile"),
+        "auto_renew": form.ticked("auto_renew"),
+    });
+    for name in ["issuer", "owner", "team"] {
+        if let Some(value) = form.field(name) {
+            body[name] = Value::String(value.to_owned());
+        }
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_survives_its_address() {
+        let endpoint = json!({
+            "host": "2001:db8::1", "port": 25, "protocol": "smtp", "server_name": "a&b=c", "address": ""
+        });
+        assert_eq!(endpoint_of(Some(&address(&endpoint))), endpoint);
+        assert_eq!(title(&endpoint), "smtp://[2001:db8::1]:25 (a&b=c)");
+        let twice = format!("endpoint={0}&x=1&endpoint={0}", api::path::segment(&address(&endpoint)));
+        assert_eq!(chosen(Some(&twice)).unwrap(), [endpoint.clone(), endpoint]);
+        assert!(chosen(Some("x=1")).is_err());
+    }
+}
