@@ -9,6 +9,8 @@ mod endpoints;
 mod overview;
 mod search;
 mod sign_in;
+mod transparency;
+mod watches;
 
 use axum::Router;
 
@@ -24,4 +26,6 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(endpoints::routes())
         .merge(search::routes())
         .merge(sign_in::routes())
+        .merge(transparency::routes())
+        .merge(watches::routes())
 }

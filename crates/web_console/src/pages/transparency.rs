@@ -1,0 +1,361 @@
+//! Certificate Transparency: watched domains, what was issued for them, and the logs.
+
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::ask::{Actions, Ask, Field};
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listed::Listed;
+use crate::parts::{Note, Parts};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/transparency";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/transparency/issuances/{id}", get(issuance))
+        .route("/console/transparency/issuances/{id}/expect", post(expect))
+        .route("/console/transparency/issuances/{id}/acknowledge", post(acknowledge))
+        .route("/console/transparency/domains", post(watch))
+        .route("/console/transparency/domains/{name}", get(domain))
+        .route("/console/transparency/domains/{name}/pause", post(pause))
+        .route("/console/transparency/domains/{name}/resume", post(resume))
+        .route("/console/transparency/domains/{name}/run", post(run))
+        .route("/console/transparency/domains/{name}/remove", get(ask_remove).post(remove))
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listed = Listed::read(&visit, "/api/v1/ct/issuances", query).await?;
+    let domains = visit.api.get("/api/v1/ct/domains?limit=500").await?;
+    let logs = visit.api.get_if_allowed("/api/v1/ct/logs").await?.unwrap_or_default();
+    let issuances = Table::of(
+        "Certificates issued for watched domains",
+        &["Names", "Verdict", "Issuer", "Valid from", "Found", "Source"],
+        &listed.answer,
+        |one| issuance_row(&visit, one),
+    )
+    .empty("Nothing was found. Watch a domain below: what public CAs issue for it appears here.");
+    let mut parts = Parts::default()
+        .plain(&filter_form(query))?
+        .live("issuances", "Issued", "ct.", &listed.exported(issuances, PAGE, "issuances"))?
+        .section("domains", "Watched domains", &domains_table(&visit, &domains))?;
+    if visit.may("inventory.manage") {
+        let fields = vec![
+            Field::line("name", "Domain", "").hint("A registered domain: example.net. Search services are told its name.").required(),
+            Field::line("issuers", "Allowed issuers", "").hint("Words that the issuer's name must contain, separated by commas. Empty: the issuers of known certificates."),
+        ];
+        let form = Ask::post(format!("{PAGE}/domains"), visit.csrf(), "Watch the domain", fields);
+        parts = parts.section("watch", "Watch a domain", &form)?;
+    }
+    parts = parts.live("logs", "Logs", "ct.", &logs_table(&visit, &logs))?;
+    Page::new(&visit, "Transparency")
+        .command("bulla ct issuances")
+        .command("bulla ct list")
+        .command("bulla ct logs")
+        .reads(listed.path)
+        .reads("/api/v1/ct/domains")
+        .reads("/api/v1/ct/logs")
+        .show(&parts)
+}
+
+fn filter_form(query: Option<&str>) -> Ask {
+    let of = |name| parameter::<String>(query, name);
+    let verdicts = [
+        ("", "any"),
+        ("unexpected", "unexpected"),
+        ("pending", "pending"),
+        ("expected", "expected"),
+        ("acknowledged", "acknowledged"),
+    ];
+    Ask::filters(
+        PAGE,
+        vec![
+            Field::line("domain", "Domain", of("domain")),
+            Field::choice("verdict", "Verdict", of("verdict"), verdicts),
+        ],
+    )
+}
+
+fn verdict(one: &Value) -> Cell {
+    match json::text(one, "/verdict") {
+        "unexpected" => Cell::badge(Tone::Bad, "unexpected"),
+        "expected" => Cell::badge(Tone::Good, "expected"),
+        other => Cell::state(other),
+    }
+}
+
+fn issuance_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+    vec![
+        Cell::link(format!("{PAGE}/issuances/{}", json::text(one, "/id")), names(one)),
+        verdict(one),
+        Cell::text(json::text(one, "/issuer")),
+        Cell::time(json::text(one, "/not_before"), visit.now),
+        Cell::time(json::text(one, "/found_at"), visit.now),
+        Cell::text(json::text(one, "/source")),
+    ]
+}
+
+/// The first names; a link needs words even where there is none.
+fn names(one: &Value) -> String {
+    let names = json::list(one, "/names");
+    let first: Vec<&str> = names.iter().take(3).filter_map(Value::as_str).collect();
+    match names.len() {
+        0 => "no names".to_owned(),
+        count if count > first.len() => format!("{} and {} more", first.join(", "), count - first.len()),
+        _ => first.join(", "),
+    }
+}
+
+fn domains_table(visit: &Visit, domains: &Value) -> Table {
+    Table::of(
+        "Watched domains",
+        &["Domain", "State", "Services", "Allowed issuers", "Since"],
+        domains,
+        |one| {
+            let name = json::text(one, "/name");
+            let services = json::joined(one, "/services");
+            vec![
+                Cell::link(format!("{PAGE}/domains/{}", api::path::segment(name)), name),
+                enabled(one),
+                Cell::text(if services.is_empty() { "all".to_owned() } else { services }),
+                Cell::text(json::joined(one, "/issuers")),
+                Cell::time(json::text(one, "/created_at"), visit.now),
+            ]
+        },
+    )
+    .empty("No domain is watched. Add one below.")
+}
+
+fn enabled(one: &Value) -> Cell {
+    if json::flag(one, "/enabled") {
+        Cell::badge(Tone::Good, "watched")
+    } else {
+        Cell::badge(Tone::Warn, "paused")
+    }
+}
+
+fn logs_table(visit: &Visit, logs: &Value) -> Table {
+    Table::of("Logs", &["Log", "State", "Entries", "Behind", "Last read", "Error"], logs, |log| {
+        let state = match json::text(log, "/state") {
+            state @ ("inconsistent" | "failing") => Cell::badge(Tone::Bad, state),
+            "followed" => Cell::badge(Tone::Good, "followed"),
+            other => Cell::state(other),
+        };
+        let error = [json::text(log, "/alarm"), json::text(log, "/last_error")];
+        vec![
+            Cell::text(json::text(log, "/name")),
+            state,
+            log.get("tree_size").and_then(Value::as_i64).map_or(Cell::Empty, Cell::number),
+            Cell::number(json::number(log, "/behind")),
+            Cell::time(json::text(log, "/stepped_at"), visit.now),
+            Cell::text(error.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")),
+        ]
+    })
+    .empty("No log is followed. Name a log list in the configuration (ct) to read the logs themselves.")
+}
+
+async fn issuance(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = format!("/api/v1/ct/issuances/{}", api::path::segment(&id));
+    let one = visit.api.get(&path).await?;
+    let facts = Facts::default()
+        .with("Verdict", verdict(&one))
+        .with("Why", Cell::text(why(one.get("reason").unwrap_or(&Value::Null))))
+        .with("Names", Cell::text(json::joined(&one, "/names")))
+        .with("Issuer", Cell::text(json::text(&one, "/issuer")))
+        .with("Serial number", Cell::code(json::text(&one, "/serial")))
+        .with("Valid from", Cell::time(json::text(&one, "/not_before"), visit.now))
+        .with("Expires", Cell::time(json::text(&one, "/not_after"), visit.now))
+        .with("Found by", Cell::text(json::text(&one, "/source")))
+        .with("Logged", Cell::time(json::text(&one, "/logged_at"), visit.now))
+        .with("Found", Cell::time(json::text(&one, "/found_at"), visit.now))
+        .with("Watched domains", Cell::text(json::joined(&one, "/domains")))
+        .with("SHA-256 fingerprint", Cell::code(json::text(&one, "/sha256")))
+        .with("SHA-256 of the public key", Cell::code(json::text(&one, "/spki_sha256")));
+    let mut parts = Parts::default().live("facts", "What was issued", "ct.", &facts)?;
+    if visit.may("inventory.manage") && !matches!(json::text(&one, "/verdict"), "expected") {
+        let ask = |what: &str, button, hint| {
+            let reason = Field::line("reason", "Reason", "").hint(hint).required();
+            Ask::post(
+                format!("{PAGE}/issuances/{}/{what}", json::text(&one, "/id")),
+                visit.csrf(),
+                button,
+                vec![reason],
+            )
+        };
+        parts = parts
+            .section(
+                "expect",
+                "It is ours",
+                &ask("expect", "Expect it", "It and its renewals are expected from now on. Its alert ends."),
+            )?
+            .section(
+                "acknowledge",
+                "It is not ours, and is dealt with",
+                &ask(
+                    "acknowledge",
+                    "Dismiss it",
+                    "It was revoked or reported. Its alert ends; a renewal raises another.",
+                ),
+            )?;
+    }
+    Page::new(&visit, names(&one)).command(format!("bulla ct issuance {id}")).reads(path).show(&parts)
+}
+
+/// The reason of a verdict in words: `{"known": "managed"}` as `known: managed`.
+fn why(reason: &Value) -> String {
+    match reason {
+        Value::String(text) => text.replace('_', " "),
+        Value::Object(members) => {
+            let parts =
+                members.iter().map(|(name, value)| format!("{}: {}", name.replace('_', " "), why(value)));
+            parts.collect::<Vec<_>>().join(", ")
+        }
+        Value::Array(values) => values.iter().map(why).collect::<Vec<_>>().join(", "),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+async fn expect(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    judge(&visit, &id, "expect", "saved", &form).await
+}
+
+async fn acknowledge(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    judge(&visit, &id, "acknowledge", "acknowledged", &form).await
+}
+
+async fn judge(visit: &Visit, id: &str, what: &str, done: &str, form: &Form) -> Result<Response, Failure> {
+    let id = api::path::segment(id);
+    let body = json!({ "reason": form.field("reason").unwrap_or_default() });
+    let path = format!("/api/v1/ct/issuances/{id}/{what}");
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    Ok(back(&format!("{PAGE}/issuances/{id}"), done, &answer))
+}
+
+async fn watch(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let issuers = form.field("issuers").unwrap_or_default().split(',').map(str::trim);
+    let issuers: Vec<&str> = issuers.filter(|word| !word.is_empty()).collect();
+    let body = json!({ "name": form.field("name").unwrap_or_default(), "issuers": issuers, "enabled": true });
+    let answer = visit.api.change(Method::POST, "/api/v1/ct/domains", form.csrf(), Some(&body)).await?;
+    Ok(back(PAGE, "created", &answer))
+}
+
+fn at(name: &str) -> String {
+    format!("/api/v1/ct/domains/{}", api::path::segment(name))
+}
+
+fn page(name: &str) -> String {
+    format!("{PAGE}/domains/{}", api::path::segment(name))
+}
+
+async fn domain(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+    let path = at(&name);
+    let one = visit.api.get(&path).await?;
+    let page = page(&name);
+    let mut actions = Actions::default();
+    actions = if json::flag(&one, "/enabled") {
+        actions.press(format!("{page}/run"), visit.csrf(), "Ask the search services now").press(
+            format!("{page}/pause"),
+            visit.csrf(),
+            "Pause",
+        )
+    } else {
+        actions.press(format!("{page}/resume"), visit.csrf(), "Resume")
+    };
+    let actions =
+        actions.danger(format!("{page}/remove"), "Watch no more").only_if(visit.may("inventory.manage"));
+    let facts = Facts::default()
+        .with("State", enabled(&one))
+        .with("Services", Cell::text(json::joined(&one, "/services")))
+        .with("Allowed issuers", Cell::text(json::joined(&one, "/issuers")))
+        .with("Watched since", Cell::time(json::text(&one, "/created_at"), visit.now))
+        .with("Changed", Cell::time(json::text(&one, "/updated_at"), visit.now));
+    let searches = json!({ "items": one.get("searches").cloned().unwrap_or_default() });
+    let searches = Table::of(
+        "Search services",
+        &["Service", "State", "Answered", "Next", "Failures", "Error"],
+        &searches,
+        |one| {
+            let state = match json::text(one, "/state") {
+                "failing" => Cell::badge(Tone::Bad, "failing"),
+                other => Cell::state(other),
+            };
+            vec![
+                Cell::text(json::text(one, "/service")),
+                state,
+                Cell::time(json::text(one, "/answered_at"), visit.now),
+                Cell::time(json::text(one, "/next_at"), visit.now),
+                Cell::number(json::number(one, "/failures")),
+                Cell::text(json::text(one, "/last_error")),
+            ]
+        },
+    )
+    .empty("No search service is asked for this domain.");
+    let found = format!("{PAGE}?domain={}", api::path::segment(&name));
+    let parts = Parts::default()
+        .plain(&actions)?
+        .plain(&facts)?
+        .live("searches", "Search services", "ct.", &searches)?
+        .plain(&Actions::default().link(found, "What was issued for it"))?;
+    Page::new(&visit, name.as_str()).command(format!("bulla ct show {name}")).reads(path).show(&parts)
+}
+
+async fn pause(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+    act(&visit, &name, "pause", &form).await
+}
+
+async fn resume(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+    act(&visit, &name, "resume", &form).await
+}
+
+async fn run(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+    act(&visit, &name, "run", &form).await
+}
+
+async fn act(visit: &Visit, name: &str, what: &str, form: &Form) -> Result<Response, Failure> {
+    let path = format!("{}/{what}", at(name));
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(back(&page(name), "saved", &answer))
+}
+
+async fn ask_remove(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+    let form = Ask::post(format!("{}/remove", page(&name)), visit.csrf(), "Watch no more", vec![])
+        .danger(page(&name));
+    let parts = Parts::default()
+        .plain(&Note::hint("Certificates issued for this domain are found no more, and raise no alert. What was found stays."))?
+        .plain(&form)?;
+    Page::new(&visit, format!("Watch {name} no more?"))
+        .command(format!("bulla ct remove {name}"))
+        .show(&parts)
+}
+
+async fn remove(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+    let answer = visit.api.change(Method::DELETE, &at(&name), form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_and_names_are_words() {
+        assert_eq!(why(&json!("allowed_issuer")), "allowed issuer");
+        assert_eq!(why(&json!({"known": "managed"})), "known: managed");
+        assert_eq!(names(&json!({"names": ["a", "b", "c", "d"]})), "a, b, c and 1 more");
+        assert_eq!(names(&json!({})), "no names");
+    }
+}
