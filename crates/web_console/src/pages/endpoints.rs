@@ -351,7 +351,8 @@ async fn ask_claim(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, 
         &form,
     )?;
     Page::new(&visit, "Bring under management")
-        .command(format!("bulla cert claim {}", chosen.first().map(title).unwrap_or_default()))
+        .command("bulla cert found")
+        .command("bulla cert claim FINGERPRINT --profile default")
         .reads("/api/v1/inventory")
         .show(&parts)
 }

@@ -2,6 +2,9 @@
 
 mod alerts;
 mod approvals;
+mod account;
+mod agents;
+mod audit;
 mod certificates;
 mod history;
 mod jobs;
@@ -9,6 +12,7 @@ mod endpoints;
 mod overview;
 mod search;
 mod sign_in;
+mod targets;
 mod transparency;
 mod watches;
 
@@ -21,11 +25,15 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(overview::routes())
         .merge(alerts::routes())
         .merge(approvals::routes())
+        .merge(account::routes())
+        .merge(agents::routes())
+        .merge(audit::routes())
         .merge(certificates::routes())
         .merge(jobs::routes())
         .merge(endpoints::routes())
         .merge(search::routes())
         .merge(sign_in::routes())
+        .merge(targets::routes())
         .merge(transparency::routes())
         .merge(watches::routes())
 }

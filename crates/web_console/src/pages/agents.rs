@@ -1,0 +1,325 @@
+//! Agents, the hosts that deploy certificates: their groups, their work, and tokens that enrol them.
+
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::ask::{Actions, Ask, Field};
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listed::Listed;
+use crate::pages::targets;
+use crate::parts::{Note, Once, Parts};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/agents";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/agents/tokens", post(make_token))
+        .route("/console/agents/tokens/{id}/remove", get(ask_remove_token).post(remove_token))
+        .route("/console/agents/groups", post(make_group))
+        .route("/console/agents/groups/{name}/remove", get(ask_remove_group).post(remove_group))
+        .route("/console/agents/{id}", get(one).post(change))
+        .route("/console/agents/{id}/retire", get(ask_retire).post(retire))
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listed = Listed::read(&visit, "/api/v1/agents", query).await?;
+    let groups = visit.api.get_if_allowed("/api/v1/agent-groups?limit=500").await?.unwrap_or_default();
+    let tokens = visit.api.get_if_allowed("/api/v1/agent-tokens").await?;
+    let table = Table::of(
+        "Agents by name",
+        &["Name", "State", "Last seen", "Labels", "System", "Version", "Certificate expires"],
+        &listed.answer,
+        |agent| row(&visit, agent),
+    )
+    .empty("No agent matches. Make an enrolment token below, and run \"bulla agent enroll\" on the host.");
+    let mut parts = Parts::default()
+        .plain(&filter_form(query, &groups))?
+        .live("list", "All agents", "agent.", &listed.exported(table, PAGE, "agents"))?
+        .section("groups", "Groups", &groups_table(&visit, &groups))?;
+    if visit.may("agent.manage") {
+        let fields = vec![
+            Field::line("name", "Name", "").required(),
+            Field::line("selector", "Labels that its agents have", "")
+                .hint("env=prod, site=paris")
+                .required(),
+            Field::line("description", "Description", ""),
+        ];
+        let form = Ask::post(format!("{PAGE}/groups"), visit.csrf(), "Add the group", fields);
+        parts = parts.section("new-group", "New group", &form)?;
+    }
+    if let Some(tokens) = &tokens {
+        parts = parts.section("tokens", "Enrolment tokens", &tokens_table(&visit, tokens))?;
+    }
+    if visit.may("agent.enroll") {
+        let fields = vec![
+            Field::line("labels", "Labels of the agent", "").hint("env=prod, site=paris"),
+            Field::number("minutes", "Valid for minutes", "60"),
+        ];
+        let form = Ask::post(format!("{PAGE}/tokens"), visit.csrf(), "Make the token", fields);
+        parts = parts.section("new-token", "New enrolment token", &form)?;
+    }
+    Page::new(&visit, "Agents")
+        .command("bulla agent list")
+        .command("bulla agent group list")
+        .command("bulla agent tokens")
+        .reads(listed.path)
+        .reads("/api/v1/agent-groups")
+        .reads("/api/v1/agent-tokens")
+        .show(&parts)
+}
+
+fn filter_form(query: Option<&str>, groups: &Value) -> Ask {
+    let of = |name| parameter::<String>(query, name);
+    Ask::filters(
+        PAGE,
+        vec![
+            Field::line("labels", "Labels", of("labels")),
+            Field::choice("group", "Group", of("group"), crate::listed::names(Some(groups), "any")),
+            Field::choice(
+                "online",
+                "State",
+                of("online"),
+                [("", "any"), ("true", "online"), ("false", "offline")],
+            ),
+            Field::choice("retired", "Retired", of("retired"), [("", "left out"), ("true", "shown too")]),
+        ],
+    )
+}
+
+fn state(agent: &Value) -> Cell {
+    match (json::text(agent, "/retired_at"), json::flag(agent, "/online")) {
+        ("", true) => Cell::badge(Tone::Good, "online"),
+        ("", false) => Cell::badge(Tone::Bad, "offline"),
+        _ => Cell::badge(Tone::Calm, "retired"),
+    }
+}
+
+fn row(visit: &Visit, agent: &Value) -> Vec<Cell> {
+    let system = format!("{} {}", json::text(agent, "/os"), json::text(agent, "/arch"));
+    vec![
+        Cell::link(format!("{PAGE}/{}", json::text(agent, "/id")), json::text(agent, "/name")),
+        state(agent),
+        Cell::time(json::text(agent, "/last_seen_at"), visit.now),
+        Cell::text(labels(agent, "/labels")),
+        Cell::text(system.trim()),
+        Cell::text(json::text(agent, "/version")),
+        Cell::time(json::text(agent, "/certificate_expires_at"), visit.now),
+    ]
+}
+
+/// Labels as they are written: `env=prod, site=paris`.
+fn labels(value: &Value, pointer: &str) -> String {
+    let labels = value.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+    let pairs = labels.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default()));
+    pairs.collect::<Vec<_>>().join(", ")
+}
+
+/// Labels of a field. What has no equals sign gets an empty value: the API says what is wrong with it.
+fn labels_of(text: Option<&str>) -> Value {
+    let pairs = text.unwrap_or_default().split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.map(|(name, value)| (name.trim().to_owned(), Value::String(value.trim().to_owned()))).collect()
+}
+
+fn groups_table(visit: &Visit, groups: &Value) -> Table {
+    Table::of("Groups of agents", &["Name", "Labels", "Description", "Changed", "Action"], groups, |group| {
+        let name = api::path::segment(json::text(group, "/name"));
+        vec![
+            Cell::link(format!("{PAGE}?group={name}"), json::text(group, "/name")),
+            Cell::text(labels(group, "/selector")),
+            Cell::text(json::text(group, "/description")),
+            Cell::time(json::text(group, "/updated_at"), visit.now),
+            Cell::link(format!("{PAGE}/groups/{name}/remove"), "Remove"),
+        ]
+    })
+    .empty("No group yet. A group is the agents that have all of its labels.")
+}
+
+fn tokens_table(visit: &Visit, tokens: &Value) -> Table {
+    let columns = ["Made", "By", "Labels", "State", "Expires", "Agent", "Action"];
+    Table::of("Tokens that enrol agents", &columns, tokens, |token| {
+        let expired = json::text(token, "/expires_at")
+            .parse::<jiff::Timestamp>()
+            .is_ok_and(|expires| expires < visit.now);
+        let state = match (json::text(token, "/used_at"), expired) {
+            ("", false) => Cell::badge(Tone::Warn, "not used yet"),
+            ("", true) => Cell::badge(Tone::Calm, "expired unused"),
+            _ => Cell::badge(Tone::Calm, "used"),
+        };
+        let agent = match json::text(token, "/agent") {
+            "" => Cell::Empty,
+            id => Cell::link(format!("{PAGE}/{id}"), "show"),
+        };
+        vec![
+            Cell::time(json::text(token, "/created_at"), visit.now),
+            Cell::text(json::text(token, "/created_by")),
+            Cell::text(labels(token, "/labels")),
+            state,
+            Cell::time(json::text(token, "/expires_at"), visit.now),
+            agent,
+            Cell::link(format!("{PAGE}/tokens/{}/remove", json::text(token, "/id")), "Revoke"),
+        ]
+    })
+    .empty("No token is kept.")
+}
+
+async fn make_token(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let mut body = json!({ "labels": labels_of(form.field("labels")) });
+    if let Some(minutes) = form.field("minutes").and_then(|minutes| minutes.parse::<i64>().ok()) {
+        body["seconds"] = Value::from(minutes.saturating_mul(60));
+    }
+    let made = visit.api.change(Method::POST, "/api/v1/agent-tokens", form.csrf(), Some(&body)).await?;
+    let once = Once {
+        what: "The token",
+        secret: json::text(&made, "/token").to_owned(),
+        usage: "bulla agent enroll --server \"$BULLA_SERVER\" --token TOKEN --ca ca.pem && bulla agent run"
+            .to_owned(),
+        href: PAGE.to_owned(),
+    };
+    Page::new(&visit, "New enrolment token").command("bulla agent token").show(&once)
+}
+
+async fn ask_remove_token(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let action = format!("{PAGE}/tokens/{}/remove", api::path::segment(&id));
+    let form = Ask::post(action, visit.csrf(), "Revoke the token", vec![]).danger(PAGE);
+    let note = Note::hint("It enrols no host any more. An agent that it has enrolled stays enrolled.");
+    let parts = Parts::default().plain(&note)?.plain(&form)?;
+    Page::new(&visit, "Revoke an enrolment token?")
+        .command(format!("bulla agent revoke-token {id}"))
+        .show(&parts)
+}
+
+async fn remove_token(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("/api/v1/agent-tokens/{}", api::path::segment(&id));
+    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+async fn make_group(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let body = json!({
+        "name": form.field("name").unwrap_or_default(),
+        "selector": labels_of(form.field("selector")),
+        "description": form.field("description").unwrap_or_default(),
+    });
+    let answer = visit.api.change(Method::POST, "/api/v1/agent-groups", form.csrf(), Some(&body)).await?;
+    Ok(back(PAGE, "created", &answer))
+}
+
+async fn ask_remove_group(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+    let action = format!("{PAGE}/groups/{}/remove", api::path::segment(&name));
+    let form = Ask::post(action, visit.csrf(), "Remove the group", vec![]).danger(PAGE);
+    let note = Note::hint("Its agents stay. Filters and rules that name the group find no agents any more.");
+    let parts = Parts::default().plain(&note)?.plain(&form)?;
+    Page::new(&visit, format!("Remove the group {name}?"))
+        .command(format!("bulla agent group delete {name}"))
+        .show(&parts)
+}
+
+async fn remove_group(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("/api/v1/agent-groups/{}", api::path::segment(&name));
+    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+fn at(id: &str) -> String {
+    format!("/api/v1/agents/{}", api::path::segment(id))
+}
+
+async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = at(&id);
+    let agent = visit.api.get(&path).await?;
+    let id = api::path::segment(json::text(&agent, "/id"));
+    let of_agent = visit.api.get_if_allowed(&format!("/api/v1/targets?limit=500&agent={id}")).await?;
+    let deployments = visit.api.get_if_allowed(&format!("/api/v1/deployments?agent={id}")).await?;
+    let facts = Facts::default()
+        .with("State", state(&agent))
+        .with("Last seen", Cell::time(json::text(&agent, "/last_seen_at"), visit.now))
+        .with("Host", Cell::text(json::text(&agent, "/hostname")))
+        .with("System", Cell::text(json::text(&agent, "/os")))
+        .with("Processor", Cell::text(json::text(&agent, "/arch")))
+        .with("Version", Cell::text(json::text(&agent, "/version")))
+        .with("Addresses", Cell::text(json::joined(&agent, "/addresses")))
+        .with("Labels", Cell::text(labels(&agent, "/labels")))
+        .with("Enrolled", Cell::time(json::text(&agent, "/enrolled_at"), visit.now))
+        .with("Certificate expires", Cell::time(json::text(&agent, "/certificate_expires_at"), visit.now))
+        .with("Retired", Cell::time(json::text(&agent, "/retired_at"), visit.now));
+    let manages = visit.may("agent.manage") && json::text(&agent, "/retired_at").is_empty();
+    let actions = Actions::default().danger(format!("{PAGE}/{id}/retire"), "Retire").only_if(manages);
+    let mut parts = Parts::default().plain(&actions)?.live("facts", "Host", "agent.", &facts)?;
+    if let Some(of_agent) = &of_agent {
+        parts = parts.section("targets", "Targets", &targets::table(&visit, of_agent))?;
+    }
+    if let Some(deployments) = &deployments {
+        let table = targets::deployments(&visit, deployments);
+        parts = parts.live("work", "Work", "agent. certificate. job. deployment.", &table)?;
+    }
+    if manages {
+        let fields = vec![
+            Field::line("name", "Name", json::text(&agent, "/name")).required(),
+            Field::line("labels", "Labels", labels(&agent, "/labels")).hint("env=prod, site=paris"),
+        ];
+        let form = Ask::post(format!("{PAGE}/{id}"), visit.csrf(), "Save", fields);
+        parts = parts.section("change", "Name and labels", &form)?;
+    }
+    let name = json::text(&agent, "/name");
+    Page::new(&visit, name)
+        .command(format!("bulla agent show {name}"))
+        .reads(path)
+        .reads(format!("/api/v1/deployments?agent={id}"))
+        .show(&parts)
+}
+
+async fn change(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let body = json!({ "name": form.field("name"), "labels": labels_of(form.field("labels")) });
+    let answer = visit.api.change(Method::PATCH, &at(&id), form.csrf(), Some(&body)).await?;
+    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
+}
+
+async fn ask_retire(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let agent = visit.api.get(&at(&id)).await?;
+    let agent_id = api::path::segment(json::text(&agent, "/id"));
+    let path = format!("/api/v1/targets?limit=500&fields=id&agent={agent_id}");
+    let count = visit.api.get_if_allowed(&path).await?.map_or(0, |listing| json::items(&listing).len());
+    let name = json::text(&agent, "/name");
+    let here = format!("{PAGE}/{}", api::path::segment(&id));
+    let form = Ask::post(format!("{here}/retire"), visit.csrf(), "Retire the agent", vec![]).danger(here);
+    let parts = Parts::default()
+        .plain(&Note::hint(format!(
+            "It gets no more work, and its client certificate is accepted no more. {count} deployment targets are on this agent: certificates are not deployed there any more. What it has deployed stays where it is. This cannot be undone."
+        )))?
+        .plain(&form)?;
+    Page::new(&visit, format!("Retire {name}?")).command(format!("bulla agent retire {name}")).show(&parts)
+}
+
+async fn retire(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let answer = visit.api.change(Method::POST, &format!("{}/retire", at(&id)), form.csrf(), None).await?;
+    Ok(back(PAGE, "saved", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_survive_their_field() {
+        let agent = json!({"labels": {"env": "prod", "site": "a=b"}});
+        let text = labels(&agent, "/labels");
+        assert_eq!(text, "env=prod, site=a=b");
+        assert_eq!(labels_of(Some(&text)), agent["labels"]);
+        assert_eq!(labels_of(None), json!({}));
+    }
+}

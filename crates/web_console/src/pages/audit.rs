@@ -1,0 +1,308 @@
+//! The audit log: search, one event, verification, sealed segments, export.
+
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::ask::{Actions, Ask, Field};
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, filters, parameter};
+use crate::json;
+use crate::parts::{Note, Parts};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/audit";
+
+/// How the log is verified from a program, here or far from the server.
+const VERIFY: &str = "bulla audit verify";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/audit/event", get(event))
+        .route("/console/audit/integrity", get(integrity))
+        .route("/console/audit/verify", post(verify))
+        .route("/console/audit/heads", post(sign))
+}
+
+/// The filters as the API takes them: days of the form become times.
+fn asked(query: Option<&str>) -> String {
+    let pairs = ["actor", "action", "resource", "from", "before"].into_iter().filter_map(|name| {
+        let value: String = parameter(query, name);
+        let value = value.trim();
+        let day = matches!(name, "from" | "before") && value.len() == "2026-11-29".len();
+        let value = if day { format!("{value}T00:00:00Z") } else { value.to_owned() };
+        (!value.is_empty()).then(|| format!("{name}={}", api::path::segment(&value)))
+    });
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let asked = asked(query);
+    let cursor: String = parameter(query, "cursor");
+    let cursor = Some(cursor).filter(|cursor| !cursor.is_empty());
+    let mut path = format!("/api/v1/audit?{asked}");
+    if let Some(cursor) = &cursor {
+        path = format!("{path}&cursor={}", api::path::segment(cursor));
+    }
+    let listing = visit.api.get(&path).await?;
+    let table = Table::of(
+        "Events of the audit log, newest first",
+        &["Time", "Actor", "Action", "Subject", "Event"],
+        &listing,
+        |event| row(&visit, event),
+    )
+    .empty("No event matches. Take a filter away.")
+    .paged(&listing, PAGE, &filters(query), cursor.as_deref())
+    .exported("audit", &asked);
+    let actions = Actions::default()
+        .link(format!("{PAGE}/integrity"), "Verify, sealed segments, heads")
+        .link(format!("/api/v1/audit/export?{asked}"), "Export as JSON lines");
+    let parts =
+        Parts::default().plain(&filter_form(query))?.plain(&actions)?.section("list", "Events", &table)?;
+    Page::new(&visit, "Audit")
+        .command("bulla audit list")
+        .command("bulla audit export")
+        .reads(path)
+        .show(&parts)
+}
+
+fn filter_form(query: Option<&str>) -> Ask {
+    let of = |name| parameter::<String>(query, name);
+    let day = |name| of(name).get(..10).unwrap_or_default().to_owned();
+    Ask::filters(
+        PAGE,
+        vec![
+            Field::line("actor", "Actor", of("actor")),
+            Field::line("action", "Action", of("action")),
+            Field::line("resource", "Subject", of("resource")),
+            Field::date("from", "From (UTC)", day("from")),
+            Field::date("before", "Before (UTC)", day("before")),
+        ],
+    )
+}
+
+fn row(visit: &Visit, event: &Value) -> Vec<Cell> {
+    let (at, actor) = (json::text(event, "/at"), json::text(event, "/actor"));
+    let (action, resource) = (json::text(event, "/action"), json::text(event, "/resource"));
+    let with = |name: &str, value: &str| format!("{PAGE}?{name}={}", api::path::segment(value));
+    vec![
+        Cell::time(at, visit.now),
+        Cell::link(with("actor", actor), actor),
+        Cell::link(with("action", action), action),
+        Cell::link(with("resource", resource), resource),
+        Cell::link(
+            format!(
+                "{PAGE}/event?at={}&shard={}&sequence={}",
+                api::path::segment(at),
+                json::number(event, "/shard"),
+                json::number(event, "/sequence")
+            ),
+            format!("{}:{}", json::number(event, "/shard"), json::number(event, "/sequence")),
+        ),
+    ]
+}
+
+async fn event(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let of = |name| parameter::<String>(query, name);
+    let (at, shard, sequence) = (of("at"), of("shard"), of("sequence"));
+    let path = match after(&at) {
+        Some(before) => {
+            format!(
+                "/api/v1/audit?limit=500&from={}&before={}",
+                api::path::segment(&at),
+                api::path::segment(&before)
+            )
+        }
+        None => return Err(unknown()),
+    };
+    let listing = visit.api.get(&path).await?;
+    let found = json::items(&listing).iter().find(|event| {
+        json::number(event, "/shard").to_string() == shard
+            && json::number(event, "/sequence").to_string() == sequence
+    });
+    let event = found.ok_or_else(unknown)?;
+    let facts = Facts::default()
+        .with("Time", Cell::time(json::text(event, "/at"), visit.now))
+        .with("Exact time", Cell::code(json::text(event, "/at")))
+        .with("Actor", Cell::text(json::text(event, "/actor")))
+        .with("Action", Cell::text(json::text(event, "/action")))
+        .with("Subject", subject(json::text(event, "/resource")))
+        .with("Place in its chain", Cell::text(format!("{shard}:{sequence}")))
+        .with("Hash", Cell::code(json::text(event, "/hash")));
+    let details = details(event.get("details").unwrap_or(&Value::Null));
+    let parts = Parts::default().plain(&facts)?.section("details", "Details", &details)?;
+    Page::new(&visit, format!("Event {shard}:{sequence}"))
+        .command(format!("bulla audit list --from {at} --before {}", after(&at).unwrap_or_default()))
+        .reads(path)
+        .show(&parts)
+}
+
+fn unknown() -> Failure {
+    Failure::refused(
+        StatusCode::NOT_FOUND,
+        "the audit log has no such event",
+        "it may be in a sealed segment: bulla audit segments",
+    )
+}
+
+/// The microsecond after a time: the log's times have microseconds.
+fn after(at: &str) -> Option<String> {
+    let at: jiff::Timestamp = at.parse().ok()?;
+    Some(at.checked_add(jiff::Span::new().microseconds(1)).ok()?.to_string())
+}
+
+/// What an event is about, with its page where the console has one of that noun.
+fn subject(resource: &str) -> Cell {
+    let page = resource.split_once('/').and_then(|(noun, id)| {
+        let noun = match noun {
+            "certificate" => "certificates",
+            "agent" => "agents",
+            "target" => "targets",
+            "watch" => "watches",
+            "token" => "tokens",
+            "user" => "users",
+            "role" => "roles",
+            "team" => "teams",
+            "owner" => "owners",
+            _ => return None,
+        };
+        Some(format!("/console/{noun}/{}", api::path::segment(id)))
+    });
+    page.map_or_else(|| Cell::text(resource), |page| Cell::link(page, resource))
+}
+
+fn details(details: &Value) -> Table {
+    let rows = details.as_object().into_iter().flatten().map(|(name, value)| {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        vec![Cell::text(name.replace('_', " ")), Cell::code(value)]
+    });
+    Table {
+        caption: "Details of the event".to_owned(),
+        columns: vec!["Member", "Value"],
+        rows: rows.collect(),
+        empty: "This event has no details.".to_owned(),
+        ..Table::default()
+    }
+}
+
+async fn integrity(visit: Visit) -> Result<Response, Failure> {
+    let parts = integrity_parts(&visit, Parts::default()).await?;
+    Page::new(&visit, "Integrity of the audit log")
+        .command(VERIFY)
+        .command("bulla audit segments")
+        .command("bulla audit key")
+        .reads("/api/v1/audit/segments")
+        .reads("/api/v1/audit/key")
+        .reads("/api/v1/audit/heads")
+        .show(&parts)
+}
+
+/// The actions, the key and the segments, after what was found out.
+async fn integrity_parts(visit: &Visit, parts: Parts) -> Result<Parts, Failure> {
+    let key = visit.api.get_if_allowed("/api/v1/audit/key").await?.unwrap_or_default();
+    let segments = visit.api.get_if_allowed("/api/v1/audit/segments?limit=500").await?.unwrap_or_default();
+    let actions = Actions::default()
+        .press(format!("{PAGE}/verify"), visit.csrf(), "Verify all chains now")
+        .press(format!("{PAGE}/heads"), visit.csrf(), "Sign the heads now")
+        .link("/api/v1/audit/heads", "Signed heads as JSON lines")
+        .only_if(visit.may("audit.verify"));
+    let facts = Facts::default()
+        .with("Log", Cell::code(json::text(&key, "/server")))
+        .with("SHA-256 of the public key", Cell::code(json::text(&key, "/sha256")))
+        .with("Public key", Cell::code(json::text(&key, "/public_key_pem")));
+    parts
+        .plain(&actions)?
+        .plain(&Note::faint(
+            "Each event carries the hash of the event before it. The server signs the ends of all chains, and old events are sealed into signed segments. \"bulla audit verify\" recomputes every hash.",
+        ))?
+        .section("key", "Key that signs heads and segments", &facts)?
+        .section("segments", "Sealed segments", &segments_table(visit, &segments))
+}
+
+fn segments_table(visit: &Visit, segments: &Value) -> Table {
+    let columns = ["Segment", "Chain", "Events", "From", "To", "Bytes", "State", "File"];
+    Table::of("Sealed segments, oldest first", &columns, segments, |segment| {
+        let number = json::number(segment, "/head/segment");
+        let events = json::number(segment, "/head/last") - json::number(segment, "/head/first") + 1;
+        let pruned = !json::text(segment, "/pruned_at").is_empty();
+        let (state, file) = if pruned {
+            (Cell::badge(Tone::Calm, "pruned"), Cell::Empty)
+        } else {
+            let file = Cell::link(format!("/api/v1/audit/segments/{number}"), "JSON lines");
+            (Cell::badge(Tone::Good, "sealed"), file)
+        };
+        vec![
+            Cell::number(number),
+            Cell::number(json::number(segment, "/head/shard")),
+            Cell::number(events),
+            Cell::time(json::text(segment, "/head/from"), visit.now),
+            Cell::time(json::text(segment, "/head/to"), visit.now),
+            Cell::number(json::number(segment, "/bytes")),
+            state,
+            file,
+        ]
+    })
+    .empty("No segment is sealed yet: events are sealed when they are older than the configured retention.")
+}
+
+async fn verify(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let result = visit.api.change(Method::POST, "/api/v1/audit/verify", form.csrf(), None).await?;
+    let outcome = if json::flag(&result, "/good") {
+        Cell::badge(Tone::Good, "every chain is whole")
+    } else {
+        Cell::badge(Tone::Bad, "altered, or incomplete")
+    };
+    let facts = Facts::default()
+        .with("Result", outcome)
+        .with("Events", Cell::number(json::number(&result, "/events")))
+        .with("Chains", Cell::number(json::number(&result, "/chains")))
+        .with("Signed heads", Cell::number(json::number(&result, "/signed_heads")))
+        .with("Sealed segments", Cell::number(json::number(&result, "/segments")))
+        .with("Faults", Cell::text(json::joined(&result, "/faults")))
+        .with("Notes", Cell::text(json::joined(&result, "/notes")))
+        .with("Ends of the chains", Cell::code(json::joined(&result, "/heads")));
+    let parts = Parts::default().section("result", "Result", &facts)?;
+    let parts = integrity_parts(&visit, parts).await?;
+    Page::new(&visit, "Integrity of the audit log").command(VERIFY).show(&parts)
+}
+
+async fn sign(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let head = visit.api.change(Method::POST, "/api/v1/audit/heads", form.csrf(), None).await?;
+    let facts = Facts::default()
+        .with("Number", Cell::number(json::number(&head, "/sequence")))
+        .with("Signed", Cell::time(json::text(&head, "/at"), visit.now))
+        .with("Ends of the chains", Cell::code(json::joined(&head, "/heads")))
+        .with("Newest sealed segment", Cell::number(json::number(&head, "/segments")))
+        .with("Signature", Cell::code(json::text(&head, "/signature")))
+        .with("To keep elsewhere", Cell::code(head.to_string()));
+    let parts = Parts::default().section("result", "Signed head", &facts)?;
+    let parts = integrity_parts(&visit, parts).await?;
+    Page::new(&visit, "Integrity of the audit log").command("bulla audit head").show(&parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_become_times_and_times_stay() {
+        assert_eq!(
+            asked(Some("actor=token%3Aa&from=2026-11-29&before=&cursor=x")),
+            "actor=token%3Aa&from=2026-11-29T00%3A00%3A00Z"
+        );
+        assert_eq!(asked(Some("before=2026-11-29T01:02:03Z")), "before=2026-11-29T01%3A02%3A03Z");
+        assert_eq!(after("2026-11-29T01:34:17.688166Z").as_deref(), Some("2026-11-29T01:34:17.688167Z"));
+        assert_eq!(after("yesterday"), None);
+    }
+}
