@@ -46,6 +46,8 @@ const LISTS: &[(&str, &str)] = &[
     ("policies", "/api/v1/policies"),
     ("nodes", "/api/v1/key-nodes"),
     ("users", "/api/v1/users"),
+    ("teams", "/api/v1/teams"),
+    ("owners", "/api/v1/owners"),
     ("tokens", "/api/v1/tokens"),
 ];
 

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod approvals;
+mod access;
 mod account;
 mod agents;
 mod audit;
@@ -10,7 +11,9 @@ mod history;
 mod jobs;
 mod endpoints;
 mod overview;
+mod people;
 mod search;
+mod settings;
 mod sign_in;
 mod targets;
 mod transparency;
@@ -25,13 +28,16 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(overview::routes())
         .merge(alerts::routes())
         .merge(approvals::routes())
+        .merge(access::routes())
         .merge(account::routes())
         .merge(agents::routes())
         .merge(audit::routes())
         .merge(certificates::routes())
         .merge(jobs::routes())
         .merge(endpoints::routes())
+        .merge(people::routes())
         .merge(search::routes())
+        .merge(settings::routes())
         .merge(sign_in::routes())
         .merge(targets::routes())
         .merge(transparency::routes())
