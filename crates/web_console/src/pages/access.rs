@@ -232,29 +232,30 @@ async fn identity_parts(visit: &Visit, noun: Noun, id: &str) -> Result<(String, 
         .with("Made by", Cell::text(json::text(&one, "/created_by")))
         .with("Expires", Cell::time(json::text(&one, "/expires_at"), visit.now))
         .with("Last used", Cell::time(json::text(&one, "/last_used_at"), visit.now));
-    let mut parts = Parts::default();
+    let name = api::path::segment(json::text(&one, "/name"));
+    let audit = format!("/console/audit?actor={}%3A{name}", noun.one);
+    let mut actions = Actions::default().link(audit, "In the audit log");
     if visit.may("access.manage") {
-        let mut actions = Actions::default();
         if noun.one == "token" {
             actions = actions.link(format!("{page}/rotate"), "Rotate");
         }
-        parts = parts.plain(&actions.danger(format!("{page}/remove"), "Delete"))?;
+        actions = actions.danger(format!("{page}/remove"), "Delete");
     }
-    parts = parts.plain(&facts)?;
+    let mut parts = Parts::default().plain(&actions)?.plain(&facts)?;
     if visit.may("access.manage") {
         let enabled = json::flag(&one, "/enabled");
         let button = if enabled { "Disable" } else { "Enable" };
-        let to = Field::hidden("enabled", if enabled { "false" } else { "true" });
+        let to = Field::hidden("enabled", if enabled { "false" } else { "true" })
+            .hint("Requests of a disabled identity are refused at once. It can be enabled again.");
         let switch = Ask::post(format!("{page}/enabled"), visit.csrf(), button, vec![to]);
         let change =
             Ask::post(format!("{page}/grants"), visit.csrf(), "Save", vec![grants_field(grants(&one))]);
-        parts = parts
-            .section("switch", if enabled { "Keep it out for now" } else { "Let it in again" }, &switch)?
-            .section("roles", "Change the roles", &change)?;
+        parts = parts.section("switch", if enabled { "Disable it" } else { "Enable it" }, &switch)?.section(
+            "roles",
+            "Change the roles",
+            &change,
+        )?;
     }
-    let audit =
-        format!("/console/audit?actor={}%3A{}", noun.one, api::path::segment(json::text(&one, "/name")));
-    parts = parts.plain(&Actions::default().link(audit, "What it did, in the audit log"))?;
     Ok((json::text(&one, "/name").to_owned(), parts))
 }
 

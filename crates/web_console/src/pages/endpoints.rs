@@ -324,8 +324,9 @@ async fn said(visit: &Visit, form: &Form, what: &str, body: &Value) -> Result<Re
 /// The form for the chosen endpoints.
 async fn ask_claim(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let chosen = chosen(query.as_deref())?;
-    let (profiles, owners, teams) = (
+    let (profiles, issuers, owners, teams) = (
         visit.api.get_if_allowed("/api/v1/profiles?limit=500").await?,
+        visit.api.get_if_allowed("/api/v1/issuers?limit=500").await?,
         visit.api.get_if_allowed("/api/v1/owners?limit=500").await?,
         visit.api.get_if_allowed("/api/v1/teams?limit=500").await?,
     );
@@ -334,9 +335,8 @@ async fn ask_claim(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, 
     let mut fields: Vec<Field> = chosen.iter().map(|one| Field::hidden("endpoint", address(one))).collect();
     fields.extend([
         Field::choice("profile", "Profile of the next version", "default", profile),
-        Field::line("issuer", "Issuer of the next version", "").hint(
-            "Empty: the internal CA. It says who signs the renewal; what is served now stays until then.",
-        ),
+        Field::choice("issuer", "Issuer of the next version", "", names(issuers.as_ref(), "the internal CA"))
+            .hint("It signs the renewal. What is served now stays until then."),
         Field::choice("owner", "Owner", "", names(owners.as_ref(), "by the ownership rules")),
         Field::choice("team", "Team", "", names(teams.as_ref(), "by the ownership rules")),
         Field::tick("auto_renew", "Renew before it expires", true),

@@ -1,4 +1,4 @@
-//! Teams and owners, and the rules that say who answers for what was found.
+//! Teams and owners, and the rules that assign them to what scans find.
 
 use axum::Router;
 use axum::extract::{Path, RawQuery};
@@ -161,7 +161,7 @@ async fn list(
             Cell::time(json::text(one, "/updated_at"), visit.now),
         ]
     })
-    .empty("Nobody yet. Add one below: alerts then reach those who answer for a certificate.");
+    .empty("Nobody yet. Add one below: alerts about a certificate go to its owner.");
     let table = listed.exported(table, &noun.page(), noun.many);
     let mut parts = Parts::default().section("list", &format!("All {}", noun.many), &table)?;
     if visit.may("people.manage") {
@@ -302,7 +302,7 @@ async fn rules(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Fail
     let listed = Listed::read(&visit, "/api/v1/ownership-rules", query.as_deref()).await?;
     let teams = visit.api.get_if_allowed("/api/v1/teams?limit=500&fields=name").await?;
     let owners = visit.api.get_if_allowed("/api/v1/owners?limit=500&fields=name").await?;
-    let columns = ["Position", "Name", "Where", "Names", "From tags"];
+    let columns = ["Position", "Name", "Where", "Assigns", "From tags"];
     let table =
         Table::of("Ownership rules, the first that matches counts", &columns, &listed.answer, |rule| {
             vec![
@@ -323,7 +323,7 @@ async fn rules(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Fail
     let question = Ask::post(format!("{RULES}/explain"), visit.csrf(), "Which rule matches?", question);
     let mut parts = Parts::default().section("list", "All rules", &table)?.section(
         "explain",
-        "Who answers for an endpoint?",
+        "Find the owner of an endpoint",
         &question,
     )?;
     if visit.may("inventory.manage") {
@@ -381,7 +381,7 @@ async fn explain(visit: Visit, form: Form) -> Result<Response, Failure> {
     let answer = visit.api.change(Method::POST, path, form.csrf(), Some(&body)).await?;
     let facts = Facts::default()
         .with("Rule", Cell::text(json::text(&answer, "/rule")))
-        .with("Names", Cell::text(members(&answer, "/assign")));
+        .with("Assigns", Cell::text(members(&answer, "/assign")));
     let steps = json!({ "items": answer.get("steps").cloned().unwrap_or_default() });
     let steps =
         Table::of("Rules that were tried", &["Position", "Rule", "Matches", "Why not"], &steps, |step| {
@@ -399,7 +399,7 @@ async fn explain(visit: Visit, form: Form) -> Result<Response, Failure> {
         .section("steps", "Rules in their order", &steps)?
         .plain(&Actions::default().link(RULES, "Back to the rules"))?;
     let host = form.field("host").unwrap_or_default();
-    Page::new(&visit, format!("Who answers for {host}?"))
+    Page::new(&visit, format!("Owner of {host}"))
         .command(format!("bulla owner rule explain {host}"))
         .show(&parts)
 }
@@ -413,7 +413,7 @@ async fn rule(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure>
     let facts = Facts::default()
         .with("Position", Cell::number(json::number(&rule, "/position")))
         .with("Where", Cell::text(members(&rule, "/when")))
-        .with("Names", Cell::text(members(&rule, "/assign")))
+        .with("Assigns", Cell::text(members(&rule, "/assign")))
         .with("From tags", Cell::text(members(&rule, "/from_tags")))
         .with("Made", Cell::time(json::text(&rule, "/created_at"), visit.now))
         .with("Changed", Cell::time(json::text(&rule, "/updated_at"), visit.now));

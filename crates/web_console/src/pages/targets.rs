@@ -151,12 +151,12 @@ async fn ask_new(visit: Visit) -> Result<Response, Failure> {
         .iter()
         .map(|one| (json::text(one, "/id").to_owned(), json::text(one, "/name").to_owned()))
         .collect();
-    let example = "{\n  \"kind\": \"nginx\",\n  \"certificate\": \"/etc/nginx/tls/site.crt\",\n  \"key\": \"/etc/nginx/tls/site.key\"\n}";
+    let example = "{\n  \"type\": \"nginx\",\n  \"fullchain\": \"/etc/nginx/tls/a.pem\",\n  \"key\": \"/etc/nginx/tls/a.key\"\n}";
     let fields = vec![
         Field::line("name", "Name", "").required(),
         Field::choice("agent", "Agent", "", choices),
         Field::area("target", "Where certificates go", example)
-            .hint("JSON, by kind: nginx, apache, haproxy, caddy, traefik, envoy, postfix, dovecot, files, pkcs12, jks, exec.")
+            .hint("JSON, by type: nginx, apache, haproxy, caddy, traefik, envoy, postfix, dovecot, files, pkcs12, jks, exec.")
             .required(),
     ];
     let form = Ask::post(PAGE, visit.csrf(), "Add the target", fields);

@@ -84,12 +84,20 @@ fn row(visit: &Visit, watch: &Value) -> Vec<Cell> {
         Cell::state(json::text(watch, "/state")),
         Cell::text(json::text(watch, "/group")),
         Cell::text(span(json::number(watch, "/interval_s"))),
-        Cell::time(json::text(watch, "/next_run_at"), visit.now),
+        next_run(visit, watch),
         Cell::state(json::text(watch, "/last_run/outcome")),
         count("answered"),
         count("changed"),
         count("new_certificates"),
     ]
+}
+
+/// Nothing for a paused watch: no run begins.
+fn next_run(visit: &Visit, watch: &Value) -> Cell {
+    if !json::flag(watch, "/enabled") {
+        return Cell::Empty;
+    }
+    Cell::time(json::text(watch, "/next_run_at"), visit.now)
 }
 
 /// Figures of scans and of the scanner, those that moved first.
@@ -233,7 +241,7 @@ fn settings(visit: &Visit, watch: &Value) -> Facts {
     Facts::default()
         .with("Every", Cell::text(span(json::number(watch, "/interval_s"))))
         .with("Random delay at most", Cell::text(span(json::number(watch, "/jitter_s"))))
-        .with("Next run", Cell::time(json::text(watch, "/next_run_at"), visit.now))
+        .with("Next run", next_run(visit, watch))
         .with("Group", Cell::text(json::text(watch, "/group")))
         .with("Ports", Cell::text(json::text(watch, "/ports")))
         .with("Server names", Cell::text(json::joined(watch, "/server_names")))
