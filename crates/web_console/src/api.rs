@@ -5,7 +5,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{MatchedPath, OriginalUri, Request};
 use axum::response::Response;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use http::request::Parts;
 use http::{Extensions, Method, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -90,6 +90,24 @@ impl Client {
         body: Option<&Value>,
     ) -> Result<Value, Failure> {
         json_of(self.send(method, path, Some(csrf), body).await?).await
+    }
+
+    /// [`Self::change`], refused with 412 where somebody has changed the object since `revision`.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) async fn change_at(
+        &self,
+        method: Method,
+        path: &str,
+        csrf: &str,
+        revision: i64,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let mut client = self.clone();
+        let etag = HeaderValue::from_str(&format!("\"{revision}\"")).map_err(Failure::unreadable)?;
+        client.headers.insert(IF_MATCH, etag);
+        client.change(method, path, csrf, body).await
     }
 
     /// The answer itself, its body not read yet.

@@ -23,6 +23,13 @@ const PAGE: usize = 500;
 const LISTS: &[(&str, &str)] = &[
     ("certificates", "/api/v1/certificates"),
     ("issued", "/api/v1/issued"),
+    ("revocations", "/api/v1/revocations"),
+    ("publications", "/api/v1/publications"),
+    ("violations", "/api/v1/violations"),
+    ("external-keys", "/api/v1/acme/external-keys"),
+    ("limit-overrides", "/api/v1/acme/limit-overrides"),
+    ("blocked-keys", "/api/v1/blocked-keys"),
+    ("client-certificates", "/api/v1/client-certificates"),
     ("endpoints", "/api/v1/inventory"),
     ("watches", "/api/v1/watches"),
     ("agents", "/api/v1/agents"),

@@ -59,7 +59,7 @@ impl<S: Send + Sync> FromRequest<S> for Form {
 
 /// Back to a page, which says what was done: a name known to the shell. `answer` is the API's: what waits for approval says so.
 pub(crate) fn back(page: &str, done: &str, answer: &Value) -> Response {
-    let waits = answer.get("required_approvals").is_some() || answer.get("approvals").is_some();
+    let waits = ["required_approvals", "approvals_needed"].iter().any(|member| answer.get(member).is_some());
     let sign = if page.contains('?') { '&' } else { '?' };
     let done = if waits { "waiting" } else { done };
     Redirect::to(&format!("{page}{sign}done={done}")).into_response()
@@ -87,6 +87,20 @@ pub(crate) fn parameter<T: DeserializeOwned + Default>(query: Option<&str>, name
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_page_says_what_waits_for_approval() {
+        let place = |answer: Value| {
+            let response = back("/console/profiles/web", "saved", &answer);
+            response.headers()["location"].to_str().unwrap().to_owned()
+        };
+        assert_eq!(
+            place(serde_json::json!({ "approvals_needed": 1, "approvals_given": 0 })),
+            "/console/profiles/web?done=waiting"
+        );
+        assert_eq!(place(serde_json::json!({ "approvals": 1 })), "/console/profiles/web?done=saved");
+        assert_eq!(place(Value::Null), "/console/profiles/web?done=saved");
+    }
 
     #[test]
     fn filters_leave_out_what_is_not_one() {

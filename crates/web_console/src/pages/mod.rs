@@ -12,6 +12,16 @@ mod jobs;
 mod endpoints;
 mod overview;
 mod people;
+mod acme;
+mod authorities;
+mod blocked_keys;
+mod certificates;
+mod client_certificates;
+mod issued;
+mod issuers;
+mod overview;
+mod policies;
+mod profiles;
 mod search;
 mod settings;
 mod sign_in;
@@ -36,6 +46,16 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(jobs::routes())
         .merge(endpoints::routes())
         .merge(people::routes())
+        .merge(acme::routes())
+        .merge(authorities::routes())
+        .merge(blocked_keys::routes())
+        .merge(certificates::routes())
+        .merge(client_certificates::routes())
+        .merge(issued::routes())
+        .merge(issuers::routes())
+        .merge(overview::routes())
+        .merge(policies::routes())
+        .merge(profiles::routes())
         .merge(search::routes())
         .merge(settings::routes())
         .merge(sign_in::routes())

@@ -1,0 +1,565 @@
+//! The ACME server: directories, accounts, orders, external account keys, exceptions from limits.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cell::Cell;
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listing::Listing;
+use crate::question::{Question, counted};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/acme";
+const ACCOUNTS: &str = "/console/acme/accounts";
+const ORDERS: &str = "/console/acme/orders";
+const KEYS: &str = "/console/acme/external-keys";
+const OVERRIDES: &str = "/console/acme/limit-overrides";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(overview))
+        .route(ACCOUNTS, get(accounts))
+        .route("/console/acme/accounts/{id}", get(account))
+        .route("/console/acme/accounts/{id}/revoke", get(ask_revoke).post(revoke))
+        .route(ORDERS, get(orders))
+        .route("/console/acme/orders/{id}", get(order))
+        .route(KEYS, get(keys).post(create_key))
+        .route("/console/acme/external-keys/{id}", get(key))
+        .route("/console/acme/external-keys/{id}/disable", get(ask_disable).post(disable))
+        .route(OVERRIDES, get(overrides).post(set_override))
+        .route("/console/acme/limit-overrides/{id}/remove", post(remove_override))
+}
+
+/// A directory with the commands of clients.
+struct Directory {
+    profile: String,
+    url: String,
+    commands: Vec<(&'static str, String)>,
+}
+
+#[derive(Template)]
+#[template(path = "acme.html")]
+struct Acme {
+    directories: Vec<Directory>,
+    binding: bool,
+    accounts: Table,
+    orders: Table,
+}
+
+async fn overview(visit: Visit) -> Result<Response, Failure> {
+    let directory = visit.api.get_if_allowed("/acme/directory").await?.unwrap_or_default();
+    let accounts = visit.api.get("/api/v1/acme/accounts?limit=10").await?;
+    let orders = visit.api.get("/api/v1/acme/orders?limit=10").await?;
+    let body = Acme {
+        directories: directories(&directory),
+        binding: needs_binding(&directory),
+        accounts: Table::of("ACME accounts, newest first", ACCOUNT, &accounts, |one| {
+            account_row(&visit, one)
+        })
+        .empty("No client has made an account yet. Run one of the commands above on a host."),
+        orders: Table::of("ACME orders, newest first", ORDER, &orders, |one| order_row(&visit, one))
+            .empty("No order yet."),
+    };
+    Page::new(&visit, "ACME")
+        .command("bulla acme account list")
+        .command("bulla acme order list")
+        .reads("/api/v1/acme/accounts?limit=10")
+        .reads("/api/v1/acme/orders?limit=10")
+        .show(&body)
+}
+
+fn needs_binding(directory: &Value) -> bool {
+    json::flag(directory, "/meta/externalAccountRequired")
+}
+
+/// The default directory, and those of the profiles that it names.
+fn directories(directory: &Value) -> Vec<Directory> {
+    let Some(server) = json::text(directory, "/newNonce").strip_suffix("/acme/new-nonce") else {
+        return Vec::new();
+    };
+    let binding = needs_binding(directory);
+    let profiles = directory.pointer("/meta/profiles").and_then(Value::as_object);
+    let named = profiles.into_iter().flatten();
+    let named = named.map(|(name, _)| (name.as_str(), format!("{server}/acme/{name}/directory")));
+    let default = std::iter::once(("", format!("{server}/acme/directory")));
+    default.chain(named).map(|(profile, url)| with_commands(profile, url, binding)).collect()
+}
+
+fn with_commands(profile: &str, url: String, binding: bool) -> Directory {
+    let eab = |text: &'static str| if binding { text } else { "" };
+    let certbot = eab(" --eab-kid KID --eab-hmac-key HMAC_KEY");
+    let lego = eab(" --eab --kid KID --hmac HMAC_KEY");
+    let caddy = eab("\n\tacme_eab {\n\t\tkey_id KID\n\t\tmac_key HMAC_KEY\n\t}");
+    let commands = vec![
+        (
+            "certbot",
+            format!(
+                "REQUESTS_CA_BUNDLE=ca.pem certbot certonly --server {url} --standalone -d www.example.com -m ops@example.com --agree-tos{certbot}"
+            ),
+        ),
+        (
+            "lego",
+            format!(
+                "LEGO_CA_CERTIFICATES=ca.pem lego --server {url} --email ops@example.com --domains www.example.com --http --accept-tos{lego} run"
+            ),
+        ),
+        (
+            "Caddy (global options of the Caddyfile)",
+            format!("{{\n\tacme_ca {url}\n\tacme_ca_root ca.pem{caddy}\n}}"),
+        ),
+    ];
+    Directory { profile: profile.to_owned(), url, commands }
+}
+
+const ACCOUNT: &[&str] = &["Account", "Status", "Contacts", "Profile", "From", "External key", "Created"];
+
+fn account_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+    let id = json::text(one, "/id");
+    vec![
+        Cell::link(format!("{ACCOUNTS}/{id}"), id),
+        Cell::state(json::text(one, "/status")),
+        Cell::text(json::joined(one, "/contacts")),
+        Cell::text(json::text(one, "/profile")),
+        Cell::text(json::text(one, "/address")),
+        key_link(json::text(one, "/external_key")),
+        Cell::time(json::text(one, "/created_at"), visit.now),
+    ]
+}
+
+fn key_link(id: &str) -> Cell {
+    if id.is_empty() { Cell::Empty } else { Cell::link(format!("{KEYS}/{id}"), id) }
+}
+
+const ORDER: &[&str] = &["Order", "Status", "Names", "Problem", "Profile", "Created", "Ends"];
+
+fn order_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+    let id = json::text(one, "/id");
+    vec![
+        Cell::link(format!("{ORDERS}/{id}"), id),
+        order_status(one),
+        Cell::text(json::joined(one, "/names")),
+        Cell::text(json::text(one, "/error/detail")),
+        Cell::text(json::text(one, "/profile")),
+        Cell::time(json::text(one, "/created_at"), visit.now),
+        Cell::time(json::text(one, "/expires_at"), visit.now),
+    ]
+}
+
+fn order_status(one: &Value) -> Cell {
+    match json::text(one, "/status") {
+        "invalid" => Cell::badge(crate::cell::Tone::Bad, "invalid"),
+        other => Cell::state(other),
+    }
+}
+
+async fn accounts(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, ACCOUNTS, "/api/v1/acme/accounts", query.as_deref()).await?;
+    let table = listing
+        .table("ACME accounts", ACCOUNT, |one| account_row(&visit, one))
+        .empty("No client has made an account yet. The ACME page has the commands.")
+        .exported("accounts", listing.filters());
+    Page::new(&visit, "ACME accounts").command("bulla acme account list").reads(listing.path()).show(&table)
+}
+
+async fn orders(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listing = Listing::read(&visit, ORDERS, "/api/v1/acme/orders", query).await?;
+    let table = listing
+        .table("ACME orders", ORDER, |one| order_row(&visit, one))
+        .empty("No order. The ACME page has the commands that make one.")
+        .exported("orders", listing.filters());
+    let body = Orders { account: parameter(query, "account"), table };
+    Page::new(&visit, "ACME orders").command("bulla acme order list").reads(listing.path()).show(&body)
+}
+
+#[derive(Template)]
+#[template(path = "acme_orders.html")]
+struct Orders {
+    account: String,
+    table: Table,
+}
+
+#[derive(Template)]
+#[template(path = "acme_account.html")]
+struct Account {
+    id: String,
+    may_revoke: bool,
+    facts: Facts,
+    orders: Table,
+}
+
+async fn account(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let path = format!("/api/v1/acme/accounts/{id}");
+    let one = visit.api.get(&path).await?;
+    let ordered = format!("/api/v1/acme/orders?account={id}&limit=20");
+    let orders = visit.api.get_if_allowed(&ordered).await?.unwrap_or_default();
+    let body = Account {
+        may_revoke: visit.may("protocol.manage") && json::text(&one, "/status") == "valid",
+        facts: account_facts(&visit, &one),
+        orders: Table::of("Its orders", ORDER, &orders, |one| order_row(&visit, one))
+            .empty("It has no order."),
+        id: id.clone(),
+    };
+    Page::new(&visit, "ACME account")
+        .command(format!("bulla acme account show {id}"))
+        .reads(path)
+        .reads(ordered)
+        .show(&body)
+}
+
+fn account_facts(visit: &Visit, one: &Value) -> Facts {
+    Facts::default()
+        .with("Account", Cell::code(json::text(one, "/id")))
+        .with("Status", Cell::state(json::text(one, "/status")))
+        .with("Contacts", Cell::text(json::joined(one, "/contacts")))
+        .with("Profile", Cell::text(json::text(one, "/profile")))
+        .with("Made from", Cell::text(json::text(one, "/address")))
+        .with("External key", key_link(json::text(one, "/external_key")))
+        .with("Created", Cell::time(json::text(one, "/created_at"), visit.now))
+        .with("Changed", Cell::time(json::text(one, "/updated_at"), visit.now))
+}
+
+async fn ask_revoke(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let one = visit.api.get(&format!("/api/v1/acme/accounts/{id}")).await?;
+    let orders = visit.api.get(&format!("/api/v1/acme/orders?account={id}&limit=50")).await?;
+    let count = counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
+    let page = format!("{ACCOUNTS}/{id}");
+    let question = Question::new(&visit, format!("{page}/revoke"), "Revoke the account", &page)
+        .says(format!("The account has made {count}. It can order, renew and revoke nothing any more, and cannot be restored."))
+        .says("What was issued to it stays valid and is not renewed by it: its client must make another account before that ends.")
+        .about(account_facts(&visit, &one));
+    Page::new(&visit, "Revoke an ACME account")
+        .command(format!("bulla acme account revoke {id}"))
+        .show(&question)
+}
+
+async fn revoke(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let path = format!("/api/v1/acme/accounts/{id}/revoke");
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(back(&format!("{ACCOUNTS}/{id}"), "revoked", &answer))
+}
+
+#[derive(Template)]
+#[template(path = "acme_order.html")]
+struct Order {
+    facts: Facts,
+    error: Option<(String, String)>,
+    problem: String,
+}
+
+async fn order(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let path = format!("/api/v1/acme/orders/{id}");
+    let one = visit.api.get(&path).await?;
+    let issued = |pointer| match json::text(&one, pointer) {
+        "" => Cell::Empty,
+        id => Cell::link(format!("/console/issued/{}", api::path::segment(id)), id),
+    };
+    let account = json::text(&one, "/account");
+    let facts = Facts::default()
+        .with("Status", order_status(&one))
+        .with("Names", Cell::text(json::joined(&one, "/names")))
+        .with("Account", Cell::link(format!("{ACCOUNTS}/{account}"), account))
+        .with("Profile", Cell::text(json::text(&one, "/profile")))
+        .with("Certificate", issued("/certificate"))
+        .with("Replaces", issued("/replaces"))
+        .with("Created", Cell::time(json::text(&one, "/created_at"), visit.now))
+        .with("Ends", Cell::time(json::text(&one, "/expires_at"), visit.now));
+    let error = one.get("error").filter(|error| error.is_object());
+    let body = Order {
+        facts,
+        error: error
+            .map(|error| (json::text(error, "/type").to_owned(), json::text(error, "/detail").to_owned())),
+        problem: error
+            .map(serde_json::to_string_pretty)
+            .transpose()
+            .map_err(Failure::unreadable)?
+            .unwrap_or_default(),
+    };
+    Page::new(&visit, "ACME order").command(format!("bulla acme order show {id}")).reads(path).show(&body)
+}
+
+#[derive(Template)]
+#[template(path = "acme_keys.html")]
+struct Keys {
+    csrf: String,
+    may_create: bool,
+    table: Table,
+}
+
+async fn keys(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, KEYS, "/api/v1/acme/external-keys", query.as_deref()).await?;
+    let columns =
+        &["Key ID", "For", "State", "Accounts bound", "Reusable", "Profiles", "Names", "Team", "Created"];
+    let row = |one: &Value| {
+        vec![
+            Cell::link(format!("{KEYS}/{}", json::text(one, "/id")), json::text(one, "/kid")),
+            Cell::text(json::text(one, "/label")),
+            key_state(&visit, one),
+            Cell::number(json::number(one, "/uses")),
+            Cell::text(if json::flag(one, "/reusable") { "yes" } else { "no" }),
+            Cell::text(any(json::joined(one, "/profiles"))),
+            Cell::text(any(json::joined(one, "/names"))),
+            Cell::text(json::text(one, "/team")),
+            Cell::time(json::text(one, "/created_at"), visit.now),
+        ]
+    };
+    let table = listing
+        .table("External account keys", columns, row)
+        .empty("No key yet. Create one below where clients must prove whose they are.")
+        .exported("external-keys", listing.filters());
+    let body = Keys { csrf: visit.csrf().to_owned(), may_create: visit.may("protocol.manage"), table };
+    Page::new(&visit, "External account keys")
+        .command("bulla acme key list")
+        .reads(listing.path())
+        .show(&body)
+}
+
+fn any(list: String) -> String {
+    if list.is_empty() { "any".to_owned() } else { list }
+}
+
+/// Whether a key still binds accounts.
+fn key_state(visit: &Visit, one: &Value) -> Cell {
+    let ended = |pointer| {
+        let time = json::text(one, pointer).parse::<jiff::Timestamp>();
+        time.is_ok_and(|time| time <= visit.now)
+    };
+    if ended("/disabled_at") {
+        return Cell::state("disabled");
+    }
+    if ended("/expires_at") {
+        return Cell::state("expired");
+    }
+    if !json::flag(one, "/reusable") && json::number(one, "/uses") > 0 {
+        return Cell::badge(crate::cell::Tone::Calm, "used");
+    }
+    Cell::state("active")
+}
+
+#[derive(Template)]
+#[template(path = "acme_key_created.html")]
+struct CreatedKey {
+    id: String,
+    kid: String,
+    hmac_key: String,
+}
+
+/// The key is shown by the answer itself and never again.
+async fn create_key(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let words = |name: &str| -> Vec<String> {
+        form.field(name).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+    };
+    let mut body = json!({
+        "label": form.field("label").unwrap_or_default(),
+        "reusable": form.ticked("reusable"),
+        "profiles": words("profiles"),
+        "names": words("names"),
+    });
+    if let Some(team) = form.field("team") {
+        body["team"] = team.into();
+    }
+    if let Some(days) = form.field("days") {
+        body["expires_at"] = in_days(&visit, days)?.into();
+    }
+    let made = visit.api.change(Method::POST, "/api/v1/acme/external-keys", form.csrf(), Some(&body)).await?;
+    let body = CreatedKey {
+        id: json::text(&made, "/id").to_owned(),
+        kid: json::text(&made, "/kid").to_owned(),
+        hmac_key: json::text(&made, "/hmac_key").to_owned(),
+    };
+    Page::new(&visit, "External account key created")
+        .command("bulla acme key create --label LABEL")
+        .show(&body)
+}
+
+fn in_days(visit: &Visit, days: &str) -> Result<String, Failure> {
+    let days = days.parse::<i64>().ok().filter(|days| (1..=36_500).contains(days));
+    let ends = days.and_then(|days| visit.now.checked_add(jiff::Span::new().hours(days * 24)).ok());
+    ends.map(|ends| ends.strftime("%FT%TZ").to_string())
+        .ok_or_else(|| bad("the days must be a whole number from 1 to 36500"))
+}
+
+fn bad(detail: &str) -> Failure {
+    Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, detail, "go back and correct the field")
+}
+
+#[derive(Template)]
+#[template(path = "acme_key.html")]
+struct Key {
+    id: String,
+    may_disable: bool,
+    facts: Facts,
+}
+
+async fn key(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let path = format!("/api/v1/acme/external-keys/{id}");
+    let one = visit.api.get(&path).await?;
+    let body = Key {
+        id: id.clone(),
+        may_disable: visit.may("protocol.manage") && json::text(&one, "/disabled_at").is_empty(),
+        facts: key_facts(&visit, &one),
+    };
+    Page::new(&visit, "External account key").command("bulla acme key list").reads(path).show(&body)
+}
+
+fn key_facts(visit: &Visit, one: &Value) -> Facts {
+    Facts::default()
+        .with("Key ID", Cell::code(json::text(one, "/kid")))
+        .with("For", Cell::text(json::text(one, "/label")))
+        .with("State", key_state(visit, one))
+        .with("Accounts bound", Cell::number(json::number(one, "/uses")))
+        .with("Last bound", Cell::time(json::text(one, "/used_at"), visit.now))
+        .with(
+            "Accounts it may bind",
+            Cell::text(if json::flag(one, "/reusable") { "any number" } else { "one" }),
+        )
+        .with("Profiles", Cell::text(any(json::joined(one, "/profiles"))))
+        .with("Names", Cell::text(any(json::joined(one, "/names"))))
+        .with("Team", Cell::text(json::text(one, "/team")))
+        .with("Created", Cell::time(json::text(one, "/created_at"), visit.now))
+        .with("By", Cell::text(json::text(one, "/created_by")))
+        .with("Binds until", Cell::time(json::text(one, "/expires_at"), visit.now))
+        .with("Disabled", Cell::time(json::text(one, "/disabled_at"), visit.now))
+}
+
+async fn ask_disable(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let one = visit.api.get(&format!("/api/v1/acme/external-keys/{id}")).await?;
+    let page = format!("{KEYS}/{id}");
+    let uses = usize::try_from(json::number(&one, "/uses")).unwrap_or_default();
+    let question = Question::new(&visit, format!("{page}/disable"), "Disable the key", &page)
+        .says(format!(
+            "{} bound with it can order and renew nothing any more. This cannot be undone.",
+            counted(uses, false, "account")
+        ))
+        .says("What was issued to them stays valid until it ends.")
+        .about(key_facts(&visit, &one));
+    Page::new(&visit, "Disable an external account key")
+        .command(format!("bulla acme key disable {id}"))
+        .show(&question)
+}
+
+async fn disable(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let id = api::path::segment(&id);
+    let path = format!("/api/v1/acme/external-keys/{id}/disable");
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(back(&format!("{KEYS}/{id}"), "saved", &answer))
+}
+
+/// An exception with what it says.
+struct Override {
+    id: String,
+    kind: String,
+    subject: String,
+    allowed: String,
+    note: String,
+    by: String,
+}
+
+#[derive(Template)]
+#[template(path = "acme_overrides.html")]
+struct Overrides {
+    csrf: String,
+    may_manage: bool,
+    overrides: Vec<Override>,
+}
+
+async fn overrides(visit: Visit) -> Result<Response, Failure> {
+    let path = "/api/v1/acme/limit-overrides";
+    let listing = visit.api.get(path).await?;
+    let one = |one: &Value| Override {
+        id: json::text(one, "/id").to_owned(),
+        kind: json::text(one, "/kind").replace('_', " "),
+        subject: json::text(one, "/subject").to_owned(),
+        allowed: allowed(one),
+        note: json::text(one, "/note").to_owned(),
+        by: json::text(one, "/created_by").to_owned(),
+    };
+    let body = Overrides {
+        csrf: visit.csrf().to_owned(),
+        may_manage: visit.may("protocol.manage"),
+        overrides: json::items(&listing).iter().map(one).collect(),
+    };
+    Page::new(&visit, "Exceptions from ACME limits").command("bulla acme limit list").reads(path).show(&body)
+}
+
+fn allowed(one: &Value) -> String {
+    let span = super::profiles::span(json::number(one, "/seconds"));
+    match one.pointer("/allowed").and_then(Value::as_i64) {
+        Some(count) => format!("{} in {span}", crate::format::number(count)),
+        None => "any number".to_owned(),
+    }
+}
+
+async fn set_override(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let number = |name: &str| form.field(name).map(str::parse::<i64>).transpose();
+    let (Ok(allowed), Ok(Some(seconds))) = (number("allowed"), number("seconds")) else {
+        return Err(bad("the number allowed and the seconds must be whole numbers"));
+    };
+    let mut body = json!({
+        "kind": form.field("kind").unwrap_or_default(),
+        "subject": form.field("subject").unwrap_or_default(),
+        "seconds": seconds,
+        "note": form.field("note").unwrap_or_default(),
+    });
+    if let Some(allowed) = allowed {
+        body["allowed"] = allowed.into();
+    }
+    let answer =
+        visit.api.change(Method::POST, "/api/v1/acme/limit-overrides", form.csrf(), Some(&body)).await?;
+    Ok(back(OVERRIDES, "saved", &answer))
+}
+
+async fn remove_override(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("/api/v1/acme/limit-overrides/{}", api::path::segment(&id));
+    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(OVERRIDES, "removed", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_come_from_the_default_one() {
+        let directory = json!({
+            "newNonce": "https://pki.example:8443/acme/new-nonce",
+            "newOrder": "https://pki.example:8443/acme/new-order",
+            "meta": { "externalAccountRequired": true, "profiles": { "default": "", "web": "" } },
+        });
+        let found = directories(&directory);
+        let urls: Vec<&str> = found.iter().map(|one| one.url.as_str()).collect();
+        assert_eq!(
+            urls,
+            [
+                "https://pki.example:8443/acme/directory",
+                "https://pki.example:8443/acme/default/directory",
+                "https://pki.example:8443/acme/web/directory",
+            ]
+        );
+        assert!(found[0].commands.iter().all(|(_, command)| command.contains("HMAC_KEY")));
+        assert!(directories(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn limits_read_as_people_say_them() {
+        assert_eq!(allowed(&json!({ "allowed": 1000, "seconds": 3600 })), "1,000 in 1 hour");
+        assert_eq!(allowed(&json!({ "allowed": null, "seconds": 3600 })), "any number");
+    }
+}

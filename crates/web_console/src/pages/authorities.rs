@@ -1,0 +1,488 @@
+//! Certification authorities: the tree, one CA, and a new intermediate.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::question::{Question, counted};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/authorities";
+
+/// Most profiles that are looked through for those that a CA issues for.
+const PROFILES: &str = "/api/v1/profiles?limit=500";
+
+/// Days of an intermediate's life unless changed: five years.
+const LIFETIME_DAYS: i64 = 1826;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(tree).post(create))
+        .route("/console/authorities/new", get(new))
+        .route("/console/authorities/{ca}", get(one))
+        .route("/console/authorities/{ca}/default", get(ask_default).post(make_default))
+        .route("/console/authorities/{ca}/retire", get(ask_retire).post(retire))
+        .route("/console/publications", get(publications))
+        .route("/console/authorities/{ca}/certificate.pem", get(pem))
+        .route("/console/authorities/{ca}/request", post(give_up))
+}
+
+/// One CA in the tree, with those that it signed.
+#[derive(Template)]
+#[template(path = "branch.html")]
+struct Branch {
+    href: String,
+    name: String,
+    badges: Vec<Cell>,
+    facts: Facts,
+    profiles: Vec<(String, String)>,
+    below: Vec<Branch>,
+}
+
+#[derive(Template)]
+#[template(path = "authorities.html")]
+struct Authorities {
+    roots: Vec<Branch>,
+    may_create: bool,
+}
+
+async fn tree(visit: Visit) -> Result<Response, Failure> {
+    let authorities = visit.api.get("/api/v1/authorities").await?;
+    let publications = visit.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
+    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let all = json::items(&authorities);
+    let is_top = |ca: &&Value| {
+        let parent = json::text(ca, "/parent");
+        !all.iter().any(|other| json::text(other, "/id") == parent)
+    };
+    let parts = Parts { visit: &visit, all, publications: &publications, profiles: &profiles };
+    let roots = all.iter().filter(is_top).map(|ca| parts.branch(ca)).collect();
+    Page::new(&visit, "Authorities")
+        .command("bulla ca list")
+        .command("bulla ca publications")
+        .reads("/api/v1/authorities")
+        .reads("/api/v1/publications")
+        .show(&Authorities { roots, may_create: visit.may("ca.manage") })
+}
+
+/// What the tree is made of.
+struct Parts<'a> {
+    visit: &'a Visit,
+    all: &'a [Value],
+    publications: &'a Value,
+    profiles: &'a Value,
+}
+
+impl Parts<'_> {
+    fn branch(&self, ca: &Value) -> Branch {
+        let id = json::text(ca, "/id");
+        let below = self
+            .all
+            .iter()
+            .filter(|other| json::text(other, "/parent") == id && json::text(other, "/id") != id);
+        Branch {
+            href: format!("{PAGE}/{id}"),
+            name: json::text(ca, "/name").to_owned(),
+            badges: badges(ca),
+            facts: published(
+                Facts::default()
+                    .with("Subject", Cell::text(json::text(ca, "/subject")))
+                    .with("Ends", Cell::time(json::text(ca, "/not_after"), self.visit.now))
+                    .with("Key", Cell::text(json::text(ca, "/key_type"))),
+                self.visit,
+                self.publication(id),
+            ),
+            profiles: used_by(ca, self.profiles),
+            below: below.map(|ca| self.branch(ca)).collect(),
+        }
+    }
+
+    fn publication(&self, id: &str) -> &Value {
+        publication_of(self.publications, id)
+    }
+}
+
+fn publication_of<'a>(publications: &'a Value, id: &str) -> &'a Value {
+    json::items(publications).iter().find(|one| json::text(one, "/ca") == id).unwrap_or(&Value::Null)
+}
+
+fn badges(ca: &Value) -> Vec<Cell> {
+    let mut badges = vec![Cell::state(json::text(ca, "/state"))];
+    if json::flag(ca, "/root") {
+        badges.push(Cell::badge(Tone::Calm, "root"));
+    }
+    if json::flag(ca, "/default") {
+        badges.push(Cell::badge(Tone::Calm, "default"));
+    }
+    badges
+}
+
+/// The state of the full CRL and of the OCSP responder.
+fn published(facts: Facts, visit: &Visit, publication: &Value) -> Facts {
+    let full = json::list(publication, "/crls").iter().find(|crl| json::text(crl, "/part") == "full");
+    let full = full.unwrap_or(&Value::Null);
+    facts
+        .with("CRL", Cell::state(json::text(full, "/state")))
+        .with("CRL ends", Cell::time(json::text(full, "/next_update"), visit.now))
+        .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
+}
+
+/// The profiles that a CA issues for, each with its page.
+fn used_by(ca: &Value, profiles: &Value) -> Vec<(String, String)> {
+    let (name, is_default) = (json::text(ca, "/name"), json::flag(ca, "/default"));
+    let of = |profile: &&Value| {
+        let wanted = json::text(profile, "/ca");
+        if wanted.is_empty() { is_default } else { wanted == name }
+    };
+    let names = json::items(profiles).iter().filter(of).map(|profile| json::text(profile, "/name"));
+    names.map(|name| (format!("/console/profiles/{}", api::path::segment(name)), name.to_owned())).collect()
+}
+
+#[derive(Template)]
+#[template(path = "authority.html")]
+struct Authority {
+    id: String,
+    csrf: String,
+    facts: Facts,
+    actions: Vec<(String, &'static str)>,
+    /// From this CA upwards: name, page, subject, end.
+    chain: Vec<(String, String, String, Cell)>,
+    below: Vec<(String, String)>,
+    profiles: Vec<(String, String)>,
+    crls: Table,
+    ocsp: Facts,
+    issued: Option<Table>,
+    revoked: Option<Table>,
+    certificate: String,
+    request: String,
+    may_manage: bool,
+}
+
+async fn one(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+    let path = format!("/api/v1/authorities/{}", api::path::segment(&ca));
+    let ca = visit.api.get(&path).await?;
+    let id = json::text(&ca, "/id").to_owned();
+    let all = visit.api.get("/api/v1/authorities").await?;
+    let publications = visit.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
+    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let issued = format!("/api/v1/issued?ca={id}&limit=10");
+    let revoked = format!("/api/v1/revocations?ca={id}&limit=10");
+    let certificates = visit.api.get_if_allowed(&issued).await?;
+    let revocations = visit.api.get_if_allowed(&revoked).await?;
+    let publication = publication_of(&publications, &id);
+    let name = json::text(&ca, "/name");
+    let body = Authority {
+        facts: facts(&visit, &ca),
+        actions: actions(&visit, &ca),
+        chain: chain(&visit, &ca, json::items(&all)),
+        below: below(&id, json::items(&all)),
+        profiles: used_by(&ca, &profiles),
+        crls: crls(&visit, json::list(publication, "/crls")),
+        ocsp: responder(&visit, publication),
+        issued: certificates
+            .map(|listing| super::issued::table(&visit, &listing).empty("Nothing was issued yet.")),
+        revoked: revocations
+            .map(|listing| super::issued::revoked(&visit, &listing).empty("Nothing is revoked.")),
+        certificate: json::text(&ca, "/certificate").to_owned(),
+        request: json::text(&ca, "/request").to_owned(),
+        may_manage: visit.may("ca.manage"),
+        csrf: visit.csrf().to_owned(),
+        id,
+    };
+    Page::new(&visit, name)
+        .command(format!("bulla ca show '{name}'"))
+        .reads(&path)
+        .reads(issued)
+        .reads(revoked)
+        .show(&body)
+}
+
+fn facts(visit: &Visit, ca: &Value) -> Facts {
+    let text = |pointer| json::text(ca, pointer);
+    let facts = Facts::default()
+        .with("State", Cell::state(text("/state")))
+        .with("Subject", Cell::text(text("/subject")))
+        .with("Begins", Cell::time(text("/not_before"), visit.now))
+        .with("Ends", Cell::time(text("/not_after"), visit.now))
+        .with("Key", Cell::text(text("/key_type")))
+        .with("Serial number", Cell::code(text("/serial")))
+        .with("SHA-256 fingerprint", Cell::code(text("/fingerprint")))
+        .with("Kind", Cell::text(if json::flag(ca, "/root") { "Root" } else { "Intermediate" }))
+        .with(
+            "Default",
+            Cell::text(if json::flag(ca, "/default") {
+                "Profiles that name no CA issue from it"
+            } else {
+                ""
+            }),
+        )
+        .with("Kept as credential", Cell::code(text("/credential")))
+        .with("Created", Cell::time(text("/created_at"), visit.now))
+        .with("Issues no more since", Cell::time(text("/retiring_at"), visit.now))
+        .with("Signs nothing since", Cell::time(text("/retired_at"), visit.now));
+    facts
+        .with("Certificate", Cell::code(text("/urls/certificate")))
+        .with("CRL", Cell::code(text("/urls/crl")))
+        .with("Delta CRL", Cell::code(text("/urls/delta_crl")))
+        .with("OCSP", Cell::code(text("/urls/ocsp")))
+}
+
+fn actions(visit: &Visit, ca: &Value) -> Vec<(String, &'static str)> {
+    let id = json::text(ca, "/id");
+    let mut actions = Vec::new();
+    if !visit.may("ca.manage") {
+        return actions;
+    }
+    let state = json::text(ca, "/state");
+    if state == "active" {
+        actions.push((format!("{PAGE}/new?parent={id}"), "Create an intermediate below it"));
+        if !json::flag(ca, "/default") {
+            actions.push((format!("{PAGE}/{id}/default"), "Make it the default"));
+        }
+    }
+    if matches!(state, "active" | "retiring") {
+        actions.push((format!("{PAGE}/{id}/retire"), "Retire"));
+    }
+    actions
+}
+
+/// From a CA upwards to its root.
+fn chain(visit: &Visit, ca: &Value, all: &[Value]) -> Vec<(String, String, String, Cell)> {
+    let mut chain: Vec<(String, String, String, Cell)> = Vec::new();
+    let mut next = Some(ca);
+    while let Some(ca) = next {
+        let id = json::text(ca, "/id");
+        let href = format!("{PAGE}/{id}");
+        if chain.iter().any(|(_, known, ..)| *known == href) {
+            break;
+        }
+        let end = Cell::time(json::text(ca, "/not_after"), visit.now);
+        chain.push((json::text(ca, "/name").to_owned(), href, json::text(ca, "/subject").to_owned(), end));
+        let parent = json::text(ca, "/parent");
+        next = all.iter().find(|other| !parent.is_empty() && json::text(other, "/id") == parent);
+    }
+    chain
+}
+
+fn below(id: &str, all: &[Value]) -> Vec<(String, String)> {
+    let below = all.iter().filter(|other| json::text(other, "/parent") == id);
+    below
+        .map(|ca| (format!("{PAGE}/{}", json::text(ca, "/id")), json::text(ca, "/name").to_owned()))
+        .collect()
+}
+
+fn crls(visit: &Visit, crls: &[Value]) -> Table {
+    let row = |crl: &Value| {
+        vec![
+            Cell::text(json::text(crl, "/part")),
+            Cell::state(json::text(crl, "/state")),
+            Cell::number(json::number(crl, "/number")),
+            Cell::number(json::number(crl, "/entries")),
+            Cell::time(json::text(crl, "/this_update"), visit.now),
+            Cell::time(json::text(crl, "/next_update"), visit.now),
+            Cell::text(json::text(crl, "/last_error")),
+        ]
+    };
+    Table {
+        caption: "CRLs".to_owned(),
+        columns: vec!["Part", "State", "Number", "Entries", "Made", "Ends", "Last error"],
+        rows: crls.iter().map(row).collect(),
+        empty: "No CRL yet.".to_owned(),
+        ..Table::default()
+    }
+}
+
+fn responder(visit: &Visit, publication: &Value) -> Facts {
+    Facts::default()
+        .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
+        .with("Its certificate begins", Cell::time(json::text(publication, "/ocsp/not_before"), visit.now))
+        .with("Its certificate ends", Cell::time(json::text(publication, "/ocsp/not_after"), visit.now))
+}
+
+/// What every CA publishes, in one table.
+async fn publications(visit: Visit) -> Result<Response, Failure> {
+    let path = "/api/v1/publications";
+    let listing = visit.api.get(path).await?;
+    let row = |one: &Value| {
+        let full = json::list(one, "/crls").iter().find(|crl| json::text(crl, "/part") == "full");
+        let full = full.unwrap_or(&Value::Null);
+        vec![
+            Cell::link(format!("{PAGE}/{}", json::text(one, "/ca")), json::text(one, "/name")),
+            Cell::state(json::text(full, "/state")),
+            Cell::number(json::number(full, "/entries")),
+            Cell::time(json::text(full, "/next_update"), visit.now),
+            Cell::number(json::list(one, "/crls").iter().map(|crl| json::number(crl, "/failures")).sum()),
+            Cell::text(json::text(full, "/last_error")),
+            Cell::state(json::text(one, "/ocsp/state")),
+            Cell::time(json::text(one, "/ocsp/not_after"), visit.now),
+        ]
+    };
+    let columns =
+        &["CA", "CRL", "Entries", "CRL ends", "Failed attempts", "Last error", "OCSP", "Responder ends"];
+    let table = Table::of("CRLs and OCSP responders by CA", columns, &listing, row)
+        .empty("No CA publishes anything yet. Create one with `bulla ca create`.")
+        .exported("publications", "");
+    Page::new(&visit, "Publications").command("bulla ca publications").reads(path).show(&table)
+}
+
+async fn pem(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+    let ca = visit.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    super::issued::download(json::text(&ca, "/name"), json::text(&ca, "/certificate"))
+}
+
+#[derive(Template)]
+#[template(path = "authority_new.html")]
+struct NewAuthority {
+    csrf: String,
+    parents: Vec<(String, String, bool)>,
+    days: i64,
+}
+
+async fn new(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let wanted: String = parameter(query.as_deref(), "parent");
+    let all = visit.api.get("/api/v1/authorities").await?;
+    let active = json::items(&all).iter().filter(|ca| json::text(ca, "/state") == "active");
+    let parents = active.map(|ca| {
+        let id = json::text(ca, "/id").to_owned();
+        let chosen = id == wanted;
+        let name = format!("{} ({})", json::text(ca, "/name"), json::text(ca, "/subject"));
+        (id, name, chosen)
+    });
+    let body =
+        NewAuthority { csrf: visit.csrf().to_owned(), parents: parents.collect(), days: LIFETIME_DAYS };
+    Page::new(&visit, "Create an intermediate CA")
+        .command("bulla ca create web-tls --subject 'CN=Web TLS' --parent root")
+        .show(&body)
+}
+
+async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let whole = |name: &str| form.field(name).map(str::parse::<i64>).transpose();
+    let (Ok(days), Ok(path_length)) = (whole("days"), whole("path_length")) else {
+        return Err(Failure::refused(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "days and CAs below it are whole numbers",
+            "go back and correct them",
+        ));
+    };
+    let mut body = json!({
+        "name": form.field("name").unwrap_or_default(),
+        "subject": form.field("subject").unwrap_or_default(),
+        "parent": form.field("parent").unwrap_or_default(),
+    });
+    if let Some(key_type) = form.field("key_type") {
+        body["key_type"] = key_type.into();
+    }
+    if let Some(days) = days {
+        body["lifetime_seconds"] = days.saturating_mul(86_400).into();
+    }
+    if let Some(length) = path_length {
+        body["path_length"] = length.into();
+    }
+    let permitted: Vec<&str> = form.field("permitted").unwrap_or_default().split_whitespace().collect();
+    if !permitted.is_empty() {
+        body["name_limits"] = json!({ "permitted": permitted });
+    }
+    let made = visit.api.change(Method::POST, "/api/v1/authorities", form.csrf(), Some(&body)).await?;
+    let id = json::text(&made, "/id");
+    let page = if id.is_empty() { PAGE.to_owned() } else { format!("{PAGE}/{id}") };
+    Ok(back(&page, "created", &made))
+}
+
+async fn ask_default(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+    let page = format!("{PAGE}/{}", api::path::segment(&ca));
+    let ca = visit.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let moved = json::items(&profiles).iter().filter(|profile| json::text(profile, "/ca").is_empty()).count();
+    let name = json::text(&ca, "/name");
+    let question = Question::new(&visit, format!("{page}/default"), "Make it the default", &page)
+        .says(format!("{} that name no CA issue from {name} from now on.", counted(moved, false, "profile")))
+        .says("Certificates that exist stay valid. Their next renewal has another chain: clients that trust only the present root must trust this CA's root too.")
+        .about(facts(&visit, &ca));
+    Page::new(&visit, format!("Make {name} the default"))
+        .command(format!("bulla ca default '{name}'"))
+        .show(&question)
+}
+
+async fn make_default(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {
+    act(&visit, &ca, &form, "default", None, "saved").await
+}
+
+async fn ask_retire(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+    let page = format!("{PAGE}/{}", api::path::segment(&ca));
+    let ca = visit.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let users = used_by(&ca, &profiles);
+    let names: Vec<&str> = users.iter().map(|(_, name)| name.as_str()).collect();
+    let name = json::text(&ca, "/name");
+    let mut question = Question::new(&visit, format!("{page}/retire"), "Retire", &page);
+    question = match json::text(&ca, "/state") {
+        "active" => question
+            .says(format!("{name} issues nothing any more. It still signs CRLs and OCSP answers for what it issued."))
+            .says("This cannot be undone."),
+        _ => question
+            .says(format!("{name} signs nothing any more: no CRL and no OCSP answer. Clients that check revocation reject what it issued."))
+            .says("This cannot be undone."),
+    };
+    if !names.is_empty() {
+        question = question.says(format!(
+            "{} issue from it ({}). The server refuses until they name another CA.",
+            counted(names.len(), false, "profile"),
+            names.join(", ")
+        ));
+    }
+    Page::new(&visit, format!("Retire {name}"))
+        .command(format!("bulla ca retire '{name}'"))
+        .show(&question.about(facts(&visit, &ca)))
+}
+
+async fn retire(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {
+    act(&visit, &ca, &form, "retire", Some(json!({})), "saved").await
+}
+
+async fn give_up(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("/api/v1/authorities/{}/request", api::path::segment(&ca));
+    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+async fn act(
+    visit: &Visit,
+    ca: &str,
+    form: &Form,
+    action: &str,
+    body: Option<Value>,
+    done: &str,
+) -> Result<Response, Failure> {
+    let ca = api::path::segment(ca);
+    let path = format!("/api/v1/authorities/{ca}/{action}");
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), body.as_ref()).await?;
+    Ok(back(&format!("{PAGE}/{ca}"), done, &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ca_is_used_by_profiles_that_name_it_or_by_those_that_name_none() {
+        let profiles = json!({ "items": [{ "name": "default" }, { "name": "web", "ca": "web-tls" }, { "name": "x", "ca": null }] });
+        let names = |ca: &Value| -> Vec<String> {
+            used_by(ca, &profiles).into_iter().map(|(_, name)| name).collect()
+        };
+        assert_eq!(names(&json!({ "name": "web-tls", "default": false })), ["web"]);
+        assert_eq!(names(&json!({ "name": "issuing", "default": true })), ["default", "x"]);
+        assert!(names(&json!({ "name": "root", "default": false })).is_empty());
+    }
+}

@@ -1,0 +1,111 @@
+//! Public keys for which nothing is issued.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::get;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listing::Listing;
+use crate::question::{Question, counted};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/blocked-keys";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list).post(block))
+        .route("/console/blocked-keys/new", get(ask))
+        .route("/console/blocked-keys/{key}", get(one))
+}
+
+#[derive(Template)]
+#[template(path = "blocked_keys.html")]
+struct BlockedKeys {
+    may_block: bool,
+    table: Table,
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, PAGE, "/api/v1/blocked-keys", query.as_deref()).await?;
+    let row = |one: &Value| {
+        let key = json::text(one, "/key");
+        vec![
+            Cell::link(format!("{PAGE}/{key}"), key),
+            Cell::time(json::text(one, "/blocked_at"), visit.now),
+            Cell::text(json::text(one, "/actor")),
+        ]
+    };
+    let table = listing
+        .table("Blocked keys", &["SHA-256 of the public key", "Blocked", "By"], row)
+        .empty("No key is blocked. Block one whose private key somebody else may have.")
+        .exported("blocked-keys", listing.filters());
+    let body = BlockedKeys { may_block: visit.may("key.block"), table };
+    Page::new(&visit, "Blocked keys").command("bulla cert blocked-keys").reads(listing.path()).show(&body)
+}
+
+async fn one(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure> {
+    let key = api::path::segment(&key);
+    let path = format!("/api/v1/blocked-keys/{key}");
+    let state = visit.api.get(&path).await?;
+    let used = format!("/api/v1/issued?key={key}&limit=50");
+    let issued = visit.api.get_if_allowed(&used).await?.unwrap_or_default();
+    let blocked = match json::flag(&state, "/blocked") {
+        true => Cell::badge(Tone::Bad, "blocked"),
+        false => Cell::badge(Tone::Calm, "not blocked"),
+    };
+    let body = BlockedKey {
+        facts: Facts::default()
+            .with("SHA-256 of the public key", Cell::code(json::text(&state, "/key")))
+            .with("State", blocked),
+        issued: super::issued::table(&visit, &issued).empty("No certificate was issued for it."),
+    };
+    Page::new(&visit, "Public key").command(format!("bulla api {path}")).reads(path).reads(used).show(&body)
+}
+
+#[derive(Template)]
+#[template(path = "blocked_key.html")]
+struct BlockedKey {
+    facts: Facts,
+    issued: Table,
+}
+
+async fn ask(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let key: String = parameter(query.as_deref(), "key");
+    let key = key.replace(':', "").trim().to_ascii_lowercase();
+    if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(Failure::refused(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            format!("{key:?} is not the SHA-256 of a public key"),
+            "give 64 hexadecimal digits, as on the page of an issued certificate",
+        ));
+    }
+    let issued =
+        visit.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit=50")).await?.unwrap_or_default();
+    let valid = json::items(&issued).iter().filter(|one| json::text(one, "/status") == "good").count();
+    let count = counted(valid, !json::text(&issued, "/next").is_empty(), "valid certificate");
+    let question = Question::new(&visit, PAGE, "Block the key", PAGE)
+        .says(format!("{count} issued for it are revoked for key compromise."))
+        .says("Nothing is issued for it any more: renewals that keep the key fail. This cannot be undone.")
+        .about(Facts::default().with("SHA-256 of the public key", Cell::code(key.clone())))
+        .with("key", key);
+    Page::new(&visit, "Block a key")
+        .command("bulla api -X POST /api/v1/blocked-keys --file key.json")
+        .show(&question)
+}
+
+async fn block(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let body = json!({ "key": form.field("key").unwrap_or_default() });
+    let answer = visit.api.change(Method::POST, "/api/v1/blocked-keys", form.csrf(), Some(&body)).await?;
+    Ok(back(PAGE, "saved", &answer))
+}

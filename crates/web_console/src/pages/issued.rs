@@ -1,0 +1,339 @@
+//! Certificates that the CAs issued, and revocations.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::Method;
+use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cell::Cell;
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listing::Listing;
+use crate::question::{Choice, Question, counted};
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/issued";
+
+/// Reasons of RFC 5280 that a person may give, with what each means.
+const REASONS: &[(&str, &str)] = &[
+    ("keyCompromise", "Key compromise: somebody else may have the private key"),
+    ("superseded", "Superseded: another certificate takes its place"),
+    ("cessationOfOperation", "Cessation of operation: the service has ended"),
+    ("affiliationChanged", "Affiliation changed: the subject is not right any more"),
+    ("privilegeWithdrawn", "Privilege withdrawn: the subject may not have it any more"),
+    ("certificateHold", "Hold: can be lifted again"),
+    ("unspecified", "Unspecified"),
+];
+
+/// How many other certificates of the same key are looked for.
+const SAME_KEY: usize = 50;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/revocations", get(revocations))
+        .route("/console/issued/{id}", get(one))
+        .route("/console/issued/{id}/certificate.pem", get(pem))
+        .route("/console/issued/{id}/revoke", get(ask).post(revoke))
+}
+
+#[derive(Template)]
+#[template(path = "issued.html")]
+struct Issued {
+    name: String,
+    profile: String,
+    ca: String,
+    requester: String,
+    source: String,
+    table: Table,
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listing = Listing::read(&visit, PAGE, "/api/v1/issued", query).await?;
+    let table = listing
+        .table("Certificates issued", COLUMNS, |one| row(&visit, one))
+        .empty("No certificate matches. Take a filter away, or issue one with `bulla cert create`.")
+        .exported("issued", listing.filters());
+    let of = |name| parameter::<String>(query, name);
+    let body = Issued {
+        name: of("name"),
+        profile: of("profile"),
+        ca: of("ca"),
+        requester: of("requester"),
+        source: of("source"),
+        table,
+    };
+    Page::new(&visit, "Issued certificates").command("bulla cert issued").reads(listing.path()).show(&body)
+}
+
+const COLUMNS: &[&str] = &["Names", "Status", "Ends", "Issued", "Profile", "Requested by", "Over", "Key"];
+
+/// Certificates issued, as a table.
+pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
+    Table::of("Certificates issued", COLUMNS, listing, |one| row(visit, one))
+}
+
+fn row(visit: &Visit, one: &Value) -> Vec<Cell> {
+    vec![
+        Cell::link(format!("{PAGE}/{}", json::text(one, "/id")), title(one)),
+        Cell::state(shown_status(one)),
+        Cell::time(json::text(one, "/not_after"), visit.now),
+        Cell::time(json::text(one, "/issued_at"), visit.now),
+        profile_cell(json::text(one, "/profile")),
+        Cell::text(json::text(one, "/requester")),
+        Cell::text(json::text(one, "/source")),
+        Cell::text(json::text(one, "/key_algorithm")),
+    ]
+}
+
+/// `good` of the API as `valid`, the word of all other pages.
+fn shown_status(one: &Value) -> &str {
+    match json::text(one, "/status") {
+        "good" => "valid",
+        other => other,
+    }
+}
+
+/// The first name and how many there are besides; the subject or the serial number of a certificate without names.
+fn title(one: &Value) -> String {
+    let names: Vec<&str> = json::list(one, "/names").iter().filter_map(Value::as_str).collect();
+    match names.as_slice() {
+        [] => {
+            let subject = json::text(one, "/subject");
+            if subject.is_empty() { json::text(one, "/serial").to_owned() } else { subject.to_owned() }
+        }
+        [name] => (*name).to_owned(),
+        [name, others @ ..] => format!("{name} and {} more", others.len()),
+    }
+}
+
+fn profile_cell(name: &str) -> Cell {
+    if name.is_empty() {
+        return Cell::Empty;
+    }
+    Cell::link(format!("/console/profiles/{}", api::path::segment(name)), name)
+}
+
+#[derive(Template)]
+#[template(path = "issued_one.html")]
+struct One {
+    id: String,
+    facts: Facts,
+    names: Vec<String>,
+    may_revoke: bool,
+    certificate: String,
+    managed: Table,
+}
+
+async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let path = format!("/api/v1/issued/{}", api::path::segment(&id));
+    let one = visit.api.get(&path).await?;
+    let fingerprint = json::text(&one, "/fingerprint");
+    let managed = format!("/api/v1/certificates?fingerprint={}&limit=10", api::path::segment(fingerprint));
+    let found = visit.api.get_if_allowed(&managed).await?.unwrap_or_default();
+    let names = json::list(&one, "/names").iter().filter_map(Value::as_str).map(str::to_owned);
+    let body = One {
+        id: json::text(&one, "/id").to_owned(),
+        facts: facts(&visit, &one, &ca_name(&visit, &one).await?),
+        names: names.collect(),
+        may_revoke: visit.may("certificate.revoke") && may_be_revoked(&one),
+        certificate: json::text(&one, "/certificate").to_owned(),
+        managed: managed_table(&visit, &found),
+    };
+    Page::new(&visit, title(&one)).command(format!("bulla api {path}")).reads(path).reads(managed).show(&body)
+}
+
+fn may_be_revoked(one: &Value) -> bool {
+    json::text(one, "/status") == "good" || json::text(one, "/revocation_reason") == "certificateHold"
+}
+
+fn managed_table(visit: &Visit, found: &Value) -> Table {
+    let row = |certificate: &Value| {
+        let id = json::text(certificate, "/id");
+        vec![
+            Cell::link(format!("/console/certificates/{id}"), json::text(certificate, "/name")),
+            Cell::state(json::text(certificate, "/status")),
+            Cell::text(json::text(certificate, "/owner")),
+            Cell::state(json::text(certificate, "/served_status")),
+            Cell::time(json::text(certificate, "/renew_at"), visit.now),
+        ]
+    };
+    Table::of(
+        "Certificates under management with it",
+        &["Name", "State", "Owner", "Served", "Renews"],
+        found,
+        row,
+    )
+    .empty("No certificate under management has it as a version: nothing renews or deploys it.")
+}
+
+/// The name of its CA; the id for a person who may not see CAs.
+async fn ca_name(visit: &Visit, one: &Value) -> Result<String, Failure> {
+    let id = json::text(one, "/ca");
+    let ca = visit.api.get_if_allowed(&format!("/api/v1/authorities/{}", api::path::segment(id))).await?;
+    let name = ca.as_ref().map_or("", |ca| json::text(ca, "/name"));
+    Ok(if name.is_empty() { id } else { name }.to_owned())
+}
+
+fn facts(visit: &Visit, one: &Value, ca_name: &str) -> Facts {
+    let text = |pointer| json::text(one, pointer);
+    let ca = text("/ca");
+    let key = text("/spki_sha256");
+    Facts::default()
+        .with("Status", Cell::state(shown_status(one)))
+        .with("Revoked", Cell::time(text("/revoked_at"), visit.now))
+        .with("Reason", Cell::text(text("/revocation_reason")))
+        .with("Subject", Cell::text(text("/subject")))
+        .with("Begins", Cell::time(text("/not_before"), visit.now))
+        .with("Ends", Cell::time(text("/not_after"), visit.now))
+        .with("Issued", Cell::time(text("/issued_at"), visit.now))
+        .with("CA", Cell::link(format!("/console/authorities/{ca}"), ca_name))
+        .with("Profile", profile_cell(text("/profile")))
+        .with("Requested by", Cell::text(text("/requester")))
+        .with("Over", Cell::text(text("/source")))
+        .with("Key", Cell::text(text("/key_algorithm")))
+        .with("Serial number", Cell::code(text("/serial")))
+        .with("SHA-256 fingerprint", Cell::code(text("/fingerprint")))
+        .with("SHA-256 of the public key", Cell::link(format!("{PAGE}?key={}", api::path::segment(key)), key))
+}
+
+async fn pem(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let one = visit.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
+    download(json::text(&one, "/serial"), json::text(&one, "/certificate"))
+}
+
+/// A certificate as a file.
+pub(crate) fn download(name: &str, pem: &str) -> Result<Response, Failure> {
+    let kept = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let name: String = name.chars().filter(kept).collect();
+    let disposition = format!("attachment; filename=\"{name}.pem\"");
+    let head = [(CONTENT_TYPE, "application/x-pem-file".to_owned()), (CONTENT_DISPOSITION, disposition)];
+    Ok((head, pem.to_owned()).into_response())
+}
+
+async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let one = visit.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
+    let fingerprint = api::path::segment(json::text(&one, "/fingerprint"));
+    let managed = format!("/api/v1/certificates?fingerprint={fingerprint}&limit=10");
+    let managed = visit.api.get_if_allowed(&managed).await?.unwrap_or_default();
+    let key = api::path::segment(json::text(&one, "/spki_sha256"));
+    let same = visit.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit={SAME_KEY}")).await?;
+    let same = same.unwrap_or_default();
+    let page = format!("{PAGE}/{}", json::text(&one, "/id"));
+    let mut question = Question::new(&visit, format!("{page}/revoke"), "Revoke", &page)
+        .says("Clients that check revocation reject it within seconds by OCSP, and with the next CRL they load. This cannot be undone, except for a hold.")
+        .about(facts(&visit, &one, &ca_name(&visit, &one).await?))
+        .choose(Choice { name: "reason", label: "Reason", values: REASONS });
+    for certificate in json::items(&managed) {
+        question = question.says(in_use(certificate));
+    }
+    if json::items(&managed).is_empty() {
+        question = question.says("No certificate under management has it: nothing here replaces it.");
+    }
+    let others = json::items(&same).len().saturating_sub(1);
+    if others > 0 {
+        let others = counted(others, !json::text(&same, "/next").is_empty(), "other certificate");
+        question = question.says(format!(
+            "{others} here with the same key stay valid. If the key is compromised, block it under Blocked keys: that revokes all of them."
+        ));
+    }
+    Page::new(&visit, format!("Revoke {}", title(&one)))
+        .command(format!("bulla ca revoke {} --reason superseded", json::text(&one, "/id")))
+        .show(&question)
+}
+
+/// What depends on a certificate under management.
+fn in_use(certificate: &Value) -> String {
+    let name = json::text(certificate, "/name");
+    let owner = json::text(certificate, "/owner");
+    let owner = if owner.is_empty() { "nobody".to_owned() } else { owner.to_owned() };
+    let served = match json::text(certificate, "/served_status") {
+        "newest" | "older" => "It is served now: renew and deploy it first, or connections fail.",
+        _ => "Renew it first if it is in use.",
+    };
+    let targets = counted(json::list(certificate, "/targets").len(), false, "target");
+    format!("It is a version of {name}, owned by {owner}, deployed to {targets}. {served}")
+}
+
+async fn revoke(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let body = json!({ "certificate": id, "reason": form.field("reason").unwrap_or("unspecified") });
+    let answer = visit.api.change(Method::POST, "/api/v1/revocations", form.csrf(), Some(&body)).await?;
+    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "revoked", &answer))
+}
+
+#[derive(Template)]
+#[template(path = "revocations.html")]
+struct Revocations {
+    ca: String,
+    cas: Vec<(String, String)>,
+    table: Table,
+}
+
+async fn revocations(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listing = Listing::read(&visit, "/console/revocations", "/api/v1/revocations", query).await?;
+    let table = listing
+        .table("Revoked certificates", REVOKED, |one| revoked_row(&visit, one))
+        .empty("Nothing is revoked. A certificate's page under Issued certificates revokes it.")
+        .exported("revocations", listing.filters());
+    let authorities = visit.api.get_if_allowed("/api/v1/authorities").await?.unwrap_or_default();
+    let name = |ca: &Value| (json::text(ca, "/id").to_owned(), json::text(ca, "/name").to_owned());
+    let cas = json::items(&authorities).iter().map(name).collect();
+    let body = Revocations { ca: parameter(query, "ca"), cas, table };
+    Page::new(&visit, "Revocations").command("bulla cert revocations").reads(listing.path()).show(&body)
+}
+
+const REVOKED: &[&str] = &["Serial number", "Reason", "Revoked", "By", "Profile", "Ends"];
+
+/// Revocations, as a table.
+pub(crate) fn revoked(visit: &Visit, listing: &Value) -> Table {
+    Table::of("Revoked certificates", REVOKED, listing, |one| revoked_row(visit, one))
+}
+
+fn revoked_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+    vec![
+        Cell::link(format!("{PAGE}/{}", json::text(one, "/certificate")), json::text(one, "/serial")),
+        Cell::text(json::text(one, "/reason")),
+        Cell::time(json::text(one, "/revoked_at"), visit.now),
+        Cell::text(json::text(one, "/actor")),
+        profile_cell(json::text(one, "/profile")),
+        Cell::time(json::text(one, "/not_after"), visit.now),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_called_by_its_names_or_subject() {
+        assert_eq!(title(&json!({ "names": ["a.example"] })), "a.example");
+        assert_eq!(
+            title(&json!({ "names": ["a.example", "b.example", "c.example"] })),
+            "a.example and 2 more"
+        );
+        assert_eq!(title(&json!({ "names": [], "subject": "CN=x", "serial": "1f" })), "CN=x");
+        assert_eq!(title(&json!({ "names": [], "subject": "", "serial": "1f" })), "1f");
+    }
+
+    #[test]
+    fn what_is_served_says_so_before_it_is_revoked() {
+        let served = json!({ "name": "shop", "owner": "ada", "served_status": "newest", "targets": [1, 2] });
+        assert_eq!(
+            in_use(&served),
+            "It is a version of shop, owned by ada, deployed to 2 targets. It is served now: renew and deploy it first, or connections fail."
+        );
+        let other = json!({ "name": "shop", "served_status": "not verified" });
+        assert!(in_use(&other).contains("owned by nobody, deployed to 0 targets. Renew it first"));
+    }
+}

@@ -1,0 +1,272 @@
+//! Policies that certificates must meet, when they renew, and what violates them.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::parameter;
+use crate::json;
+use crate::listing::Listing;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/policies";
+const VIOLATIONS: &str = "/console/violations";
+
+/// Severities to filter by.
+const SEVERITIES: &[&str] = &["info", "warning", "error", "critical"];
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/policies/{name}", get(one))
+        .route(VIOLATIONS, get(violations))
+}
+
+#[derive(Template)]
+#[template(path = "policies.html")]
+struct Policies {
+    table: Table,
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, PAGE, "/api/v1/policies", query.as_deref()).await?;
+    let columns = &["Name", "Description", "Applies to", "Enforcement", "Rules", "Renews", "Changed"];
+    let row = |policy: &Value| {
+        let name = json::text(policy, "/name");
+        vec![
+            Cell::link(format!("{PAGE}/{}", api::path::segment(name)), name),
+            Cell::text(json::text(policy, "/policy/description")),
+            Cell::text(applies_to(policy)),
+            enforcement(policy),
+            Cell::number(i64::try_from(json::list(policy, "/policy/rules").len()).unwrap_or_default()),
+            Cell::text(renews(policy)),
+            Cell::time(json::text(policy, "/updated_at"), visit.now),
+        ]
+    };
+    let table = listing
+        .table("Policies", columns, row)
+        .empty("No policy yet: certificates renew by their profile's rule. Create one with `bulla policy create`.")
+        .exported("policies", listing.filters());
+    Page::new(&visit, "Policies").command("bulla policy list").reads(listing.path()).show(&Policies { table })
+}
+
+fn enforcement(policy: &Value) -> Cell {
+    match json::text(policy, "/policy/enforcement") {
+        "enforced" => Cell::badge(Tone::Warn, "enforced"),
+        other => Cell::badge(Tone::Calm, other),
+    }
+}
+
+/// `everything`, or conditions such as `environments prod, teams web`.
+fn applies_to(policy: &Value) -> String {
+    if json::flag(policy, "/policy/applies_to/all") {
+        return "everything".to_owned();
+    }
+    let conditions = policy.pointer("/policy/applies_to").and_then(Value::as_object);
+    let shown = |(name, value): (&String, &Value)| match value {
+        Value::Array(values) if !values.is_empty() => {
+            let values: Vec<String> = values
+                .iter()
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                .collect();
+            Some(format!("{name} {}", values.join(" or ")))
+        }
+        Value::Object(tags) if !tags.is_empty() => Some(format!("{name} {value}")),
+        _ => None,
+    };
+    let conditions: Vec<String> = conditions.into_iter().flatten().filter_map(shown).collect();
+    if conditions.is_empty() { "certificates that name it".to_owned() } else { conditions.join(", ") }
+}
+
+/// When certificates renew: `14 days before the end`.
+fn renews(policy: &Value) -> String {
+    let Some(when) = policy.pointer("/policy/renewal/renew_before").and_then(Value::as_object) else {
+        return "by the profile".to_owned();
+    };
+    let shown = |(unit, amount): (&String, &Value)| match (unit.as_str(), amount.as_f64()) {
+        ("fraction" | "percent" | "part", _) => format!("{unit} {amount} of its life"),
+        _ => format!("{amount} {}", unit.replace('_', " ")),
+    };
+    let parts: Vec<String> = when.iter().map(shown).collect();
+    format!("{} before the end", parts.join(", "))
+}
+
+#[derive(Template)]
+#[template(path = "policy.html")]
+struct Policy {
+    name: String,
+    description: String,
+    facts: Facts,
+    rules: Table,
+    violations: Table,
+    followers: Option<Table>,
+    document: String,
+}
+
+async fn one(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+    let segment = api::path::segment(&name);
+    let path = format!("/api/v1/policies/{segment}");
+    let policy = visit.api.get(&path).await?;
+    let broken = format!("/api/v1/violations?policy={segment}&limit=20");
+    let violations = visit.api.get_if_allowed(&broken).await?.unwrap_or_default();
+    let followed = format!("/api/v1/certificates?policy={segment}&limit=20&count=true");
+    let followers = visit.api.get_if_allowed(&followed).await?;
+    let body = Policy {
+        description: json::text(&policy, "/policy/description").to_owned(),
+        facts: facts(&visit, &policy),
+        rules: rules(&policy),
+        violations: Table::of("Violations of the policy", COLUMNS, &violations, |one| row(&visit, one))
+            .empty("No certificate violates it."),
+        followers: followers.map(|listing| {
+            super::profiles::followers(&visit, &listing)
+                .empty("No certificate names it as its policy. Give it to one with `bulla cert update`.")
+        }),
+        document: serde_json::to_string_pretty(policy.pointer("/policy").unwrap_or(&Value::Null))
+            .map_err(Failure::unreadable)?,
+        name: segment,
+    };
+    Page::new(&visit, format!("Policy {name}"))
+        .command(format!("bulla policy show '{name}'"))
+        .reads(path)
+        .reads(broken)
+        .reads(followed)
+        .show(&body)
+}
+
+fn facts(visit: &Visit, policy: &Value) -> Facts {
+    let yes = |pointer| if json::flag(policy, pointer) { "yes" } else { "no" };
+    let windows = json::list(policy, "/policy/renewal/windows");
+    let windows: Vec<String> = windows.iter().map(Value::to_string).collect();
+    let windows = if windows.is_empty() { "at any time".to_owned() } else { windows.join(", ") };
+    Facts::default()
+        .with("Applies to", Cell::text(applies_to(policy)))
+        .with("Enforcement", enforcement(policy))
+        .with("Renews", Cell::text(renews(policy)))
+        .with("Renews by itself", Cell::text(yes("/policy/renewal/auto_renew")))
+        .with("Follows the issuer's renewal window", Cell::text(yes("/policy/renewal/obey_issuer")))
+        .with("Renews in", Cell::text(windows))
+        .with("Needs approval", Cell::text(yes("/policy/requires_approval")))
+        .with("Revision", Cell::number(json::number(policy, "/revision")))
+        .with("Changed", Cell::time(json::text(policy, "/updated_at"), visit.now))
+}
+
+fn rules(policy: &Value) -> Table {
+    let row = |rule: &Value| {
+        vec![
+            Cell::text(json::text(rule, "/rule").replace('_', " ")),
+            severity(json::text(rule, "/severity")),
+            Cell::text(limits(rule)),
+        ]
+    };
+    Table {
+        caption: "Rules of the policy".to_owned(),
+        columns: vec!["Rule", "Severity", "Limit"],
+        rows: json::list(policy, "/policy/rules").iter().map(row).collect(),
+        empty: "It has no rules: it only says when certificates renew.".to_owned(),
+        ..Table::default()
+    }
+}
+
+/// What a rule demands: its members besides the name and the severity.
+fn limits(rule: &Value) -> String {
+    let members = rule.as_object().into_iter().flatten();
+    let members = members.filter(|(name, _)| !matches!(name.as_str(), "rule" | "severity"));
+    let shown = |(name, value): (&String, &Value)| match value {
+        Value::Array(values) => {
+            let values: Vec<String> = values
+                .iter()
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                .collect();
+            values.join(", ")
+        }
+        Value::Number(seconds) if name == "seconds" => {
+            super::profiles::span(seconds.as_i64().unwrap_or_default())
+        }
+        other => format!("{name} {other}"),
+    };
+    members.map(shown).collect::<Vec<_>>().join("; ")
+}
+
+fn severity(name: &str) -> Cell {
+    let tone = match name {
+        "critical" | "error" => Tone::Bad,
+        "warning" => Tone::Warn,
+        _ => Tone::Calm,
+    };
+    if name.is_empty() { Cell::Empty } else { Cell::badge(tone, name) }
+}
+
+const COLUMNS: &[&str] = &["Certificate", "Severity", "What", "Rule", "Policy", "Since"];
+
+fn row(visit: &Visit, one: &Value) -> Vec<Cell> {
+    let policy = json::text(one, "/policy");
+    vec![
+        Cell::link(
+            format!("/console/certificates/{}", json::text(one, "/certificate")),
+            json::text(one, "/name"),
+        ),
+        severity(json::text(one, "/severity")),
+        Cell::text(json::text(one, "/message")),
+        Cell::text(json::text(one, "/rule").replace('_', " ")),
+        Cell::link(format!("{PAGE}/{}", api::path::segment(policy)), policy),
+        Cell::time(json::text(one, "/found_at"), visit.now),
+    ]
+}
+
+#[derive(Template)]
+#[template(path = "violations.html")]
+struct Violations {
+    severities: &'static [&'static str],
+    severity: String,
+    policy: String,
+    table: Table,
+}
+
+async fn violations(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listing = Listing::read(&visit, VIOLATIONS, "/api/v1/violations", query).await?;
+    let table = listing
+        .table("Violations, the worst first", COLUMNS, |one| row(&visit, one))
+        .empty("No certificate violates a policy.")
+        .exported("violations", listing.filters());
+    let body = Violations {
+        severities: SEVERITIES,
+        severity: parameter(query, "severity"),
+        policy: parameter(query, "policy"),
+        table,
+    };
+    Page::new(&visit, "Violations").command("bulla policy violations").reads(listing.path()).show(&body)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn policies_read_as_people_say_them() {
+        let policy = json!({ "policy": {
+            "applies_to": { "environments": ["prod", "stage"], "teams": [] },
+            "renewal": { "renew_before": { "days": 14 } },
+        } });
+        assert_eq!(applies_to(&policy), "environments prod or stage");
+        assert_eq!(renews(&policy), "14 days before the end");
+        assert_eq!(renews(&json!({ "policy": {} })), "by the profile");
+        assert_eq!(applies_to(&json!({ "policy": { "applies_to": { "all": true } } })), "everything");
+        assert_eq!(
+            limits(&json!({ "rule": "max_lifetime", "seconds": 86_400, "severity": "error" })),
+            "1 day"
+        );
+        assert_eq!(limits(&json!({ "rule": "key_types", "key_types": ["p256", "p384"] })), "p256, p384");
+    }
+}

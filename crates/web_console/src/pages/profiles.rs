@@ -1,0 +1,371 @@
+//! Profiles: what may be issued.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::get;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back};
+use crate::json;
+use crate::listing::Listing;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/profiles";
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/profiles/{name}", get(one))
+        .route("/console/profiles/{name}/edit", get(edit).post(save))
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, PAGE, "/api/v1/profiles", query.as_deref()).await?;
+    let columns = &["Name", "Description", "CA", "Valid for", "Names", "Keys", "Approval"];
+    let table = listing
+        .table("Profiles", columns, row)
+        .empty("No profile yet, so nothing can be issued. Create one with `bulla profile create`.")
+        .exported("profiles", listing.filters());
+    Page::new(&visit, "Profiles").command("bulla profile list").reads(listing.path()).show(&table)
+}
+
+fn row(profile: &Value) -> Vec<Cell> {
+    let name = json::text(profile, "/name");
+    vec![
+        Cell::link(format!("{PAGE}/{}", api::path::segment(name)), name),
+        Cell::text(json::text(profile, "/description")),
+        Cell::text(issuing_ca(profile)),
+        Cell::text(span(json::number(profile, "/validity/default_seconds"))),
+        Cell::text(rules(profile, "/names/dns_allowed").join(", ")),
+        Cell::text(json::joined(profile, "/key_types")),
+        approval(profile),
+    ]
+}
+
+fn issuing_ca(profile: &Value) -> &str {
+    match json::text(profile, "/ca") {
+        "" => "the default CA",
+        name => name,
+    }
+}
+
+fn approval(profile: &Value) -> Cell {
+    if !json::flag(profile, "/requires_approval") {
+        return Cell::text("not needed");
+    }
+    match json::number(profile, "/approvals") {
+        0 | 1 => Cell::badge(Tone::Warn, "1 person"),
+        people => Cell::badge(Tone::Warn, format!("{people} people")),
+    }
+}
+
+/// A lifetime for people: `47 days`, `12 hours`, `90 seconds`.
+pub(crate) fn span(seconds: i64) -> String {
+    let (amount, unit) = match seconds {
+        0 => return String::new(),
+        _ if seconds % DAY == 0 => (seconds / DAY, "day"),
+        _ if seconds % 3_600 == 0 => (seconds / 3_600, "hour"),
+        _ if seconds % 60 == 0 => (seconds / 60, "minute"),
+        _ => (seconds, "second"),
+    };
+    format!("{amount} {unit}{}", if amount == 1 { "" } else { "s" })
+}
+
+/// Rules for names as lines: text stays as it is, a suffix with conditions is JSON, and the rule for every name is `every name`.
+fn rules(profile: &Value, pointer: &str) -> Vec<String> {
+    let shown = |rule: &Value| match rule {
+        Value::String(text) => text.clone(),
+        rule if rule.get("suffix").and_then(Value::as_str) == Some("") => "every name".to_owned(),
+        rule => rule.to_string(),
+    };
+    json::list(profile, pointer).iter().map(shown).collect()
+}
+
+#[derive(Template)]
+#[template(path = "profile.html")]
+struct Profile {
+    name: String,
+    description: String,
+    may_edit: bool,
+    names: Facts,
+    keys: Facts,
+    validity: Facts,
+    usages: Facts,
+    ca: Facts,
+    managed: Option<Table>,
+    issued: Option<Table>,
+}
+
+async fn one(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+    let segment = api::path::segment(&name);
+    let path = format!("/api/v1/profiles/{segment}");
+    let profile = visit.api.get(&path).await?;
+    let managed = format!("/api/v1/certificates?profile={segment}&limit=10&count=true");
+    let issued = format!("/api/v1/issued?profile={segment}&limit=10");
+    let certificates = visit.api.get_if_allowed(&managed).await?;
+    let newest = visit.api.get_if_allowed(&issued).await?;
+    let body = Profile {
+        description: json::text(&profile, "/description").to_owned(),
+        may_edit: visit.may("profile.manage"),
+        names: names_facts(&profile),
+        keys: keys_facts(&profile),
+        validity: validity_facts(&profile),
+        usages: usages_facts(&profile),
+        ca: ca_facts(&visit, &profile),
+        managed: certificates.map(|listing| followers(&visit, &listing)),
+        issued: newest
+            .map(|listing| super::issued::table(&visit, &listing).empty("Nothing was issued by it yet.")),
+        name: segment,
+    };
+    Page::new(&visit, format!("Profile {name}"))
+        .command(format!("bulla profile show '{name}'"))
+        .reads(path)
+        .reads(managed)
+        .reads(issued)
+        .show(&body)
+}
+
+/// Certificates under management, in short.
+pub(crate) fn followers(visit: &Visit, listing: &Value) -> Table {
+    let row = |certificate: &Value| {
+        let id = json::text(certificate, "/id");
+        vec![
+            Cell::link(format!("/console/certificates/{id}"), json::text(certificate, "/name")),
+            Cell::state(json::text(certificate, "/status")),
+            Cell::text(json::text(certificate, "/owner")),
+            Cell::time(json::text(certificate, "/ends_at"), visit.now),
+            Cell::time(json::text(certificate, "/renew_at"), visit.now),
+        ]
+    };
+    Table::of("Certificates under management", &["Name", "State", "Owner", "Ends", "Renews"], listing, row)
+        .empty("No certificate under management uses it.")
+}
+
+fn lines(profile: &Value, pointer: &str) -> Cell {
+    Cell::text(rules(profile, pointer).join(", "))
+}
+
+fn names_facts(profile: &Value) -> Facts {
+    let required = if json::flag(profile, "/names/required") { "at least one name" } else { "none needed" };
+    Facts::default()
+        .with("DNS names allowed", lines(profile, "/names/dns_allowed"))
+        .with("DNS names denied", lines(profile, "/names/dns_denied"))
+        .with("Addresses allowed", lines(profile, "/names/ip_allowed"))
+        .with("Addresses denied", lines(profile, "/names/ip_denied"))
+        .with("URIs allowed", lines(profile, "/names/uri_allowed"))
+        .with("Mailboxes allowed", lines(profile, "/names/email_allowed"))
+        .with("Names needed", Cell::text(required))
+        .with("Most names in a certificate", Cell::number(json::number(profile, "/names/max")))
+        .with("Common name", Cell::text(json::text(profile, "/subject/common_name").replace('-', " ")))
+        .with("Fixed subject", Cell::text(json::text(profile, "/subject/fixed")))
+}
+
+fn keys_facts(profile: &Value) -> Facts {
+    let bits = json::number(profile, "/rsa_bits_min");
+    let bits = if bits == 0 { Cell::Empty } else { Cell::number(bits) };
+    Facts::default()
+        .with("Kinds of keys", Cell::text(json::joined(profile, "/key_types")))
+        .with("RSA from bits", bits)
+}
+
+fn validity_facts(profile: &Value) -> Facts {
+    let of = |pointer| span(json::number(profile, pointer));
+    let default = of("/validity/default_seconds");
+    let most = Some(of("/validity/max_seconds")).filter(|most| !most.is_empty());
+    Facts::default()
+        .with("Valid for", Cell::text(default.clone()))
+        .with("At most", Cell::text(most.unwrap_or(default)))
+        .with("Begins before now by", Cell::text(of("/validity/backdate_seconds")))
+        .with("Renewed", Cell::text(renewed(profile)))
+        .with("Approval", approval(profile))
+}
+
+fn renewed(profile: &Value) -> String {
+    let part = profile.pointer("/renew_at").and_then(Value::as_f64);
+    part.map(|part| format!("after {:.0} % of its life", part * 100.0)).unwrap_or_default()
+}
+
+fn usages_facts(profile: &Value) -> Facts {
+    let key_usage = Some(json::joined(profile, "/key_usage")).filter(|usage| !usage.is_empty());
+    Facts::default()
+        .with("Extended key usages", Cell::text(json::joined(profile, "/extended_key_usage")))
+        .with("Key usages", Cell::text(key_usage.unwrap_or_else(|| "by kind of key".to_owned())))
+        .with("Must staple", Cell::text(json::text(profile, "/must_staple").replace('-', " ")))
+        .with("Certificate policies", Cell::text(json::joined(profile, "/policies")))
+        .with(
+            "Extensions that a request may bring",
+            Cell::text(json::joined(profile, "/requested_extensions")),
+        )
+        .with("Preset", Cell::text(json::text(profile, "/preset")))
+}
+
+fn ca_facts(visit: &Visit, profile: &Value) -> Facts {
+    let ca = json::text(profile, "/ca");
+    let ca = if ca.is_empty() {
+        Cell::link("/console/authorities", "the default CA")
+    } else {
+        Cell::link(format!("/console/authorities/{}", api::path::segment(ca)), ca)
+    };
+    Facts::default()
+        .with("Issued by", ca)
+        .with("Revision", Cell::number(json::number(profile, "/revision")))
+        .with("Created", Cell::time(json::text(profile, "/created_at"), visit.now))
+        .with("Changed", Cell::time(json::text(profile, "/updated_at"), visit.now))
+}
+
+#[derive(Template)]
+#[template(path = "profile_edit.html")]
+struct Edit {
+    name: String,
+    csrf: String,
+    revision: i64,
+    description: String,
+    days: String,
+    max_days: String,
+    /// Field, label, lines.
+    lists: Vec<(&'static str, &'static str, String)>,
+    followers: String,
+}
+
+/// The lists of names in the form: the field and member, its label, and whether a line can be a rule in JSON.
+const LISTS: &[(&str, &str, bool)] = &[
+    ("dns_allowed", "DNS names allowed", true),
+    ("dns_denied", "DNS names denied", true),
+    ("ip_allowed", "Addresses allowed", false),
+    ("ip_denied", "Addresses denied", false),
+    ("uri_allowed", "URIs allowed, by prefix", false),
+    ("email_allowed", "Mailboxes allowed", false),
+];
+
+async fn edit(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+    let segment = api::path::segment(&name);
+    let path = format!("/api/v1/profiles/{segment}");
+    let profile = visit.api.get(&path).await?;
+    let counted = format!("/api/v1/certificates?profile={segment}&limit=1&count=true");
+    let counted = visit.api.get_if_allowed(&counted).await?.unwrap_or_default();
+    let raw = |member: &str| {
+        let lines = json::list(&profile, &format!("/names/{member}")).iter();
+        let lines: Vec<String> =
+            lines.map(|rule| rule.as_str().map_or_else(|| rule.to_string(), str::to_owned)).collect();
+        lines.join("\n")
+    };
+    let body = Edit {
+        csrf: visit.csrf().to_owned(),
+        revision: json::number(&profile, "/revision"),
+        description: json::text(&profile, "/description").to_owned(),
+        days: days(json::number(&profile, "/validity/default_seconds")),
+        max_days: days(json::number(&profile, "/validity/max_seconds")),
+        lists: LISTS.iter().map(|(member, label, _)| (*member, *label, raw(member))).collect(),
+        followers: crate::format::number(json::number(&counted, "/total/value")),
+        name: segment,
+    };
+    Page::new(&visit, format!("Edit profile {name}"))
+        .command(format!("bulla profile update '{name}' --file profile.json"))
+        .reads(path)
+        .show(&body)
+}
+
+/// Seconds as days with what is left over as a fraction, empty for none.
+fn days(seconds: i64) -> String {
+    if seconds == 0 {
+        return String::new();
+    }
+    if seconds % DAY == 0 {
+        return (seconds / DAY).to_string();
+    }
+    let days = seconds as f64 / DAY as f64;
+    days.to_string()
+}
+
+/// Days of the form as seconds; `None` for no days.
+fn seconds(days: Option<&str>) -> Result<Option<i64>, Failure> {
+    let Some(days) = days else { return Ok(None) };
+    let parsed = days.parse::<f64>().ok().filter(|days| (0.0..=36_500.0).contains(days) && *days > 0.0);
+    let seconds = parsed.map(|days| (days * 86_400.0).round() as i64);
+    seconds.map(Some).ok_or_else(|| bad(format!("{days:?} is no number of days above 0 and up to 36500")))
+}
+
+fn bad(detail: String) -> Failure {
+    Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, detail, "go back and correct the field")
+}
+
+async fn save(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+    let segment = api::path::segment(&name);
+    let path = format!("/api/v1/profiles/{segment}");
+    let mut profile = visit.api.get(&path).await?;
+    let revision = form.field("revision").and_then(|text| text.parse().ok());
+    let revision = revision.ok_or_else(|| bad("the form names no revision".to_owned()))?;
+    profile["description"] = form.field("description").unwrap_or_default().into();
+    if let Some(seconds) = seconds(form.field("days"))? {
+        profile["validity"]["default_seconds"] = seconds.into();
+    }
+    match (seconds(form.field("max_days"))?, profile.pointer_mut("/validity").and_then(Value::as_object_mut))
+    {
+        (Some(seconds), Some(validity)) => _ = validity.insert("max_seconds".to_owned(), seconds.into()),
+        (None, Some(validity)) => _ = validity.remove("max_seconds"),
+        (_, None) => {}
+    }
+    for (member, label, rules) in LISTS {
+        profile["names"][*member] = names_of(form.field(member).unwrap_or_default(), label, *rules)?;
+    }
+    let answer = visit.api.change_at(Method::PUT, &path, form.csrf(), revision, Some(&profile)).await?;
+    Ok(back(&format!("{PAGE}/{segment}"), "saved", &answer))
+}
+
+/// A rule a line.
+fn names_of(text: &str, label: &str, rules: bool) -> Result<Value, Failure> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let rule = |line: &str| match line.starts_with('{') && rules {
+        true => {
+            serde_json::from_str(line).map_err(|error| bad(format!("{label}: {line} is no rule: {error}")))
+        }
+        false => Ok(json!(line)),
+    };
+    lines.map(rule).collect::<Result<Vec<Value>, Failure>>().map(Value::Array)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifetimes_are_written_and_read_as_days() {
+        assert_eq!(span(4_060_800), "47 days");
+        assert_eq!(span(86_400), "1 day");
+        assert_eq!(span(43_200), "12 hours");
+        assert_eq!(span(90), "90 seconds");
+        for seconds_of in [86_400, 4_060_800, 43_200, 100] {
+            assert_eq!(seconds(Some(&days(seconds_of))).unwrap(), Some(seconds_of));
+        }
+        assert_eq!(seconds(None).unwrap(), None);
+        for wrong in ["0", "-1", "x", "1e99", "NaN"] {
+            assert!(seconds(Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rules_of_names_survive_the_form() {
+        let rules = json!([".example.net", { "suffix": "a.example", "itself": true }]);
+        let lines: Vec<String> = rules
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|rule| rule.as_str().map_or_else(|| rule.to_string(), str::to_owned))
+            .collect();
+        assert_eq!(names_of(&lines.join("\r\n"), "DNS", true).unwrap(), rules);
+        assert!(names_of("{x", "DNS", true).is_err());
+        assert_eq!(names_of("\n 10.0.0.0/8 \n", "IP", false).unwrap(), json!(["10.0.0.0/8"]));
+    }
+}
