@@ -1,4 +1,4 @@
-//! The console beside a server that runs already: `cargo run -p web_console --example beside -- https://127.0.0.1:8443 ca.pem TOKEN 8000`.
+//! The console beside a server that runs already: `cargo run -p web_console --example beside -- https://127.0.0.1:8443 ca.pem TOKEN 8000 https://127.0.0.1:8844`.
 //!
 //! Pages are made here and the API is asked over the network, with the token in place of a session. For work on pages: nothing but
 //! this crate is built again.
@@ -21,16 +21,20 @@ struct Remote {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [server, ca, token, port] = arguments.as_slice() else {
-        return Err("usage: beside SERVER CA_FILE TOKEN PORT".into());
+    let [server, ca, token, port, credentials @ ..] = arguments.as_slice() else {
+        return Err("usage: beside SERVER CA_FILE TOKEN PORT [CREDENTIAL_SERVER]".into());
     };
     let ca = reqwest::Certificate::from_pem(&std::fs::read(ca)?)?;
     let client = reqwest::Client::builder().tls_certs_only([ca]).build()?;
-    let remote = Remote { client, server: server.clone(), token: token.clone() };
-    let routes = Router::new().fallback(ask).with_state(Arc::new(remote));
+    let routes = |server: &String| {
+        let remote = Remote { client: client.clone(), server: server.clone(), token: token.clone() };
+        Router::new().fallback(ask).with_state(Arc::new(remote))
+    };
+    let credentials = credentials.first().map(routes);
+    let routes = routes(server);
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port.parse()?)).await?;
     println!("http://{}/console", listener.local_addr()?);
-    axum::serve(listener, routes.clone().merge(web_console::pages(routes))).await?;
+    axum::serve(listener, routes.clone().merge(web_console::pages(routes, credentials))).await?;
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use axum::extract::{MatchedPath, OriginalUri, Request};
 use axum::response::Response;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use http::request::Parts;
-use http::{Extensions, Method, Uri};
+use http::{Extensions, Method, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use tower::ServiceExt;
@@ -24,22 +24,26 @@ pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token
 const PASSED_ON: &[&str] =
     &["cookie", "authorization", "host", "origin", "sec-fetch-site", "sec-fetch-mode", "last-event-id"];
 
-/// The routes of the API.
+/// The routes of the API, and those of the credential store, which has paths of its own.
 #[derive(Clone)]
-pub(crate) struct Api(Router);
+pub(crate) struct Api {
+    routes: Router,
+    credentials: Option<Router>,
+}
 
 /// The API for one browser's request: with its session, address and client certificate.
 #[derive(Clone)]
 pub(crate) struct Client {
     routes: Router,
+    credentials: Option<Router>,
     headers: HeaderMap,
     extensions: Extensions,
     authority: Option<http::uri::Authority>,
 }
 
 impl Api {
-    pub(crate) fn new(routes: Router) -> Self {
-        Self(routes)
+    pub(crate) fn new(routes: Router, credentials: Option<Router>) -> Self {
+        Self { routes, credentials }
     }
 
     pub(crate) fn client(&self, parts: &Parts) -> Client {
@@ -53,11 +57,45 @@ impl Api {
         let mut extensions = parts.extensions.clone();
         extensions.remove::<MatchedPath>();
         extensions.remove::<OriginalUri>();
-        Client { routes: self.0.clone(), headers, extensions, authority: parts.uri.authority().cloned() }
+        Client {
+            routes: self.routes.clone(),
+            credentials: self.credentials.clone(),
+            headers,
+            extensions,
+            authority: parts.uri.authority().cloned(),
+        }
     }
 }
 
 impl Client {
+    /// The server's URL, as the browser calls it.
+    pub(crate) fn server(&self) -> String {
+        let host = self.headers.get("host").and_then(|host| host.to_str().ok());
+        let host = host.or_else(|| self.authority.as_ref().map(http::uri::Authority::as_str));
+        format!("https://{}", host.unwrap_or("HOST"))
+    }
+
+    /// The credential store, asked by the same person.
+    ///
+    /// # Errors
+    /// [`Failure`] where this process does not reach one.
+    pub(crate) fn credential_store(&self) -> Result<Self, Failure> {
+        let Some(routes) = &self.credentials else {
+            return Err(Failure::refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "This server does not run a credential store.",
+                "set server.credentials_listen in the configuration, or open the console of a server that runs one",
+            ));
+        };
+        Ok(Self { routes: routes.clone(), ..self.clone() })
+    }
+
+    /// The same client, whose requests carry a header more.
+    pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.headers.insert(name, value);
+        self
+    }
+
     /// What is at a path of the API, with its query.
     ///
     /// # Errors
@@ -76,6 +114,15 @@ impl Client {
             Err(Failure::Refused(problem)) if matches!(problem.status, 403 | 404 | 503) => Ok(None),
             Err(other) => Err(other),
         }
+    }
+
+    /// A text, such as the metrics.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub(crate) async fn text(&self, path: &str) -> Result<String, Failure> {
+        let bytes = bytes_of(self.send(Method::GET, path, None, None).await?).await?;
+        String::from_utf8(bytes.to_vec()).map_err(Failure::unreadable)
     }
 
     /// Asks the API to change something. `csrf` is the form's token; the API checks it.
@@ -178,15 +225,36 @@ async fn json_of(response: Response) -> Result<Value, Failure> {
 
 async fn refusal(response: Response) -> Failure {
     let status = response.status();
-    let document = bytes_of(response).await.ok();
-    let document = document.and_then(|bytes| serde_json::from_slice::<ProblemDocument>(&bytes).ok());
-    Failure::Refused(Box::new(document.unwrap_or_else(|| ProblemDocument {
+    let body = bytes_of(response).await.unwrap_or_default();
+    let document = serde_json::from_slice::<ProblemDocument>(&body);
+    Failure::Refused(Box::new(document.unwrap_or_else(|_| ProblemDocument {
         kind: "about:blank".to_owned(),
         title: status.canonical_reason().unwrap_or("Refused").to_owned(),
         status: status.as_u16(),
-        detail: None,
+        detail: refused_by_store(&body),
         hint: None,
         instance: None,
         members: serde_json::Map::new(),
     })))
+}
+
+/// The reason that the credential store gives: its refusals are CredHub's, not problem documents.
+fn refused_by_store(body: &[u8]) -> Option<String> {
+    let refusal = serde_json::from_slice::<Value>(body).ok()?;
+    let text = |name: &str| refusal.get(name).and_then(Value::as_str).map(str::to_owned);
+    text("error_description").or_else(|| text("error"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_credential_store_says_why_it_refuses() {
+        let of = |body: &str| refused_by_store(body.as_bytes());
+        assert_eq!(of(r#"{"error":"No such name."}"#).as_deref(), Some("No such name."));
+        let oauth = r#"{"error":"access_denied","error_description":"A token is needed"}"#;
+        assert_eq!(of(oauth).as_deref(), Some("A token is needed"));
+        assert_eq!(of("<html>"), None);
+    }
 }

@@ -52,11 +52,17 @@ const LISTS: &[(&str, &str)] = &[
     ("accounts", "/api/v1/acme/accounts"),
     ("policies", "/api/v1/policies"),
     ("nodes", "/api/v1/key-nodes"),
+    ("sites", "/api/v1/key-sites"),
+    ("key-policies", "/api/v1/key-policies"),
+    ("sealed-keys", "/api/v1/sealed-keys"),
     ("users", "/api/v1/users"),
     ("teams", "/api/v1/teams"),
     ("owners", "/api/v1/owners"),
     ("tokens", "/api/v1/tokens"),
 ];
+
+/// Names of credentials, which the credential store lists: all at once, and not in pages.
+const CREDENTIALS: &str = "credentials";
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new().route("/console/export/{file}", get(export))
@@ -69,6 +75,7 @@ async fn export(
 ) -> Result<Response, Failure> {
     let (name, kind) = file.rsplit_once('.').unwrap_or((&file, ""));
     let path = LISTS.iter().find(|(known, _)| *known == name).map(|(_, path)| *path);
+    let path = path.or_else(|| (name == CREDENTIALS).then_some("/api/v1/data"));
     let (Some(path), true) = (path, matches!(kind, "csv" | "json")) else {
         let names: Vec<&str> = LISTS.iter().map(|(name, _)| *name).collect();
         return Err(Failure::refused(
@@ -77,13 +84,28 @@ async fn export(
             format!("the lists, each as .csv or .json: {}", names.join(", ")),
         ));
     };
-    let rows = all(&visit, path, query.as_deref().unwrap_or_default()).await?;
+    let query = query.as_deref().unwrap_or_default();
+    let rows = match name {
+        CREDENTIALS => credentials(&visit, path, query).await?,
+        _ => all(&visit, path, query).await?,
+    };
     let (media, body) = match kind {
         "csv" => ("text/csv; charset=utf-8", csv(&rows)),
         _ => ("application/json", serde_json::to_string_pretty(&rows).map_err(Failure::unreadable)?),
     };
     let kept = format!("attachment; filename=\"{name}.{kind}\"");
     Ok(([(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, kept)], body).into_response())
+}
+
+async fn credentials(visit: &Visit, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
+    // A filter of another kind, such as a name, would read values.
+    let wanted = ["path", "name-like"].into_iter().find_map(|filter| {
+        let value: String = crate::form::parameter(Some(filters), filter);
+        Some(format!("{path}?{filter}={}", api::path::segment(&value))).filter(|_| !value.is_empty())
+    });
+    let asked = wanted.unwrap_or_else(|| format!("{path}?path=/"));
+    let found = visit.api.credential_store()?.get(&asked).await?;
+    Ok(json::list(&found, "/credentials").iter().take(ROWS_MAX).cloned().collect())
 }
 
 async fn all(visit: &Visit, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {

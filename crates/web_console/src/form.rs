@@ -22,6 +22,17 @@ impl Form {
         self.all(name).next()
     }
 
+    /// A field with the blanks around it, for what must not be changed; `None` where it is absent or empty.
+    pub(crate) fn exact(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(fields: &[(&str, &str)]) -> Self {
+        Self(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
     /// Every value of a field.
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let of_name = self.0.iter().filter(move |(known, _)| known == name);

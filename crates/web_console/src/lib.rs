@@ -7,6 +7,7 @@
 mod api;
 mod ask;
 mod assets;
+mod attributes;
 mod cell;
 mod confirmation;
 mod events;
@@ -18,10 +19,10 @@ mod format;
 mod headers;
 mod json;
 mod listed;
+mod listing;
+mod metrics;
 mod pages;
 mod parts;
-mod listing;
-mod pages;
 mod question;
 mod shell;
 mod table;
@@ -36,12 +37,13 @@ use http::{StatusCode, Uri};
 use crate::api::Api;
 use crate::failure::Failure;
 
-/// The pages below `/console`, made from the API's routes. Browsers that open `/` are sent there.
-pub fn pages(api: Router) -> Router {
+/// The pages below `/console`, made from the API's routes. Browsers that open `/` are sent there. `credentials` are the routes of the
+/// credential store, which identify callers by their sessions as the API does; without them its pages say that there is none.
+pub fn pages(api: Router, credentials: Option<Router>) -> Router {
     pages::routes()
         .merge(events::routes())
         .merge(export::routes())
-        .with_state(Api::new(api))
+        .with_state(Api::new(api, credentials))
         .merge(assets::routes())
         .route("/console/{*rest}", get(nothing_here))
         .route("/", get(async || Redirect::to("/console")))

@@ -22,12 +22,21 @@ mod issuers;
 mod overview;
 mod policies;
 mod profiles;
+mod credentials;
+mod key_node_tokens;
+mod key_nodes;
+mod key_policies;
+mod key_sites;
+mod keys;
+mod overview;
+mod sealed_keys;
 mod search;
 mod settings;
 mod sign_in;
 mod targets;
 mod transparency;
 mod watches;
+mod traffic;
 
 use axum::Router;
 
@@ -56,10 +65,18 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(overview::routes())
         .merge(policies::routes())
         .merge(profiles::routes())
+        .merge(credentials::routes())
+        .merge(key_node_tokens::routes())
+        .merge(key_nodes::routes())
+        .merge(key_policies::routes())
+        .merge(key_sites::routes())
+        .merge(keys::routes())
+        .merge(sealed_keys::routes())
         .merge(search::routes())
         .merge(settings::routes())
         .merge(sign_in::routes())
         .merge(targets::routes())
         .merge(transparency::routes())
         .merge(watches::routes())
+        .merge(traffic::routes())
 }

@@ -1,0 +1,380 @@
+//! Changes of credentials: set, generate, regenerate, delete, undelete, and permissions.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::header::IF_NONE_MATCH;
+use http::{HeaderValue, Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::one::{PAGE, href};
+use crate::api::Api;
+use crate::cell::Cell;
+use crate::question::{Question, counted};
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const DATA: &str = "/api/v1/data";
+
+pub(super) fn routes() -> Router<Api> {
+    Router::new()
+        .route("/console/credentials/set", get(ask_set).post(set))
+        .route("/console/credentials/generate", get(ask_generate).post(generate))
+        .route("/console/credentials/regenerate", get(ask_regenerate))
+        .route("/console/credentials/regeneration", post(regenerate))
+        .route("/console/credentials/delete", get(ask_delete))
+        .route("/console/credentials/deletion", post(delete))
+        .route("/console/credentials/deleted", get(deleted))
+        .route("/console/credentials/undelete", get(ask_undelete).post(undelete))
+        .route("/console/credentials/permissions", post(give))
+        .route("/console/credentials/permission/remove", get(ask_take))
+        .route("/console/credentials/permission/removal", post(take))
+}
+
+/// A field of a type of credential.
+struct Field {
+    name: &'static str,
+    label: &'static str,
+    kind: FieldKind,
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum FieldKind {
+    Line,
+    Secret,
+    Long,
+    Number,
+    Flag,
+    List,
+}
+
+impl FieldKind {
+    /// The type of the input; empty for a field of several lines.
+    fn input(self) -> &'static str {
+        match self {
+            Self::Line | Self::List => "text",
+            Self::Secret => "password",
+            Self::Number => "number",
+            Self::Flag => "checkbox",
+            Self::Long => "",
+        }
+    }
+}
+
+const fn field(name: &'static str, label: &'static str, kind: FieldKind) -> Field {
+    Field { name, label, kind }
+}
+
+use FieldKind::{Flag, Line, List, Long, Number, Secret};
+
+const PAIR: &[Field] = &[field("public_key", "Public key", Long), field("private_key", "Private key", Long)];
+
+/// The fields of each type that is set. A type with the field `value` is that text; any other is an object.
+const SET: &[(&str, &[Field])] = &[
+    ("password", &[field("value", "Password", Secret)]),
+    ("value", &[field("value", "Value", Long)]),
+    ("json", &[field("value", "JSON document", Long)]),
+    ("user", &[field("username", "User name", Line), field("password", "Password", Secret)]),
+    (
+        "certificate",
+        &[
+            field("certificate", "Certificate (PEM)", Long),
+            field("private_key", "Private key (PEM)", Long),
+            field("ca", "CA certificate (PEM)", Long),
+        ],
+    ),
+    ("ssh", PAIR),
+    ("rsa", PAIR),
+];
+
+/// The parameters of each type that is generated.
+const GENERATE: &[(&str, &[Field])] = &[
+    (
+        "password",
+        &[field("length", "Length", Number), field("include_special", "With special characters", Flag)],
+    ),
+    ("user", &[field("username", "User name", Line), field("length", "Length of the password", Number)]),
+    (
+        "certificate",
+        &[
+            field("common_name", "Common name", Line),
+            field("alternative_names", "Alternative names, separated by commas", List),
+            field("ca", "Name of the CA credential that signs it", Line),
+            field("duration", "Days", Number),
+            field("is_ca", "It is a CA", Flag),
+            field("self_sign", "It signs itself", Flag),
+        ],
+    ),
+    ("ssh", &[field("key_length", "Bits", Number), field("ssh_comment", "Comment", Line)]),
+    ("rsa", &[field("key_length", "Bits", Number)]),
+];
+
+#[derive(Template)]
+#[template(path = "credential_form.html")]
+struct CredentialForm {
+    action: &'static str,
+    button: &'static str,
+    kinds: Vec<&'static str>,
+    kind: String,
+    name: String,
+    is_known: bool,
+    fields: &'static [Field],
+    csrf: String,
+}
+
+fn fields_of(all: &'static [(&'static str, &'static [Field])], kind: &str) -> &'static [Field] {
+    all.iter().find(|(known, _)| *known == kind).map_or(&[], |(_, fields)| *fields)
+}
+
+fn form_page(
+    visit: &Visit,
+    query: Option<&str>,
+    (action, button): (&'static str, &'static str),
+    all: &'static [(&'static str, &'static [Field])],
+) -> CredentialForm {
+    let of = |name| parameter::<String>(query, name);
+    let (kind, known) = (of("type"), of("name"));
+    CredentialForm {
+        action,
+        button,
+        kinds: all.iter().map(|(kind, _)| *kind).collect(),
+        fields: fields_of(all, &kind),
+        kind,
+        is_known: !known.is_empty(),
+        name: if known.is_empty() { of("path") } else { known },
+        csrf: visit.csrf().to_owned(),
+    }
+}
+
+async fn ask_set(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let body = form_page(&visit, query.as_deref(), ("/console/credentials/set", "Set"), SET);
+    Page::new(&visit, "Set a credential").command(format!("bulla credential set {}", body.name)).show(&body)
+}
+
+async fn ask_generate(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let action = ("/console/credentials/generate", "Generate");
+    let body = form_page(&visit, query.as_deref(), action, GENERATE);
+    Page::new(&visit, "Generate a credential")
+        .command(format!("bulla credential generate {}", body.name))
+        .show(&body)
+}
+
+/// What a form gives for a field; `None` where it is left empty.
+fn value_of(form: &Form, field: &Field) -> Option<Value> {
+    let text = form.exact(field.name)?.replace("\r\n", "\n");
+    match field.kind {
+        Number => text.trim().parse::<u32>().ok().map(Value::from),
+        Flag => Some(Value::Bool(true)),
+        List => Some(text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()),
+        Line => Some(text.trim().into()),
+        Secret | Long => Some(text.into()),
+    }
+}
+
+fn object(form: &Form, fields: &[Field]) -> Map<String, Value> {
+    let all = fields.iter().filter_map(|field| Some((field.name.to_owned(), value_of(form, field)?)));
+    all.collect()
+}
+
+/// The value that a form sets.
+fn value(form: &Form, kind: &str) -> Result<Value, Failure> {
+    let mut object = object(form, fields_of(SET, kind));
+    let Some(text) = object.remove("value") else { return Ok(Value::Object(object)) };
+    if kind != "json" {
+        return Ok(text);
+    }
+    serde_json::from_str(text.as_str().unwrap_or_default()).map_err(|error| {
+        let hint = "go back and correct the document; nothing was stored";
+        Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, format!("This is no JSON: {error}"), hint)
+    })
+}
+
+async fn set(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let (name, kind) = (form.field("name").unwrap_or_default(), form.field("type").unwrap_or_default());
+    let body = json!({ "name": name, "type": kind, "value": value(&form, kind)? });
+    let mut store = visit.api.credential_store()?;
+    if !form.ticked("known") {
+        // A new one does not replace one of the same name that nobody thought of.
+        store = store.with_header(IF_NONE_MATCH, HeaderValue::from_static("*"));
+    }
+    store.change(Method::PUT, DATA, form.csrf(), Some(&body)).await?;
+    Ok(back(&href(name), "saved", &Value::Null))
+}
+
+async fn generate(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let (name, kind) = (form.field("name").unwrap_or_default(), form.field("type").unwrap_or_default());
+    let mut parameters = object(&form, fields_of(GENERATE, kind));
+    let username = parameters.remove("username");
+    let mut body = json!({ "name": name, "type": kind, "mode": "no-overwrite", "parameters": parameters });
+    if let Some(username) = username {
+        body["value"] = json!({ "username": username });
+    }
+    visit.api.credential_store()?.change(Method::POST, DATA, form.csrf(), Some(&body)).await?;
+    Ok(back(&href(name), "created", &Value::Null))
+}
+
+async fn versions_of(visit: &Visit, name: &str) -> Result<Value, Failure> {
+    let path = format!("/api/v1/versions?name={}", api::path::segment(name));
+    visit.api.credential_store()?.get(&path).await
+}
+
+async fn ask_regenerate(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let known = versions_of(&visit, &parameter::<String>(query.as_deref(), "name")).await?;
+    let name = json::text(&known, "/name");
+    let body = Question::new(&visit, format!("{PAGE}/regeneration"), "Regenerate", href(name))
+        .says(format!("A new {} is made as this one was generated, and becomes the current version.", json::text(&known, "/type")))
+        .says("Programs get the new value when they read it the next time. What still uses the older one may fail.")
+        .says("One that was set by hand cannot be generated again.")
+        .with("name", name);
+    Page::new(&visit, format!("Regenerate {name}"))
+        .command(format!("bulla credential regenerate {name}"))
+        .show(&body)
+}
+
+async fn regenerate(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let name = form.field("name").unwrap_or_default();
+    let body = json!({ "name": name });
+    let store = visit.api.credential_store()?;
+    store.change(Method::POST, "/api/v1/regenerate", form.csrf(), Some(&body)).await?;
+    Ok(back(&href(name), "rotated", &Value::Null))
+}
+
+async fn ask_delete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let known = versions_of(&visit, &parameter::<String>(query.as_deref(), "name")).await?;
+    let name = json::text(&known, "/name");
+    let path = format!("/api/v1/access?limit=200&name={}", api::path::segment(name));
+    let readers = visit.api.credential_store()?.get_if_allowed(&path).await?;
+    let versions = counted(json::list(&known, "/versions").len(), false, "version");
+    let mut body = Question::new(&visit, format!("{PAGE}/deletion"), "Delete", href(name))
+        .says(format!("The credential and its {versions} cannot be read any more."))
+        .says("It can be undeleted for a time, from the list of deleted credentials.")
+        .with("name", name);
+    if let Some(readers) = readers {
+        let more = !json::text(&readers, "/next").is_empty();
+        let count = counted(json::items(&readers).len(), more, "actor");
+        body = body.says(format!("{count} may read it now and will fail to."));
+    }
+    Page::new(&visit, format!("Delete {name}")).command(format!("bulla credential delete {name}")).show(&body)
+}
+
+async fn delete(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let path = format!("{DATA}?name={}", api::path::segment(form.field("name").unwrap_or_default()));
+    visit.api.credential_store()?.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &Value::Null))
+}
+
+#[derive(Template)]
+#[template(path = "credentials_deleted.html")]
+struct DeletedPage {
+    table: Table,
+}
+
+async fn deleted(visit: Visit) -> Result<Response, Failure> {
+    let answer = visit.api.credential_store()?.get("/api/v1/deleted").await?;
+    let rows = json::list(&answer, "/credentials").iter().map(|one| {
+        let name = json::text(one, "/name");
+        vec![
+            Cell::code(name),
+            Cell::text(json::text(one, "/type")),
+            Cell::time(json::text(one, "/deleted_at"), visit.now),
+            Cell::time(json::text(one, "/kept_until"), visit.now),
+            Cell::link(format!("{PAGE}/undelete?name={}", api::path::segment(name)), "Undelete"),
+        ]
+    });
+    let table = Table {
+        caption: "Deleted credentials".to_owned(),
+        columns: vec!["Name", "Type", "Deleted", "Kept until", "Action"],
+        rows: rows.collect(),
+        empty: "Nothing was deleted lately that you may undelete.".to_owned(),
+        ..Table::default()
+    };
+    Page::new(&visit, "Deleted credentials").command("bulla credential deleted").show(&DeletedPage { table })
+}
+
+async fn ask_undelete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let name: String = parameter(query.as_deref(), "name");
+    let body = Question::new(&visit, format!("{PAGE}/undelete"), "Undelete", format!("{PAGE}/deleted"))
+        .says("The credential comes back with all its versions. Whoever may read its path can read it again.")
+        .with("name", name.as_str());
+    Page::new(&visit, format!("Undelete {name}"))
+        .command(format!("bulla credential undelete {name}"))
+        .show(&body)
+}
+
+async fn undelete(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let name = form.field("name").unwrap_or_default();
+    let body = json!({ "name": name });
+    let store = visit.api.credential_store()?;
+    store.change(Method::POST, "/api/v1/undelete", form.csrf(), Some(&body)).await?;
+    Ok(back(&href(name), "saved", &Value::Null))
+}
+
+async fn give(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let body = json!({
+        "path": form.field("path").unwrap_or_default(),
+        "actor": form.field("actor").unwrap_or_default(),
+        "operations": form.all("operation").collect::<Vec<_>>(),
+    });
+    let store = visit.api.credential_store()?;
+    store.change(Method::POST, "/api/v2/permissions", form.csrf(), Some(&body)).await?;
+    Ok(back(&href(form.field("name").unwrap_or_default()), "saved", &Value::Null))
+}
+
+async fn ask_take(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let of = |name| parameter::<String>(query.as_deref(), name);
+    let (path, actor) = (of("path"), of("actor"));
+    let body = Question::new(&visit, format!("{PAGE}/permission/removal"), "Revoke the permission", PAGE)
+        .says(format!("{actor} loses every operation that its permission for {path} gives."))
+        .says("Permissions for other paths, and roles, stay: look at who may read it afterwards.")
+        .with("path", path.as_str())
+        .with("actor", actor.as_str());
+    Page::new(&visit, "Revoke a permission")
+        .command(format!("bulla credential permission revoke {actor} {path}"))
+        .show(&body)
+}
+
+async fn take(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let (path, actor) = (form.field("path").unwrap_or_default(), form.field("actor").unwrap_or_default());
+    let asked = format!(
+        "/api/v1/permissions?credential_name={}&actor={}",
+        api::path::segment(path),
+        api::path::segment(actor)
+    );
+    visit.api.credential_store()?.change(Method::DELETE, &asked, form.csrf(), None).await?;
+    let page = if path.ends_with('*') { PAGE.to_owned() } else { href(path) };
+    Ok(back(&page, "removed", &Value::Null))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn form(fields: &[(&str, &str)]) -> Form {
+        Form::of(fields)
+    }
+
+    #[test]
+    fn a_value_is_stored_as_it_was_typed() {
+        let text = form(&[("value", " two\r\nlines ")]);
+        assert_eq!(value(&text, "value").unwrap(), json!(" two\nlines "));
+        assert_eq!(value(&form(&[("value", "{\"a\": [1]}")]), "json").unwrap(), json!({ "a": [1] }));
+        assert!(value(&form(&[("value", "{a}")]), "json").is_err());
+        let user = form(&[("username", " ada "), ("password", " p ")]);
+        assert_eq!(value(&user, "user").unwrap(), json!({ "username": "ada", "password": " p " }));
+    }
+
+    #[test]
+    fn parameters_that_are_left_empty_are_the_stores_own() {
+        let of = |fields: &[(&str, &str)]| object(&form(fields), fields_of(GENERATE, "certificate"));
+        let given =
+            of(&[("common_name", "a"), ("alternative_names", "b, c,"), ("is_ca", "true"), ("duration", "")]);
+        let wanted = json!({ "common_name": "a", "alternative_names": ["b", "c"], "is_ca": true });
+        assert_eq!(Value::Object(given), wanted);
+    }
+}

@@ -1,0 +1,161 @@
+//! One credential without its value: versions, rotation, and who may read it.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::RawQuery;
+use axum::response::Response;
+use axum::routing::get;
+use serde_json::Value;
+
+use crate::api::{Api, Client};
+use crate::cell::{Cell, Tone};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::parameter;
+use crate::json;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+pub(super) const PAGE: &str = "/console/credentials";
+
+pub(super) fn routes() -> Router<Api> {
+    Router::new().route("/console/credentials/one", get(page))
+}
+
+#[derive(Template)]
+#[template(path = "credential.html")]
+struct Credential {
+    name: String,
+    kind: String,
+    csrf: String,
+    crumb: String,
+    /// As the audit log names it.
+    history: String,
+    facts: Facts,
+    versions: Table,
+    readers: Option<Table>,
+    operations: &'static [&'static str],
+}
+
+/// What a permission may allow.
+const OPERATIONS: &[&str] = &["read", "write", "delete", "read_acl", "write_acl"];
+
+/// The page of a credential: its name has slashes, so it stands in the query.
+pub(super) fn href(name: &str) -> String {
+    format!("{PAGE}/one?name={}", api::path::segment(name))
+}
+
+/// What the console knows of a credential without its value.
+pub(super) struct Known {
+    pub(super) versions: Value,
+    rotations: Value,
+    readers: Option<Value>,
+}
+
+impl Known {
+    async fn of(store: &Client, name: &str) -> Result<Self, Failure> {
+        let name = api::path::segment(name);
+        Ok(Self {
+            versions: store.get(&format!("/api/v1/versions?name={name}")).await?,
+            rotations: store
+                .get_if_allowed(&format!("/api/v1/rotations?path={name}"))
+                .await?
+                .unwrap_or_default(),
+            readers: store.get_if_allowed(&format!("/api/v1/access?limit=200&name={name}")).await?,
+        })
+    }
+}
+
+async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let name: String = parameter(query.as_deref(), "name");
+    let known = Known::of(&visit.api.credential_store()?, &name).await?;
+    let name = json::text(&known.versions, "/name").to_owned();
+    let folder = name.rsplit_once('/').map_or("/", |(folder, _)| folder);
+    let body = Credential {
+        kind: json::text(&known.versions, "/type").to_owned(),
+        csrf: visit.csrf().to_owned(),
+        crumb: folder.to_owned(),
+        history: format!("credential{name}"),
+        facts: facts(&visit, &known),
+        versions: versions(&visit, &known.versions),
+        readers: known.readers.as_ref().map(|readers| readers_of(&visit, readers)),
+        operations: OPERATIONS,
+        name: name.clone(),
+    };
+    Page::new(&visit, name.as_str())
+        .command(format!("bulla credential versions {name}"))
+        .command(format!("bulla credential permission who {name}"))
+        .show(&body)
+}
+
+fn facts(visit: &Visit, known: &Known) -> Facts {
+    let rotation = json::items(&known.rotations).first();
+    let of = |pointer| rotation.map_or("", |rotation| json::text(rotation, pointer));
+    let newest = json::list(&known.versions, "/versions").iter().find(|version| !is_deleted(version));
+    let of_newest = |pointer| newest.map_or("", |version| json::text(version, pointer));
+    let rotated = match rotation {
+        Some(_) => Cell::time(of("/due_at"), visit.now),
+        None => Cell::text("by no policy"),
+    };
+    Facts::default()
+        .with("Type", Cell::text(json::text(&known.versions, "/type")))
+        .with("Newest version", Cell::time(of_newest("/version_created_at"), visit.now))
+        .with("Ends", Cell::time(of_newest("/expires_at"), visit.now))
+        .with("Next rotation", rotated)
+        .with("Rotation policy", Cell::code(of("/policy")))
+        .with("Last rotation failed with", Cell::text(of("/error")))
+}
+
+fn is_deleted(version: &Value) -> bool {
+    !json::text(version, "/deleted_at").is_empty()
+}
+
+fn versions(visit: &Visit, known: &Value) -> Table {
+    let rows = json::list(known, "/versions").iter().enumerate().map(|(place, version)| {
+        let state = match (is_deleted(version), place) {
+            (true, _) => Cell::badge(Tone::Warn, "deleted"),
+            (false, 0) => Cell::badge(Tone::Good, "current"),
+            (false, _) => Cell::badge(Tone::Calm, "older"),
+        };
+        vec![
+            Cell::number(json::number(version, "/number")),
+            state,
+            Cell::time(json::text(version, "/version_created_at"), visit.now),
+            Cell::time(json::text(version, "/expires_at"), visit.now),
+            Cell::time(json::text(version, "/kept_until"), visit.now),
+            Cell::code(json::text(version, "/id")),
+        ]
+    });
+    Table {
+        caption: "Versions, the newest first".to_owned(),
+        columns: vec!["Version", "State", "Stored", "Ends", "Can be undeleted until", "Identity"],
+        rows: rows.collect(),
+        ..Table::default()
+    }
+}
+
+fn readers_of(visit: &Visit, readers: &Value) -> Table {
+    let row = |way: &Value| {
+        let (actor, path) = (json::text(way, "/actor"), json::text(way, "/path"));
+        let by = match path.is_empty() {
+            true => format!("role {}", json::text(way, "/role")),
+            false => format!("permission for {path}"),
+        };
+        let take = format!(
+            "{PAGE}/permission/remove?path={}&actor={}",
+            api::path::segment(path),
+            api::path::segment(actor)
+        );
+        let action = if path.is_empty() { Cell::Empty } else { Cell::link(take, "Revoke") };
+        vec![
+            Cell::text(actor),
+            Cell::text(by),
+            Cell::time(json::text(way, "/since"), visit.now),
+            Cell::text(json::text(way, "/given_by")),
+            action,
+        ]
+    };
+    Table::of("Who may read it", &["Actor", "By", "Since", "Granted by", "Action"], readers, row)
+        .empty("Nobody may read it but people and programs with the permission credential.manage.")
+}

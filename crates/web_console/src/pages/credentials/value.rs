@@ -1,0 +1,156 @@
+//! A value, for half a minute and only when a person asks for it. The credential store's audit log names each reading.
+
+use askama::Template;
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::header::{HeaderName, HeaderValue};
+use serde_json::Value;
+
+use super::one::href;
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::form::Form;
+use crate::json;
+use crate::shell::Page;
+use crate::visit::Visit;
+
+/// Seconds until a revealed value is hidden again.
+const SECONDS: u32 = 30;
+
+/// Parts of a value that a page has.
+const PARTS_MAX: usize = 200;
+
+/// Members that are public by nature. All others are masked until each is asked for.
+const PUBLIC: &[&str] =
+    &["/username", "/certificate", "/ca", "/ca_name", "/public_key", "/public_key_fingerprint"];
+
+const REFRESH: HeaderName = HeaderName::from_static("refresh");
+
+pub(super) fn routes() -> Router<Api> {
+    Router::new().route("/console/credentials/value", post(reveal))
+}
+
+#[derive(Template)]
+#[template(path = "credential_value.html")]
+struct Revealed {
+    name: String,
+    kind: String,
+    csrf: String,
+    page: String,
+    seconds: u32,
+    parts: Vec<Part>,
+}
+
+/// A part of a value that has no parts itself.
+#[derive(Debug, PartialEq)]
+struct Part {
+    /// Where it is (RFC 6901); empty for a value that is a text.
+    pointer: String,
+    /// The names that lead there.
+    label: String,
+    /// Itself; `None` while it is masked.
+    shown: Option<String>,
+    /// Whether it is hidden again.
+    secret: bool,
+}
+
+/// The parts of a value. Secret ones are masked but the one at `asked`; a text is shown, for there is nothing to choose.
+fn parts(value: &Value, asked: Option<&str>) -> Vec<Part> {
+    let mut all = Vec::new();
+    collect(value, asked, String::new(), String::new(), &mut all);
+    all
+}
+
+fn collect(value: &Value, asked: Option<&str>, pointer: String, label: String, all: &mut Vec<Part>) {
+    let below = |name: &str| {
+        let escaped = name.replace('~', "~0").replace('/', "~1");
+        let sign = if label.is_empty() { "" } else { " › " };
+        (format!("{pointer}/{escaped}"), format!("{label}{sign}{name}"))
+    };
+    match value {
+        _ if all.len() >= PARTS_MAX => {}
+        Value::Object(members) if !members.is_empty() => {
+            for (name, member) in members {
+                let (pointer, label) = below(name);
+                collect(member, asked, pointer, label, all);
+            }
+        }
+        Value::Array(items) if !items.is_empty() => {
+            for (place, item) in items.iter().enumerate() {
+                let (pointer, label) = below(&place.to_string());
+                collect(item, asked, pointer, label, all);
+            }
+        }
+        leaf => {
+            let secret = !PUBLIC.contains(&pointer.as_str()) && !leaf.is_null();
+            let open = !secret || pointer.is_empty() || asked == Some(pointer.as_str());
+            let text = leaf.as_str().map_or_else(|| leaf.to_string(), str::to_owned);
+            all.push(Part { shown: open.then_some(text), pointer, label, secret });
+        }
+    }
+}
+
+async fn reveal(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let name = form.field("name").unwrap_or_default();
+    // Reading changes nothing, so the store would not ask for the token; a page of another site must not cause a reading.
+    if form.csrf() != visit.csrf() {
+        return Err(Failure::refused(
+            http::StatusCode::FORBIDDEN,
+            "The form is not from a page of this session.",
+            "open the credential again and press the button",
+        ));
+    }
+    let path = format!("/api/v1/data?current=true&name={}", api::path::segment(name));
+    let answer = visit.api.credential_store()?.get(&path).await?;
+    let found = json::list(&answer, "/data").first().cloned().unwrap_or_default();
+    let name = json::text(&found, "/name").to_owned();
+    let body = Revealed {
+        kind: json::text(&found, "/type").to_owned(),
+        csrf: visit.csrf().to_owned(),
+        page: href(&name),
+        seconds: SECONDS,
+        parts: parts(found.get("value").unwrap_or(&Value::Null), form.field("part")),
+        name: name.clone(),
+    };
+    let page =
+        Page::new(&visit, name.as_str()).command(format!("bulla credential get {name}")).show(&body)?;
+    let back = HeaderValue::from_str(&format!("{SECONDS}; url={}", href(&name)));
+    Ok(([(REFRESH, back.map_err(Failure::unreadable)?)], page).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn shown(value: &Value, asked: Option<&str>) -> Vec<(String, Option<String>)> {
+        parts(value, asked).into_iter().map(|part| (part.pointer, part.shown)).collect()
+    }
+
+    #[test]
+    fn nested_values_are_masked_until_each_is_asked_for() {
+        let value = json!({ "a/b": { "k~": ["one", 7] }, "z": true, "nothing": null, "empty": {} });
+        let masked = shown(&value, None);
+        assert!(masked.iter().all(|(pointer, shown)| shown.is_none() || pointer == "/nothing"), "{masked:?}");
+        let open = |asked: &str| -> Vec<String> {
+            let secret = parts(&value, Some(asked)).into_iter().filter(|part| part.secret);
+            secret.filter_map(|part| part.shown).collect()
+        };
+        assert_eq!(open("/a~1b/k~0/0"), ["one"]);
+        assert_eq!(open("/a~1b/k~0/1"), ["7"]);
+        assert_eq!(open("/a~1b"), Vec::<String>::new(), "no more than one leaf at once");
+        for part in parts(&value, None) {
+            assert!(value.pointer(&part.pointer).is_some(), "{part:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_public_is_not_masked_and_a_text_is_shown() {
+        let user = shown(&json!({ "username": "ada", "password": "p", "password_hash": "h" }), None);
+        assert_eq!(user.iter().filter_map(|(_, shown)| shown.clone()).collect::<Vec<_>>(), ["ada"]);
+        // A member of the same name further down may be anything.
+        assert_eq!(shown(&json!({ "x": { "username": "u" } }), None)[0].1, None);
+        assert_eq!(shown(&json!("s3cret"), None), [(String::new(), Some("s3cret".to_owned()))]);
+    }
+}

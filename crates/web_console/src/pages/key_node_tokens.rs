@@ -1,0 +1,146 @@
+//! Node tokens: each makes one host a node of the key service. A token is shown once.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::attributes;
+use crate::cell::{Cell, Tone};
+use crate::question::Question;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listing::Listing;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/key-node-tokens";
+
+const TOKENS: &str = "/api/v1/key-node-tokens";
+
+/// How long a token may be good: the value of the form in seconds, and what the form says.
+const LIFETIMES: &[(&str, &str)] =
+    &[("3600", "1 hour"), ("86400", "1 day"), ("604800", "7 days"), ("2592000", "30 days")];
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list).post(create))
+        .route("/console/key-node-tokens/{id}/revoke", get(ask_revoke))
+        .route("/console/key-node-tokens/{id}/revocation", post(revoke))
+}
+
+#[derive(Template)]
+#[template(path = "key_node_tokens.html")]
+struct Tokens {
+    table: Table,
+    sites: Vec<String>,
+    site: String,
+    lifetimes: &'static [(&'static str, &'static str)],
+    csrf: String,
+}
+
+#[derive(Template)]
+#[template(path = "key_node_token.html")]
+struct Created {
+    token: String,
+    site: String,
+    expires: Cell,
+    server: String,
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, PAGE, TOKENS, None).await?;
+    let sites = visit.api.get_if_allowed("/api/v1/key-sites?limit=500").await?.unwrap_or_default();
+    let columns = ["Site", "State", "Attributes", "Created", "Created by", "Ends", "Action"];
+    let table = listing
+        .table("Node tokens", &columns, |token| row(&visit, token))
+        .empty("No token yet. Make one for a site, and start the key service with it on a host there.");
+    let body = Tokens {
+        table,
+        sites: json::items(&sites).iter().map(|site| json::text(site, "/name").to_owned()).collect(),
+        site: parameter(query.as_deref(), "site"),
+        lifetimes: LIFETIMES,
+        csrf: visit.csrf().to_owned(),
+    };
+    Page::new(&visit, "Node tokens")
+        .command("bulla key node tokens")
+        .command("bulla key node token --site SITE")
+        .reads(listing.path())
+        .show(&body)
+}
+
+/// What became of a token.
+fn state(token: &Value, now: jiff::Timestamp) -> (Tone, &'static str) {
+    if !json::text(token, "/used_at").is_empty() {
+        return (Tone::Calm, "used");
+    }
+    let ends = json::text(token, "/expires_at").parse::<jiff::Timestamp>();
+    if ends.is_ok_and(|ends| ends <= now) { (Tone::Calm, "expired") } else { (Tone::Warn, "can be used") }
+}
+
+fn row(visit: &Visit, token: &Value) -> Vec<Cell> {
+    let (tone, state) = state(token, visit.now);
+    let id = json::text(token, "/id");
+    vec![
+        Cell::text(json::text(token, "/site")),
+        Cell::badge(tone, state),
+        Cell::text(attributes::shown(token, "/attributes")),
+        Cell::time(json::text(token, "/created_at"), visit.now),
+        Cell::text(json::text(token, "/created_by")),
+        Cell::time(json::text(token, "/expires_at"), visit.now),
+        Cell::link(format!("{PAGE}/{id}/revoke"), "Revoke"),
+    ]
+}
+
+async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let body = json!({
+        "site": form.field("site").unwrap_or_default(),
+        "attributes": attributes::read(form.field("attributes").unwrap_or_default())?,
+        "seconds": form.field("seconds").and_then(|seconds| seconds.parse::<i64>().ok()),
+    });
+    let created = visit.api.change(Method::POST, TOKENS, form.csrf(), Some(&body)).await?;
+    let body = Created {
+        token: json::text(&created, "/token").to_owned(),
+        site: json::text(&created, "/site").to_owned(),
+        expires: Cell::time(json::text(&created, "/expires_at"), visit.now),
+        server: visit.api.server(),
+    };
+    Page::new(&visit, "A node token")
+        .command(format!("bulla key node token --site {}", json::text(&created, "/site")))
+        .show(&body)
+}
+
+async fn ask_revoke(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    let action = format!("{PAGE}/{}/revocation", api::path::segment(&id));
+    let body = Question::new(&visit, action, "Revoke the token", PAGE)
+        .says("No host can become a node with this token any more.")
+        .says("A node that was made with it stays; retire the node to take it out.");
+    Page::new(&visit, "Revoke a node token").command(format!("bulla key node revoke-token {id}")).show(&body)
+}
+
+async fn revoke(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("{TOKENS}/{}", api::path::segment(&id));
+    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_used_once_and_ends() {
+        let now = "2026-11-29T02:00:00Z".parse().unwrap();
+        let of =
+            |used: Option<&str>, ends: &str| state(&json!({ "used_at": used, "expires_at": ends }), now).1;
+        assert_eq!(of(None, "2026-11-29T03:00:00Z"), "can be used");
+        assert_eq!(of(None, "2026-11-29T02:00:00Z"), "expired");
+        assert_eq!(of(Some("2026-11-29T01:00:00Z"), "2026-11-29T03:00:00Z"), "used");
+    }
+}

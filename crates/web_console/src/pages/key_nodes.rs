@@ -1,0 +1,223 @@
+//! Nodes of the key service: the list, one node, and its retirement.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::attributes;
+use crate::cell::{Cell, Tone};
+use crate::question::{Choice, Question};
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listing::Listing;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+pub(crate) const PAGE: &str = "/console/key-nodes";
+
+const COLUMNS: &[&str] = &["Name", "Site", "State", "Attributes", "Address", "Certificate ends"];
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/key-nodes/{node}", get(one))
+        .route("/console/key-nodes/{node}/retire", get(ask_retire))
+        .route("/console/key-nodes/{node}/retirement", post(retire))
+}
+
+#[derive(Template)]
+#[template(path = "key_nodes.html")]
+struct Nodes {
+    table: Table,
+    site: String,
+    retired: bool,
+    may_enroll: bool,
+}
+
+#[derive(Template)]
+#[template(path = "key_node.html")]
+struct NodePage {
+    facts: Facts,
+    neighbours: Table,
+    path: String,
+    may_retire: bool,
+}
+
+fn path_of(node: &str) -> String {
+    format!("/api/v1/key-nodes/{}", api::path::segment(node))
+}
+
+fn href(node: &str) -> String {
+    format!("{PAGE}/{}", api::path::segment(node))
+}
+
+fn site_href(site: &str) -> String {
+    format!("/console/key-sites/{}", api::path::segment(site))
+}
+
+/// Nodes of a listing as a table.
+pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
+    Table::of("Nodes of the key service", COLUMNS, listing, |node| row(visit, node)).empty(
+        "No node yet. Make a node token, and start `bulla key serve --join` with it on a host of the site.",
+    )
+}
+
+fn row(visit: &Visit, node: &Value) -> Vec<Cell> {
+    let (name, site) = (json::text(node, "/name"), json::text(node, "/site"));
+    vec![
+        Cell::link(href(name), name),
+        Cell::link(site_href(site), site),
+        state(node),
+        Cell::text(attributes::shown(node, "/attributes")),
+        Cell::code(json::text(node, "/address")),
+        Cell::time(json::text(node, "/certificate_expires_at"), visit.now),
+    ]
+}
+
+/// Whether a node is there, was not heard from in time, or is retired.
+fn state(node: &Value) -> Cell {
+    let retired = !json::text(node, "/retired_at").is_empty();
+    match (retired, json::flag(node, "/hostile"), json::flag(node, "/present")) {
+        (true, true, _) => Cell::badge(Tone::Bad, "retired, not trusted"),
+        (true, false, _) => Cell::badge(Tone::Calm, "retired"),
+        (false, _, true) => Cell::badge(Tone::Good, "present"),
+        (false, _, false) => Cell::badge(Tone::Bad, "not heard from"),
+    }
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let query = query.as_deref();
+    let listing = Listing::read(&visit, PAGE, "/api/v1/key-nodes", query).await?;
+    let table = listing
+        .table("Nodes of the key service", COLUMNS, |node| row(&visit, node))
+        .empty("No node matches. Take a filter away, or make a node token and start `bulla key serve --join` with it.")
+        .exported("nodes", listing.filters());
+    let body = Nodes {
+        table,
+        site: parameter(query, "site"),
+        retired: parameter::<String>(query, "retired") == "true",
+        may_enroll: visit.may("node.enroll"),
+    };
+    Page::new(&visit, "Nodes of the key service")
+        .command("bulla key node list")
+        .reads(listing.path())
+        .show(&body)
+}
+
+async fn one(visit: Visit, Path(node): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&node)).await?;
+    // The measured times name nodes by their identities.
+    let others = visit.api.get("/api/v1/key-nodes?limit=500&retired=true").await?;
+    let name = json::text(&found, "/name").to_owned();
+    let is_retired = !json::text(&found, "/retired_at").is_empty();
+    let body = NodePage {
+        facts: facts(&visit, &found),
+        neighbours: neighbours(&found, &others),
+        path: href(&name),
+        may_retire: visit.may("node.manage") && !is_retired,
+    };
+    Page::new(&visit, format!("Node {name}"))
+        .command(format!("bulla key node show {name}"))
+        .reads(path_of(&name))
+        .show(&body)
+}
+
+fn facts(visit: &Visit, node: &Value) -> Facts {
+    let site = json::text(node, "/site");
+    Facts::default()
+        .with("State", state(node))
+        .with("Site", Cell::link(site_href(site), site))
+        .with("Address for other nodes", Cell::code(json::text(node, "/address")))
+        .with("Attributes", Cell::code(attributes::shown(node, "/attributes")))
+        .with("Of these its own", Cell::code(attributes::shown(node, "/own_attributes")))
+        .with("Believed present until", Cell::time(json::text(node, "/lease_until"), visit.now))
+        .with("Enrolled", Cell::time(json::text(node, "/enrolled_at"), visit.now))
+        .with("Certificate ends", Cell::time(json::text(node, "/certificate_expires_at"), visit.now))
+        .with("Retired", Cell::time(json::text(node, "/retired_at"), visit.now))
+        .with("Identity", Cell::code(json::text(node, "/id")))
+}
+
+/// The nodes that a node has measured, the nearest first.
+fn neighbours(node: &Value, others: &Value) -> Table {
+    let measured = node.pointer("/measured").and_then(Value::as_object);
+    let times = measured.into_iter().flatten();
+    let mut times: Vec<(i64, &String)> =
+        times.filter_map(|(id, milliseconds)| Some((milliseconds.as_i64()?, id))).collect();
+    times.sort_unstable();
+    let rows = times.into_iter().map(|(milliseconds, id)| {
+        let other = json::items(others).iter().find(|other| json::text(other, "/id") == id);
+        let name = other.map_or(id.as_str(), |other| json::text(other, "/name"));
+        let site = other.map_or("", |other| json::text(other, "/site"));
+        vec![Cell::link(href(name), name), Cell::text(site), Cell::number(milliseconds)]
+    });
+    Table {
+        caption: "Round trips to other nodes".to_owned(),
+        columns: vec!["Node", "Site", "Milliseconds"],
+        rows: rows.collect(),
+        empty: "This node has not measured any other node.".to_owned(),
+        ..Table::default()
+    }
+}
+
+const RETIREMENT: Choice = Choice {
+    name: "trust",
+    label: "Is the host still trusted?",
+    values: &[
+        ("trusted", "Yes: it is taken out of service"),
+        ("hostile", "No: rotate every policy whose keys it could open"),
+    ],
+};
+
+async fn ask_retire(visit: Visit, Path(node): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&node)).await?;
+    let name = json::text(&found, "/name").to_owned();
+    let body = Question::new(&visit, format!("{}/retirement", href(&name)), "Retire the node", href(&name))
+        .says("The node is not let in any more, and the other nodes are told that it is gone. It comes back with a new node token only.")
+        .says("Keys that no other present node may open cannot sign until such a node joins.")
+        .says("If the host is not trusted any more, every policy whose keys it could open is rotated.")
+        .about(facts(&visit, &found))
+        .choose(RETIREMENT);
+    Page::new(&visit, format!("Retire node {name}"))
+        .command(format!("bulla key node retire {name}"))
+        .reads(path_of(&name))
+        .show(&body)
+}
+
+async fn retire(visit: Visit, Path(node): Path<String>, form: Form) -> Result<Response, Failure> {
+    let body = json!({ "hostile": form.field("trust") == Some("hostile") });
+    let path = format!("{}/retire", path_of(&node));
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_named_and_the_nearest_is_first() {
+        let node = json!({ "measured": { "a": 30, "b": 2 } });
+        let others = json!({ "items": [{ "id": "b", "name": "paris-1", "site": "paris" }] });
+        let table = neighbours(&node, &others);
+        let first: Vec<String> = table.rows.iter().map(|row| format!("{:?}", row[0])).collect();
+        assert_eq!(first.len(), 2);
+        assert!(first[0].contains("paris-1") && first[1].contains("\"a\""), "{first:?}");
+    }
+
+    #[test]
+    fn a_node_that_is_retired_is_not_missing() {
+        let text = |node: Value| format!("{:?}", state(&node));
+        assert!(text(json!({ "present": false })).contains("not heard from"));
+        assert!(text(json!({ "present": true })).contains("present"));
+        let retired = json!({ "present": false, "retired_at": "2026-11-29T00:00:00Z", "hostile": true });
+        assert!(text(retired).contains("not trusted"));
+    }
+}

@@ -1,0 +1,342 @@
+//! Policies of keys: the list, one policy with the sites and nodes that satisfy it, and formulas tried before they count.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::api::Api;
+use crate::attributes;
+use crate::cell::{Cell, Tone};
+use crate::question::Question;
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back, parameter};
+use crate::json;
+use crate::listing::Listing;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+pub(crate) const PAGE: &str = "/console/key-policies";
+
+const CHECK: &str = "/api/v1/key-policies/check";
+
+const COLUMNS: &[&str] = &["Name", "Formula", "Pair", "Created by", "Changed"];
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list).post(create))
+        .route("/console/key-policies/check", get(check))
+        .route("/console/key-policies/{policy}", get(one))
+        .route("/console/key-policies/{policy}/rotate", get(ask_rotate))
+        .route("/console/key-policies/{policy}/rotation", post(rotate))
+        .route("/console/key-policies/{policy}/delete", get(ask_delete))
+        .route("/console/key-policies/{policy}/deletion", post(delete))
+}
+
+#[derive(Template)]
+#[template(path = "key_policies.html")]
+struct Policies {
+    table: Table,
+    may_manage: bool,
+}
+
+#[derive(Template)]
+#[template(path = "key_policy.html")]
+struct PolicyPage {
+    facts: Facts,
+    path: String,
+    satisfied: Satisfied,
+    generations: Table,
+    may_manage: bool,
+}
+
+#[derive(Template)]
+#[template(path = "key_policy_check.html")]
+struct Check {
+    formula: String,
+    satisfied: Option<Satisfied>,
+    csrf: String,
+    may_manage: bool,
+}
+
+/// The sites and nodes that satisfy a formula.
+struct Satisfied {
+    sentence: String,
+    canonical: String,
+    attributes: String,
+    sites: Table,
+    nodes: Table,
+}
+
+fn path_of(policy: &str) -> String {
+    format!("/api/v1/key-policies/{}", api::path::segment(policy))
+}
+
+fn href(policy: &str) -> String {
+    format!("{PAGE}/{}", api::path::segment(policy))
+}
+
+/// A word of a command line, quoted for a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+fn row(visit: &Visit, policy: &Value) -> Vec<Cell> {
+    let name = json::text(policy, "/name");
+    vec![
+        Cell::link(href(name), name),
+        Cell::code(json::text(policy, "/formula")),
+        Cell::number(json::number(policy, "/generation")),
+        Cell::text(json::text(policy, "/created_by")),
+        Cell::time(json::text(policy, "/updated_at"), visit.now),
+    ]
+}
+
+/// Policies of a listing as a table.
+pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
+    Table::of("Policies of keys", COLUMNS, listing, |policy| row(visit, policy))
+        .empty("No policy yet. A policy says which nodes may open the keys that are sealed to it, such as `region: EU`.")
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, PAGE, "/api/v1/key-policies", query.as_deref()).await?;
+    let table = listing
+        .table("Policies of keys", COLUMNS, |policy| row(&visit, policy))
+        .empty("No policy yet. Try a formula, such as `region: EU`, and create a policy with it.")
+        .exported("key-policies", listing.filters());
+    let body = Policies { table, may_manage: visit.may("key_policy.manage") };
+    Page::new(&visit, "Policies of keys").command("bulla key policy list").reads(listing.path()).show(&body)
+}
+
+/// Asks which nodes satisfy a formula. It changes nothing; the API takes it as a POST, so the session's token goes along.
+async fn resolve(visit: &Visit, formula: &str) -> Result<Satisfied, Failure> {
+    let body = json!({ "formula": formula });
+    let answer = visit.api.change(Method::POST, CHECK, visit.csrf(), Some(&body)).await?;
+    Ok(Satisfied::of(&answer))
+}
+
+impl Satisfied {
+    fn of(answer: &Value) -> Self {
+        let (count, enrolled) = (json::list(answer, "/nodes").len(), json::number(answer, "/enrolled"));
+        let sites = json::list(answer, "/sites");
+        Self {
+            sentence: match count {
+                0 => format!("None of the {enrolled} enrolled nodes satisfies it: no node could open a key."),
+                _ => format!("{count} of {enrolled} enrolled nodes satisfy it, at {} sites.", sites.len()),
+            },
+            canonical: json::text(answer, "/canonical").to_owned(),
+            attributes: known_values(answer),
+            sites: listed(
+                "Sites with nodes that satisfy it",
+                &["Site", "State", "Satisfying", "Nodes"],
+                sites,
+                site_row,
+            ),
+            nodes: listed(
+                "Nodes that satisfy it",
+                &["Node", "Site", "Attributes"],
+                json::list(answer, "/nodes"),
+                node_row,
+            ),
+        }
+    }
+}
+
+fn listed(caption: &str, columns: &[&'static str], rows: &[Value], row: fn(&Value) -> Vec<Cell>) -> Table {
+    Table {
+        caption: caption.to_owned(),
+        columns: columns.to_vec(),
+        rows: rows.iter().map(row).collect(),
+        empty: "None. Keys sealed to such a policy could not be opened anywhere.".to_owned(),
+        ..Table::default()
+    }
+}
+
+fn site_row(site: &Value) -> Vec<Cell> {
+    let name = json::text(site, "/name");
+    let (satisfying, nodes) = (json::number(site, "/satisfying"), json::number(site, "/nodes"));
+    let state = match satisfying {
+        0 => Cell::badge(Tone::Calm, "none"),
+        _ if satisfying < nodes => Cell::badge(Tone::Warn, "some nodes"),
+        _ => Cell::badge(Tone::Good, "all nodes"),
+    };
+    let link = Cell::link(format!("/console/key-sites/{}", api::path::segment(name)), name);
+    vec![link, state, Cell::number(satisfying), Cell::number(nodes)]
+}
+
+fn node_row(node: &Value) -> Vec<Cell> {
+    let name = json::text(node, "/name");
+    let link = Cell::link(format!("/console/key-nodes/{}", api::path::segment(name)), name);
+    vec![link, Cell::text(json::text(node, "/site")), Cell::text(attributes::shown(node, "/attributes"))]
+}
+
+/// `country: DE, FR; region: EU`: what a formula can ask for.
+fn known_values(answer: &Value) -> String {
+    let attributes = answer.pointer("/attributes").and_then(Value::as_object);
+    let all = attributes.into_iter().flatten();
+    let all: Vec<String> =
+        all.map(|(name, values)| format!("{name}: {}", json::joined(values, ""))).collect();
+    all.join("; ")
+}
+
+async fn one(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&policy)).await?;
+    let (name, formula) = (json::text(&found, "/name").to_owned(), json::text(&found, "/formula").to_owned());
+    let body = PolicyPage {
+        facts: facts(&visit, &found),
+        path: href(&name),
+        satisfied: resolve(&visit, &formula).await?,
+        generations: generations(&visit, &found),
+        may_manage: visit.may("key_policy.manage"),
+    };
+    Page::new(&visit, format!("Policy {name}"))
+        .command(format!("bulla key policy show {name}"))
+        .command(format!("bulla key policy check {}", quoted(&formula)))
+        .reads(path_of(&name))
+        .show(&body)
+}
+
+fn facts(visit: &Visit, policy: &Value) -> Facts {
+    Facts::default()
+        .with("Formula", Cell::code(json::text(policy, "/formula")))
+        .with("Nodes that satisfy it", Cell::number(json::number(policy, "/nodes")))
+        .with("Newest pair", Cell::number(json::number(policy, "/generation")))
+        .with("Created", Cell::time(json::text(policy, "/created_at"), visit.now))
+        .with("Created by", Cell::text(json::text(policy, "/created_by")))
+        .with("Rotated", Cell::time(json::text(policy, "/updated_at"), visit.now))
+        .with("Identity", Cell::code(json::text(policy, "/id")))
+}
+
+/// The pairs of a policy, the newest first.
+fn generations(visit: &Visit, policy: &Value) -> Table {
+    let rows = json::list(policy, "/generations").iter().rev().map(|pair| {
+        let lagging = json::joined(pair, "/lagging");
+        let state = match lagging.is_empty() {
+            true => Cell::badge(Tone::Good, "at every node"),
+            false => Cell::badge(Tone::Warn, "not at every node"),
+        };
+        vec![
+            Cell::number(json::number(pair, "/generation")),
+            state,
+            Cell::number(json::number(pair, "/wrapped")),
+            Cell::number(json::number(pair, "/keys")),
+            Cell::text(lagging),
+            Cell::time(json::text(pair, "/created_at"), visit.now),
+        ]
+    });
+    Table {
+        caption: "Key pairs of the policy".to_owned(),
+        columns: vec![
+            "Pair",
+            "State",
+            "Nodes that have it",
+            "Keys sealed to it",
+            "Still without it",
+            "Created",
+        ],
+        rows: rows.collect(),
+        ..Table::default()
+    }
+}
+
+async fn check(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let formula: String = parameter(query.as_deref(), "formula");
+    let formula = formula.trim().to_owned();
+    let satisfied = match formula.is_empty() {
+        true => None,
+        false => Some(resolve(&visit, &formula).await?),
+    };
+    let command = format!("bulla key policy check {}", quoted(&formula));
+    let body = Check {
+        formula,
+        satisfied,
+        csrf: visit.csrf().to_owned(),
+        may_manage: visit.may("key_policy.manage"),
+    };
+    Page::new(&visit, "Try a policy").command(command).show(&body)
+}
+
+async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let name = form.field("name").unwrap_or_default();
+    let body = json!({ "name": name, "formula": form.field("formula").unwrap_or_default() });
+    let answer = visit.api.change(Method::POST, "/api/v1/key-policies", form.csrf(), Some(&body)).await?;
+    Ok(back(&href(name), "created", &answer))
+}
+
+/// How many keys are sealed to a policy, to any of its pairs.
+fn sealed(policy: &Value) -> i64 {
+    json::list(policy, "/generations").iter().map(|pair| json::number(pair, "/keys")).sum()
+}
+
+async fn ask_rotate(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&policy)).await?;
+    let name = json::text(&found, "/name").to_owned();
+    let body = Question::new(&visit, format!("{}/rotation", href(&name)), "Rotate the policy", href(&name))
+        .says(format!("The policy gets a new pair. Its {} nodes have it at once.", json::number(&found, "/nodes")))
+        .says(format!("{} sealed keys are sealed to the new pair gradually; the former pair goes once no key is sealed to it. Signing goes on.", sealed(&found)))
+        .about(facts(&visit, &found));
+    Page::new(&visit, format!("Rotate policy {name}"))
+        .command(format!("bulla key policy rotate {name}"))
+        .reads(path_of(&name))
+        .show(&body)
+}
+
+async fn rotate(visit: Visit, Path(policy): Path<String>, form: Form) -> Result<Response, Failure> {
+    let path = format!("{}/rotate", path_of(&policy));
+    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(back(&href(&policy), "rotated", &answer))
+}
+
+async fn ask_delete(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&policy)).await?;
+    let name = json::text(&found, "/name").to_owned();
+    let says = match sealed(&found) {
+        0 => "No key is sealed to it. The policy and its pairs are removed for good.".to_owned(),
+        keys => format!(
+            "{keys} keys are sealed to it. It can be deleted only after they are withdrawn or sealed to another policy."
+        ),
+    };
+    let body =
+        Question::new(&visit, format!("{}/deletion", href(&name)), "Delete the policy", href(&name))
+            .says(says)
+            .about(facts(&visit, &found));
+    Page::new(&visit, format!("Delete policy {name}"))
+        .command(format!("bulla key policy delete {name}"))
+        .reads(path_of(&name))
+        .show(&body)
+}
+
+async fn delete(visit: Visit, Path(policy): Path<String>, form: Form) -> Result<Response, Failure> {
+    let answer = visit.api.change(Method::DELETE, &path_of(&policy), form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_formula_is_one_word_of_a_shell() {
+        assert_eq!(quoted("region: EU"), "'region: EU'");
+        assert_eq!(quoted("a'; rm -rf /'"), r"'a'\''; rm -rf /'\'''");
+    }
+
+    #[test]
+    fn a_formula_that_nobody_satisfies_says_so() {
+        let nobody = Satisfied::of(&json!({ "nodes": [], "sites": [], "enrolled": 4 }));
+        assert!(nobody.sentence.contains("no node could open a key"), "{}", nobody.sentence);
+        let known = json!({ "attributes": { "country": ["DE", "FR"], "region": ["EU"] } });
+        assert_eq!(known_values(&known), "country: DE, FR; region: EU");
+    }
+
+    #[test]
+    fn keys_of_all_pairs_count() {
+        assert_eq!(sealed(&json!({ "generations": [{ "keys": 2 }, { "keys": 3 }] })), 5);
+        assert_eq!(sealed(&json!({})), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! Private keys that are sealed to policies: the list, one key, and its withdrawal.
+
+use askama::Template;
+use axum::Router;
+use axum::extract::{Path, RawQuery};
+use axum::response::Response;
+use axum::routing::{get, post};
+use http::Method;
+use serde_json::Value;
+
+use crate::api::Api;
+use crate::cell::Cell;
+use crate::question::Question;
+use crate::facts::Facts;
+use crate::failure::Failure;
+use crate::form::{Form, back};
+use crate::json;
+use crate::listing::Listing;
+use crate::shell::Page;
+use crate::table::Table;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/sealed-keys";
+
+const COLUMNS: &[&str] = &["Name", "Kind", "Sealed to policy", "Pair", "Sealed", "Public key (SHA-256)"];
+
+const EMPTY: &str = "No key is sealed yet. `bulla key seal --policy NAME --key FILE` seals one on your machine; the server never sees it.";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new()
+        .route(PAGE, get(list))
+        .route("/console/sealed-keys/{key}", get(one))
+        .route("/console/sealed-keys/{key}/withdraw", get(ask_withdraw))
+        .route("/console/sealed-keys/{key}/withdrawal", post(withdraw))
+}
+
+#[derive(Template)]
+#[template(path = "sealed_keys.html")]
+struct SealedKeys {
+    table: Table,
+}
+
+#[derive(Template)]
+#[template(path = "sealed_key.html")]
+struct SealedKeyPage {
+    facts: Facts,
+    path: String,
+    policy: String,
+    may_withdraw: bool,
+}
+
+fn path_of(key: &str) -> String {
+    format!("/api/v1/sealed-keys/{}", api::path::segment(key))
+}
+
+fn policy_cell(key: &Value) -> Cell {
+    let policy = json::text(key, "/policy_name");
+    Cell::link(format!("/console/key-policies/{}", api::path::segment(policy)), policy)
+}
+
+fn row(visit: &Visit, key: &Value) -> Vec<Cell> {
+    let hash = json::text(key, "/spki_sha256");
+    vec![
+        Cell::link(format!("{PAGE}/{hash}"), json::text(key, "/name")),
+        Cell::text(json::text(key, "/kind")),
+        policy_cell(key),
+        Cell::number(json::number(key, "/generation")),
+        Cell::time(json::text(key, "/updated_at"), visit.now),
+        Cell::code(hash),
+    ]
+}
+
+/// Sealed keys of a listing as a table.
+pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
+    Table::of("Sealed keys", COLUMNS, listing, |key| row(visit, key)).empty(EMPTY)
+}
+
+async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&visit, PAGE, "/api/v1/sealed-keys", query.as_deref()).await?;
+    let table = listing
+        .table("Sealed keys", COLUMNS, |key| row(&visit, key))
+        .empty(EMPTY)
+        .exported("sealed-keys", listing.filters());
+    let body = SealedKeys { table };
+    Page::new(&visit, "Sealed keys").command("bulla key list").reads(listing.path()).show(&body)
+}
+
+fn facts(visit: &Visit, key: &Value) -> Facts {
+    Facts::default()
+        .with("Policy", policy_cell(key))
+        .with("Pair of the policy", Cell::number(json::number(key, "/generation")))
+        .with("Kind", Cell::text(json::text(key, "/kind")))
+        .with("First sealed", Cell::time(json::text(key, "/created_at"), visit.now))
+        .with("Last sealed", Cell::time(json::text(key, "/updated_at"), visit.now))
+        .with("Sealed by", Cell::text(json::text(key, "/created_by")))
+        .with("Public key (SHA-256)", Cell::code(json::text(key, "/spki_sha256")))
+}
+
+async fn one(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&key)).await?;
+    let hash = json::text(&found, "/spki_sha256");
+    let policy = json::text(&found, "/policy_name");
+    let body = SealedKeyPage {
+        facts: facts(&visit, &found),
+        path: format!("{PAGE}/{hash}"),
+        policy: policy.to_owned(),
+        may_withdraw: visit.may("key.seal"),
+    };
+    Page::new(&visit, format!("Sealed key {}", json::text(&found, "/name")))
+        .command("bulla key list")
+        .reads(path_of(hash))
+        .show(&body)
+}
+
+async fn ask_withdraw(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure> {
+    let found = visit.api.get(&path_of(&key)).await?;
+    let hash = json::text(&found, "/spki_sha256");
+    let page = format!("{PAGE}/{hash}");
+    let body = Question::new(&visit, format!("{page}/withdrawal"), "Withdraw the key", page.as_str())
+        .says("What is sealed is removed from this server and from every node. Nodes sign with it no more.")
+        .says("Servers whose certificates stand on this key cannot complete handshakes from then on.")
+        .says("It comes back only if somebody who has the private key seals it again.")
+        .about(facts(&visit, &found));
+    Page::new(&visit, format!("Withdraw sealed key {}", json::text(&found, "/name")))
+        .command(format!("bulla key withdraw {hash}"))
+        .reads(path_of(hash))
+        .show(&body)
+}
+
+async fn withdraw(visit: Visit, Path(key): Path<String>, form: Form) -> Result<Response, Failure> {
+    let answer = visit.api.change(Method::DELETE, &path_of(&key), form.csrf(), None).await?;
+    Ok(back(PAGE, "removed", &answer))
+}
