@@ -172,9 +172,12 @@ fn read(
     let mut settings = configuration.settings.proxy.clone();
     settings.take(args);
     settings.check()?;
-    if settings.policy.opened().is_some_and(|now| Some(&*now) != opened) {
-        return Err(Problem::usage("proxy.policy.allow_networks was changed, or the policy is new")
-            .hint("restart the proxy: which networks clients reach is set at startup"));
+    // A file that lost its policy must not open everything.
+    if settings.policy.opened().as_deref() != opened {
+        return Err(Problem::usage(
+            "the policy was added or removed, or proxy.policy.allow_networks was changed",
+        )
+        .hint("restart the proxy: which networks clients reach is set at startup"));
     }
     let rules = settings.request_rules()?;
     let secrets = secrets.needed_by(&rules, &configuration)?;

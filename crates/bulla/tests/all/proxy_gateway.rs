@@ -429,6 +429,20 @@ fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(status(), "403", "the previous policy stays");
+    // Nor does a file that has lost its policy open everything.
+    let failed = || -> u64 {
+        let text = figures();
+        let line = text.lines().find(|line| line.contains("rule_reloads_total{outcome=\"failed\"}"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+    };
+    let before = failed();
+    change("[proxy]\n");
+    let began = Instant::now();
+    while failed() == before {
+        assert!(began.elapsed() < PATIENCE, "{}", figures());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(status(), "403", "the previous policy stays");
     change(&configuration);
     until("200");
 }

@@ -52,8 +52,8 @@ impl PolicySettings {
                 "give the policy's default, proxy.policy.default = \"deny\", or leave allow_networks out",
             ));
         }
-        let networks = |open| Networks::new(open, Vec::new()).without_private().for_this_process();
-        Ok(self.opened().map(|open| &*networks(open)))
+        let closed = |open| Networks::new(open, Vec::new()).without_private().for_this_process();
+        Ok(self.opened().map(closed))
     }
 
     /// Compiles the policy. An error has the position in the file, where a preset is one rule.
