@@ -269,7 +269,7 @@ fn java_and_go_inside_reach_the_origin() {
              answer, err := http.Get(os.Args[1])\nif err != nil { panic(err) }\n\
              text, _ := io.ReadAll(answer.Body)\nfmt.Println(string(text)) }\n",
         );
-        world.shell("HOME=$PWD GOCACHE=$PWD/cache GOFLAGS=-mod=mod go build -o get get.go");
+        world.shell("go build -o get get.go");
         assert!(world.succeeds(&["./get", ORIGIN]).contains("the origin"));
     }
 }
@@ -512,7 +512,7 @@ fn a_proxy_that_runs_already_serves_those_who_know_its_password() {
     world.write("password", "pass:w@rd/1\n");
     world.shell("printf 'ci:%s\\n' \"$(openssl passwd -6 'pass:w@rd/1')\" > users");
     world.configure("[proxy.access]\nusers_file = \"users\"\n");
-    let mut command = world.bulla(&["proxy", "--listen", "127.0.0.1:0", "--metrics-listen", ""]);
+    let mut command = world.bulla(&["proxy", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
     let proxy = crate::proxy::World::start(&mut command);
     let run_with = |more: &[&str]| {
         let mut command = world.bulla(&["run", "--proxy", &proxy.address]);
