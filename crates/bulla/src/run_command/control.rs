@@ -21,7 +21,7 @@ const GO: u8 = 0;
 
 /// Where the init process of the namespaces finds the first process. A path, as an abstract name is one of the host's network namespace.
 pub(super) struct Door {
-    listener: UnixListener,
+    socket: UnixListener,
     path: PathBuf,
 }
 
@@ -31,8 +31,8 @@ pub(super) struct Link(UnixStream);
 impl Door {
     pub(super) fn open(folder: &Path) -> Outcome<Self> {
         let path = folder.join(NAME);
-        let listener = UnixListener::bind(&path).map_err(|error| failed(&error))?;
-        Ok(Self { listener, path })
+        let socket = UnixListener::bind(&path).map_err(|error| failed(&error))?;
+        Ok(Self { socket, path })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -42,7 +42,7 @@ impl Door {
     /// Waits for the init process and takes the socket that it has bound. No other process connects afterwards.
     pub(super) async fn link(self) -> Outcome<(Link, OwnedFd)> {
         let linked = async {
-            let (stream, _) = self.listener.accept().await?;
+            let (stream, _) = self.socket.accept().await?;
             let stream = stream.into_std()?;
             stream.set_nonblocking(false)?;
             let taken =

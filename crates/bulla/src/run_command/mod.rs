@@ -8,14 +8,13 @@ mod arguments;
 mod control;
 mod environment;
 mod own_proxy;
+mod processes;
 mod relay;
 mod secrets;
 mod signals;
 mod stages;
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ExitStatus;
 
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem};
@@ -26,16 +25,9 @@ use self::arguments::{RemoteProxy, Stage};
 use self::control::Door;
 use self::environment::{Environment, ProxyUrl};
 use self::own_proxy::OwnProxy;
+use self::processes::{INSIDE, lost, status_of};
 use self::signals::Signals;
 use crate::config::Configuration;
-
-/// Where clients in the namespace find the proxy. Nothing else is there, so it is the same each time.
-const INSIDE: std::net::SocketAddr =
-    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 3128);
-/// A status that says by which signal a process ended, as shells have it.
-const BY_SIGNAL: i32 = 128;
-/// This program, also after an upgrade has replaced its file.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Runs `bulla run`: ends the process with the status of the command.
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
@@ -54,11 +46,6 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
         }
     };
     std::process::exit(status)
-}
-
-/// The status that a shell shows.
-fn status_of(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default())
 }
 
 /// The first process.
@@ -175,7 +162,7 @@ impl Serving {
     async fn stop(self) {
         match self {
             Self::Own(own) => own.stop().await,
-            Self::Relay(relay) => relay.stop(),
+            Self::Relay(relay) => relay.stop().await,
         }
     }
 }
@@ -197,8 +184,4 @@ async fn until_end(child: &mut Child, signals: &mut Signals, mut forward: impl F
             signal = signals.next() => forward(signal),
         }
     }
-}
-
-fn lost(error: &std::io::Error) -> Problem {
-    Problem::new(Exit::Machine, format_args!("the command cannot be waited for: {error}"))
 }

@@ -3,22 +3,23 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cli::exit::{Exit, Outcome, Problem};
+use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
 
 /// Connections at a time: as many as a proxy allows one address by default. Others wait.
 const CONNECTIONS_MAX: usize = 1_024;
 
 /// Relays until it is stopped.
-pub(super) struct Relay(JoinHandle<()>);
+pub(super) struct Relay(ServiceTasks);
 
 impl Relay {
-    pub(super) fn stop(self) {
-        self.0.abort();
+    pub(super) async fn stop(self) {
+        // The command has ended, and its connections with it.
+        let _drained = self.0.close(Duration::ZERO).await;
     }
 }
 
@@ -37,28 +38,16 @@ pub(super) async fn start_here(to: String) -> Outcome<(SocketAddr, Relay)> {
 }
 
 fn serve(listener: TcpListener, to: String) -> Relay {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    Relay(tokio::spawn(async move {
-        let _live = telemetry::tasks::guard("run-relay");
-        let mut connections = tokio::task::JoinSet::new();
-        loop {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "a connection to the proxy was not accepted");
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let to = to.clone();
-            connections.spawn(async move {
-                let _slot = slot;
-                pass_on(stream, &to).await;
-            });
-            while connections.try_join_next().is_some() {}
+    let tasks = ServiceTasks::default();
+    let handler = move |stream: TcpStream, _: SocketAddr| {
+        let to = to.clone();
+        async move {
+            let _live = telemetry::tasks::guard("run-relay");
+            pass_on(stream, &to).await;
         }
-    }))
+    };
+    Acceptor::new(&tasks, Slots::new(CONNECTIONS_MAX), WhenFull::Wait).start(listener, Arc::new(handler));
+    Relay(tasks)
 }
 
 async fn pass_on(mut from: TcpStream, to: &str) {

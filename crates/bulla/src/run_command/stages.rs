@@ -13,8 +13,8 @@ use tokio::process::Command as AsyncCommand;
 
 use super::arguments::{RunArgs, Stage};
 use super::control::Inside;
+use super::processes::{BY_SIGNAL, INSIDE, THIS_PROGRAM, lost, status_of};
 use super::signals::{self, Signals};
-use super::{BY_SIGNAL, INSIDE, THIS_PROGRAM, status_of};
 
 /// Statuses of a shell for a command that it cannot start.
 const NOT_EXECUTABLE: i32 = 126;
@@ -66,7 +66,7 @@ pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
         // A signal to the whole group is the command's to answer: this process waits for it.
         let _signals = Signals::listen()?;
         let mut child = init.spawn().map_err(|error| not_started_inside(&error))?;
-        child.wait().await.map(status_of).map_err(|error| super::lost(&error))
+        child.wait().await.map(status_of).map_err(|error| lost(&error))
     })
 }
 
@@ -146,7 +146,7 @@ fn reap(command: u32) -> Outcome<i32> {
         match wait(WaitOptions::empty()) {
             Ok(Some((ended, status))) if Some(ended) == command => return Ok(code(status)),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(super::lost(&error.into())),
+            Err(error) => return Err(lost(&error.into())),
         }
     }
 }

@@ -1,0 +1,24 @@
+//! What the processes of a run have in common.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use cli::exit::{Exit, Problem};
+
+/// Where clients in the namespace find the proxy. Nothing else is there, so it is the same each time.
+pub(super) const INSIDE: std::net::SocketAddr =
+    std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 3128);
+/// A status that says by which signal a process ended, as shells have it.
+pub(super) const BY_SIGNAL: i32 = 128;
+/// This program, also after an upgrade has replaced its file.
+pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// The status that a shell shows.
+pub(super) fn status_of(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default())
+}
+
+/// A process that cannot be waited for.
+pub(super) fn lost(error: &std::io::Error) -> Problem {
+    Problem::new(Exit::Machine, format_args!("the command cannot be waited for: {error}"))
+}
