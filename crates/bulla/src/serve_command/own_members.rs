@@ -19,6 +19,8 @@ use crate::joining::read;
 
 /// The site of a node that joined by itself.
 const SITE: &str = "local";
+/// What is so at this site, so that a key policy can name it: `site: local`.
+const ATTRIBUTE: (&str, &str) = ("site", SITE);
 /// Where other nodes find such a node unless the configuration says otherwise: nobody from outside.
 const LISTEN: &str = "127.0.0.1:2410";
 /// Who the audit log names.
@@ -43,7 +45,8 @@ pub(super) async fn prepare_node(
     if is_joined(&folder, &control_plane.url)? {
         return Ok(None);
     }
-    let site = NewSite { name: SITE.to_owned(), attributes: Attributes::default() };
+    let attributes = Attributes::of([ATTRIBUTE]).map_err(|error| failed(&error))?;
+    let site = NewSite { name: SITE.to_owned(), attributes };
     match control_plane.sites.create_site(site, ACTOR).await {
         Ok(_) | Err(SiteError::NameTaken(_)) => {}
         Err(error) => return Err(failed(&error)),
