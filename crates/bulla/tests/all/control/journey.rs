@@ -180,10 +180,11 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     let agent = agents["rows"][0]["id"].as_str().unwrap_or_else(|| panic!("{agents}")).to_owned();
     let target = target(house, &nginx, &agent);
     allow(house, "data/agent");
-    estate.give(
-        &["cert", "update", NAMES[0]],
-        &json!({"targets": [{"kind": "deploy", "target": target, "agent": agent}]}),
-    );
+    let change = json!({"targets": [{"kind": "deploy", "target": target, "agent": agent}]});
+    std::fs::write(house.path("change.json"), change.to_string()).unwrap();
+    // The lifecycle may change it between the reading and the writing of the command, which is refused then.
+    let update = ["cert", "update", NAMES[0], "--file", "change.json"];
+    house.until("the target", || run(&mut house.bulla(&update)).status.success());
     house.does(&["cert", "renew", NAMES[0]]);
     house.until("the version that is served", || {
         let now = estate.shown();
