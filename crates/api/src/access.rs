@@ -100,19 +100,22 @@ pub struct CreatedToken {
 }
 
 /// A person who may log in.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
     /// A name, unique among people.
     #[cfg_attr(feature = "schemas", schema(example = "alice", min_length = 1, max_length = 128))]
     pub name: String,
-    /// What the issuer calls the person: the claim `sub`.
+    /// What the issuer calls the person: the claim `sub`. Absent for a person who signs in with a password or one-time links.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 255))]
-    pub subject: String,
+    pub subject: Option<String>,
     /// The issuer; the configured one when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     /// An address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
     /// What the person may do, beside what their groups give.
     #[serde(default)]
@@ -170,19 +173,43 @@ pub struct SignInLinkView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// The code of a one-time link.
+    /// The code of a one-time link; without name and password.
+    #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
-    pub code: String,
+    pub code: Option<String>,
+    /// A user's name.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
+    pub name: Option<String>,
+    /// The user's password.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(max_length = 256))]
+    pub password: Option<String>,
 }
 
-/// What a person confirms a session with: a new one-time code.
+/// A user's new password.
+#[derive(Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NewPassword {
+    /// At least 12 characters, and at most 256 bytes.
+    #[cfg_attr(feature = "schemas", schema(min_length = 12, max_length = 256))]
+    pub password: String,
+}
+
+/// What a person confirms a session with: a new one-time code, or the password.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionConfirmation {
-    /// The code of a one-time link.
+    /// The code of a one-time link; without the password.
+    #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
-    pub code: String,
+    pub code: Option<String>,
+    /// The user's password.
+    #[serde(default)]
+    #[cfg_attr(feature = "schemas", schema(max_length = 256))]
+    pub password: Option<String>,
 }
 
 /// Sessions that were ended.

@@ -19,6 +19,7 @@ mod rotating;
 mod router;
 pub mod routes;
 pub mod routing;
+mod sign_in_limit;
 mod state;
 pub mod time;
 mod upkeep;

@@ -17,6 +17,9 @@ use uuid::Uuid;
 
 use crate::access::{Caller, CallerKind};
 use crate::problem::Problem;
+use crate::sign_in_limit::SignInLimits;
+
+pub use crate::sign_in_limit::{SignInRates, SlowRate};
 
 /// Keys a limiter remembers, some hundred bytes each. Past it newcomers share one allowance, until those that are idle
 /// are forgotten.
@@ -78,6 +81,8 @@ pub struct LimitOptions {
     pub tokens: Vec<(String, Rate)>,
     /// Rates of callers by their roles, in place of the caller's; of several roles the fastest.
     pub roles: Vec<(String, Rate)>,
+    /// For passwords of users.
+    pub sign_in: SignInRates,
 }
 
 impl Default for LimitOptions {
@@ -94,6 +99,7 @@ impl Default for LimitOptions {
             credential_address: Some(Rate::new(20_000, 40_000)),
             tokens: Vec::new(),
             roles: Vec::new(),
+            sign_in: SignInRates::default(),
         }
     }
 }
@@ -113,6 +119,7 @@ impl LimitOptions {
             credential_address: None,
             tokens: Vec::new(),
             roles: Vec::new(),
+            sign_in: SignInRates::default(),
         }
     }
 }
@@ -211,6 +218,7 @@ pub(crate) struct Limits {
     credential_addresses: Option<Limiter<IpAddr>>,
     tokens: Named,
     roles: Named,
+    sign_in: SignInLimits,
     /// By team; each has its own rate.
     teams: RwLock<HashMap<String, (u32, Arc<Limiter<u8>>)>>,
 }
@@ -231,8 +239,14 @@ impl Limits {
             credential_addresses: by_address(options.credential_address),
             tokens: Named::new(&options.tokens),
             roles: Named::new(&options.roles),
+            sign_in: SignInLimits::new(&options.sign_in),
             teams: RwLock::default(),
         }
+    }
+
+    /// The limits of passwords.
+    pub(crate) fn sign_in(&self) -> &SignInLimits {
+        &self.sign_in
     }
 
     /// A request of this caller counts for each team that it acts for and that has a rate.
@@ -307,6 +321,7 @@ impl Limits {
 
     /// Forgets anyone who has their whole allowance again.
     pub(crate) fn forget_idle(&self) {
+        self.sign_in.forget_idle();
         let own = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);
         self.callers.iter().chain(own).for_each(Limiter::forget_idle);
         let by_address =

@@ -2,7 +2,7 @@
 
 use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
-use server::limit::{LimitOptions, Rate};
+use server::limit::{LimitOptions, Rate, SignInRates};
 
 /// `[limits]`: rates by the second, and what may come at once after a pause. A rate of 0 switches a limit off.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -81,6 +81,7 @@ impl LimitSettings {
             credential_address: rate(self.credential_address_per_s, self.credential_address_burst),
             tokens: named("limits.tokens", &self.tokens)?,
             roles: named("limits.roles", &self.roles)?,
+            sign_in: SignInRates::default(),
         })
     }
 }

@@ -128,10 +128,17 @@ impl RunningControlPlane {
     }
 }
 
+/// How long the start waits for a database that is busy before it goes on without a link.
+const LINK_WAIT: Duration = Duration::from_secs(5);
+
 /// A one-time link to the web console for the token that is kept on this machine. Without one, says how to make a link.
 async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
     let link = match local_files::token()? {
-        Some(token) => server::access::sign_in_link(store, &Clock::system(), &token).await,
+        Some(token) => {
+            let clock = Clock::system();
+            let made = server::access::sign_in_link(store, &clock, &token);
+            tokio::time::timeout(LINK_WAIT, made).await.unwrap_or(Ok(None))
+        }
         None => Ok(None),
     };
     Ok(match link {

@@ -1,12 +1,12 @@
 //! Who may do what: tokens and people.
 
-use api::access::{Grant, IdentityView, NewToken, RoleView};
+use api::access::{Grant, IdentityView, NewPassword, NewToken, NewUser, RoleView};
 use clap::Subcommand;
 use reqwest::Method;
 
-use super::Run;
+use super::{Run, password};
 use crate::columns;
-use crate::connection::{Client, Columns, Listing, Output, path_of, show_one};
+use crate::connection::{Client, Columns, Listing, Output, document_of, path_of, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
@@ -101,6 +101,33 @@ pub enum UserCommand {
         #[command(flatten)]
         show: Output,
     },
+    /// Create a user who signs in with a password or one-time links, or with the OIDC issuer
+    ///
+    /// Example: bulla user create ann --role operator; bulla user password ann
+    Create {
+        /// Their name
+        name: String,
+        /// What they may do: ROLE or ROLE=SCOPE, as of a token; may be repeated
+        #[arg(long = "role", value_name = "ROLE[=SCOPE]", required = true)]
+        roles: Vec<String>,
+        /// What the OIDC issuer calls them (the claim `sub`); without it they sign in with a password or one-time links
+        #[arg(long, value_name = "TEXT")]
+        subject: Option<String>,
+        /// Their e-mail address
+        #[arg(long, value_name = "ADDRESS")]
+        email: Option<String>,
+        #[command(flatten)]
+        show: Output,
+    },
+    /// Set a user's password: asked for at the terminal, or one line on standard input
+    ///
+    /// At least 12 characters. The user's sessions end.
+    ///
+    /// Example: bulla user password ann
+    Password {
+        /// Their name or id
+        given: String,
+    },
     /// End every session of a user
     Logout {
         /// Their name or id
@@ -124,6 +151,22 @@ impl Run for UserCommand {
         match self {
             Self::List(listing) => listing.print(client, PATH, &(), COLUMNS).await,
             Self::Show { given, show } => show_one(&client.get(&place(given).await?, &()).await?, show),
+            Self::Create { name, roles, subject, email, show } => {
+                let new = NewUser {
+                    name: name.clone(),
+                    subject: subject.clone(),
+                    issuer: None,
+                    email: email.clone(),
+                    grants: grants(roles)?,
+                };
+                show_one(&client.submit(Method::POST, PATH, &new).await?, show)
+            }
+            Self::Password { given } => {
+                let path = format!("{}/password", place(given).await?);
+                let password = password::read()?;
+                let body = document_of(&NewPassword { password: password.to_string() })?;
+                client.send(Method::PUT, &path, Some(&body)).await.map(drop)
+            }
             Self::Logout { given } => {
                 let path = format!("{}/sessions", place(given).await?);
                 client.send(Method::DELETE, &path, None).await.map(drop)

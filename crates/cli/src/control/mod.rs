@@ -22,6 +22,7 @@ mod key_policy;
 mod master_key;
 mod noun;
 mod ownership;
+mod password;
 mod profile;
 mod route;
 mod sealed_key;

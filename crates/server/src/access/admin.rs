@@ -5,8 +5,8 @@ use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
-    AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, RoleChange, StoreError,
-    Tx,
+    AccessChange, AuditEvent, Identity, IdentityKind, IdentitySettings, NewIdentity, NewPassword, RoleChange,
+    StoreError, Tx,
 };
 use uuid::Uuid;
 
@@ -27,6 +27,7 @@ pub(crate) enum Change {
     Rekey { id: Uuid, revision: i64, key_hash: [u8; 32], label: String },
     Delete { id: Uuid, kind: IdentityKind, revision: i64 },
     EndSessions { of: Uuid },
+    SetPassword(Box<NewPassword>),
     PutRole(RoleChange),
     DeleteRole { name: String, revision: i64 },
 }
@@ -46,6 +47,7 @@ impl Change {
             Self::Rekey { .. } => "token.rotate",
             Self::Delete { kind, .. } => action(*kind, Verb::Delete),
             Self::EndSessions { .. } => "session.end",
+            Self::SetPassword(_) => "user.password",
             Self::PutRole(_) => "role.put",
             Self::DeleteRole { .. } => "role.delete",
         }
@@ -58,6 +60,7 @@ impl Change {
             Self::Update { id, kind, .. } | Self::Delete { id, kind, .. } => resource(*kind, *id),
             Self::Rekey { id, .. } => resource(IdentityKind::Token, *id),
             Self::EndSessions { of } => resource(IdentityKind::User, *of),
+            Self::SetPassword(new) => resource(IdentityKind::User, new.identity),
             Self::PutRole(role) => format!("role/{}", role.name),
             Self::DeleteRole { name, .. } => format!("role/{name}"),
         }
@@ -74,6 +77,7 @@ impl Change {
             }
             Self::Delete { id, revision, .. } => store::delete_identity(tx, *id, *revision).await,
             Self::EndSessions { of } => store::sign_out(tx, *of).await.map(|_| AccessChange::Done),
+            Self::SetPassword(new) => store::put_password(tx, new).await.map(|()| AccessChange::Done),
             Self::PutRole(role) => store::put_role(tx, role).await,
             Self::DeleteRole { name, revision } => store::delete_role(tx, name, *revision).await,
         }
@@ -128,7 +132,7 @@ pub(crate) async fn within_own(
 
 /// Refuses to change or remove an identity that holds more than the caller. Grants that this version cannot read count
 /// as everything, so that an admin can store them again or remove the identity.
-async fn within_own_identity(
+pub(crate) async fn within_own_identity(
     access: &AccessControl,
     caller: &Caller,
     identity: &Identity,

@@ -10,6 +10,7 @@ mod grant;
 pub(crate) mod issuer;
 pub(crate) mod link;
 pub mod oidc;
+pub(crate) mod password;
 mod path_bounds;
 mod permission;
 mod proof;

@@ -220,6 +220,10 @@ fn access_after(change: &Change, before: Option<&Document>) -> Option<Value> {
             value["label"] = label.as_str().into();
             Some(value)
         }
+        Change::SetPassword(_) => {
+            let value = before.map(|before| before.value.clone()).unwrap_or_default();
+            Some(with_secrets(value, vec!["/password".to_owned()]))
+        }
         Change::EndSessions { .. } => before.map(|before| before.value.clone()),
         Change::PutRole(change) => Some(role(&change.description, &change.permissions)),
         Change::Delete { .. } | Change::DeleteRole { .. } => None,

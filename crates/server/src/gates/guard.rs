@@ -193,6 +193,15 @@ impl Gates {
                     None => Ok(Vec::new()),
                 }
             }
+            // Whoever sets a password can sign in with it. One's own gives nothing.
+            Change::SetPassword(new) if new.identity == caller.id() => Ok(Vec::new()),
+            Change::SetPassword(new) => {
+                let found = store::Access::of(self.access.store());
+                match found.identity(store::IdentityKind::User, new.identity).await? {
+                    Some(user) => granted_text(&self.access, &user.grants).await,
+                    None => Ok(Vec::new()),
+                }
+            }
             Change::PutRole(role) => {
                 let names: Vec<Permission> =
                     serde_json::from_str(&role.permissions).map_err(Problem::internal)?;

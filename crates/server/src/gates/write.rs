@@ -43,6 +43,7 @@ impl Gates {
             Change::Rekey { id, .. } => Some((store::IdentityKind::Token, *id)),
             Change::Delete { .. }
             | Change::EndSessions { .. }
+            | Change::SetPassword(_)
             | Change::PutRole(_)
             | Change::DeleteRole { .. } => None,
         };

@@ -1,4 +1,4 @@
-//! Signing in to the console: one-time links, sessions.
+//! Signing in to the console: one-time links, passwords, sessions.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,9 +11,15 @@ use http::header::{HOST, SET_COOKIE};
 use http::request::Parts;
 use http::uri::Authority;
 use secrecy::ExposeSecret;
+use store::{Identity, SignInMethod};
+use zeroize::Zeroizing;
 
+use crate::access::admin::NAME_MAX;
+use crate::access::password::PASSWORD_BYTES_MAX;
+use crate::access::session::{PreparedSession, SessionStart};
 use crate::access::{
-    AccessControl, Caller, SESSION_COOKIE, SIGN_IN_PAGE, check_own_page, cookie, link, session,
+    AccessControl, Caller, CallerKind, SESSION_COOKIE, SIGN_IN_PAGE, check_own_page, cookie, link, password,
+    session,
 };
 use crate::extract::Json;
 use crate::idempotency::HoldsSecret;
@@ -70,7 +76,7 @@ fn own_url(parts: &Parts) -> String {
     host.map(|host| format!("https://{host}")).unwrap_or_default()
 }
 
-/// Begins a session of a browser, with the code of a one-time link.
+/// Begins a session of a browser, with the code of a one-time link, or with a user's name and password.
 ///
 /// The answer sets the cookie `__Host-bulla` and says who the person is. A session that the browser had before ends.
 #[utoipa::path(post, path = "/api/v1/auth/sessions", operation_id = "signIn", request_body = SignIn,
@@ -83,15 +89,62 @@ async fn sign_in(
     check_own_page(&parts)?;
     let access = state.access();
     let from = address(&parts);
-    check_code(&given.code)?;
     let replaces = replaced_session(&parts.headers);
-    let secret = match link::redeem(access, &given.code, &from.to_string(), replaces).await {
-        Ok(secret) => secret,
-        Err(problem) => return Err(counted(&state, from, problem)),
+    let begun = match given {
+        SignIn { code: Some(code), name: None, password: None } => {
+            check_code(&code)?;
+            link::redeem(access, &code, &from.to_string(), replaces).await
+        }
+        SignIn { code: None, name: Some(name), password: Some(password) } => {
+            by_password(&state, &name, Zeroizing::new(password), from, replaces).await
+        }
+        _ => return Err(Problem::unprocessable("give `code`, or `name` and `password`")),
     };
+    let secret = begun.map_err(|problem| counted(&state, from, problem))?;
     let caller = state.authentication().session(&secret, from).await?;
     let me = me_view(&caller, Some(&secret), state.clock().now_us());
     Ok((StatusCode::CREATED, [(SET_COOKIE, session_cookie(&secret)?)], Json(me)).into_response())
+}
+
+async fn by_password(
+    state: &State,
+    name: &str,
+    password: Zeroizing<String>,
+    from: IpAddr,
+    replaces: Option<[u8; 32]>,
+) -> Result<Zeroizing<String>, Problem> {
+    let user = proved_by_password(state, name, password, from).await?;
+    let access = state.access();
+    let start = SessionStart {
+        identity: &user,
+        method: SignInMethod::Password,
+        grants: "[]".to_owned(),
+        proved_at_us: Some(access.clock().now_us()),
+        end_us: None,
+        chain: None,
+        address: &from.to_string(),
+        replaces,
+    };
+    PreparedSession::new(access, start)?.begin(access).await
+}
+
+/// The user with this name and password, within the limits of tries.
+async fn proved_by_password(
+    state: &State,
+    name: &str,
+    password: Zeroizing<String>,
+    from: IpAddr,
+) -> Result<Identity, Problem> {
+    if name.is_empty() || name.len() > NAME_MAX || password.len() > PASSWORD_BYTES_MAX {
+        return Err(Problem::unprocessable(format_args!(
+            "name: 1 to {NAME_MAX} bytes; password: at most {PASSWORD_BYTES_MAX} bytes"
+        )));
+    }
+    let limits = state.limits().sign_in();
+    limits.attempt(name, from)?;
+    let user = password::user(state.access(), name, password, &from.to_string()).await?;
+    limits.succeeded(name, from);
+    Ok(user)
 }
 
 fn check_code(code: &str) -> Result<(), Problem> {
@@ -135,7 +188,7 @@ async fn sign_out(With(access): With<AccessControl>, caller: Caller) -> Result<R
 
 /// Confirms the session: its person proves anew who they are, for what needs a recent proof.
 ///
-/// Wants the code of a new one-time link that the same identity asked for. The cookie and the CSRF token stay the same.
+/// Wants the user's password, or the code of a new one-time link that the same identity asked for. The cookie and the CSRF token stay the same.
 #[utoipa::path(post, path = "/api/v1/auth/sessions/confirm", operation_id = "confirmSession",
     request_body = SessionConfirmation, responses((status = 200, body = Me)))]
 async fn confirm(
@@ -150,13 +203,40 @@ async fn confirm(
                 "only a session is confirmed; a token and a client certificate prove who they are each time",
             )
         })?;
-    check_code(&given.code)?;
     let from = address(&parts);
-    link::confirm(state.access(), &caller, &given.code)
-        .await
-        .map_err(|problem| counted(&state, from, problem))?;
+    let confirmed = match given {
+        SessionConfirmation { code: Some(code), password: None } => {
+            check_code(&code)?;
+            link::confirm(state.access(), &caller, &code).await
+        }
+        SessionConfirmation { code: None, password: Some(password) } => {
+            confirm_by_password(&state, &caller, Zeroizing::new(password), from).await
+        }
+        _ => return Err(Problem::unprocessable("give `code`, or `password`")),
+    };
+    confirmed.map_err(|problem| counted(&state, from, problem))?;
     let caller = state.authentication().session(secret, from).await?;
     let mut response = Json(me_view(&caller, Some(secret), state.clock().now_us())).into_response();
     response.extensions_mut().insert(HoldsSecret);
     Ok(response)
+}
+
+async fn confirm_by_password(
+    state: &State,
+    caller: &Caller,
+    password: Zeroizing<String>,
+    from: IpAddr,
+) -> Result<(), Problem> {
+    let name = caller.actor().strip_prefix("user:").filter(|_| caller.kind() == CallerKind::User);
+    let name = name.ok_or_else(|| {
+        Problem::conflict("only a user has a password")
+            .hint("confirm with the code of a one-time link: `bulla console`")
+    })?;
+    let user = proved_by_password(state, name, password, from).await?;
+    if user.id != caller.id() {
+        return Err(link::refused());
+    }
+    let now = state.clock().now_us();
+    let confirmed = session::confirm(state.access(), caller, SignInMethod::Password, now, None).await?;
+    confirmed.ok_or_else(|| Problem::unauthenticated("this session has ended"))
 }

@@ -8,25 +8,32 @@ use http::StatusCode;
 use http::header::{HeaderValue, LOCATION};
 use serde_json::json;
 use store::Store;
-use store::{IdentityKind, IdentitySettings};
+use store::{IdentityKind, IdentitySettings, NewPassword};
 use uuid::Uuid;
+use zeroize::Zeroizing;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New, Prepared};
 use crate::access::oidc::Oidc;
-use crate::access::{Caller, Permission, subject_hash};
+use crate::access::{Caller, CallerKind, Permission, forbidden, password, subject_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
 use crate::gates::{Answer, Gates};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
 use crate::routes::identity::{identity_change, identity_view, session_view};
-use crate::routing::{Api, routes};
+use crate::routing::{Access, Api, routes};
 
 const KIND: IdentityKind = IdentityKind::User;
 
 /// Longest subject or issuer, in bytes.
 const SUBJECT_MAX: usize = 255;
+
+/// Bytes of a body with a password.
+const BODY_MAX: usize = 4 << 10;
+
+/// The label of a person whom no issuer knows.
+const LOCAL: &str = "local";
 
 pub(crate) fn routes() -> Api {
     Api::area("users")
@@ -37,6 +44,7 @@ pub(crate) fn routes() -> Api {
         .route(Permission::AccessManage, routes!(delete))
         .route(Permission::AccessRead, routes!(sessions))
         .route(Permission::AccessManage, routes!(end_sessions))
+        .route(Access::known().dangerous().body_max(BODY_MAX), routes!(set_password))
 }
 
 /// Lists the people, by name.
@@ -47,7 +55,7 @@ async fn list(With(store): With<Store>, paging: Paging) -> Result<Json<Listing<I
     Ok(Json(try_listing(page, identity_view)?))
 }
 
-/// Lets a person in before their first login.
+/// Lets a person in: before their first login at the OIDC issuer, or with a password and one-time links alone.
 #[utoipa::path(post, path = "/api/v1/users", operation_id = "createUser", request_body = NewUser,
     responses((status = 201, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn create(
@@ -58,14 +66,7 @@ async fn create(
     Json(new): Json<NewUser>,
 ) -> Result<Response, Problem> {
     let configured = oidc.map(|oidc| oidc.options().issuer.clone());
-    let issuer = new.issuer.or(configured).ok_or_else(|| {
-        Problem::unprocessable("no OIDC issuer is configured: say which `issuer` the person logs in with")
-    })?;
-    if new.subject.is_empty() || new.subject.len() > SUBJECT_MAX || issuer.len() > SUBJECT_MAX {
-        return Err(Problem::unprocessable(format_args!(
-            "a subject and an issuer have 1 to {SUBJECT_MAX} octets"
-        )));
-    }
+    let (key_hash, label) = found_by(new.subject, new.issuer, configured)?;
     let settings = IdentitySettings {
         name: admin::name(&new.name)?,
         email: new.email,
@@ -73,8 +74,7 @@ async fn create(
         enabled: true,
         expires_at_us: None,
     };
-    let key_hash = subject_hash(&issuer, &new.subject);
-    let new = New { kind: KIND, key_hash, label: new.subject, settings };
+    let new = New { kind: KIND, key_hash, label, settings };
     let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
     let made = match written {
         Answer::Done(made) => made,
@@ -83,6 +83,68 @@ async fn create(
     let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
     let answer = Revision(made.revision, identity_view(made)?);
     Ok((StatusCode::CREATED, [(LOCATION, place)], answer).into_response())
+}
+
+/// By what a person is found, and recognised: issuer and subject, or nothing but what Bulla keeps.
+fn found_by(
+    subject: Option<String>,
+    issuer: Option<String>,
+    configured: Option<String>,
+) -> Result<([u8; 32], String), Problem> {
+    let Some(subject) = subject else {
+        if issuer.is_some() {
+            return Err(Problem::unprocessable(
+                "an `issuer` without a `subject` names nobody: give both, or neither",
+            ));
+        }
+        return Ok((subject_hash(LOCAL, &Uuid::new_v4().to_string()), LOCAL.to_owned()));
+    };
+    let issuer = issuer.or(configured).ok_or_else(|| {
+        Problem::unprocessable(
+            "no OIDC issuer is configured: say which `issuer` the person logs in with, or leave out `subject` for a \
+             person with a password",
+        )
+    })?;
+    if subject.is_empty() || subject.len() > SUBJECT_MAX || issuer.is_empty() || issuer.len() > SUBJECT_MAX {
+        let detail = format!("a subject and an issuer have 1 to {SUBJECT_MAX} octets");
+        return Err(Problem::unprocessable(detail));
+    }
+    Ok((subject_hash(&issuer, &subject), subject))
+}
+
+/// Sets a person's password: one's own, or with `access.manage` that of anyone who may do no more than the caller.
+///
+/// The person's sessions end, but not the one that sets its own password. Setting another's password may wait for approval, as a
+/// new token does.
+#[utoipa::path(put, path = "/api/v1/users/{id}/password", operation_id = "setPassword", params(("id" = Uuid, Path)),
+    request_body = api::access::NewPassword, responses((status = 204), (status = 202, body = ChangeView)))]
+async fn set_password(
+    With(access): With<AccessControl>,
+    With(gates): With<Gates>,
+    caller: Caller,
+    Path(id): Path<Uuid>,
+    Json(given): Json<api::access::NewPassword>,
+) -> Result<Answer<StatusCode>, Problem> {
+    let own = caller.kind() == CallerKind::User && caller.id() == id;
+    if !own && !caller.holds_everywhere(Permission::AccessManage) {
+        return Err(forbidden(Permission::AccessManage));
+    }
+    let given = Zeroizing::new(given.password);
+    password::check(&given)?;
+    let user = admin::find(&access, KIND, id).await?;
+    if !own {
+        admin::within_own_identity(&access, &caller, &user).await?;
+    }
+    let new = NewPassword {
+        identity: id,
+        hash: password::hash(given).await?,
+        set_at_us: access.clock().now_us(),
+        set_by: caller.actor().to_owned(),
+        keep: caller.session().filter(|_| own).map(|session| session.hash),
+    };
+    let details = json!({ "name": user.name });
+    let change = Change::SetPassword(Box::new(new));
+    Ok(gates.write(&caller, Prepared { change, details }.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }
 
 /// Shows a person.

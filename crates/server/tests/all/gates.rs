@@ -338,6 +338,10 @@ async fn gates(house: &House) -> BTreeMap<&'static str, Route> {
         ("PATCH /api/v1/users/{id}", waits(&ann, json!({ "email": "eve@a.example" }))),
         ("DELETE /api/v1/users/{id}", Route::Free("takes away")),
         ("DELETE /api/v1/users/{id}/sessions", Route::Free("takes away")),
+        (
+            "PUT /api/v1/users/{id}/password",
+            waits(&format!("{ann}/password"), json!({ "password": "correct horse battery staple" })),
+        ),
         ("POST /api/v1/client-certificates", waits("/api/v1/client-certificates", laptop("eve"))),
         ("PATCH /api/v1/client-certificates/{id}", waits(&certificate, renamed)),
         ("DELETE /api/v1/client-certificates/{id}", Route::Free("takes away")),

@@ -6,6 +6,7 @@ use http::{Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use server::access::{self, SessionOptions};
+use server::limit::{LimitOptions, SignInRates, SlowRate};
 use store::Clock;
 
 use crate::logging_in::Scene;
@@ -340,4 +341,128 @@ async fn a_dangerous_change_needs_a_recent_proof() {
     send(world.with(&world.admin, Method::POST, "/api/v1/auth/sessions/confirm").json(&body))
         .await
         .expect(409);
+}
+
+const PASSWORD: &str = "correct horse battery staple";
+
+/// A person whom no issuer knows, with a password.
+async fn person(world: &World, name: &str, role: &str) -> String {
+    let body = json!({ "name": name, "grants": [{ "role": role, "scope": "any" }] });
+    let made = world.post("/api/v1/users", body).await.expect(201).json();
+    assert_eq!(made["label"], "local");
+    let path = format!("/api/v1/users/{}", made["id"].as_str().unwrap());
+    let put = world.with(&world.admin, Method::PUT, &format!("{path}/password"));
+    send(put.json(&json!({ "password": PASSWORD }))).await.expect(204);
+    path
+}
+
+/// A server whose limits of passwords give nothing back while the test runs.
+async fn limited(rates: SignInRates) -> World {
+    let limits = LimitOptions { sign_in: rates, ..LimitOptions::default() };
+    World::start_with(Plan { state: Box::new(move |state| state.limits(limits)), ..Plan::default() }).await
+}
+
+fn rate(burst: u32) -> SlowRate {
+    SlowRate { every: Duration::from_secs(86_400), burst }
+}
+
+#[tokio::test]
+async fn a_person_signs_in_with_a_password() {
+    let world = limited(SignInRates { pair: rate(50), address: rate(100), name: rate(100) }).await;
+    let path = person(&world, "ann", "admin").await;
+    let sign_in =
+        |name: &str, password: &str| send(signing_in(&world, &json!({ "name": name, "password": password })));
+    let tab = Tab::of(&sign_in("ann", PASSWORD).await.expect(201));
+    let me = tab.get(&world, ME).await.json();
+    assert_eq!(
+        (me["actor"].as_str(), me["session"]["method"].as_str()),
+        (Some("user:ann"), Some("password"))
+    );
+    // One answer for a wrong password, an unknown name, and someone without a password.
+    let bob = json!({ "name": "bob", "grants": [{ "role": "viewer", "scope": "any" }] });
+    world.post("/api/v1/users", bob).await.expect(201);
+    let mut answers = Vec::new();
+    for (name, password) in
+        [("ann", "wrong"), ("nobody", PASSWORD), ("bob", PASSWORD), ("token:first-admin", PASSWORD)]
+    {
+        let refused = sign_in(name, password).await.expect(401);
+        assert!(!refused.headers.contains_key("set-cookie"));
+        let mut document = refused.json();
+        document["instance"] = Value::Null;
+        answers.push(document);
+    }
+    assert!(answers.windows(2).all(|two| two[0] == two[1]), "{answers:?}");
+    for bad in [
+        json!({ "name": "ann" }),
+        json!({ "password": PASSWORD }),
+        json!({ "name": "ann", "password": PASSWORD, "code": "x" }),
+        json!({ "name": "ann", "password": "x".repeat(257) }),
+    ] {
+        assert_eq!(send(signing_in(&world, &bad)).await.status, StatusCode::UNPROCESSABLE_ENTITY, "{bad}");
+    }
+
+    // One's own password: the other sessions end, this one goes on.
+    let other = Tab::of(&sign_in("ann", PASSWORD).await.expect(201));
+    let own = format!("{path}/password");
+    for short in ["eleven char", ""] {
+        tab.ask(&world, Method::PUT, &own, json!({ "password": short })).await.expect(422);
+    }
+    tab.ask(&world, Method::PUT, &own, json!({ "password": "another good password" })).await.expect(204);
+    tab.get(&world, ME).await.expect(200);
+    other.get(&world, ME).await.expect(401);
+    sign_in("ann", PASSWORD).await.expect(401);
+    sign_in("ann", "another good password").await.expect(201);
+
+    // A session is confirmed by the password of its own person.
+    let confirm = |password: &str| {
+        tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "password": password }))
+    };
+    confirm(PASSWORD).await.expect(401);
+    confirm("another good password").await.expect(200);
+
+    // Nobody sets the password of someone who may do more.
+    let manager = world.token("manager", "viewer", "any").await;
+    let put = send(world.with(&manager, Method::PUT, &own).json(&json!({ "password": PASSWORD }))).await;
+    assert_eq!(put.expect(403).problem(), "forbidden");
+    let role = json!({ "permissions": ["access.manage"] });
+    send(world.with(&world.admin, Method::PUT, "/api/v1/roles/managers").json(&role)).await.expect(201);
+    let manager = world.token("second", "managers", "any").await;
+    let put = send(world.with(&manager, Method::PUT, &own).json(&json!({ "password": PASSWORD }))).await;
+    assert!(put.expect(403).text.contains("more than you hold"));
+
+    // Disabled, nobody signs in.
+    let patch = world.with(&world.admin, Method::PATCH, &path).header("if-match", "\"1\"");
+    send(patch.json(&json!({ "enabled": false }))).await.expect(200);
+    tab.get(&world, ME).await.expect(401);
+    sign_in("ann", "another good password").await.expect(401);
+    let audit = world.get("/api/v1/audit").await.text;
+    assert!(audit.contains("user.password") && !audit.contains("argon2"), "{audit}");
+    let began = std::time::Instant::now();
+    while !world.get("/api/v1/audit?action=session.refuse").await.text.contains("ann") {
+        assert!(began.elapsed() < testbed::PATIENCE, "the refusal is in the audit log");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn passwords_are_tried_seldom() {
+    let world = limited(SignInRates { pair: rate(3), address: rate(8), name: rate(100) }).await;
+    person(&world, "ann", "viewer").await;
+    person(&world, "bob", "viewer").await;
+    let sign_in =
+        |name: &str, password: &str| send(signing_in(&world, &json!({ "name": name, "password": password })));
+    for _ in 0..3 {
+        sign_in("ann", "wrong").await.expect(401);
+    }
+    // Not even the right one is looked at.
+    let refused = sign_in("ann", PASSWORD).await.expect(429);
+    assert!(refused.header("retry-after").parse::<u64>().unwrap() > 0);
+    // Somebody else behind the same address signs in, until the address has had enough.
+    sign_in("bob", PASSWORD).await.expect(201);
+    for name in ["nobody-1", "nobody-2", "nobody-3"] {
+        sign_in(name, PASSWORD).await.expect(401);
+    }
+    sign_in("bob", PASSWORD).await.expect(429);
+    // Links are not passwords.
+    signed_in(&world, &world.admin).await;
 }

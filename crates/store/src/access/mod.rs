@@ -17,7 +17,9 @@ pub use session::{
     NewSession, SESSIONS_MAX, Session, SignInMethod, delete_other_sessions, delete_session,
     delete_sessions_of, insert_session, prove_session,
 };
-pub use sign_in::{LINKS_MAX, SignInLink, insert_sign_in_link, sign_out, use_sign_in_link};
+pub use sign_in::{
+    LINKS_MAX, NewPassword, SignInLink, insert_sign_in_link, put_password, sign_out, use_sign_in_link,
+};
 
 use uuid::Uuid;
 

@@ -1,10 +1,11 @@
 //! One-time sign-in links and passwords.
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
-use super::session::delete_sessions_of;
+use super::session::{delete_other_sessions, delete_sessions_of};
 use db::{Row, StoreError, Tx, Value};
 
 /// Links of one identity that can be used at the same time; a further one replaces the oldest.
@@ -55,11 +56,30 @@ DELETE FROM access_sign_in_links WHERE identity = ?1";
 const EXPIRE_LINKS: &str = "-- access_sign_in_links_expire
 DELETE FROM access_sign_in_links WHERE expires_at <= ?1";
 
+const PASSWORD: &str = concat!(
+    "-- access_password\nSELECT p.hash, ",
+    identity_columns!("i."),
+    " FROM access_identities i JOIN access_passwords p ON p.identity = i.id WHERE i.kind = 'user' AND i.name = ?1"
+);
+
+const PUT_PASSWORD: &str = "-- access_password_put
+INSERT INTO access_passwords (identity, hash, set_at, set_by) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (identity) DO UPDATE SET hash = excluded.hash, set_at = excluded.set_at, set_by = excluded.set_by";
+
 const DELETE_PASSWORD: &str = "-- access_password_delete
 DELETE FROM access_passwords WHERE identity = ?1";
 
-pub(crate) const ALL: &[&str] =
-    &[LINK, INSERT_LINK, TRIM_LINKS, DELETE_LINK, DELETE_LINKS_OF, EXPIRE_LINKS, DELETE_PASSWORD];
+pub(crate) const ALL: &[&str] = &[
+    LINK,
+    INSERT_LINK,
+    TRIM_LINKS,
+    DELETE_LINK,
+    DELETE_LINKS_OF,
+    EXPIRE_LINKS,
+    PASSWORD,
+    PUT_PASSWORD,
+    DELETE_PASSWORD,
+];
 
 /// Stores a link. Of more than [`LINKS_MAX`] links of the identity the oldest ones end.
 ///
@@ -101,6 +121,39 @@ pub async fn sign_out(tx: &mut Tx, identity: Uuid) -> Result<u64, StoreError> {
     delete_sessions_of(tx, identity).await
 }
 
+/// A password to store.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct NewPassword {
+    /// The user.
+    pub identity: Uuid,
+    /// argon2id in PHC string format.
+    pub hash: String,
+    /// When it was set, µs.
+    pub set_at_us: i64,
+    /// By whom.
+    pub set_by: String,
+    /// The one session of the user that goes on.
+    pub keep: Option<[u8; 32]>,
+}
+
+/// Stores a user's password in place of the one before. The user's sessions end, all but the one to keep, and so do unused links.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn put_password(tx: &mut Tx, new: &NewPassword) -> Result<(), StoreError> {
+    let parameters: Vec<Value> =
+        vec![new.identity.into(), new.hash.as_str().into(), new.set_at_us.into(), new.set_by.as_str().into()];
+    tx.execute(PUT_PASSWORD, parameters).await?;
+    match new.keep {
+        Some(keep) => {
+            tx.execute(DELETE_LINKS_OF, vec![new.identity.into()]).await?;
+            delete_other_sessions(tx, new.identity, keep).await.map(drop)
+        }
+        None => sign_out(tx, new.identity).await.map(drop),
+    }
+}
+
 /// Removes what an identity signs in with, and its sessions.
 pub(super) async fn remove_sign_in(tx: &mut Tx, identity: Uuid) -> Result<(), StoreError> {
     sign_out(tx, identity).await?;
@@ -118,6 +171,15 @@ impl Access<'_> {
     ) -> Result<Option<(SignInLink, Identity)>, StoreError> {
         let found = self.0.row(LINK, vec![code_hash.into()]).await?;
         found.map(|mut row| Ok((link_row(&mut row)?, identity_row(&mut row)?))).transpose()
+    }
+
+    /// The user of this name who has a password, and its hash.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn password(self, name: &str) -> Result<Option<(String, Identity)>, StoreError> {
+        let found = self.0.row(PASSWORD, vec![name.into()]).await?;
+        found.map(|mut row| Ok((row.text()?, identity_row(&mut row)?))).transpose()
     }
 
     /// Drops links that ended by `now_us`.

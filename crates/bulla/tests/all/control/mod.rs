@@ -6,6 +6,7 @@ mod agent;
 mod audit_log;
 mod certbot;
 mod configured;
+mod console;
 mod crashes;
 mod credential_socket;
 mod credentials;

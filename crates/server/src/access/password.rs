@@ -1,0 +1,204 @@
+//! Passwords of users: argon2id, off the async threads, as many at once as there are cores.
+
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD as B64;
+use futures_util::FutureExt;
+use serde_json::json;
+use store::{AuditEvent, Identity};
+use subtle::ConstantTimeEq;
+use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
+
+use crate::access::AccessControl;
+use crate::access::admin;
+use crate::problem::Problem;
+
+/// Characters of a password at least (NIST SP 800-63B section 3.1.1 asks for 15 where the password stands alone, 8 otherwise).
+pub(crate) const PASSWORD_CHARS_MIN: usize = 12;
+
+/// Bytes of a password at most.
+pub(crate) const PASSWORD_BYTES_MAX: usize = 256;
+
+/// Kibibytes and passes of argon2id (RFC 9106 section 4, where memory is scarce), with one lane: each hash is one core's work.
+const MEMORY_KIB: u32 = 64 * 1024;
+const PASSES: u32 = 3;
+const LANES: u32 = 1;
+
+/// Bytes of a salt and of a hash.
+const SALT: usize = 16;
+const HASH: usize = 32;
+
+/// How long a hash waits for a core.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Seconds after which to try again when every core was busy with hashes for that long.
+const BUSY_RETRY_SECONDS: u64 = 5;
+
+/// The hashes at work in this process.
+static HASHING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    Arc::new(Semaphore::new(cores))
+});
+
+/// Refuses a password that is too short or too long.
+pub(crate) fn check(password: &str) -> Result<(), Problem> {
+    if password.chars().count() < PASSWORD_CHARS_MIN || password.len() > PASSWORD_BYTES_MAX {
+        return Err(Problem::unprocessable(format_args!(
+            "password: at least {PASSWORD_CHARS_MIN} characters, and at most {PASSWORD_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// The hash to store, in PHC string format.
+pub(crate) async fn hash(password: Zeroizing<String>) -> Result<String, Problem> {
+    let mut salt = [0_u8; SALT];
+    rand::fill(&mut salt).map_err(|_| Problem::internal("the system's random numbers are not available"))?;
+    let cost = Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES };
+    let hash = on_a_core(move || cost.stretch(&password, &salt)).await?;
+    let hash = hash.ok_or_else(|| Problem::internal("argon2id refuses its parameters"))?;
+    Ok(format!(
+        "$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}${}${}",
+        B64.encode(salt),
+        B64.encode(hash.as_slice())
+    ))
+}
+
+/// The user with this name and password, who may sign in. An unknown name, or a user without a password, takes as long as a wrong one.
+pub(crate) async fn user(
+    access: &AccessControl,
+    name: &str,
+    password: Zeroizing<String>,
+    address: &str,
+) -> Result<Identity, Problem> {
+    let found = store::Access::of(access.store()).password(name).await?;
+    let stored = found.as_ref().map(|(hash, _)| hash.clone());
+    let good = on_a_core(move || verifies(stored.as_deref(), &password)).await?;
+    let now = access.clock().now_us();
+    let lets_in = |one: &Identity| one.enabled && one.expires_at_us.is_none_or(|end| now < end);
+    match found {
+        Some((_, user)) if good && lets_in(&user) => Ok(user),
+        Some((_, user)) => {
+            note_refusal(access.clone(), user, address.to_owned());
+            Err(refused())
+        }
+        None => Err(refused()),
+    }
+}
+
+/// One answer for whatever is wrong.
+fn refused() -> Problem {
+    Problem::unauthenticated("the name or the password is wrong, or this user has no password or is disabled")
+        .hint("`bulla console` makes a one-time link instead; an administrator sets passwords: `bulla user password NAME`")
+}
+
+/// The audit log has the refusals of users that are known. In a task of its own, so that the time of the answer does not say whether
+/// the name is known.
+fn note_refusal(access: AccessControl, user: Identity, address: String) {
+    tokio::spawn(async move {
+        let _task = telemetry::tasks::guard("refused-sign-in");
+        let event = AuditEvent {
+            at_us: access.clock().now_us(),
+            actor: "system:sign-in".to_owned(),
+            action: "session.refuse",
+            resource: admin::resource(user.kind, user.id),
+            details: json!({ "name": user.name, "address": address, "method": "password" }),
+        };
+        let written = access.store().write("session_refuse", move |tx| {
+            async move { store::audit(tx, vec![event]).await.map(drop) }.boxed()
+        });
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "a refused sign-in is not in the audit log");
+        }
+    });
+}
+
+/// Runs a hash on a thread of its own, once a core is free for it.
+async fn on_a_core<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+    let busy = |_| Problem::unavailable("every core is busy with passwords", BUSY_RETRY_SECONDS);
+    let waiting = tokio::time::timeout(WAIT, Arc::clone(&HASHING).acquire_owned());
+    let permit = waiting.await.map_err(busy)?.map_err(Problem::internal)?;
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    done.await.map_err(Problem::internal)
+}
+
+/// How much work a hash is.
+#[derive(Clone, Copy)]
+struct Cost {
+    memory_kib: u32,
+    passes: u32,
+    lanes: u32,
+}
+
+impl Cost {
+    fn stretch(self, password: &str, salt: &[u8]) -> Option<Zeroizing<[u8; HASH]>> {
+        let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(HASH)).ok()?;
+        let mut hash = Zeroizing::new([0; HASH]);
+        let argon = Argon2::new(Algorithm::Argon2id, Version::V0x13, params);
+        argon.hash_password_into(password.as_bytes(), salt, hash.as_mut_slice()).ok()?;
+        Some(hash)
+    }
+}
+
+/// A stored hash, taken apart.
+struct Stored {
+    cost: Cost,
+    salt: Vec<u8>,
+    hash: Vec<u8>,
+}
+
+impl Stored {
+    fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('$');
+        let head = (parts.next()?, parts.next()?, parts.next()?);
+        if head != ("", "argon2id", "v=19") {
+            return None;
+        }
+        let mut numbers = parts.next()?.split(',');
+        let mut number = |name: &str| numbers.next()?.strip_prefix(name)?.parse().ok();
+        let cost = Cost { memory_kib: number("m=")?, passes: number("t=")?, lanes: number("p=")? };
+        let (salt, hash) = (B64.decode(parts.next()?).ok()?, B64.decode(parts.next()?).ok()?);
+        Some(Self { cost, salt, hash })
+    }
+}
+
+/// Whether the password is the one of the stored hash. Without one the same work is done for nothing.
+fn verifies(stored: Option<&str>, password: &str) -> bool {
+    let nobody = Stored {
+        cost: Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES },
+        salt: vec![0; SALT],
+        hash: Vec::new(),
+    };
+    let stored = stored.and_then(Stored::parse).unwrap_or(nobody);
+    let hash = stored.cost.stretch(password, &stored.salt);
+    hash.is_some_and(|hash| hash.as_slice().ct_eq(&stored.hash).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_password_is_verified_by_its_hash() {
+        let good = "correct horse battery staple";
+        let hash = hash(Zeroizing::new(good.to_owned())).await.unwrap();
+        assert!(hash.starts_with("$argon2id$v=19$m=65536,t=3,p=1$"), "{hash}");
+        assert!(verifies(Some(&hash), good));
+        assert!(!verifies(Some(&hash), "correct horse battery stapl"));
+        assert!(!verifies(Some("nonsense"), good) && !verifies(None, good) && !verifies(None, ""));
+    }
+
+    #[test]
+    fn a_password_is_long_enough_and_not_too_long() {
+        assert!(check("twelve chars").is_ok() && check(&"x".repeat(PASSWORD_BYTES_MAX)).is_ok());
+        assert!(check("eleven char").is_err() && check(&"x".repeat(PASSWORD_BYTES_MAX + 1)).is_err());
+    }
+}
