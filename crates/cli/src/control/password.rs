@@ -1,6 +1,6 @@
 //! A password from the terminal, which does not show it, or from standard input.
 
-use std::io::{BufRead, IsTerminal as _, Read, Write as _};
+use std::io::{BufRead, IsTerminal as _, Write as _};
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use zeroize::Zeroizing;
