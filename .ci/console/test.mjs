@@ -195,6 +195,8 @@ function isPage(url, origin) {
   return url.origin === origin && inside && !file && path !== '/console/sign-out';
 }
 
+const isSignIn = (address) => new URL(address).pathname === '/console/sign-in';
+
 async function crawl(page, origin) {
   const queue = below.map((path) => ({ path, from: 'the start' }));
   const seen = new Set(below.map((path) => template(new URL(path, origin))));
@@ -207,6 +209,10 @@ async function crawl(page, origin) {
     if (!response) continue;
     if (response.status() >= 400) {
       problem(path, `status ${response.status()}, linked from ${from}`);
+      continue;
+    }
+    if (isSignIn(page.url())) {
+      problem(path, 'sends a person who is signed in to sign in');
       continue;
     }
     visited.push(path);
@@ -231,6 +237,7 @@ async function withoutScript(browser, state, origin, paths) {
   for (const path of paths) {
     const response = await page.goto(origin + path, { waitUntil: 'load' });
     if (response.status() >= 400) problem(path, `status ${response.status()} without script`);
+    else if (isSignIn(page.url()) !== isSignIn(origin + path)) problem(path, 'sends a person who is signed in to sign in, without script');
     else if (!(await page.locator('main h1').first().innerText()).trim()) problem(path, 'no heading without script');
     const unusable = await page.locator('main form button[type="button"]:visible').count();
     if (unusable) problem(path, 'shows a button that needs script, without script');
