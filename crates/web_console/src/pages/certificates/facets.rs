@@ -100,7 +100,7 @@ fn narrowed(rest: &str, more: &str) -> String {
 
 fn bucket(group: &Value, parameter: &str, rest: &str, chosen: Option<&str>) -> Bucket {
     let value = json::text(group, "/value");
-    let href = format!("{}={}", parameter, api::path::segment(value));
+    let href = format!("{parameter}={}", api::path::segment(value));
     Bucket {
         words: if value.is_empty() { "none".to_owned() } else { value.replace('_', " ") },
         count: format::number(json::number(group, "/count")),
