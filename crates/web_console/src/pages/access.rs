@@ -57,13 +57,13 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new()
         .route("/console/users", get(users).post(make_user))
         .route("/console/users/{id}", get(user))
-        .route("/console/users/{id}/enabled", post(enable_user))
+        .route("/console/users/{id}/enabled", get(ask_disable_user).post(enable_user))
         .route("/console/users/{id}/grants", post(grant_user))
         .route("/console/users/{id}/sign-out", post(sign_out_user))
         .route("/console/users/{id}/remove", get(ask_remove_user).post(remove_user))
         .route("/console/tokens", get(tokens).post(make_token))
         .route("/console/tokens/{id}", get(token))
-        .route("/console/tokens/{id}/enabled", post(enable_token))
+        .route("/console/tokens/{id}/enabled", get(ask_disable_token).post(enable_token))
         .route("/console/tokens/{id}/grants", post(grant_token))
         .route("/console/tokens/{id}/rotate", get(ask_rotate).post(rotate))
         .route("/console/tokens/{id}/remove", get(ask_remove_token).post(remove_token))
@@ -239,24 +239,52 @@ async fn identity_parts(visit: &Visit, noun: Noun, id: &str) -> Result<(String, 
         if noun.one == "token" {
             actions = actions.link(format!("{page}/rotate"), "Rotate");
         }
+        if json::flag(&one, "/enabled") {
+            actions = actions.danger(format!("{page}/enabled"), "Disable");
+        }
         actions = actions.danger(format!("{page}/remove"), "Delete");
     }
     let mut parts = Parts::default().plain(&actions)?.plain(&facts)?;
     if visit.may("access.manage") {
-        let enabled = json::flag(&one, "/enabled");
-        let button = if enabled { "Disable" } else { "Enable" };
-        let to = Field::hidden("enabled", if enabled { "false" } else { "true" })
-            .hint("Requests of a disabled identity are refused at once. It can be enabled again.");
-        let switch = Ask::post(format!("{page}/enabled"), visit.csrf(), button, vec![to]);
-        let change =
-            Ask::post(format!("{page}/grants"), visit.csrf(), "Save", vec![grants_field(grants(&one))]);
-        parts = parts.section("switch", if enabled { "Disable it" } else { "Enable it" }, &switch)?.section(
-            "roles",
-            "Change the roles",
-            &change,
-        )?;
+        if !json::flag(&one, "/enabled") {
+            let to = Field::hidden("enabled", "true");
+            let switch = Ask::post(format!("{page}/enabled"), visit.csrf(), "Enable", vec![to]);
+            parts = parts.section("switch", "Enable it", &switch)?;
+        }
+        let fields = vec![grants_field(grants(&one))];
+        let change = Ask::post(format!("{page}/grants"), visit.csrf(), "Save", fields);
+        parts = parts.section("roles", "Change the roles", &change)?;
     }
     Ok((json::text(&one, "/name").to_owned(), parts))
+}
+
+async fn ask_disable_user(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    ask_disable(&visit, USERS, &id).await
+}
+
+async fn ask_disable_token(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+    ask_disable(&visit, TOKENS, &id).await
+}
+
+/// Asks first: disabling takes effect at once, while enabling again may wait for another person.
+async fn ask_disable(visit: &Visit, noun: Noun, id: &str) -> Result<Response, Failure> {
+    let one = visit.api.get(&noun.at(id)).await?;
+    let page = noun.page_of(id);
+    let to = Field::hidden("enabled", "false");
+    let form = Ask::post(format!("{page}/enabled"), visit.csrf(), "Disable", vec![to]).danger(page);
+    let mut parts = Parts::default();
+    if json::text(visit.me(), "/id") == json::text(&one, "/id") {
+        parts = parts.plain(&Note::hint(
+            "You use this identity now. You are locked out at once, and cannot enable it again yourself.",
+        ))?;
+    }
+    let note = Note::hint(format!(
+        "Its requests are refused at once. Enabling it again may need another person's approval. It was last used {}.",
+        last_used(visit, &one)
+    ));
+    let parts = parts.plain(&note)?.plain(&form)?;
+    let name = json::text(&one, "/name");
+    Page::new(visit, format!("Disable {name}?")).reads(noun.at(id)).show(&parts)
 }
 
 async fn patch(visit: &Visit, noun: Noun, id: &str, form: &Form, body: &Value) -> Result<Response, Failure> {
