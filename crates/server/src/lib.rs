@@ -28,5 +28,5 @@ pub use extract::BODY_MAX;
 pub use listen::{Running, Server, ServerOptions};
 pub use peer::Peer;
 pub use problem::Problem;
-pub use router::{credential_operations, public_router, router};
+pub use router::{credential_operations, credential_router_for_pages, public_router, router};
 pub use state::{Component, Components, Issuance, KeyNodes, State, StateBuilder};

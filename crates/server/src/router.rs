@@ -17,6 +17,7 @@ use uuid::Uuid;
 use crate::extract::BODY_MAX;
 use crate::face_limit::{limited, told_when_to_retry};
 use crate::limit::Face;
+use crate::listen::Console;
 use crate::metrics::RequestLabels;
 use crate::openapi;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
@@ -57,18 +58,29 @@ pub fn public_router(state: &State) -> Router {
     measured_by(state, bounded(public))
 }
 
-/// The API with the pages that are made from it.
-pub(crate) fn with_pages(state: &State, api: Router, pages: fn(Router) -> Router) -> Router {
-    let pages = pages(api.clone());
+/// The API with the pages that are made from it and from the credential store.
+pub(crate) fn with_pages(state: &State, api: Router, console: Console) -> Router {
+    let credentials = state.components().credentials.is_some();
+    let pages = console(api.clone(), credentials.then(|| credential_router_for_pages(state)));
     api.merge(measured_by(state, bounded(pages)))
 }
 
 /// The credential store, with CredHub's paths and refusals.
 pub(crate) fn credential_router(state: &State) -> Router {
-    let router = match state.components().credentials.clone() {
-        Some(hub) => routes::credentials(&Context::new(hub, state.clone())),
-        None => Router::new().fallback(routes::credhub::absent),
-    };
+    let hub = state.components().credentials.clone();
+    credential_face(state, hub.map(|hub| routes::credentials(&Context::new(hub, state.clone()))))
+}
+
+/// The credential store for pages of this process, such as those of the web console; never for a listener. The session of a browser
+/// identifies the caller there, with the permissions of its identity; an unsafe request needs the session's CSRF token, as on the API.
+pub fn credential_router_for_pages(state: &State) -> Router {
+    let hub = state.components().credentials.clone();
+    let context = hub.map(|hub| Context::with_sessions(hub, state.clone()));
+    credential_face(state, context.map(|context| routes::credentials_for_pages(&context)))
+}
+
+fn credential_face(state: &State, router: Option<Router>) -> Router {
+    let router = router.unwrap_or_else(|| Router::new().fallback(routes::credhub::absent));
     let router = limited(state, Face::Credentials, router);
     measured_by(state, bounded(router).layer(from_fn(safe_headers)))
 }

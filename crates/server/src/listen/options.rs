@@ -12,8 +12,8 @@ use rustls::sign::CertifiedKey;
 
 use super::tls::TlsError;
 
-/// Makes the pages for browsers from the API's routes, which they ask in this process.
-pub type Console = fn(api: Router) -> Router;
+/// Makes the pages for browsers from the API's routes and those of the credential store, which they ask in this process.
+pub type Console = fn(api: Router, credentials: Option<Router>) -> Router;
 
 /// How the server listens.
 #[derive(Clone)]

@@ -137,6 +137,12 @@ pub(crate) fn credentials(context: &Context) -> Router {
     router.layer(axum::middleware::from_fn(credhub::programs_only))
 }
 
+/// The credential store for pages of this process. Browsers send those pages' requests, so what refuses web pages is not in front: an
+/// unsafe request needs the CSRF token of its session.
+pub(crate) fn credentials_for_pages(context: &Context) -> Router {
+    credhub::router(context)
+}
+
 /// The operations of the credential store's listener.
 pub(crate) fn credential_operations() -> Vec<FaceOperation> {
     let mut all = credhub::face().operations("");

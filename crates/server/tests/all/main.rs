@@ -11,6 +11,7 @@ mod approving;
 mod audit_log;
 mod authorities;
 mod credential_client;
+mod credential_pages;
 mod enrolments;
 mod gates;
 mod issuers;

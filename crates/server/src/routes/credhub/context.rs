@@ -14,11 +14,23 @@ use crate::state::State;
 pub(crate) struct Context {
     hub: CredHub,
     server: State,
+    accepts_sessions: bool,
 }
 
 impl Context {
+    /// For the listener: callers show a token or a client certificate.
     pub(crate) fn new(hub: CredHub, server: State) -> Self {
-        Self { hub, server }
+        Self { hub, server, accepts_sessions: false }
+    }
+
+    /// For pages of this process: the session of a browser identifies a caller too.
+    pub(crate) fn with_sessions(hub: CredHub, server: State) -> Self {
+        Self { hub, server, accepts_sessions: true }
+    }
+
+    /// Whether the session of a browser identifies a caller.
+    pub(crate) fn accepts_sessions(&self) -> bool {
+        self.accepts_sessions
     }
 
     /// The credential store.

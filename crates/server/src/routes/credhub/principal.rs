@@ -1,4 +1,5 @@
-//! The principal of a request: authenticated by a token of the embedded issuer, an API token, or a client certificate.
+//! The principal of a request: authenticated by a token of the embedded issuer, an API token, a client certificate, or (for pages of
+//! this process alone) a browser's session.
 
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
@@ -9,7 +10,7 @@ use http::request::Parts;
 use x509::build::Attribute;
 
 use super::context::Context;
-use crate::access::{Caller, CallerKind, Permission, TOKEN_PREFIX, token_hash};
+use crate::access::{Caller, CallerKind, Permission, SESSION_COOKIE, TOKEN_PREFIX, cookie, token_hash};
 use crate::credhub::Refused;
 use crate::peer::address;
 use crate::problem::Problem;
@@ -45,10 +46,13 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
     asked
 }
 
-/// By the `Authorization` header, else by the client's certificate.
+/// By the `Authorization` header, else by the session where the context accepts one, else by the client's certificate.
 pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
     if parts.headers.contains_key(AUTHORIZATION) {
         return by_token(context, bearer(parts).ok_or_else(denied)?).await;
+    }
+    if context.accepts_sessions() && cookie(&parts.headers, SESSION_COOKIE).is_some() {
+        return by_session(context, parts).await;
     }
     match context.server().authentication().client(parts).await {
         Ok(Some(client)) => by_certificate(context, client).await,
@@ -82,6 +86,17 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
     };
     let caller = context.server().access().token(grant.key).await.map_err(|problem| refused(&problem))?;
     paced(context, Some(&caller), asker_of(&caller, grant.actor))
+}
+
+/// The identity of a browser's session, with what that identity may and no more. Unsafe requests carry the session's CSRF token.
+async fn by_session(context: &Context, parts: &Parts) -> Result<Asker, Refused> {
+    let caller = context.server().authentication().caller(parts).await.map_err(|problem| {
+        if problem.status().is_server_error() {
+            return bad_token(TokenError::Unavailable);
+        }
+        Refused::new(problem.status(), problem.text())
+    })?;
+    paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))
 }
 
 /// Within the actor's rate.
