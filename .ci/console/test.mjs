@@ -184,7 +184,9 @@ function template(url) {
     return part;
   });
   const query = [...url.searchParams.keys()].filter((name) => !['cursor', 'done'].includes(name)).sort();
-  return `/${kept.join('/')}${query.length ? `?${query.join('&')}` : ''}`;
+  // Filters are combined freely: two or more of them are one kind.
+  const shown = query.length > 1 ? '?{}' : query.length ? `?${query[0]}` : '';
+  return `/${kept.join('/')}${shown}`;
 }
 
 const below = (process.env.BELOW ?? '/console').split(',');

@@ -12,6 +12,7 @@ use axum::routing::get;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
 use tower_http::catch_panic::CatchPanicLayer;
+use tower::ServiceExt;
 use uuid::Uuid;
 
 use crate::extract::BODY_MAX;
@@ -20,6 +21,7 @@ use crate::limit::Face;
 use crate::listen::Console;
 use crate::metrics::RequestLabels;
 use crate::openapi;
+use crate::peer::Peer;
 use crate::problem::{IsProblem, MEDIA_TYPE, Problem};
 use crate::routes;
 use crate::routes::credhub::context::Context;
@@ -61,8 +63,23 @@ pub fn public_router(state: &State) -> Router {
 /// The API with the pages that are made from it and from the credential store.
 pub(crate) fn with_pages(state: &State, api: Router, console: Console) -> Router {
     let credentials = state.components().credentials.is_some();
-    let pages = console(api.clone(), credentials.then(|| credential_router_for_pages(state)));
+    let credentials = credentials.then(|| asked_by_pages(credential_router_for_pages(state)));
+    let pages = console(asked_by_pages(api.clone()), credentials);
     api.merge(measured_by(state, bounded(pages)))
+}
+
+/// Routes for requests that a page makes in this process. They come with what the pages' router found out about the page's own path; of
+/// that only the connection's other end counts here.
+fn asked_by_pages(routes: Router) -> Router {
+    let of_connection = |mut request: Request| {
+        let peer = request.extensions_mut().remove::<Peer>();
+        request.extensions_mut().clear();
+        if let Some(peer) = peer {
+            request.extensions_mut().insert(peer);
+        }
+        request
+    };
+    Router::new().fallback_service(routes.map_request(of_connection))
 }
 
 /// The credential store, with CredHub's paths and refusals.

@@ -3,7 +3,7 @@
 use api::problem::ProblemDocument;
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{MatchedPath, OriginalUri, Request};
+use axum::extract::Request;
 use axum::response::Response;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use http::request::Parts;
@@ -53,10 +53,9 @@ impl Api {
                 headers.append(HeaderName::from_static(name), value.clone());
             }
         }
-        // What the listener knows of the connection stays; what the router found out about this path does not.
-        let mut extensions = parts.extensions.clone();
-        extensions.remove::<MatchedPath>();
-        extensions.remove::<OriginalUri>();
+        // With what the listener knows of the connection. What this router found out about the page's path is in there too, where nobody
+        // can take it out: who gives the routes to the console forgets it first.
+        let extensions = parts.extensions.clone();
         Client {
             routes: self.routes.clone(),
             credentials: self.credentials.clone(),

@@ -30,6 +30,8 @@ struct FailurePage<'a> {
     detail: Option<&'a str>,
     hint: Option<&'a str>,
     instance: Option<&'a str>,
+    /// Whether it goes on once the person has proved again who they are.
+    unproved: bool,
 }
 
 impl Failure {
@@ -81,6 +83,7 @@ impl IntoResponse for Failure {
             detail: problem.and_then(|problem| problem.detail.as_deref()),
             hint: problem.and_then(|problem| problem.hint.as_deref()),
             instance: problem.and_then(|problem| problem.instance.as_deref()),
+            unproved: problem.is_some_and(|problem| problem.kind.ends_with("/reauthentication-required")),
         };
         match page.render() {
             Ok(html) => (status, Html(html)).into_response(),

@@ -98,6 +98,7 @@ fn event_kinds() -> String {
 /// What a page says after an action. The address carries the short name alone, so nobody can put words into it.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
+    ("confirmed", "You proved who you are. Go back to the page you came from, and send its form again."),
     ("renewed", "A renewal is under way."),
     ("revoked", "Revoked."),
     ("deployed", "A deployment is under way."),

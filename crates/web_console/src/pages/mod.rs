@@ -11,6 +11,7 @@ mod authorities;
 mod blocked_keys;
 mod certificates;
 mod client_certificates;
+mod confirm;
 mod credentials;
 mod endpoints;
 mod history;
@@ -52,6 +53,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(blocked_keys::routes())
         .merge(certificates::routes())
         .merge(client_certificates::routes())
+        .merge(confirm::routes())
         .merge(credentials::routes())
         .merge(endpoints::routes())
         .merge(issued::routes())

@@ -1,0 +1,51 @@
+//! Proving again who one is, before something dangerous.
+
+use askama::Template;
+use axum::Router;
+use axum::response::Response;
+use axum::routing::get;
+use http::Method;
+use serde_json::json;
+
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::form::{Form, back};
+use crate::shell::Page;
+use crate::visit::Visit;
+
+const PAGE: &str = "/console/confirm";
+
+pub(crate) fn routes() -> Router<Api> {
+    Router::new().route(PAGE, get(page).post(confirm))
+}
+
+#[derive(Template)]
+#[template(path = "confirm.html")]
+struct Confirm<'a> {
+    csrf: &'a str,
+    problem: Option<String>,
+}
+
+async fn page(visit: Visit) -> Result<Response, Failure> {
+    show(&visit, None)
+}
+
+fn show(visit: &Visit, problem: Option<String>) -> Result<Response, Failure> {
+    Page::new(visit, "Prove who you are").show(&Confirm { csrf: visit.csrf(), problem })
+}
+
+async fn confirm(visit: Visit, form: Form) -> Result<Response, Failure> {
+    let proof = match (form.field("code"), form.field("password")) {
+        (Some(code), _) => json!({ "code": code }),
+        (None, Some(password)) => json!({ "password": password }),
+        (None, None) => return show(&visit, Some("Give a code or your password.".to_owned())),
+    };
+    let asked = visit.api.change(Method::POST, "/api/v1/auth/sessions/confirm", form.csrf(), Some(&proof)).await;
+    match asked {
+        Ok(answer) => Ok(back(PAGE, "confirmed", &answer)),
+        Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 401 | 422 | 429) => {
+            show(&visit, Some(problem.detail.unwrap_or(problem.title)))
+        }
+        Err(other) => Err(other),
+    }
+}
