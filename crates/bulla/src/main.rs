@@ -33,6 +33,7 @@ mod output;
 mod proxy;
 mod restrictions;
 mod role_files;
+mod roles;
 mod rules;
 mod run_command;
 mod scan_command;

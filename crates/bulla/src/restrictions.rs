@@ -9,8 +9,9 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 use sandbox::{Capabilities, Files, Mode, Plan, Programs, Report};
 
 use crate::command_line::{Cli, Command};
-use crate::config::{self, Configuration, DefaultRoles, LeafBackend, MasterKeySettings, Settings};
+use crate::config::{self, Configuration, LeafBackend, MasterKeySettings, Settings};
 use crate::data_folder;
+use crate::roles::DefaultRoles;
 use crate::serve_command::ServeArgs;
 
 /// A process that serves until it is stopped. All other commands are for people, and are not restricted.

@@ -11,8 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http_body_util::BodyExt;
-use tower_http::catch_panic::CatchPanicLayer;
 use tower::ServiceExt;
+use tower_http::catch_panic::CatchPanicLayer;
 use uuid::Uuid;
 
 use crate::extract::BODY_MAX;

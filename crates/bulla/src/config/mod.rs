@@ -12,7 +12,7 @@ mod pkcs11;
 mod programs;
 mod proxy;
 mod restrictions;
-mod roles;
+mod role;
 mod signer;
 mod store_settings;
 mod table;
@@ -52,7 +52,7 @@ pub(crate) use master_key::{AuthoritySettings, AwsKmsSettings, MasterKeySettings
 pub(crate) use pkcs11::Pkcs11Settings;
 pub(crate) use proxy::{DefaultAction, LeafBackend, ProxyAuthoritySettings, ProxySettings};
 pub(crate) use restrictions::SandboxSettings;
-pub(crate) use roles::{DefaultRoles, Role, Roles};
+pub(crate) use role::Role;
 pub(crate) use signer::SignerSettings;
 pub(crate) use store_settings::StoreSettings;
 pub(crate) use telemetry::TelemetrySettings;

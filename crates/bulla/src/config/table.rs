@@ -116,11 +116,7 @@ pub(super) const KEYS: &[Key] = &[
         "requests a second of one address (of IPv6, one /64) to the API; 0: no limit",
     ),
     ("limits.address_burst", Kind::Number, "burst size: how many at once after a pause"),
-    (
-        "limits.failures_per_s",
-        Kind::Number,
-        "failed authentications per second from one address; 0: no limit",
-    ),
+    ("limits.failures_per_s", Kind::Number, "failed authentications a second of one address; 0: no limit"),
     ("limits.failures_burst", Kind::Number, "burst size: how many at once after a pause"),
     (
         "limits.account_failures_per_s",
@@ -482,11 +478,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("keys.node.ca_sha256", Kind::Text, "in their place the SHA-256 of its certificate, or of one above it"),
     ("keys.node.name", Kind::Text, "the node's name when it joins; empty: the control plane finds one"),
-    (
-        "keys.node.folder",
-        Kind::Text,
-        "its keys and what it was told last; empty: key-node in the data folder",
-    ),
+    ("keys.node.folder", Kind::Text, "its keys and what it heard last; empty: key-node in the data folder"),
     ("keys.node.listen", Kind::Text, "where other nodes ask it"),
     (
         "keys.node.advertise",
@@ -539,11 +531,7 @@ pub(super) const KEYS: &[Key] = &[
     ("edge.keys_key_file", Kind::Text, "the key of that chain (PEM)"),
     ("edge.keys_ca_files", Kind::List, "the roots (PEM) below which key services' certificates stand"),
     ("edge.upstream", Kind::Text, "who gets what no route is for, HOST:PORT; empty: nobody"),
-    (
-        "edge.mode",
-        Kind::Text,
-        "what is passed on: tcp, connections as they are, or http, requests one by one",
-    ),
+    ("edge.mode", Kind::Text, "what is passed on: tcp, whole connections, or http, requests one by one"),
     ("edge.alpn", Kind::List, "protocols upstreams speak, the one liked best first"),
     (
         "edge.proxy_protocol",
@@ -757,11 +745,7 @@ pub(super) const KEYS: &[Key] = &[
         "what differs by name: [{ names = [\"a.example\"], ca_files, verify, client_certificate_file, client_key_file, parent, parent_credentials_file }]",
     ),
     ("proxy.rules", Kind::Toml, "rules on requests, [[proxy.rules]]: see docs/proxy.md"),
-    (
-        "proxy.store.backend",
-        Kind::Text,
-        "what keeps leaves behind memory: memory (nothing), disk or database",
-    ),
+    ("proxy.store.backend", Kind::Text, "what keeps leaves: memory (nothing more), disk or database"),
     ("proxy.store.folder", Kind::Text, "of disk: where its file is; empty: the data folder"),
     (
         "proxy.store.url",

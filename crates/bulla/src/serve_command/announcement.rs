@@ -7,7 +7,8 @@ use cli::connection::local;
 
 use super::running::StartMode;
 use crate::component::Description;
-use crate::config::{Role, Roles};
+use crate::config::Role;
+use crate::roles::Roles;
 
 /// What a new user may do next.
 const NEXT: &str = "\
@@ -63,7 +64,8 @@ fn table(described: &[(Role, Description)], roles: &Roles) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{DefaultRoles, Settings};
+    use crate::config::Settings;
+    use crate::roles::DefaultRoles;
 
     #[test]
     fn each_role_says_where_it_is_or_what_turns_it_on() {

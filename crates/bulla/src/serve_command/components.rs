@@ -11,10 +11,11 @@ use super::own_members;
 use super::running::RunningControlPlane;
 use crate::agent_command;
 use crate::component::{Component, Description, Drained};
-use crate::config::{Configuration, Role, Roles, Settings};
+use crate::config::{Configuration, Role, Settings};
 use crate::edge::{self, EdgeArgs};
 use crate::keys;
 use crate::proxy::{self, ProxyArgs};
+use crate::roles::Roles;
 
 /// Starts the roles beside the control plane, which runs already where it is in this process. What does not depend on each
 /// other starts at the same time.

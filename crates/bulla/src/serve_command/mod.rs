@@ -29,11 +29,12 @@ use store::Store;
 use tokio_util::sync::CancellationToken;
 
 use crate::component::{Component, Description, Drained};
-use crate::config::{Configuration, DefaultRoles, Role, Roles, ServerSettings, Settings};
+use crate::config::{Configuration, Role, ServerSettings, Settings};
 use crate::data_folder;
 use crate::database;
 use crate::listening::descriptors_for_one_of;
 use crate::role_files::RoleFile;
+use crate::roles::{DefaultRoles, Roles};
 use running::{RunningControlPlane, StartMode};
 use signer::SignerTask;
 

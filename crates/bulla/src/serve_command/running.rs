@@ -16,8 +16,9 @@ use super::addresses::{Addresses, networks};
 use super::control_plane::ControlPlane;
 use super::{certificate, first_start, local_files, master_keys};
 use crate::component::{Description, Drained};
-use crate::config::{AuthoritySettings, DefaultRoles, ServerSettings, Settings};
+use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::listening::{bound_connections, socket};
+use crate::roles::DefaultRoles;
 
 /// Whether the first token is kept for the commands on this machine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -40,7 +40,8 @@ async fn confirm(visit: Visit, form: Form) -> Result<Response, Failure> {
         (None, Some(password)) => json!({ "password": password }),
         (None, None) => return show(&visit, Some("Give a code or your password.".to_owned())),
     };
-    let asked = visit.api.change(Method::POST, "/api/v1/auth/sessions/confirm", form.csrf(), Some(&proof)).await;
+    let asked =
+        visit.api.change(Method::POST, "/api/v1/auth/sessions/confirm", form.csrf(), Some(&proof)).await;
     match asked {
         Ok(answer) => Ok(back(PAGE, "confirmed", &answer)),
         Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 401 | 422 | 429) => {

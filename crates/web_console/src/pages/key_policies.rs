@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::{Cell, Tone};
-use crate::question::Question;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
 use crate::json;
 use crate::listing::Listing;
+use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -301,10 +301,9 @@ async fn ask_delete(visit: Visit, Path(policy): Path<String>) -> Result<Response
             "{keys} keys are sealed to it. It can be deleted only after they are withdrawn or sealed to another policy."
         ),
     };
-    let body =
-        Question::new(&visit, format!("{}/deletion", href(&name)), "Delete the policy", href(&name))
-            .says(says)
-            .about(facts(&visit, &found));
+    let body = Question::new(&visit, format!("{}/deletion", href(&name)), "Delete the policy", href(&name))
+        .says(says)
+        .about(facts(&visit, &found));
     Page::new(&visit, format!("Delete policy {name}"))
         .command(format!("bulla key policy delete {name}"))
         .reads(path_of(&name))

@@ -12,12 +12,12 @@ use super::key_nodes;
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::Cell;
-use crate::question::{Question, counted};
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back};
 use crate::json;
 use crate::listing::Listing;
+use crate::question::{Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -133,8 +133,7 @@ async fn ask_delete(visit: Visit, Path(site): Path<String>) -> Result<Response, 
         _ => format!("The site has {nodes}. It can be deleted only after they are retired."),
     };
     let page = href(&site);
-    let body =
-        Question::new(&visit, format!("{page}/deletion"), "Delete the site", page.as_str()).says(says);
+    let body = Question::new(&visit, format!("{page}/deletion"), "Delete the site", page.as_str()).says(says);
     Page::new(&visit, format!("Delete site {site}"))
         .command(format!("bulla key site delete {site}"))
         .reads(path_of(&site))

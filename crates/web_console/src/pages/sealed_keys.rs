@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::cell::Cell;
-use crate::question::Question;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back};
 use crate::json;
 use crate::listing::Listing;
+use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;

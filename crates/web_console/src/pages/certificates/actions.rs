@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::{PAGE, api_path};
+use super::shared::{PAGE, api_path};
 use crate::cell::Cell;
 use crate::confirmation::{Confirmation, Field};
 use crate::facts::Facts;

@@ -6,7 +6,8 @@ use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
 use super::actions::{REASONS, people};
-use super::{LIST, PAGE, facets, row};
+use super::facets;
+use super::shared::{COLUMNS, LIST, PAGE, row};
 use crate::cell::Cell;
 use crate::confirmation::{Confirmation, Field};
 use crate::failure::Failure;
@@ -41,7 +42,7 @@ pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Res
     let listing = visit.api.get(&path).await?;
     let whole = json::text(&listing, "/next").is_empty();
     let shown = json::items(&listing).len();
-    let table = Table::of("Certificates that are meant", super::COLUMNS, &listing, |one| row(visit, one))
+    let table = Table::of("Certificates that are meant", COLUMNS, &listing, |one| row(visit, one))
         .empty("No certificate matches this filter. Go back and take a part of the filter away.");
     let back = if filters.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{filters}") };
     let mut body =

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{LIST, PAGE};
+use super::shared::{LIST, PAGE};
 use crate::failure::Failure;
 use crate::visit::Visit;
 use crate::{format, json};

@@ -6,29 +6,22 @@ mod chain;
 mod facets;
 mod new;
 mod one;
+mod shared;
 
 use askama::Template;
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::Response;
 use axum::routing::get;
-use serde_json::Value;
 
 use self::facets::Facet;
+use self::shared::{COLUMNS, PAGE, row};
 use crate::api::Api;
-use crate::cell::{Cell, Tone};
 use crate::failure::Failure;
 use crate::form::{Form, filters, parameter};
-use crate::json;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
-
-const PAGE: &str = "/console/certificates";
-
-const LIST: &str = "/api/v1/certificates";
-
-const COLUMNS: &[&str] = &["Name", "State", "Ends", "Served", "Issuer", "Owner", "Key"];
 
 /// Actions on many: the name, its words, and the permission.
 const MANY: &[(&str, &str, &str)] = &[
@@ -63,11 +56,6 @@ pub(crate) fn routes() -> Router<Api> {
         let act = async |visit: Visit, form: Form| bulk::act(&visit, action, &form).await;
         router.route(&format!("{PAGE}/{action}"), get(ask).post(act))
     })
-}
-
-/// Where the API has a certificate.
-fn api_path(id: &str) -> String {
-    format!("{LIST}/{}", api::path::segment(id))
 }
 
 #[derive(Template)]
@@ -131,29 +119,4 @@ fn kept(filters: &str) -> Vec<(String, String)> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
     let of_form = ["status", "contains", "issuer", "owner"];
     pairs.into_iter().filter(|(name, _)| !of_form.contains(&name.as_str())).collect()
-}
-
-/// Whether what endpoints show is the current version.
-fn served_state(certificate: &Value) -> Cell {
-    let state = json::text(certificate, "/served_status");
-    let tone = match state {
-        "" => return Cell::Empty,
-        "newest" => Tone::Good,
-        "older" => Tone::Warn,
-        _ => Tone::Calm,
-    };
-    Cell::badge(tone, state.replace('_', " "))
-}
-
-fn row(visit: &Visit, certificate: &Value) -> Vec<Cell> {
-    let id = json::text(certificate, "/id");
-    vec![
-        Cell::link(format!("{PAGE}/{id}"), json::text(certificate, "/name")),
-        Cell::state(json::text(certificate, "/status")),
-        Cell::time(json::text(certificate, "/ends_at"), visit.now),
-        served_state(certificate),
-        Cell::text(json::text(certificate, "/issuer")),
-        Cell::text(json::text(certificate, "/owner")),
-        Cell::text(json::text(certificate, "/key_type")),
-    ]
 }

@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::actions::people;
-use super::{LIST, PAGE};
+use super::shared::{LIST, PAGE};
 use crate::confirmation::{Confirmation, Field};
 use crate::failure::Failure;
 use crate::form::{Form, back};

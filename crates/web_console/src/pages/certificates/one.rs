@@ -8,7 +8,7 @@ use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::Value;
 
 use super::chain::{self, Link};
-use super::{PAGE, api_path, served_state};
+use super::shared::{PAGE, api_path, served_state};
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;

@@ -1,44 +1,10 @@
-//! `roles`: what one process of `bulla up` or `bulla serve` does.
+//! What one process of `bulla up` or `bulla serve` does: by its flags, its configuration, or the usual roles of its command.
 
 use std::collections::BTreeSet;
 
-use clap::ValueEnum;
 use cli::exit::{Outcome, Problem};
-use serde::{Deserialize, Serialize};
 
-use super::Settings;
-
-/// What a process does. The order is that of the start.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Role {
-    /// Control plane: API, CA protocols, credential store, watches
-    Server,
-    /// Holds the CA keys and signs; alone, it listens at signer.socket only
-    Signer,
-    /// Key service, a node of the control plane
-    Keys,
-    /// TLS terminator, by [edge]
-    Edge,
-    /// TLS-intercepting proxy, by [proxy]
-    Proxy,
-    /// Agent of this host, by [agent]
-    Agent,
-}
-
-impl Role {
-    /// As it is written in the configuration.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Signer => "signer",
-            Self::Keys => "keys",
-            Self::Edge => "edge",
-            Self::Proxy => "proxy",
-            Self::Agent => "agent",
-        }
-    }
-}
+use crate::config::{Role, Settings};
 
 /// What a process does where neither its flags nor its configuration say.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -139,6 +105,8 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     use crate::config::SignerSettings;
 

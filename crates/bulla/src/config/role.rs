@@ -1,0 +1,36 @@
+//! The roles that a process may have.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What a process does. The order is that of the start.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Role {
+    /// Control plane: API, CA protocols, credential store, watches
+    Server,
+    /// Holds the CA keys and signs; alone, it listens at signer.socket only
+    Signer,
+    /// Key service, a node of the control plane
+    Keys,
+    /// TLS terminator, by [edge]
+    Edge,
+    /// TLS-intercepting proxy, by [proxy]
+    Proxy,
+    /// Agent of this host, by [agent]
+    Agent,
+}
+
+impl Role {
+    /// As it is written in the configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Signer => "signer",
+            Self::Keys => "keys",
+            Self::Edge => "edge",
+            Self::Proxy => "proxy",
+            Self::Agent => "agent",
+        }
+    }
+}
