@@ -21,6 +21,8 @@ async fn few_routes_need_nobody_and_changes_need_more_than_reading() {
         "/readyz",
         "/api/v1/auth/login",
         "/api/v1/auth/callback",
+        // The code of a link, or the password, in the body is the credential.
+        "/api/v1/auth/sessions",
         // An agent that is not yet one: the enrolment token in the body is its credential.
         "/api/v1/agent/enroll",
         // A node likewise.

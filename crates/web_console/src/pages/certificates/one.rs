@@ -163,7 +163,7 @@ fn facts(visit: &Visit, certificate: &Value) -> Facts {
             },
         )
         .with("Profile", link("/console/profiles", json::text(certificate, "/profile")))
-        .with("Issuer", link("/console/issuers", json::text(certificate, "/issuer")))
+        .with("Issuer", issuer(json::text(certificate, "/issuer")))
         .with("Policy", link("/console/policies", json::text(certificate, "/policy")))
         .with("Owner", text("/owner"))
         .with("Team", text("/team"))
@@ -174,6 +174,15 @@ fn facts(visit: &Visit, certificate: &Value) -> Facts {
         .with("SHA-256 fingerprint", Cell::code(json::text(certificate, "/current/fingerprint")))
         .with("Notes", text("/notes"))
         .with("Managed since", time("/created_at"))
+}
+
+/// The list with this issuer: pages of issuers are found by id, and a certificate has the name.
+fn issuer(name: &str) -> Cell {
+    match name {
+        "" => Cell::Empty,
+        "internal" => Cell::link("/console/authorities", "internal"),
+        name => Cell::link("/console/issuers", name),
+    }
 }
 
 fn link(list: &str, name: &str) -> Cell {
