@@ -68,6 +68,13 @@ impl Field {
         Self::of(name, label, Kind::Choice(options.into_iter().collect()))
     }
 
+    /// One of several values that somebody has to choose: none is chosen at first.
+    pub(crate) fn chosen(name: &'static str, label: &'static str, options: &[(&str, &str)]) -> Self {
+        let options = options.iter().map(|(value, words)| ((*value).to_owned(), (*words).to_owned()));
+        let none = (String::new(), "Choose".to_owned());
+        Self::choice(name, label, std::iter::once(none).chain(options)).required()
+    }
+
     /// A box to tick.
     pub(crate) fn tick(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Tick)

@@ -51,6 +51,13 @@ pub(crate) fn day(now: Timestamp, after: i64) -> String {
     time.strftime("%F").to_string()
 }
 
+/// A count with its noun: `1 certificate`, `12 certificates`, `50 certificates or more`.
+pub(crate) fn counted(count: usize, more: bool, noun: &str) -> String {
+    let plural = if count == 1 && !more { "" } else { "s" };
+    let more = if more { " or more" } else { "" };
+    format!("{count} {noun}{plural}{more}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +75,13 @@ mod tests {
         assert_eq!(distance("2026-11-28T22:00:00Z", now), "3 hours ago");
         assert_eq!(distance("2026-11-29T01:00:01Z", now), "in 1 second");
         assert_eq!(day(now, 3), "2026-12-02");
+    }
+
+    #[test]
+    fn counts_have_their_noun() {
+        assert_eq!(counted(0, false, "profile"), "0 profiles");
+        assert_eq!(counted(1, false, "profile"), "1 profile");
+        assert_eq!(counted(1, true, "profile"), "1 profiles or more");
+        assert_eq!(counted(50, true, "certificate"), "50 certificates or more");
     }
 }

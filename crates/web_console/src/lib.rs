@@ -23,7 +23,6 @@ mod listing;
 mod metrics;
 mod pages;
 mod parts;
-mod question;
 mod shell;
 mod table;
 mod visit;

@@ -112,7 +112,7 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     let token = args.node.token.as_deref();
     let service = start(&configuration, token, descriptors_for_one_of(1), stop.clone()).await?;
     service.announce()?;
-    let drained = service.run().await;
+    let drained = Box::pin(service.run()).await;
     if drained == Drained::CutOff {
         eprintln!("some requests had not finished and were cut off");
     }

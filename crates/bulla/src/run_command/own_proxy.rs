@@ -74,7 +74,7 @@ impl OwnProxy {
             Problem::new(Exit::Machine, format_args!("the namespace's socket cannot be used: {error}"))
         })?;
         let access = AccessOptions { confined_user: Some(name.into()), ..AccessOptions::default() };
-        self.serve(listen, access).await.map(|(_, serving)| serving)
+        Box::pin(self.serve(listen, access)).await.map(|(_, serving)| serving)
     }
 
     /// Serves this machine, to those who know a password that is in the URL.
@@ -85,7 +85,7 @@ impl OwnProxy {
         let users = Users::one(name, &password, salt)
             .map_err(|error| Problem::usage(format_args!("--as {name:?}: {error}")))?;
         let access = AccessOptions { users, ..AccessOptions::default() };
-        let (address, serving) = self.serve((Ipv4Addr::LOCALHOST, 0).into(), access).await?;
+        let (address, serving) = Box::pin(self.serve((Ipv4Addr::LOCALHOST, 0).into(), access)).await?;
         let login = Login { name: name.to_owned(), password: Secret::new(&password) };
         Ok((ProxyUrl { address, login: Some(login) }, serving))
     }

@@ -157,7 +157,7 @@ impl Process {
             }
             false => None,
         };
-        match components::start(configuration, roles, control_plane.as_ref(), descriptors).await {
+        match Box::pin(components::start(configuration, roles, control_plane.as_ref(), descriptors)).await {
             Ok(components) => Ok(Self { control_plane, components }),
             Err(problem) => {
                 if let Some(control_plane) = control_plane {

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::Cell;
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
-use crate::json;
 use crate::listing::Listing;
-use crate::question::{Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
+use crate::{format, json};
 
 const PAGE: &str = "/console/acme";
 const ACCOUNTS: &str = "/console/acme/accounts";
@@ -235,12 +235,13 @@ async fn ask_revoke(visit: Visit, Path(id): Path<String>) -> Result<Response, Fa
     let id = api::path::segment(&id);
     let one = visit.api.get(&format!("/api/v1/acme/accounts/{id}")).await?;
     let orders = visit.api.get(&format!("/api/v1/acme/orders?account={id}&limit=50")).await?;
-    let count = counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
+    let count =
+        format::counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
     let page = format!("{ACCOUNTS}/{id}");
-    let question = Question::new(&visit, format!("{page}/revoke"), "Revoke the account", &page)
+    let question = Confirmation::new(&visit, format!("{page}/revoke"), &page, "Revoke the account").danger()
         .says(format!("The account has made {count}. It can order, renew and revoke nothing any more, and cannot be restored."))
         .says("What was issued to it stays valid and is not renewed by it: its client must make another account before that ends.")
-        .about(account_facts(&visit, &one));
+        .facts(account_facts(&visit, &one));
     Page::new(&visit, "Revoke an ACME account")
         .command(format!("bulla acme account revoke {id}"))
         .show(&question)
@@ -443,13 +444,14 @@ async fn ask_disable(visit: Visit, Path(id): Path<String>) -> Result<Response, F
     let one = visit.api.get(&format!("/api/v1/acme/external-keys/{id}")).await?;
     let page = format!("{KEYS}/{id}");
     let uses = usize::try_from(json::number(&one, "/uses")).unwrap_or_default();
-    let question = Question::new(&visit, format!("{page}/disable"), "Disable the key", &page)
+    let question = Confirmation::new(&visit, format!("{page}/disable"), &page, "Disable the key")
+        .danger()
         .says(format!(
             "{} bound with it can order and renew nothing any more. This cannot be undone.",
-            counted(uses, false, "account")
+            format::counted(uses, false, "account")
         ))
         .says("What was issued to them stays valid until it ends.")
-        .about(key_facts(&visit, &one));
+        .facts(key_facts(&visit, &one));
     Page::new(&visit, "Disable an external account key")
         .command(format!("bulla acme key disable {id}"))
         .show(&question)

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
-use crate::json;
-use crate::question::{Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
+use crate::{format, json};
 
 const PAGE: &str = "/console/authorities";
 
@@ -406,10 +406,10 @@ async fn ask_default(visit: Visit, Path(ca): Path<String>) -> Result<Response, F
     let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let moved = json::items(&profiles).iter().filter(|profile| json::text(profile, "/ca").is_empty()).count();
     let name = json::text(&ca, "/name");
-    let question = Question::new(&visit, format!("{page}/default"), "Make it the default", &page)
-        .says(format!("{} that name no CA issue from {name} from now on.", counted(moved, false, "profile")))
+    let question = Confirmation::new(&visit, format!("{page}/default"), &page, "Make it the default").danger()
+        .says(format!("{} that name no CA issue from {name} from now on.", format::counted(moved, false, "profile")))
         .says("Certificates that exist stay valid. Their next renewal has another chain: clients that trust only the present root must trust this CA's root too.")
-        .about(facts(&visit, &ca));
+        .facts(facts(&visit, &ca));
     Page::new(&visit, format!("Make {name} the default"))
         .command(format!("bulla ca default '{name}'"))
         .show(&question)
@@ -426,7 +426,7 @@ async fn ask_retire(visit: Visit, Path(ca): Path<String>) -> Result<Response, Fa
     let users = used_by(&ca, &profiles);
     let names: Vec<&str> = users.iter().map(|(_, name)| name.as_str()).collect();
     let name = json::text(&ca, "/name");
-    let mut question = Question::new(&visit, format!("{page}/retire"), "Retire", &page);
+    let mut question = Confirmation::new(&visit, format!("{page}/retire"), &page, "Retire").danger();
     question = match json::text(&ca, "/state") {
         "active" => question
             .says(format!("{name} issues nothing any more. It still signs CRLs and OCSP answers for what it issued."))
@@ -438,13 +438,13 @@ async fn ask_retire(visit: Visit, Path(ca): Path<String>) -> Result<Response, Fa
     if !names.is_empty() {
         question = question.says(format!(
             "{} issue from it ({}). The server refuses until they name another CA.",
-            counted(names.len(), false, "profile"),
+            format::counted(names.len(), false, "profile"),
             names.join(", ")
         ));
     }
     Page::new(&visit, format!("Retire {name}"))
         .command(format!("bulla ca retire '{name}'"))
-        .show(&question.about(facts(&visit, &ca)))
+        .show(&question.facts(facts(&visit, &ca)))
 }
 
 async fn retire(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {

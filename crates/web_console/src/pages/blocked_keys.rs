@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
-use crate::json;
 use crate::listing::Listing;
-use crate::question::{Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
+use crate::{format, json};
 
 const PAGE: &str = "/console/blocked-keys";
 
@@ -93,12 +93,13 @@ async fn ask(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
     let issued =
         visit.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit=50")).await?.unwrap_or_default();
     let valid = json::items(&issued).iter().filter(|one| json::text(one, "/status") == "good").count();
-    let count = counted(valid, !json::text(&issued, "/next").is_empty(), "valid certificate");
-    let question = Question::new(&visit, PAGE, "Block the key", PAGE)
+    let count = format::counted(valid, !json::text(&issued, "/next").is_empty(), "valid certificate");
+    let question = Confirmation::new(&visit, PAGE, PAGE, "Block the key")
+        .danger()
         .says(format!("{count} issued for it are revoked for key compromise."))
         .says("Nothing is issued for it any more: renewals that keep the key fail. This cannot be undone.")
-        .about(Facts::default().with("SHA-256 of the public key", Cell::code(key.clone())))
-        .with("key", key);
+        .facts(Facts::default().with("SHA-256 of the public key", Cell::code(key.clone())))
+        .hidden("key", key);
     Page::new(&visit, "Block a key")
         .command("bulla api -X POST /api/v1/blocked-keys --file key.json")
         .show(&question)

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back};
 use crate::json;
 use crate::listing::Listing;
-use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -135,10 +135,11 @@ fn facts(visit: &Visit, one: &Value) -> Facts {
 async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
     let one = visit.api.get(&format!("/api/v1/client-certificates/{}", api::path::segment(&id))).await?;
     let page = format!("{PAGE}/{}", json::text(&one, "/id"));
-    let question = Question::new(&visit, format!("{page}/remove"), "Remove", &page)
+    let question = Confirmation::new(&visit, format!("{page}/remove"), &page, "Remove")
+        .danger()
         .says("Programs with this certificate are refused from now on.")
         .says("The certificate itself stays valid: revoke it too if its key is lost.")
-        .about(facts(&visit, &one));
+        .facts(facts(&visit, &one));
     Page::new(&visit, format!("Remove client certificate {}", json::text(&one, "/name"))).show(&question)
 }
 

@@ -11,15 +11,15 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::Cell;
+use crate::confirmation::{Confirmation, Field};
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
-use crate::json;
 use crate::listing::Listing;
-use crate::question::{Choice, Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
+use crate::{format, json};
 
 const PAGE: &str = "/console/issued";
 
@@ -230,10 +230,10 @@ async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> 
     let same = visit.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit={SAME_KEY}")).await?;
     let same = same.unwrap_or_default();
     let page = format!("{PAGE}/{}", json::text(&one, "/id"));
-    let mut question = Question::new(&visit, format!("{page}/revoke"), "Revoke", &page)
+    let mut question = Confirmation::new(&visit, format!("{page}/revoke"), &page, "Revoke").danger()
         .says("Clients that check revocation reject it within seconds by OCSP, and with the next CRL they load. This cannot be undone, except for a hold.")
-        .about(facts(&visit, &one, &ca_name(&visit, &one).await?))
-        .choose(Choice { name: "reason", label: "Reason", values: REASONS });
+        .facts(facts(&visit, &one, &ca_name(&visit, &one).await?))
+        .field(Field::chosen("reason", "Reason", REASONS));
     for certificate in json::items(&managed) {
         question = question.says(in_use(certificate));
     }
@@ -242,7 +242,7 @@ async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> 
     }
     let others = json::items(&same).len().saturating_sub(1);
     if others > 0 {
-        let others = counted(others, !json::text(&same, "/next").is_empty(), "other certificate");
+        let others = format::counted(others, !json::text(&same, "/next").is_empty(), "other certificate");
         question = question.says(format!(
             "{others} here with the same key stay valid. If the key is compromised, block it under Blocked keys: that revokes all of them."
         ));
@@ -261,7 +261,7 @@ fn in_use(certificate: &Value) -> String {
         "newest" | "older" => "It is served now: renew and deploy it first, or connections fail.",
         _ => "Renew it first if it is in use.",
     };
-    let targets = counted(json::list(certificate, "/targets").len(), false, "target");
+    let targets = format::counted(json::list(certificate, "/targets").len(), false, "target");
     format!("It is a version of {name}, owned by {owner}, deployed to {targets}. {served}")
 }
 

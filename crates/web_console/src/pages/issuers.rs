@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back};
 use crate::json;
 use crate::listing::Listing;
-use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -175,10 +175,10 @@ async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> 
     let used = visit.api.get_if_allowed(&used).await?.unwrap_or_default();
     let count = crate::format::number(json::number(&used, "/total/value"));
     let page = format!("{PAGE}/{}", json::text(&issuer, "/id"));
-    let question = Question::new(&visit, format!("{page}/disable"), "Disable", &page)
+    let question = Confirmation::new(&visit, format!("{page}/disable"), &page, "Disable").danger()
         .says(format!("{count} certificates under management renew by {name}. Their renewals fail until it is enabled again."))
         .says("Certificates that it issued stay valid.")
-        .about(facts(&visit, &issuer));
+        .facts(facts(&visit, &issuer));
     Page::new(&visit, format!("Disable issuer {name}")).show(&question)
 }
 

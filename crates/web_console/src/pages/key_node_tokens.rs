@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
 use crate::json;
 use crate::listing::Listing;
-use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -118,7 +118,8 @@ async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
 
 async fn ask_revoke(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/{}/revocation", api::path::segment(&id));
-    let body = Question::new(&visit, action, "Revoke the token", PAGE)
+    let body = Confirmation::new(&visit, action, PAGE, "Revoke the token")
+        .danger()
         .says("No host can become a node with this token any more.")
         .says("A node that was made with it stays; retire the node to take it out.");
     Page::new(&visit, "Revoke a node token").command(format!("bulla key node revoke-token {id}")).show(&body)

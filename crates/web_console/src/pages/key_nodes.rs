@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::{Confirmation, Field};
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
 use crate::json;
 use crate::listing::Listing;
-use crate::question::{Choice, Question};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -167,24 +167,21 @@ fn neighbours(node: &Value, others: &Value) -> Table {
     }
 }
 
-const RETIREMENT: Choice = Choice {
-    name: "trust",
-    label: "Is the host still trusted?",
-    values: &[
-        ("trusted", "Yes: it is taken out of service"),
-        ("hostile", "No: rotate every policy whose keys it could open"),
-    ],
-};
+/// Whether the host of a retired node is still trusted.
+const RETIREMENT: &[(&str, &str)] = &[
+    ("trusted", "Yes: it is taken out of service"),
+    ("hostile", "No: rotate every policy whose keys it could open"),
+];
 
 async fn ask_retire(visit: Visit, Path(node): Path<String>) -> Result<Response, Failure> {
     let found = visit.api.get(&path_of(&node)).await?;
     let name = json::text(&found, "/name").to_owned();
-    let body = Question::new(&visit, format!("{}/retirement", href(&name)), "Retire the node", href(&name))
+    let body = Confirmation::new(&visit, format!("{}/retirement", href(&name)), href(&name), "Retire the node").danger()
         .says("The node is not let in any more, and the other nodes are told that it is gone. It comes back with a new node token only.")
         .says("Keys that no other present node may open cannot sign until such a node joins.")
         .says("If the host is not trusted any more, every policy whose keys it could open is rotated.")
-        .about(facts(&visit, &found))
-        .choose(RETIREMENT);
+        .facts(facts(&visit, &found))
+        .field(Field::chosen("trust", "Is the host still trusted?", RETIREMENT));
     Page::new(&visit, format!("Retire node {name}"))
         .command(format!("bulla key node retire {name}"))
         .reads(path_of(&name))

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
 use crate::json;
 use crate::listing::Listing;
-use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -276,10 +276,10 @@ fn sealed(policy: &Value) -> i64 {
 async fn ask_rotate(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
     let found = visit.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
-    let body = Question::new(&visit, format!("{}/rotation", href(&name)), "Rotate the policy", href(&name))
+    let body = Confirmation::new(&visit, format!("{}/rotation", href(&name)), href(&name), "Rotate the policy").danger()
         .says(format!("The policy gets a new pair. Its {} nodes have it at once.", json::number(&found, "/nodes")))
         .says(format!("{} sealed keys are sealed to the new pair gradually; the former pair goes once no key is sealed to it. Signing goes on.", sealed(&found)))
-        .about(facts(&visit, &found));
+        .facts(facts(&visit, &found));
     Page::new(&visit, format!("Rotate policy {name}"))
         .command(format!("bulla key policy rotate {name}"))
         .reads(path_of(&name))
@@ -301,9 +301,11 @@ async fn ask_delete(visit: Visit, Path(policy): Path<String>) -> Result<Response
             "{keys} keys are sealed to it. It can be deleted only after they are withdrawn or sealed to another policy."
         ),
     };
-    let body = Question::new(&visit, format!("{}/deletion", href(&name)), "Delete the policy", href(&name))
-        .says(says)
-        .about(facts(&visit, &found));
+    let body =
+        Confirmation::new(&visit, format!("{}/deletion", href(&name)), href(&name), "Delete the policy")
+            .danger()
+            .says(says)
+            .facts(facts(&visit, &found));
     Page::new(&visit, format!("Delete policy {name}"))
         .command(format!("bulla key policy delete {name}"))
         .reads(path_of(&name))

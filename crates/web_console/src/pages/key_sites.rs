@@ -12,15 +12,15 @@ use super::key_nodes;
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::Cell;
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back};
-use crate::json;
 use crate::listing::Listing;
-use crate::question::{Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
+use crate::{format, json};
 
 pub(crate) const PAGE: &str = "/console/key-sites";
 
@@ -127,13 +127,15 @@ async fn ask_delete(visit: Visit, Path(site): Path<String>) -> Result<Response, 
     let nodes = format!("/api/v1/key-nodes?limit=500&site={}", api::path::segment(&site));
     let listed = visit.api.get(&nodes).await?;
     let count = json::items(&listed).len();
-    let nodes = counted(count, false, "node");
+    let nodes = format::counted(count, false, "node");
     let says = match count {
         0 => "The site and the node tokens for it are removed. No node is there.".to_owned(),
         _ => format!("The site has {nodes}. It can be deleted only after they are retired."),
     };
     let page = href(&site);
-    let body = Question::new(&visit, format!("{page}/deletion"), "Delete the site", page.as_str()).says(says);
+    let body = Confirmation::new(&visit, format!("{page}/deletion"), page.as_str(), "Delete the site")
+        .danger()
+        .says(says);
     Page::new(&visit, format!("Delete site {site}"))
         .command(format!("bulla key site delete {site}"))
         .reads(path_of(&site))

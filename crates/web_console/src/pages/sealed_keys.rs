@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::api::Api;
 use crate::cell::Cell;
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Form, back};
 use crate::json;
 use crate::listing::Listing;
-use crate::question::Question;
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
@@ -116,11 +116,12 @@ async fn ask_withdraw(visit: Visit, Path(key): Path<String>) -> Result<Response,
     let found = visit.api.get(&path_of(&key)).await?;
     let hash = json::text(&found, "/spki_sha256");
     let page = format!("{PAGE}/{hash}");
-    let body = Question::new(&visit, format!("{page}/withdrawal"), "Withdraw the key", page.as_str())
+    let body = Confirmation::new(&visit, format!("{page}/withdrawal"), page.as_str(), "Withdraw the key")
+        .danger()
         .says("What is sealed is removed from this server and from every node. Nodes sign with it no more.")
         .says("Servers whose certificates stand on this key cannot complete handshakes from then on.")
         .says("It comes back only if somebody who has the private key seals it again.")
-        .about(facts(&visit, &found));
+        .facts(facts(&visit, &found));
     Page::new(&visit, format!("Withdraw sealed key {}", json::text(&found, "/name")))
         .command(format!("bulla key withdraw {hash}"))
         .reads(path_of(hash))

@@ -12,13 +12,13 @@ use serde_json::{Map, Value, json};
 use super::one::{PAGE, href};
 use crate::api::Api;
 use crate::cell::Cell;
+use crate::confirmation::Confirmation;
 use crate::failure::Failure;
 use crate::form::{Form, back, parameter};
-use crate::json;
-use crate::question::{Question, counted};
 use crate::shell::Page;
 use crate::table::Table;
 use crate::visit::Visit;
+use crate::{format, json};
 
 const DATA: &str = "/api/v1/data";
 
@@ -227,11 +227,11 @@ async fn versions_of(visit: &Visit, name: &str) -> Result<Value, Failure> {
 async fn ask_regenerate(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let known = versions_of(&visit, &parameter::<String>(query.as_deref(), "name")).await?;
     let name = json::text(&known, "/name");
-    let body = Question::new(&visit, format!("{PAGE}/regeneration"), "Regenerate", href(name))
+    let body = Confirmation::new(&visit, format!("{PAGE}/regeneration"), href(name), "Regenerate").danger()
         .says(format!("A new {} is made as this one was generated, and becomes the current version.", json::text(&known, "/type")))
         .says("Programs get the new value when they read it the next time. What still uses the older one may fail.")
         .says("One that was set by hand cannot be generated again.")
-        .with("name", name);
+        .hidden("name", name);
     Page::new(&visit, format!("Regenerate {name}"))
         .command(format!("bulla credential regenerate {name}"))
         .show(&body)
@@ -250,14 +250,15 @@ async fn ask_delete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response,
     let name = json::text(&known, "/name");
     let path = format!("/api/v1/access?limit=200&name={}", api::path::segment(name));
     let readers = visit.api.credential_store()?.get_if_allowed(&path).await?;
-    let versions = counted(json::list(&known, "/versions").len(), false, "version");
-    let mut body = Question::new(&visit, format!("{PAGE}/deletion"), "Delete", href(name))
+    let versions = format::counted(json::list(&known, "/versions").len(), false, "version");
+    let mut body = Confirmation::new(&visit, format!("{PAGE}/deletion"), href(name), "Delete")
+        .danger()
         .says(format!("The credential and its {versions} cannot be read any more."))
         .says("It can be undeleted for a time, from the list of deleted credentials.")
-        .with("name", name);
+        .hidden("name", name);
     if let Some(readers) = readers {
         let more = !json::text(&readers, "/next").is_empty();
-        let count = counted(json::items(&readers).len(), more, "actor");
+        let count = format::counted(json::items(&readers).len(), more, "actor");
         body = body.says(format!("{count} may read it now and will fail to."));
     }
     Page::new(&visit, format!("Delete {name}")).command(format!("bulla credential delete {name}")).show(&body)
@@ -299,9 +300,10 @@ async fn deleted(visit: Visit) -> Result<Response, Failure> {
 
 async fn ask_undelete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let name: String = parameter(query.as_deref(), "name");
-    let body = Question::new(&visit, format!("{PAGE}/undelete"), "Undelete", format!("{PAGE}/deleted"))
+    let body = Confirmation::new(&visit, format!("{PAGE}/undelete"), format!("{PAGE}/deleted"), "Undelete")
+        .danger()
         .says("The credential comes back with all its versions. Whoever may read its path can read it again.")
-        .with("name", name.as_str());
+        .hidden("name", name.as_str());
     Page::new(&visit, format!("Undelete {name}"))
         .command(format!("bulla credential undelete {name}"))
         .show(&body)
@@ -329,11 +331,12 @@ async fn give(visit: Visit, form: Form) -> Result<Response, Failure> {
 async fn ask_take(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let of = |name| parameter::<String>(query.as_deref(), name);
     let (path, actor) = (of("path"), of("actor"));
-    let body = Question::new(&visit, format!("{PAGE}/permission/removal"), "Revoke the permission", PAGE)
+    let body = Confirmation::new(&visit, format!("{PAGE}/permission/removal"), PAGE, "Revoke the permission")
+        .danger()
         .says(format!("{actor} loses every operation that its permission for {path} gives."))
         .says("Permissions for other paths, and roles, stay: look at who may read it afterwards.")
-        .with("path", path.as_str())
-        .with("actor", actor.as_str());
+        .hidden("path", path.as_str())
+        .hidden("actor", actor.as_str());
     Page::new(&visit, "Revoke a permission")
         .command(format!("bulla credential permission revoke {actor} {path}"))
         .show(&body)
