@@ -90,7 +90,16 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
         }
         // The same of a certificate that nobody manages, and of which people are told nothing.
         Event::CertificateIssued(CertificateIssued::ByAuthority(_)) => Vec::new(),
-        Event::CertificateClaimed(claimed) => watch(subject, &claimed.certificate).into_iter().collect(),
+        // What was found is managed from now on: one alert tells of its end, that of the managed certificate.
+        Event::CertificateClaimed(claimed) => {
+            let found = format!("found/{}", claimed.fingerprint);
+            let mut all = vec![
+                resolve(found.clone(), &["certificate.expiring"]),
+                EventMeaning::Forget { subject: found },
+            ];
+            all.extend(watch(subject, &claimed.certificate));
+            all
+        }
         Event::CertificateRestored(certificate) => watch(subject, certificate).into_iter().collect(),
         Event::CertificateFound(found) => vec![EventMeaning::Watch {
             subject,
@@ -411,6 +420,18 @@ mod tests {
 
     fn run(counts: WatchCounts) -> WatchRun {
         WatchRun { name: "edge".to_owned(), counts: Some(counts), ..WatchRun::default() }
+    }
+
+    #[test]
+    fn what_is_claimed_has_one_alert_of_its_end() {
+        let claimed = events::CertificateClaimed { certificate: web(), fingerprint: fingerprint() };
+        let all = of(&Event::CertificateClaimed(claimed));
+        let found = format!("found/{}", fingerprint());
+        let ends = |meaning: &EventMeaning| matches!(meaning, EventMeaning::Resolve { subject, .. } if *subject == found);
+        let forgets =
+            |meaning: &EventMeaning| matches!(meaning, EventMeaning::Forget { subject } if *subject == found);
+        let watches = |meaning: &EventMeaning| matches!(meaning, EventMeaning::Watch { subject, .. } if subject == "certificate/1");
+        assert!(all.iter().any(ends) && all.iter().any(forgets) && all.iter().any(watches), "{all:?}");
     }
 
     #[test]

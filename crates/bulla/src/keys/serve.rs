@@ -359,8 +359,8 @@ async fn bind(
     let options = Options { tls, native, nodes, socket: settings.socket()?, records, ..settings.options() };
     keyless::server::start(options, set, metrics).await.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error)).hint(
-            "choose another place: listen, socket, native_listen, native_socket and node.listen of [keys] in the \
-             configuration, or the flags of `bulla key serve`",
+            "choose another place: --listen, --socket, --native-listen and --native-socket of `bulla key serve`, or the \
+             same and node.listen of [keys] in the configuration",
         )
     })
 }
