@@ -50,8 +50,7 @@ pub(crate) struct ProxyArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum ProxyCommand {
     /// Explain the policy's decision about a request, from the configuration file
-    ///
-    /// Example: bulla proxy explain --as ci https://api.github.com/repos/x -X PUT
+    #[command(after_help = "Example:\n  bulla proxy explain --as ci https://api.github.com/repos/x -X PUT")]
     Explain(ExplainArgs),
 }
 
