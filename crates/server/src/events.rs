@@ -21,7 +21,7 @@ use crate::time::shown;
 const BEHIND_MAX: usize = 1_024;
 
 /// Followers at once; each is a connection and a place in the channel.
-const FOLLOWERS_MAX: usize = 512;
+const FOLLOWERS_MAX: usize = 2_048;
 
 /// Those who follow the credentials, beside them: a client of the credential store each.
 const CREDENTIAL_FOLLOWERS_MAX: usize = 2_048;
