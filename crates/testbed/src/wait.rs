@@ -5,8 +5,16 @@ use std::time::{Duration, Instant};
 /// After this a condition is taken never to hold. A machine under load may take long.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Between two checks of a condition.
-const PAUSE: Duration = Duration::from_millis(10);
+/// Shortest and longest pause between two checks of a condition.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// The pause before the next check of a condition that is waited for since `began`: a tenth of the time waited so far. Many checks
+/// start a program, and would take the processor from what they wait for.
+#[must_use]
+pub fn pause(began: Instant) -> Duration {
+    (began.elapsed() / 10).clamp(PAUSE_MIN, PAUSE_MAX)
+}
 
 /// Waits until a condition holds.
 ///
@@ -16,7 +24,7 @@ pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause(began)).await;
     }
 }
 
@@ -28,6 +36,6 @@ pub fn until_blocking(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(pause(began));
     }
 }

@@ -273,7 +273,7 @@ impl House {
         let began = Instant::now();
         while !done() {
             assert!(began.elapsed() < PATIENCE, "{what} did not happen");
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(testbed::wait::pause(began));
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::world::{describe, run};
 
 /// For a system to come to rest, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// A house with an agent in it.
 pub(super) struct Estate {
@@ -158,7 +157,7 @@ impl Estate {
             }
             match self.at_rest(name) {
                 Some(true) => return,
-                Some(false) => std::thread::sleep(PAUSE),
+                Some(false) => std::thread::sleep(testbed::wait::pause(began)),
                 None => self.raise(),
             }
             if began.elapsed() > PATIENCE {
