@@ -1,8 +1,8 @@
 //! Any octets, read as a log's signed checkpoint: no panic, and nothing unsigned is believed. As a log list too.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ct::{LogKey, LogList};
+use libfuzzer_sys::fuzz_target;
 
 /// A P-256 key whose private half nobody kept.
 const SPKI: &[u8] = include_bytes!("ct_checkpoint.spki");

@@ -1,10 +1,10 @@
 //! Any octets, read as a data tile and its certificates searched for names: no panic, and what is read stays inside.
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use ct::entry::Entries;
 use ct::names::names;
 use ct::{DomainSet, Issuance};
+use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|octets: &[u8]| {
     let Ok(domains) = DomainSet::compile(["example.com"], 7) else { return };

@@ -1,15 +1,25 @@
 //! The checks that every change must pass, in order, from a clean checkout. The first step that fails ends the run and is named.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 use crate::setup;
-use crate::shell::{Failure, cargo, command, output_of, run as run_command};
+use crate::shell::{Failure, cargo, command, output_of, root, run as run_command};
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
 /// Seconds for the RustSec advisory database, which is a few megabytes.
 const ADVISORY_FETCH_SECONDS_MAX: &str = "120";
 /// Write points at which the crash tests kill the binary, before and after each. `BULLA_CRASHES=all` takes some twenty minutes.
 const CRASH_POINTS: &str = "12";
+
+/// Steps that only compile. In a full run they run while the tests do, at the lowest priority: tests wait for other programs and for
+/// timers, and leave a part of the processors idle.
+const BESIDE_TESTS: &[&str] = &["clippy", "doc"];
+/// What cargo writes when it has compiled and begins to run tests; it holds no lock on the target folder from then on.
+const TESTS_RUN: &str = "Running ";
 
 type Step = (&'static str, fn() -> Result<(), Failure>);
 
@@ -25,7 +35,6 @@ const STEPS: &[Step] = &[
     ("doc", doc),
     ("deny", deny),
     ("advisories", advisories),
-    ("fuzz", fuzz),
     ("packages", packages),
     ("interop", interop),
 ];
@@ -38,8 +47,13 @@ pub(crate) fn run(names: &[String]) -> Result<(), Failure> {
     let steps = chosen(names)?;
     let started = Instant::now();
     for (name, step) in steps {
+        if names.is_empty() && BESIDE_TESTS.contains(name) {
+            continue;
+        }
         println!("\n== {name}");
         let step_started = Instant::now();
+        let step: fn() -> Result<(), Failure> =
+            if names.is_empty() && *name == "tests" { tests_and_beside } else { *step };
         step().map_err(|failure| Failure::Program(format!("step {name} failed: {failure}")))?;
         println!("== {name}: {} s", step_started.elapsed().as_secs());
     }
@@ -111,8 +125,68 @@ fn lock() -> Result<(), Failure> {
 
 /// The README's test command.
 fn tests() -> Result<(), Failure> {
+    run_command(&mut test_command())
+}
+
+fn test_command() -> Command {
     let crashes = std::env::var("BULLA_CRASHES").unwrap_or_else(|_| CRASH_POINTS.to_owned());
-    run_command(cargo(&["xtask", "test"]).env("BULLA_CRASHES", crashes))
+    let mut tests = cargo(&["xtask", "test"]);
+    tests.env("BULLA_CRASHES", crashes);
+    tests
+}
+
+/// The tests, and [`BESIDE_TESTS`] from the moment that all tests are compiled.
+fn tests_and_beside() -> Result<(), Failure> {
+    let started = |error| Failure::Program(format!("cannot start cargo: {error}"));
+    let mut tests = test_command().stderr(Stdio::piped()).spawn().map_err(started)?;
+    let lines = tests.stderr.take().map(BufReader::new);
+    let mut beside = None;
+    for line in lines.into_iter().flat_map(BufReader::lines).map_while(Result::ok) {
+        eprintln!("{line}");
+        if beside.is_none() && line.trim_start().starts_with(TESTS_RUN) {
+            beside = Some(Beside::start()?);
+        }
+    }
+    let status = tests.wait().map_err(started)?;
+    if !status.success() {
+        return Err(Failure::Program(format!("cargo xtask test failed: {status}")));
+    }
+    beside.map_or(Ok(()), Beside::wait)
+}
+
+/// Steps that run while others do, with their output in a file.
+struct Beside {
+    process: Child,
+    log: PathBuf,
+}
+
+impl Beside {
+    fn start() -> Result<Self, Failure> {
+        let failed = |error| Failure::Program(format!("cannot start {}: {error}", BESIDE_TESTS.join(" ")));
+        let log = root().join("target/beside-tests.log");
+        let output = File::create(&log).map_err(failed)?;
+        let mut steps = command("nice");
+        steps.args(["-n", "19", "cargo", "xtask", "ci"]).args(BESIDE_TESTS).stdin(Stdio::null());
+        steps.stderr(output.try_clone().map_err(failed)?).stdout(output);
+        Ok(Self { process: steps.spawn().map_err(failed)?, log })
+    }
+
+    /// Waits for the end of the steps, and shows what they wrote.
+    fn wait(mut self) -> Result<(), Failure> {
+        let status = self.process.wait();
+        println!("{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        match status {
+            Ok(status) if status.success() => Ok(()),
+            _ => Err(Failure::Program(format!("one of {} failed", BESIDE_TESTS.join(", ")))),
+        }
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }
 
 /// The fault and abuse battery on the binary that the step `tests` built, or on the one that `BULLA_BINARY` names. It prints a table.
@@ -122,15 +196,12 @@ fn abuse() -> Result<(), Failure> {
     run_command(battery.args([BATTERY, "--exact", "--ignored", "--nocapture"]))
 }
 
-/// What features bring: keys in a security module, on SoftHSM; sources in clouds and clusters and keys in clouds, against the
-/// simulated ones of `fleet`.
+/// Sources in clouds and clusters and keys in clouds, against the simulated ones of `fleet`.
 fn features() -> Result<(), Failure> {
     let script = r#"
         source .ci/features
-        cargo test "${FEATURES[@]}" --test clouds
-        cargo test "${FEATURES[@]}" --lib --test all -- pkcs11 security_module cloud
-        cargo clippy "${FEATURES[@]}" --all-targets -- -D warnings
-        for feature in aws azure gcp; do cargo check -p keyless --features "${feature}"; done"#;
+        cargo test "${FEATURES[@]}" --lib --test clouds --test inventory --test key_services
+        cargo test "${FEATURES[@]}" --test all -- cloud"#;
     run_command(command("bash").args(["-euo", "pipefail", "-c", script]))
 }
 
@@ -138,8 +209,15 @@ fn fmt() -> Result<(), Failure> {
     run_command(&mut cargo(&["fmt", "--all", "--check"]))
 }
 
+/// All crates and targets with the features of a release build; then what differs without them, and with each alone.
 fn clippy() -> Result<(), Failure> {
-    run_command(&mut cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let script = r#"
+        source .ci/features
+        lint() { cargo clippy "$@" -- -D warnings; }
+        lint --workspace --all-targets "${FEATURES[@]: -2}"
+        lint -p cloud_apis -p bulla
+        for feature in aws azure gcp kubernetes; do lint -p cloud_apis --features "${feature}"; done"#;
+    run_command(command("bash").args(["-euo", "pipefail", "-c", script]))
 }
 
 fn doc() -> Result<(), Failure> {
@@ -160,11 +238,6 @@ fn advisories() -> Result<(), Failure> {
         return Ok(());
     }
     run_command(&mut cargo(&["deny", "check", "--disable-fetch", "advisories"]))
-}
-
-/// Fuzz targets are outside the workspace, because they need a nightly compiler to run, but must go on compiling.
-fn fuzz() -> Result<(), Failure> {
-    run_command(&mut cargo(&["check", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target"]))
 }
 
 /// Packages of the binary that the tests built, in each format. Needs root.
