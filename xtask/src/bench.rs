@@ -8,7 +8,7 @@ const BENCHES: &[(&str, &str, &str, &str)] = &[
     ("scan", "scan", "probe_cost", "one TLS probe beside one rustls handshake"),
     ("ct", "ct", "ct_match", "matching logged certificates against watched domains"),
     ("revocation", "scan", "revocation", "revocation checks by CRL and OCSP"),
-    ("clouds", "inventory", "clouds", "listing simulated clouds within their quotas"),
+    ("clouds", "cloud_apis", "clouds", "listing simulated clouds within their quotas"),
     ("ownership", "inventory", "ownership_cost", "ownership rules against endpoints"),
     ("issue", "authority", "issue_rate", "certificates issued a second"),
     ("signer", "signer", "apart_rate", "what a signer process costs an issuance"),

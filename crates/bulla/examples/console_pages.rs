@@ -87,7 +87,12 @@ impl Server {
             let Ok(root) = Certificate::from_pem(&root) else { continue };
             let token = String::from_utf8(token).unwrap().trim().to_owned();
             let client = Client::builder().tls_certs_only([root.clone()]).build().unwrap();
-            if client.get(format!("{url}/readyz")).send().await.is_ok_and(|answer| answer.status().is_success()) {
+            if client
+                .get(format!("{url}/readyz"))
+                .send()
+                .await
+                .is_ok_and(|answer| answer.status().is_success())
+            {
                 return Self { process, client, url, token, root };
             }
         }

@@ -89,7 +89,6 @@ fn run(line: &Cli) -> Outcome<Exit> {
 
 fn block_on(command: CommandFuture<'_>) -> Outcome<Exit> {
     let outcome = cli::block_on(command);
-    #[cfg(feature = "pkcs11")]
     ::keys::pkcs11::finish();
     outcome
 }

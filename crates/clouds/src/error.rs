@@ -1,8 +1,8 @@
 //! Why a source, or a part of it, could not be listed.
 
-use outbound::cloud::ApiError;
-pub(super) use outbound::cloud::chain;
 use outbound::pool::CallError;
+
+use crate::api_error::ApiError;
 
 /// Nobody reads the events any more: stop listing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

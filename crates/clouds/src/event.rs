@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use x509::Fingerprint;
 
+use crate::api_error::chain;
 use crate::certificate::{CloudCertificate, CloudResource};
-use crate::error::{SourceError, chain};
+use crate::error::SourceError;
 use crate::state::State;
 use crate::tags::Tags;
 

@@ -7,20 +7,12 @@
 //! Every call goes through a pool of its server ([`outbound::pool`]); [`Pools`] makes them and holds their sizes against
 //! each other and against what the machine and the database have.
 
-#[cfg(feature = "aws")]
-pub mod aws;
-#[cfg(feature = "azure")]
-pub mod azure;
+mod api_error;
 mod certificate;
 mod error;
 mod event;
-#[cfg(feature = "gcp")]
-pub mod gcp;
-#[cfg(feature = "kubernetes")]
-pub mod kubernetes;
 mod listing;
 mod pools;
-mod prepared;
 mod provider;
 mod settings;
 mod sink;
@@ -32,22 +24,21 @@ mod unavailable;
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
+pub use api_error::{ApiError, chain};
 pub use certificate::{Chain, CloudCertificate, CloudResource};
 pub use error::{SourceError, Stopped};
 pub use event::{Event, Listed, Tagged};
 pub use listing::{LIST_LIMIT, start};
-pub use outbound::cloud::ApiError;
-#[cfg(feature = "http-client")]
-pub use outbound::cloud::http;
 pub use pools::{
-    Database, IN_FLIGHT_MIN, Machine, OperationPace, PoolSettings, Pools, PoolsError, ProviderSettings,
+    Database, IN_FLIGHT_MIN, Machine, OperationPace, PoolSettings, Pools, PoolsError, ProviderPool,
+    ProviderSettings,
 };
 pub use provider::Provider;
 pub use scan::observation::Use;
 pub use scan::target::CloudStore;
 pub use settings::{AwsAccount, AzureSubscription, CloudSettings, GcpProject, KubernetesCluster};
-pub use sink::{CERTIFICATES_PER_SOURCE_MAX, Sink};
+pub use sink::{CERTIFICATES_PER_SOURCE_MAX, CHAIN_MAX, Sink};
 pub use source::CloudSource;
 pub use state::{KnownCertificate, State, StateError};
-pub use tags::{TAG_KEY_OCTETS_MAX, TAG_VALUE_OCTETS_MAX, TAGS_KEPT_MAX, Tags};
+pub use tags::{TAG_KEY_OCTETS_MAX, TAG_VALUE_OCTETS_MAX, TAGS_KEPT_MAX, Tags, bounded};
 pub use unavailable::Unavailable;

@@ -6,9 +6,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api_error::ApiError;
 use outbound::Deadline;
 use outbound::budget::Adaptive;
-use outbound::cloud::ApiError;
 use outbound::pool::{CallError, Pool, PoolGauges, PoolOptions};
 use outbound::rate::{Pace, Rate};
 use parking_lot::Mutex;

@@ -19,7 +19,7 @@ const BATCH_MAX: usize = 100;
 /// have been met; past this the part is reported as not read to its end.
 pub const CERTIFICATES_PER_SOURCE_MAX: usize = 200_000;
 /// Certificates of one chain that are kept; longer ones are cut off and would not verify anyway.
-pub(super) const CHAIN_MAX: usize = 16;
+pub const CHAIN_MAX: usize = 16;
 
 /// Takes what one source lists.
 pub struct Sink {

@@ -15,11 +15,7 @@ pub const TAG_VALUE_OCTETS_MAX: usize = 1_024;
 
 /// What is kept of a certificate's tags. One that is longer, or that has control characters, is left out whole: cut, it would
 /// be another tag.
-#[cfg_attr(
-    not(any(feature = "aws", feature = "azure", feature = "gcp", feature = "kubernetes", test)),
-    allow(dead_code, reason = "every source of tags is a feature")
-)]
-pub(super) fn bounded<K, V>(all: impl IntoIterator<Item = (K, V)>) -> Tags
+pub fn bounded<K, V>(all: impl IntoIterator<Item = (K, V)>) -> Tags
 where
     K: Into<String>,
     V: Into<String>,

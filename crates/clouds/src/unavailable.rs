@@ -6,7 +6,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use outbound::Deadline;
 
-use crate::error::{SourceError, chain};
+use crate::api_error::chain;
+use crate::error::SourceError;
 use crate::provider::Provider;
 use crate::sink::Sink;
 use crate::source::CloudSource;

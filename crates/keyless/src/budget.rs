@@ -10,7 +10,7 @@ const BURST: u32 = 10;
 
 /// Second tries that may be made, in tenths.
 #[derive(Debug)]
-pub(crate) struct Budget(AtomicU32);
+pub struct Budget(AtomicU32);
 
 impl Default for Budget {
     fn default() -> Self {
@@ -20,14 +20,14 @@ impl Default for Budget {
 
 impl Budget {
     /// A request was begun.
-    pub(crate) fn earn(&self) {
+    pub fn earn(&self) {
         // Full is the usual case, and touches nothing.
         let more = |held: u32| (held < BURST * COST).then_some(held + 1);
         let _ = self.0.fetch_update(Relaxed, Relaxed, more);
     }
 
     /// Whether a second try may be made; it is counted then.
-    pub(crate) fn spend(&self) -> bool {
+    pub fn spend(&self) -> bool {
         self.0.fetch_update(Relaxed, Relaxed, |held| held.checked_sub(COST)).is_ok()
     }
 }

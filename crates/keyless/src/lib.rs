@@ -17,10 +17,8 @@
 //! - [`traces`]: finished requests, kept for inspection.
 
 mod backoff;
-mod budget;
+pub mod budget;
 pub mod client;
-#[cfg(feature = "cloud")]
-pub mod cloud;
 mod destination;
 pub mod fair;
 mod file_stamp;

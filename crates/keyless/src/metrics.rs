@@ -274,7 +274,7 @@ impl Metrics {
     }
 
     /// Has `add` called by [`Self::register`], too.
-    pub(crate) fn also(&self, add: impl Fn(&mut Registry) + Send + 'static) {
+    pub fn also(&self, add: impl Fn(&mut Registry) + Send + 'static) {
         self.0.others.lock().push(Box::new(add));
     }
 

@@ -10,7 +10,7 @@
 //! - [`age`]: files encrypted to a passphrase or to keys.
 //! - [`Secret`]: a text that must not be seen.
 //! - [`Tpm`]: a master key sealed by a TPM 2.0.
-//! - `pkcs11` (a feature): keys in security modules.
+//! - [`pkcs11`]: keys in security modules.
 
 pub mod age;
 mod digest;
@@ -22,7 +22,6 @@ pub mod keyring;
 mod lanes;
 mod master;
 mod padding;
-#[cfg(feature = "pkcs11")]
 pub mod pkcs11;
 pub mod provider;
 mod random;

@@ -1,9 +1,8 @@
 //! Everything a connection out needs: resolver, dialler, TLS, budgets, deadlines, retries.
 //!
-//! What is said over a connection is no concern of this crate; who says it to a cloud ([`cloud`]) is.
+//! What is said over a connection is no concern of this crate.
 
 pub mod budget;
-pub mod cloud;
 pub mod deadline;
 pub mod dial;
 pub mod guard;

@@ -39,7 +39,7 @@ Examples:
 ";
 
 /// What a released binary has beside the defaults.
-const FEATURES: &str = "bulla/aws,bulla/azure,bulla/gcp,bulla/kubernetes,bulla/pkcs11";
+const FEATURES: &str = "bulla/aws,bulla/azure,bulla/gcp,bulla/kubernetes";
 
 /// Makes the packages that `arguments` ask for.
 ///

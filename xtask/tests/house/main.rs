@@ -44,6 +44,8 @@ const FLOORS: &[(&str, u8)] = &[
     ("callout", 4),
     ("cli", 4),
     ("clouds", 4),
+    // The SDKs of clouds; only the binary imports them.
+    ("cloud_apis", 8),
     ("ct", 4),
     ("edge", 4),
     ("proxy", 4),
@@ -81,6 +83,7 @@ const BOXED: &[&str] = &[
     "authority",
     "callout",
     "client",
+    "cloud_apis",
     "clouds",
     "credentials",
     "ct",

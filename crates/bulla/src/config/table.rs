@@ -334,7 +334,7 @@ pub(super) const KEYS: &[Key] = &[
     ("oidc.name_claim", Kind::Text, "the claim that new people are named by"),
     ("oidc.scopes", Kind::List, "what is asked for beside openid"),
     ("oidc.ca_file", Kind::Text, "certificates to trust for the issuer; empty: the system's"),
-    ("pkcs11.module", Kind::Text, "the security module's library; empty: none (builds with pkcs11 only)"),
+    ("pkcs11.module", Kind::Text, "the security module's library; empty: none"),
     ("pkcs11.token_label", Kind::Text, "the token to use"),
     ("pkcs11.pin_file", Kind::Text, "the file with its PIN"),
     (

@@ -22,12 +22,12 @@ mod none {
 mod some {
     use std::sync::Arc;
 
+    use cloud_apis::auth::http::HttpClient;
+    use cloud_apis::key_services::{Calls, CloudKey, CloudKeyError};
     use futures_util::future::BoxFuture;
     use futures_util::{StreamExt, TryStreamExt, stream};
-    use keyless::cloud::{Calls, CloudKey, CloudKeyError};
     use keyless::{KeySet, Metrics};
     use keys::KeyRef;
-    use outbound::cloud::http::HttpClient;
 
     use crate::config::KeyServiceSettings;
     use cli::exit::{Exit, Outcome, Problem, chain};
@@ -66,8 +66,8 @@ mod some {
         http: &HttpClient,
         calls: &'a Calls,
     ) -> Outcome<Vec<Opening<'a>>> {
-        use keyless::cloud::AwsKms;
-        use outbound::cloud::aws::AwsOptions;
+        use cloud_apis::auth::aws::AwsOptions;
+        use cloud_apis::key_services::AwsKms;
 
         let mut regions: std::collections::HashMap<(&str, &str), AwsKms> = Default::default();
         let mut opening: Vec<Opening<'a>> = Vec::new();
@@ -94,12 +94,12 @@ mod some {
         http: &HttpClient,
         calls: &'a Calls,
     ) -> Outcome<Vec<Opening<'a>>> {
-        use keyless::cloud::{AzureKey, AzureOptions, open_azure};
+        use cloud_apis::key_services::{AzureKey, AzureOptions, open_azure};
 
         if all.is_empty() {
             return Ok(Vec::new());
         }
-        let credential = outbound::cloud::azure::standard(http).map_err(|error| {
+        let credential = cloud_apis::auth::azure::standard(http).map_err(|error| {
             Problem::usage(chain(&error)).hint("correct the variables AZURE_… of this process")
         })?;
         let open = |of: &'a crate::config::AzureKeySettings| -> Opening<'a> {
@@ -116,12 +116,12 @@ mod some {
         http: &HttpClient,
         calls: &'a Calls,
     ) -> Outcome<Vec<Opening<'a>>> {
-        use keyless::cloud::{GcpKey, GcpOptions, open_gcp};
+        use cloud_apis::key_services::{GcpKey, GcpOptions, open_gcp};
 
         if all.is_empty() {
             return Ok(Vec::new());
         }
-        let credentials = outbound::cloud::gcp::standard().map_err(|error| {
+        let credentials = cloud_apis::auth::gcp::standard().map_err(|error| {
             Problem::usage(chain(&error))
                 .hint("name them in GOOGLE_APPLICATION_CREDENTIALS, or log in with gcloud")
         })?;

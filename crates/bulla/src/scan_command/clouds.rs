@@ -39,7 +39,8 @@ pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option
     let mut settings = read(file).map_err(refused)?;
     settings.pools.raw = settings.pools.raw.or(in_flight);
     let pools = pools(&settings, store.as_ref()).await?;
-    let sources = settings.sources(&pools).await.map_err(|error| refused(chain(&error)))?;
+    let sources =
+        cloud_apis::sources::prepare(&settings, &pools).await.map_err(|error| refused(chain(&error)))?;
     let states = match &store {
         Some(store) => states_of(store, &sources).await.map_err(|error| database::problem(&error))?,
         None => HashMap::new(),

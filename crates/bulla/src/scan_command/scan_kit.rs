@@ -52,7 +52,8 @@ impl Sources {
             names.iter().filter(|name| !made.contains_key(*name)).cloned().collect();
         let mut unavailable = Vec::new();
         if !missing.is_empty() {
-            let (new, failed) = self.settings.available(&missing, &self.pools).await;
+            let (new, failed) =
+                cloud_apis::sources::prepare_named(&self.settings, &missing, &self.pools).await;
             made.extend(new.into_iter().map(|source| (Arc::clone(source.name()), source)));
             unavailable = failed;
         }

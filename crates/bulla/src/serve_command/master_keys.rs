@@ -278,13 +278,9 @@ pub(super) async fn tell_missing(keystore: KeyStore) {
     }
 }
 
-#[cfg(feature = "pkcs11")]
 use module::Module;
-#[cfg(not(feature = "pkcs11"))]
-use no_module::Module;
 
 /// The security module, if one is configured: authorities made with `key_provider` `pkcs11` have their keys there.
-#[cfg(feature = "pkcs11")]
 mod module {
     use std::sync::Arc;
 
@@ -342,40 +338,6 @@ mod module {
     }
 }
 
-/// Refused where it is configured: without it keys would be looked for in vain.
-#[cfg(not(feature = "pkcs11"))]
-mod no_module {
-    use authority::keystore::KeyStore;
-    use keys::{KeyRef, MasterKey};
-
-    use crate::config::{ModuleSettings, Settings};
-    use cli::exit::{Outcome, Problem};
-
-    pub(super) struct Module;
-
-    impl Module {
-        pub(super) async fn open(settings: &Settings) -> Outcome<Self> {
-            if settings.pkcs11.module.as_os_str().is_empty() {
-                return Ok(Self);
-            }
-            Err(Problem::usage("pkcs11.module is set, and this build has no PKCS#11")
-                .hint("build with `--features pkcs11`, or leave pkcs11.module empty"))
-        }
-
-        pub(super) fn master(&self, _: &ModuleSettings, _: bool) -> Outcome<MasterKey> {
-            Err(Problem::usage("the master key is in a security module, and this build has no PKCS#11")
-                .hint("build with `--features pkcs11`"))
-        }
-
-        pub(super) async fn keys(&self, name: &str, _: &[String]) -> Outcome<Vec<KeyRef>> {
-            Err(Problem::usage(format_args!("{name} names keys, and this build has no PKCS#11"))
-                .hint(format!("build with `--features pkcs11`, or leave {name} empty")))
-        }
-
-        pub(super) fn provide(self, _: &KeyStore) {}
-    }
-}
-
 #[cfg(not(feature = "aws"))]
 mod aws {
     use cli::exit::{Outcome, Problem};
@@ -393,8 +355,9 @@ mod aws {
 #[cfg(feature = "aws")]
 mod aws {
     use cli::exit::{Exit, Outcome, Problem, chain};
-    use clouds::aws::{AwsOptions, KmsKey};
-    use clouds::http::HttpClient;
+    use cloud_apis::auth::aws::AwsOptions;
+    use cloud_apis::auth::http::HttpClient;
+    use cloud_apis::key_services::KmsKey;
     use futures_util::future::{BoxFuture, FutureExt};
     use keys::Wrapper;
     use zeroize::Zeroizing;

@@ -446,8 +446,6 @@ fn the_native_protocol_is_what_grpc_for_python_expects() {
     assert_eq!(place.stop(), Some(0));
 }
 
-/// SoftHSM, which Debian has; see `.ci/run features`.
-#[cfg(feature = "pkcs11")]
 #[test]
 fn keys_of_a_security_module_sign() {
     let mut place = Place::new();

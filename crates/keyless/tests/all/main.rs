@@ -5,8 +5,6 @@
 mod batches;
 mod certificates;
 mod client;
-#[cfg(all(feature = "aws", feature = "azure", feature = "gcp"))]
-mod cloud;
 mod conformance;
 mod decryption;
 mod door;

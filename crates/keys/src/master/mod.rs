@@ -12,10 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::random::random;
 pub use error::KeyringError;
-#[cfg(not(feature = "pkcs11"))]
-use file::create_once;
 use file::read_key;
-#[cfg(feature = "pkcs11")]
 pub(crate) use file::{create_once, read_private};
 pub use id::MasterKeyId;
 pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
@@ -38,7 +35,6 @@ pub enum MasterKey {
     Unwrapped(UnwrappedKey),
     /// A file that holds the key encrypted under an AES key in a security module: without the module
     /// the file is of no use, and the module is asked once, at the start.
-    #[cfg(feature = "pkcs11")]
     Pkcs11(crate::pkcs11::WrappedMaster),
 }
 
@@ -48,7 +44,6 @@ impl MasterKey {
             Self::File { path, create } => load_file(path, *create),
             Self::Passphrase(source) => source.load(),
             Self::Unwrapped(key) => Ok(key.secret()),
-            #[cfg(feature = "pkcs11")]
             Self::Pkcs11(source) => source.load(),
         }
     }

@@ -6,7 +6,6 @@ mod age;
 mod batches;
 mod masters;
 mod openssl;
-#[cfg(feature = "pkcs11")]
 mod pkcs11;
 mod scheme;
 mod sealed;

@@ -29,7 +29,6 @@ mod places;
 mod restrictions;
 mod rotation;
 mod sealing;
-#[cfg(feature = "pkcs11")]
 mod security_module;
 mod signer_apart;
 mod signing;

@@ -1,0 +1,283 @@
+//! AWS: the SDK's chain of credentials, kept as long as they are good, and calls of services that speak JSON, which need no
+//! SDK of theirs.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use aws_config::{BehaviorVersion, Region};
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
+use aws_smithy_runtime_api::client::http::{
+    HttpClient as AwsHttpClient, HttpConnector, HttpConnectorFuture, HttpConnectorSettings,
+    SharedHttpConnector,
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::result::ConnectorError;
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
+use aws_smithy_types::body::SdkBody;
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::ApiError;
+use super::http::{HttpClient, HttpError};
+use super::lasting::{Fetching, Lasting};
+use outbound::pool::Verdict;
+
+/// How long credentials without an end are kept.
+const CREDENTIALS_KEPT: Duration = Duration::from_secs(15 * 60);
+/// The media type of services that speak JSON.
+const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
+
+/// How AWS is reached.
+#[derive(Clone, Debug, Default)]
+pub struct AwsOptions {
+    /// All services are asked here instead of where they are, for tests and private networks.
+    pub endpoint: Option<String>,
+    /// Credentials instead of the standard chain's: access key id and secret.
+    pub credentials: Option<(String, String)>,
+}
+
+/// The SDK's defaults that are ours, too.
+#[must_use]
+pub fn behavior() -> BehaviorVersion {
+    BehaviorVersion::latest()
+}
+
+/// A region by its name.
+#[must_use]
+pub fn region_of(name: &str) -> Region {
+    Region::new(name.to_owned())
+}
+
+/// Which service speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct JsonProtocol {
+    /// Its name in signatures and addresses: `kms`.
+    pub name: &'static str,
+    /// What stands before its operations in `X-Amz-Target`: `TrentService`.
+    pub target: &'static str,
+}
+
+impl JsonProtocol {
+    /// The key management service.
+    pub const KMS: Self = Self { name: "kms", target: "TrentService" };
+}
+
+/// One service that speaks JSON, in one region.
+pub struct JsonService {
+    protocol: JsonProtocol,
+    region: String,
+    endpoint: String,
+    credentials: Option<Renewable>,
+    http: HttpClient,
+}
+
+impl JsonService {
+    /// Finds out how AWS is reached; asks nobody but for credentials.
+    #[crate::boxed]
+    pub async fn new(protocol: JsonProtocol, region: &str, options: &AwsOptions, http: HttpClient) -> Self {
+        let mut loader = aws_config::defaults(behavior()).http_client(http.clone()).region(region_of(region));
+        if let Some((id, secret)) = &options.credentials {
+            loader = loader.credentials_provider(Credentials::from_keys(id, secret, None));
+        }
+        let name = protocol.name;
+        let endpoint = match &options.endpoint {
+            Some(given) => given.trim_end_matches('/').to_owned(),
+            // The partition of China has a name of its own.
+            None if region.starts_with("cn-") => format!("https://{name}.{region}.amazonaws.com.cn"),
+            None => format!("https://{name}.{region}.amazonaws.com"),
+        };
+        let credentials = loader.load().await.credentials_provider().map(Renewable::new);
+        Self { protocol, region: region.to_owned(), endpoint, credentials, http }
+    }
+
+    /// Where it is asked.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// One call. Credentials that AWS calls expired are not used again.
+    ///
+    /// # Errors
+    /// [`ApiError`]
+    ///
+    /// # Cancellation
+    /// Dropping the future drops the call.
+    #[crate::boxed]
+    pub async fn call(&self, operation: &'static str, body: &Value) -> Result<Value, ApiError> {
+        let credentials = self.current().await?;
+        let request = self.signed(operation, body.to_string().into(), &credentials)?;
+        let answer = self.http.send(request).await.map_err(|error| ApiError::unreachable(&error))?;
+        let said: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+        if answer.status().is_success() && said.is_object() {
+            return Ok(said);
+        }
+        let text = |name: &str| said.get(name).and_then(Value::as_str);
+        let code = text("__type").and_then(|code| code.rsplit('#').next()).unwrap_or_default();
+        let message = text("message").or_else(|| text("Message")).unwrap_or_default();
+        let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
+        let mut error = ApiError::of_status(answer.status().as_u16(), code, message, retry_after);
+        if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
+            if let Some(kept) = &self.credentials {
+                kept.forget_these(&credentials);
+            }
+            error.verdict = Verdict::MayHeal;
+        }
+        Err(error)
+    }
+
+    /// There are credentials for the next call; waits until there are.
+    ///
+    /// # Errors
+    /// [`ApiError`]: denied, unless it passes.
+    ///
+    /// # Cancellation
+    /// Fetching them goes on, for the next call.
+    #[crate::boxed]
+    pub async fn ready(&self) -> Result<(), ApiError> {
+        self.current().await.map(drop)
+    }
+
+    async fn current(&self) -> Result<Credentials, ApiError> {
+        let none = || ApiError::credentials(&CredentialsError::not_loaded("there is no chain"));
+        self.credentials.as_ref().ok_or_else(none)?.current().await
+    }
+
+    fn signed(
+        &self,
+        operation: &str,
+        body: Bytes,
+        credentials: &Credentials,
+    ) -> Result<http::Request<Bytes>, ApiError> {
+        let identity = credentials.clone().into();
+        let parameters = v4::SigningParams::builder()
+            .identity(&identity)
+            .region(&self.region)
+            .name(self.protocol.name)
+            .time(SystemTime::now())
+            .settings(SigningSettings::default())
+            .build()
+            .map_err(|error| ApiError::malformed(&super::chain(&error)))?
+            .into();
+        let unsendable =
+            |error: &(dyn std::error::Error + 'static)| ApiError::malformed(&super::chain(error));
+        let target = format!("{}.{operation}", self.protocol.target);
+        let headers = [("content-type", MEDIA_TYPE), ("x-amz-target", &target)];
+        let uri = format!("{}/", self.endpoint);
+        let signable = SignableRequest::new("POST", &uri, headers.into_iter(), SignableBody::Bytes(&body));
+        let signature = sign(signable.map_err(|error| unsendable(&error))?, &parameters);
+        let signature = signature.map_err(|error| unsendable(&error))?;
+        let mut request = http::Request::post(&uri);
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let mut request = request.body(body.clone()).map_err(|error| unsendable(&error))?;
+        signature.into_parts().0.apply_to_request_http1x(&mut request);
+        Ok(request)
+    }
+}
+
+impl fmt::Debug for JsonService {
+    /// Says nothing of the credentials: they are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonService")
+            .field("name", &self.protocol.name)
+            .field("endpoint", &self.endpoint)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Credentials kept until their end, or until AWS calls them expired, whichever comes first, and renewed before that. Cheap to
+/// clone; the clones share them.
+#[derive(Clone)]
+pub struct Renewable(Arc<Lasting<Credentials>>);
+
+impl fmt::Debug for Renewable {
+    /// Says nothing of the credentials: they are secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Renewable")
+    }
+}
+
+impl Renewable {
+    /// Those that `provider` gives.
+    #[must_use]
+    pub fn new(provider: SharedCredentialsProvider) -> Self {
+        let source = move |_| -> Fetching<Credentials> {
+            let provider = provider.clone();
+            Box::pin(async move {
+                let credentials = provider.provide_credentials().await.map_err(|error| none_given(&error))?;
+                let end = credentials.expiry().unwrap_or_else(|| SystemTime::now() + CREDENTIALS_KEPT);
+                Ok((credentials, end))
+            })
+        };
+        Self(Arc::new(Lasting::new(Box::new(source))))
+    }
+
+    /// New ones with the next call.
+    pub fn forget(&self) {
+        self.0.forget(|_| true);
+    }
+
+    /// New ones with the next call, where these are kept: of many whose calls were refused with them, the first fetches the next.
+    fn forget_these(&self, refused: &Credentials) {
+        let id = |of: &Credentials| (of.access_key_id().to_owned(), of.session_token().map(str::to_owned));
+        self.0.forget(|kept| id(kept) == id(refused));
+    }
+
+    async fn current(&self) -> Result<Credentials, ApiError> {
+        self.0.current().await
+    }
+}
+
+/// Whether a failure passes, as far as the SDK says: one of a service that gives credentials may, one of the configuration does not.
+fn none_given(error: &CredentialsError) -> ApiError {
+    match error {
+        CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
+            ApiError::credentials_away(error)
+        }
+        _ => ApiError::credentials(error),
+    }
+}
+
+impl ProvideCredentials for Renewable {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(async {
+            self.current().await.map_err(CredentialsError::provider_error)
+        })
+    }
+}
+
+/// The SDK's requests go over the client for all clouds.
+impl AwsHttpClient for HttpClient {
+    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+        SharedHttpConnector::new(self.clone())
+    }
+}
+
+impl HttpConnector for HttpClient {
+    fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
+        let client = self.clone();
+        HttpConnectorFuture::new(async move {
+            let user = |why: &str| ConnectorError::user(why.into());
+            let request = request.try_into_http1x().map_err(|error| ConnectorError::user(error.into()))?;
+            let (parts, body) = request.into_parts();
+            let body = body.bytes().ok_or_else(|| user("a body that comes in pieces"))?;
+            let request = http::Request::from_parts(parts, Bytes::copy_from_slice(body));
+            let response = client.send(request).await.map_err(|error| match error {
+                HttpError::NoAnswer(_) => ConnectorError::io(error.into()),
+                _ => ConnectorError::user(error.into()),
+            })?;
+            HttpResponse::try_from(response.map(SdkBody::from))
+                .map_err(|error| ConnectorError::other(error.into(), None))
+        })
+    }
+}

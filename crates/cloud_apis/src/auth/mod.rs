@@ -1,0 +1,16 @@
+//! What calls to clouds need, whatever they ask for: one HTTP client, credentials, and requests signed with them.
+//!
+//! - [`http`]: the client.
+//! - `aws`, `azure`, `gcp` (features): credentials as each SDK finds them, cached until they expire.
+
+#[cfg(feature = "aws")]
+pub mod aws;
+#[cfg(feature = "azure")]
+pub mod azure;
+#[cfg(feature = "gcp")]
+pub mod gcp;
+pub mod http;
+#[cfg(any(feature = "aws", feature = "azure"))]
+mod lasting;
+
+pub(crate) use clouds::{ApiError, chain};

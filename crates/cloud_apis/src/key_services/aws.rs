@@ -1,0 +1,118 @@
+//! AWS KMS: `GetPublicKey` and `Sign` with a digest, with a message for Ed25519.
+
+use std::sync::Arc;
+
+use crate::auth::aws::{AwsOptions, JsonProtocol, JsonService};
+use crate::auth::http::HttpClient;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clouds::ApiError;
+use futures_util::future::{BoxFuture, FutureExt};
+use keys::{Hash, Scheme};
+use serde_json::{Value, json};
+
+use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
+
+/// The message's length is that of `Sign`.
+const KIND: Kind = Kind {
+    name: "AWS KMS",
+    short: "aws-kms",
+    needs: "kms:GetPublicKey and kms:Sign on the key",
+    message_max: 4_096,
+};
+/// The algorithms that are used here, in KMS's words. With MessageType DIGEST, PSS has a salt as long as its hash; that of Ed25519
+/// (RFC 8032) takes MessageType RAW.
+const ALGORITHMS: [(Scheme, &str); 10] = [
+    (Scheme::RsaPkcs1(Hash::Sha256), "RSASSA_PKCS1_V1_5_SHA_256"),
+    (Scheme::RsaPkcs1(Hash::Sha384), "RSASSA_PKCS1_V1_5_SHA_384"),
+    (Scheme::RsaPkcs1(Hash::Sha512), "RSASSA_PKCS1_V1_5_SHA_512"),
+    (Scheme::RsaPss(Hash::Sha256), "RSASSA_PSS_SHA_256"),
+    (Scheme::RsaPss(Hash::Sha384), "RSASSA_PSS_SHA_384"),
+    (Scheme::RsaPss(Hash::Sha512), "RSASSA_PSS_SHA_512"),
+    (Scheme::Ecdsa(Hash::Sha256), "ECDSA_SHA_256"),
+    (Scheme::Ecdsa(Hash::Sha384), "ECDSA_SHA_384"),
+    (Scheme::Ecdsa(Hash::Sha512), "ECDSA_SHA_512"),
+    (Scheme::Ed25519, "ED25519_SHA_512"),
+];
+
+/// KMS in one region, with credentials that all of its keys share. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct AwsKms {
+    service: Arc<JsonService>,
+    region: Arc<str>,
+}
+
+impl AwsKms {
+    /// KMS of this region. Asks nobody but for credentials.
+    ///
+    /// # Errors
+    /// [`CloudKeyError::Name`] for what is no name of a region.
+    #[crate::boxed]
+    pub async fn new(region: &str, options: &AwsOptions, http: HttpClient) -> Result<Self, CloudKeyError> {
+        let plain = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-';
+        if region.is_empty() || !region.bytes().all(plain) {
+            return Err(CloudKeyError::Name { key: region.to_owned(), problem: "it is no name of a region" });
+        }
+        let service = JsonService::new(JsonProtocol::KMS, region, options, http).await;
+        Ok(Self { service: Arc::new(service), region: region.into() })
+    }
+
+    /// The key with this id, ARN or alias (`alias/NAME`), once KMS has given its public half. An alias is looked up now and never
+    /// again: another key behind it is another key.
+    ///
+    /// # Errors
+    /// [`CloudKeyError`]
+    #[crate::boxed]
+    pub async fn open(&self, key: &str, calls: &Calls) -> Result<CloudKey, CloudKeyError> {
+        if key.is_empty() {
+            return Err(CloudKeyError::Name { key: "aws_kms".to_owned(), problem: "no key is named" });
+        }
+        let question = json!({ "KeyId": key });
+        let answer =
+            described(KIND, key, || self.service.ready(), || self.service.call("GetPublicKey", &question))
+                .await?;
+        let found = found(&answer).ok_or_else(|| CloudKeyError::Unusable {
+            service: KIND.name,
+            key: key.to_owned(),
+            problem: "has no public half that can be read".to_owned(),
+        })?;
+        let key_id = answer.get("KeyId").and_then(Value::as_str).unwrap_or(key).to_owned();
+        let service = Box::new(Kms { service: Arc::clone(&self.service), key_id });
+        CloudKey::new((key.to_owned(), &self.region), KIND, found, service, calls)
+    }
+}
+
+fn found(answer: &Value) -> Option<Described> {
+    let spki = STANDARD.decode(answer.get("PublicKey")?.as_str()?).ok()?;
+    let said: Vec<&str> =
+        answer.get("SigningAlgorithms")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let schemes = ALGORITHMS.iter().filter(|(_, name)| said.contains(name)).map(|(scheme, _)| *scheme);
+    Some(Described { spki, schemes: schemes.collect() })
+}
+
+#[derive(Debug)]
+struct Kms {
+    service: Arc<JsonService>,
+    /// The key's ARN.
+    key_id: String,
+}
+
+impl Service for Kms {
+    fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>> {
+        self.service.ready().boxed()
+    }
+
+    fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
+        async move {
+            let algorithm = ALGORITHMS.iter().find(|(of, _)| *of == scheme).map(|(_, name)| *name);
+            let of = if scheme == Scheme::Ed25519 { "RAW" } else { "DIGEST" };
+            let question = json!({ "KeyId": self.key_id, "Message": STANDARD.encode(input), "MessageType": of,
+                "SigningAlgorithm": algorithm });
+            let answer = self.service.call("Sign", &question).await?;
+            let signature = answer.get("Signature").and_then(Value::as_str);
+            let signature = signature.and_then(|text| STANDARD.decode(text).ok());
+            signature.ok_or_else(|| ApiError::malformed("the answer has no signature"))
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,76 @@
+//! One key of KMS, for a few bytes: no SDK of KMS is needed for two calls, only the SDK's credentials and signature.
+
+use crate::auth::aws::{AwsOptions, JsonProtocol, JsonService};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use crate::auth::http::HttpClient;
+use clouds::ApiError;
+
+/// Why KMS did not do it.
+#[derive(Debug, thiserror::Error)]
+pub enum KmsError {
+    /// It did not answer, or refused.
+    #[error("KMS: {0}")]
+    Call(#[from] ApiError),
+    /// What it answered is none of its answers.
+    #[error("KMS's answer to {0} cannot be understood")]
+    Malformed(&'static str),
+}
+
+/// A key of KMS that encrypts and decrypts up to 4,096 bytes. What it encrypts opens for the same `purpose` only (an
+/// encryption context, which stands in CloudTrail).
+#[derive(Debug)]
+pub struct KmsKey {
+    key_id: String,
+    purpose: &'static str,
+    service: JsonService,
+}
+
+impl KmsKey {
+    /// Finds out how AWS is reached; asks nobody but for credentials.
+    #[crate::boxed]
+    pub async fn new(
+        key_id: &str,
+        region: &str,
+        purpose: &'static str,
+        options: &AwsOptions,
+        http: HttpClient,
+    ) -> Self {
+        let service = JsonService::new(JsonProtocol::KMS, region, options, http).await;
+        Self { key_id: key_id.to_owned(), purpose, service }
+    }
+
+    /// The bytes, encrypted.
+    ///
+    /// # Errors
+    /// [`KmsError`]
+    #[crate::boxed]
+    pub async fn encrypt(&self, plaintext: &[u8]) -> Result<Vec<u8>, KmsError> {
+        let plaintext = Zeroizing::new(STANDARD.encode(plaintext));
+        let answer = self.call("Encrypt", json!({ "Plaintext": *plaintext })).await?;
+        octets(&answer, "CiphertextBlob").ok_or(KmsError::Malformed("Encrypt"))
+    }
+
+    /// What [`Self::encrypt`] was given.
+    ///
+    /// # Errors
+    /// [`KmsError`]
+    #[crate::boxed]
+    pub async fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, KmsError> {
+        let answer = self.call("Decrypt", json!({ "CiphertextBlob": STANDARD.encode(ciphertext) })).await?;
+        octets(&answer, "Plaintext").map(Zeroizing::new).ok_or(KmsError::Malformed("Decrypt"))
+    }
+
+    async fn call(&self, operation: &'static str, mut body: Value) -> Result<Value, KmsError> {
+        body["KeyId"] = self.key_id.as_str().into();
+        body["EncryptionContext"] = json!({ "purpose": self.purpose });
+        Ok(self.service.call(operation, &body).await?)
+    }
+}
+
+fn octets(answer: &Value, field: &str) -> Option<Vec<u8>> {
+    STANDARD.decode(answer.get(field)?.as_str()?).ok()
+}

@@ -1,0 +1,489 @@
+//! Keys in the key services of clouds: AWS KMS, Azure Key Vault, Google Cloud KMS. One call a signature, by digest; by message for
+//! Ed25519, which Azure does not have.
+//!
+//! The public half is asked for once, at the start. A signature is held against it before anybody gets it: whatever a
+//! service, a proxy or a memory module does to one, it ends here. Calls that were throttled or may heal are made again
+//! within the caller's deadline, as long as the key's budget for that lasts.
+
+#[cfg(feature = "aws")]
+mod aws;
+#[cfg(feature = "aws")]
+mod aws_encryption;
+#[cfg(feature = "azure")]
+mod azure;
+#[cfg(feature = "gcp")]
+mod gcp;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use clouds::ApiError;
+use futures_util::future::BoxFuture;
+use keyless::Metrics;
+use keyless::budget::Budget;
+use keys::verify::{input_for_service, verifies};
+use keys::{AtOnce, Deadline, Destination, Hash, KeyType, Scheme, SignError, Signer};
+use outbound::pool::Verdict;
+use outbound::retry::{self, Policy};
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use tokio::sync::Semaphore;
+
+#[cfg(feature = "aws")]
+pub use aws::AwsKms;
+#[cfg(feature = "aws")]
+pub use aws_encryption::{KmsError, KmsKey};
+#[cfg(feature = "azure")]
+pub use azure::{AzureKey, AzureOptions, open as open_azure};
+#[cfg(feature = "gcp")]
+pub use gcp::{GcpKey, GcpOptions, open as open_gcp};
+
+/// Calls for one key under way at once: as many connections as the HTTP client keeps to one server. At 30 ms each a
+/// thousand signatures a second, which is what services allow by default. Others wait for their turn, until their deadline.
+const CALLS_PER_KEY_MAX: usize = 32;
+/// Longest one call may take; services answer within 100 ms.
+const CALL_LIMIT: Duration = Duration::from_secs(2);
+/// For the public half, at the start: the first call finds credentials, too.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// Tries of a call that was throttled or may heal.
+const RETRY: Policy = Policy { base: Duration::from_millis(50), cap: Duration::from_secs(1), retries: 4 };
+
+/// How often the log hears of one key that does not sign; figures count each time.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+/// Why a key of a service cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CloudKeyError {
+    /// The setting names no key.
+    #[error("{key}: {problem}")]
+    Name {
+        /// As it was given.
+        key: String,
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// The service did not give the public half.
+    #[error("{service} does not give the public half of {key}: {answer}")]
+    Refused {
+        /// Which service.
+        service: &'static str,
+        /// Which key.
+        key: String,
+        /// What it said.
+        answer: ApiError,
+        /// The permission or role that it takes.
+        needs: &'static str,
+    },
+    /// A key that does not sign, or not so that it is of use here.
+    #[error("{service}: {key} {problem}")]
+    Unusable {
+        /// Which service.
+        service: &'static str,
+        /// Which key.
+        key: String,
+        /// Why.
+        problem: String,
+    },
+}
+
+impl CloudKeyError {
+    /// What to do.
+    #[must_use]
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Name { .. } => "correct it in [keys]".to_owned(),
+            Self::Refused { answer, needs, .. } if answer.denied => {
+                format!("check the credentials of this process, and give them {needs}")
+            }
+            Self::Refused { answer, .. } if answer.code == "credentials" => {
+                "check the credentials of this process, and the way to whoever gives them".to_owned()
+            }
+            Self::Refused { .. } => "check the key's name, its region, and the way to the service".to_owned(),
+            Self::Unusable { .. } => {
+                "name an enabled key for signing: RSA of 2,048, 3,072 or 4,096 bits, P-256, P-384, P-521 or, but for \
+                 Azure, Ed25519"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// How one service is asked; one call each, without tries of its own.
+trait Service: Send + Sync + fmt::Debug {
+    /// There are credentials for the next call: waited for as long as it takes, which is none of the call's time. What was begun
+    /// goes on for the next request when this one ends.
+    fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>>;
+
+    /// A signature over `input`, a digest, for Ed25519 a message; ECDSA as DER.
+    fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>>;
+}
+
+/// What a service says of a key.
+struct Described {
+    /// DER SubjectPublicKeyInfo.
+    spki: Vec<u8>,
+    /// How it signs.
+    schemes: Vec<Scheme>,
+}
+
+/// What the services' keys have in common.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    /// In errors and figures.
+    name: &'static str,
+    /// In names of destinations.
+    short: &'static str,
+    /// What it takes to sign, for anyone who is refused.
+    needs: &'static str,
+    /// Bytes of a message that it signs whole.
+    message_max: usize,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
+struct CallLabels {
+    service: &'static str,
+    outcome: &'static str,
+}
+
+/// What is counted of signatures by services. Cheap to clone; the clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Calls(Family<CallLabels, Counter>);
+
+impl Calls {
+    /// Those that are shown with `metrics`. To be made once, before these are registered.
+    #[must_use]
+    pub fn of(metrics: &Metrics) -> Self {
+        let calls = Self::default();
+        let shown = calls.clone();
+        metrics.also(move |registry| {
+            registry.register(
+                "bulla_keyless_cloud_signatures",
+                "Signatures asked of the key services of clouds, by what became of them; wrong: held back, for its own public \
+                 half did not verify it",
+                shown.0.clone(),
+            );
+        });
+        calls
+    }
+
+    fn count(&self, service: &'static str, outcome: &'static str) {
+        self.0.get_or_create(&CallLabels { service, outcome }).inc();
+    }
+
+    /// How many ended with this outcome.
+    #[must_use]
+    pub fn counted(&self, service: &'static str, outcome: &'static str) -> u64 {
+        self.0.get_or_create(&CallLabels { service, outcome }).get()
+    }
+}
+
+/// A private key that a service of a cloud holds.
+pub struct CloudKey {
+    name: String,
+    destination: String,
+    of: Kind,
+    kind: KeyType,
+    spki: Vec<u8>,
+    schemes: Vec<Scheme>,
+    service: Box<dyn Service>,
+    turns: Semaphore,
+    budget: Budget,
+    /// When the log last heard that it does not sign.
+    logged_at: Mutex<Option<Instant>>,
+    calls: Calls,
+}
+
+impl CloudKey {
+    /// `place` is what all keys have in common that are asked for at one place: a region, a vault.
+    fn new(
+        (name, place): (String, &str),
+        of: Kind,
+        described: Described,
+        service: Box<dyn Service>,
+        calls: &Calls,
+    ) -> Result<Self, CloudKeyError> {
+        let Described { spki, schemes } = described;
+        let unusable = |problem: &str| CloudKeyError::Unusable {
+            service: of.name,
+            key: name.clone(),
+            problem: problem.into(),
+        };
+        let kind = KeyType::of_spki(&spki);
+        let kind = kind.ok_or_else(|| unusable("is of a size or curve that is not used here"))?;
+        // What it says and what it has, held against each other.
+        let schemes: Vec<Scheme> = schemes.into_iter().filter(|scheme| fits(*scheme, kind)).collect();
+        if schemes.is_empty() {
+            return Err(unusable("does not sign in any way that is used here"));
+        }
+        Ok(Self {
+            destination: format!("{}:{place}", of.short),
+            name,
+            of,
+            kind,
+            spki,
+            schemes,
+            service,
+            turns: Semaphore::new(CALLS_PER_KEY_MAX),
+            budget: Budget::default(),
+            logged_at: Mutex::default(),
+            calls: calls.clone(),
+        })
+    }
+
+    /// As it was named.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    async fn sign_by(&self, scheme: Scheme, input: &[u8], deadline: Deadline) -> Result<Vec<u8>, SignError> {
+        let misfit = scheme.check(self.kind, input.len());
+        misfit.map_err(|misfit| SignError::Failed(misfit.to_string()))?;
+        if scheme == Scheme::Ed25519 && input.len() > self.of.message_max {
+            let (service, most, given) = (self.of.name, self.of.message_max, input.len());
+            return Err(SignError::Failed(format!(
+                "{service} signs messages of {most} octets at most, this one has {given}"
+            )));
+        }
+        let given = input_for_service(self.kind, scheme, input);
+        let given = given.filter(|(own, _)| self.schemes.contains(own));
+        let (own, input) = given.ok_or_else(|| {
+            SignError::Failed(format!(
+                "{} signs with this key by {} only",
+                self.of.name,
+                shown(&self.schemes)
+            ))
+        })?;
+        self.budget.earn();
+        let mut pending =
+            PendingSignature { key: self, deadline, waits_for: Mutex::new("its turn"), is_counted: false };
+        let turn = tokio::time::timeout_at(deadline.into(), self.turns.acquire()).await;
+        let turn = turn.map_err(|_| SignError::Late)?;
+        let _turn = turn.map_err(|_| SignError::Unavailable("shutting down".to_owned()))?;
+        let ready = || {
+            *pending.waits_for.lock() = "credentials";
+            self.service.ready()
+        };
+        let call = || {
+            *pending.waits_for.lock() = "the service";
+            self.service.sign(own, &input)
+        };
+        let signature = match call_with_retry(ready, call, deadline, || self.budget.spend()).await {
+            Ok(signature) => signature,
+            Err(CallFailure::Late) => return Err(SignError::Late),
+            Err(CallFailure::Answer(answer)) => {
+                pending.count_outcome(outcome(&answer));
+                return Err(self.failed(&answer));
+            }
+        };
+        if !verifies(&self.spki, self.kind, own, &input, &signature) {
+            pending.count_outcome("wrong");
+            tracing::error!(
+                key = self.name,
+                service = self.of.name,
+                "a signature that is none was held back"
+            );
+            let why = format!("{} gave what is no signature of this key; it was held back", self.of.name);
+            return Err(SignError::Failed(why));
+        }
+        pending.count_outcome("done");
+        Ok(signature)
+    }
+
+    /// Whether the log is to hear of it now.
+    fn may_log(&self) -> bool {
+        let mut logged_at = self.logged_at.lock();
+        let may = logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY);
+        if may {
+            *logged_at = Some(Instant::now());
+        }
+        may
+    }
+
+    /// What clients hear: the service's code. Its words, which name accounts, and what to do are for the log.
+    fn failed(&self, answer: &ApiError) -> SignError {
+        if self.may_log() {
+            let hint = if answer.denied { self.of.needs } else { "" };
+            let (key, service) = (&self.name, self.of.name);
+            tracing::warn!(key, service, %answer, needs = hint, "a key in a cloud does not sign");
+        }
+        let what = format!("{} answers {}", self.of.name, answer.code);
+        match answer.verdict {
+            Verdict::Throttled { .. } | Verdict::MayHeal if !answer.denied => SignError::Unavailable(what),
+            _ => SignError::Failed(what),
+        }
+    }
+}
+
+/// A signature that is asked for. What becomes of it is counted once, also of one that nobody waits for any more: anyone who waits
+/// may give up at the deadline before this does.
+struct PendingSignature<'a> {
+    key: &'a CloudKey,
+    deadline: Deadline,
+    /// What it waits for now.
+    waits_for: Mutex<&'static str>,
+    is_counted: bool,
+}
+
+impl PendingSignature<'_> {
+    fn count_outcome(&mut self, outcome: &'static str) {
+        self.is_counted = true;
+        self.key.calls.count(self.key.of.name, outcome);
+    }
+}
+
+impl Drop for PendingSignature<'_> {
+    fn drop(&mut self) {
+        if self.is_counted {
+            return;
+        }
+        if Instant::now() < self.deadline {
+            return self.count_outcome("gone");
+        }
+        self.count_outcome("late");
+        if self.key.may_log() {
+            let (key, service, waited_for) = (&self.key.name, self.key.of.name, *self.waits_for.get_mut());
+            tracing::warn!(key, service, waited_for, "a key in a cloud does not sign in time");
+        }
+    }
+}
+
+impl Signer for CloudKey {
+    fn key_type(&self) -> KeyType {
+        self.kind
+    }
+
+    fn spki(&self) -> &[u8] {
+        &self.spki
+    }
+
+    fn sign_digest<'a>(
+        &'a self,
+        scheme: Scheme,
+        input: &'a [u8],
+        deadline: Deadline,
+    ) -> BoxFuture<'a, Result<Vec<u8>, SignError>> {
+        Box::pin(self.sign_by(scheme, input, deadline))
+    }
+
+    fn destination(&self) -> Option<Destination<'_>> {
+        Some(Destination { name: &self.destination, at_once: AtOnce::OfKey(CALLS_PER_KEY_MAX) })
+    }
+}
+
+impl fmt::Debug for CloudKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CloudKey({}, {}, {})", self.of.name, self.kind, self.name)
+    }
+}
+
+/// Why a call came to nothing, after as many tries as there were.
+enum CallFailure {
+    /// The last answer.
+    Answer(ApiError),
+    /// The time was up before there was any.
+    Late,
+}
+
+/// In figures.
+fn outcome(answer: &ApiError) -> &'static str {
+    match answer.verdict {
+        _ if answer.denied => "denied",
+        Verdict::Throttled { .. } => "throttled",
+        Verdict::MayHeal => "unavailable",
+        Verdict::Final => "refused",
+    }
+}
+
+/// Calls until there is an answer that a retry does not change, the deadline, or no leave for another try; each time with
+/// credentials that are there.
+async fn call_with_retry<T, R, F>(
+    mut ready: impl FnMut() -> R,
+    mut call: impl FnMut() -> F,
+    deadline: Deadline,
+    may_try_again: impl Fn() -> bool,
+) -> Result<T, CallFailure>
+where
+    R: Future<Output = Result<(), ApiError>>,
+    F: Future<Output = Result<T, ApiError>>,
+{
+    let mut waits = RETRY.waits(retry::random);
+    loop {
+        let is_ready =
+            tokio::time::timeout_at(deadline.into(), ready()).await.map_err(|_| CallFailure::Late)?;
+        let until = deadline.min(Instant::now() + CALL_LIMIT);
+        let answer = match is_ready {
+            Ok(()) => match tokio::time::timeout_at(until.into(), call()).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(answer)) => answer,
+                Err(_) if until == deadline => return Err(CallFailure::Late),
+                Err(silent) => ApiError::unreachable(&silent),
+            },
+            Err(answer) => answer,
+        };
+        let wait = match answer.verdict {
+            Verdict::Final => None,
+            Verdict::MayHeal => waits.next(),
+            Verdict::Throttled { retry_after } => {
+                waits.next().map(|wait| wait.max(retry_after.unwrap_or_default()))
+            }
+        };
+        let in_time = |wait: &Duration| Instant::now().checked_add(*wait).is_some_and(|then| then < deadline);
+        match wait.filter(in_time).filter(|_| may_try_again()) {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => return Err(CallFailure::Answer(answer)),
+        }
+    }
+}
+
+/// What a service says of a key, at the start.
+async fn described<T, R, F>(
+    of: Kind,
+    key: &str,
+    ready: impl FnMut() -> R,
+    call: impl FnMut() -> F,
+) -> Result<T, CloudKeyError>
+where
+    R: Future<Output = Result<(), ApiError>>,
+    F: Future<Output = Result<T, ApiError>>,
+{
+    let found = call_with_retry(ready, call, Instant::now() + START_LIMIT, || true).await;
+    found.map_err(|failure| CloudKeyError::Refused {
+        service: of.name,
+        key: key.to_owned(),
+        answer: match failure {
+            CallFailure::Answer(answer) => answer,
+            CallFailure::Late => ApiError::unreachable(&SignError::Late),
+        },
+        needs: of.needs,
+    })
+}
+
+/// Whether a key of this kind signs so in a service: ECDSA with the hash of its curve, which stands for any.
+fn fits(scheme: Scheme, kind: KeyType) -> bool {
+    match scheme {
+        Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) => {
+            kind.rsa_bits().is_some() && matches!(hash, Hash::Sha256 | Hash::Sha384 | Hash::Sha512)
+        }
+        Scheme::Ecdsa(_) => Scheme::of(kind) == Some(scheme),
+        Scheme::Ed25519 => kind == KeyType::Ed25519,
+    }
+}
+
+/// Schemes in one line, for people.
+fn shown(schemes: &[Scheme]) -> String {
+    let hash = |hash: &Hash| match hash {
+        Hash::Sha384 => "SHA-384",
+        Hash::Sha512 => "SHA-512",
+        _ => "SHA-256",
+    };
+    let one = |scheme: &Scheme| match scheme {
+        Scheme::RsaPkcs1(of) => format!("PKCS #1 v1.5 with {}", hash(of)),
+        Scheme::RsaPss(of) => format!("PSS with {}", hash(of)),
+        Scheme::Ecdsa(_) => "ECDSA".to_owned(),
+        Scheme::Ed25519 => "Ed25519".to_owned(),
+    };
+    schemes.iter().map(one).collect::<Vec<_>>().join(", ")
+}

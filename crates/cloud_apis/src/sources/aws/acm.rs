@@ -1,0 +1,200 @@
+//! Certificates of AWS Certificate Manager in one region.
+
+use std::sync::Arc;
+
+use aws_sdk_acm::Client;
+use aws_sdk_acm::types::{
+    CertificateKeyPairOrigin, CertificateStatus, CertificateSummary, Filters, KeyAlgorithm, Tag,
+};
+use aws_smithy_types::DateTime;
+use futures_util::{StreamExt, stream};
+use outbound::Deadline;
+use x509::UnixTime;
+
+use super::answer::chain_of;
+use super::session::Regional;
+use super::tagging::Tagging;
+use super::uses::Uses;
+use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError, Use};
+
+/// Certificates of a page, the most that ACM gives.
+const PAGE: i32 = 1_000;
+/// Certificates in hand at once, in one region; the pool decides how many of them are asked for.
+const IN_HAND_MAX: usize = 64;
+
+/// Lists one region. What goes wrong is told to the sink.
+pub(super) async fn list(region: &Regional, sink: &Sink, uses: Uses<'_>, deadline: Deadline) {
+    let part = format!("{}/acm", region.name);
+    match pages(region, sink, &part, uses, deadline).await {
+        Ok(()) => sink.listed(part),
+        Err(error) => sink.failed(part, error),
+    }
+}
+
+async fn pages(
+    region: &Regional,
+    sink: &Sink,
+    part: &str,
+    uses: Uses<'_>,
+    deadline: Deadline,
+) -> Result<(), SourceError> {
+    let client = Client::new(&region.config);
+    let tagging = Tagging::new(format!("{part} tags"));
+    let mut token = None;
+    loop {
+        let page = region
+            .call("acm:ListCertificates", deadline, || {
+                client
+                    .list_certificates()
+                    .includes(every_key_type())
+                    .set_certificate_key_pair_origins(Some(every_origin()))
+                    .max_items(PAGE)
+                    .set_next_token(token.clone())
+                    .send()
+            })
+            .await?;
+        // Uses are found out beside this: nothing waits for them before it has to.
+        let certificates: Vec<_> = page
+            .certificate_summary_list()
+            .iter()
+            .map(|summary| one(region, &client, sink, summary, uses.clone(), &tagging, deadline))
+            .collect();
+        let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
+        while let Some(certificate) = reading.next().await {
+            if let Some(certificate) = certificate? {
+                sink.seen(part, certificate).await?;
+            }
+        }
+        token = page.next_token().map(str::to_owned);
+        if token.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// Without them ACM leaves out every certificate whose key is not RSA with 1,024 or 2,048 bits, without a word.
+fn every_key_type() -> Filters {
+    let all = KeyAlgorithm::values().iter().map(|name| KeyAlgorithm::from(*name)).collect();
+    Filters::builder().set_key_types(Some(all)).build()
+}
+
+/// Without them ACM leaves out the certificates obtained by ACME, without a word.
+fn every_origin() -> Vec<CertificateKeyPairOrigin> {
+    CertificateKeyPairOrigin::values().iter().map(|name| CertificateKeyPairOrigin::from(*name)).collect()
+}
+
+async fn one(
+    region: &Regional,
+    client: &Client,
+    sink: &Sink,
+    summary: &CertificateSummary,
+    uses: Uses<'_>,
+    tagging: &Tagging,
+    deadline: Deadline,
+) -> Result<Option<CloudCertificate>, SourceError> {
+    let Some(arn) = summary.certificate_arn() else { return Ok(None) };
+    let place = CloudResource { store: CloudStore::AwsAcm, name: Arc::from(arn) };
+    let marker = marker(summary);
+    let unchanged = sink.unchanged(&place, &marker);
+    let new = unchanged.is_none();
+    let chain = async {
+        match (unchanged, unissued(summary)) {
+            (Some(chain), _) => Ok(chain),
+            (None, Some(status)) => Ok(Chain::None(format!("ACM says {status}"))),
+            (None, None) => read(region, client, arn, deadline).await,
+        }
+    };
+    let used_by = async {
+        let usage = uses.await;
+        let used_by = usage.of(arn).to_vec();
+        if !used_by.is_empty() || summary.in_use() != Some(true) {
+            return Ok(used_by);
+        }
+        match sink.known(&place) {
+            Some(known) if !new => Ok(known.used_by.clone()),
+            _ => described(region, client, arn, deadline).await,
+        }
+    };
+    let tags =
+        async { Ok(tagging.of(sink, &place, &marker, || tags_of(region, client, arn, deadline)).await) };
+    // Each has a quota of its own, so none waits for another.
+    let (chain, used_by, tags) = futures_util::try_join!(chain, used_by, tags)?;
+    let not_after = summary.not_after().map(|time| UnixTime(time.secs()));
+    Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
+}
+
+/// Whatever changes when a certificate is renewed, imported again, revoked, or put to use.
+fn marker(summary: &CertificateSummary) -> String {
+    let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
+    format!(
+        "{}/{}/{}/{}/{}/{}",
+        summary.status().map_or("", CertificateStatus::as_str),
+        time(summary.not_after()),
+        time(summary.issued_at()),
+        time(summary.imported_at()),
+        time(summary.revoked_at()),
+        summary.in_use().unwrap_or_default(),
+    )
+}
+
+/// The status of a certificate that has no bytes (yet).
+fn unissued(summary: &CertificateSummary) -> Option<&str> {
+    match summary.status()? {
+        status @ (CertificateStatus::PendingValidation
+        | CertificateStatus::Failed
+        | CertificateStatus::ValidationTimedOut) => Some(status.as_str()),
+        _ => None,
+    }
+}
+
+async fn read(
+    region: &Regional,
+    client: &Client,
+    arn: &str,
+    deadline: Deadline,
+) -> Result<Chain, SourceError> {
+    let got = region
+        .call("acm:GetCertificate", deadline, || client.get_certificate().certificate_arn(arn).send())
+        .await;
+    let found = match got {
+        Ok(found) => found,
+        // One that cannot be read is no reason to give up the others; AWS says why.
+        Err(SourceError::Failed { answer, .. }) if answer.verdict == outbound::pool::Verdict::Final => {
+            return Ok(Chain::None(answer.to_string()));
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(chain_of(found.certificate(), found.certificate_chain()))
+}
+
+async fn tags_of(
+    region: &Regional,
+    client: &Client,
+    arn: &str,
+    deadline: Deadline,
+) -> Result<Vec<(String, String)>, SourceError> {
+    let found = region
+        .call("acm:ListTagsForCertificate", deadline, || {
+            client.list_tags_for_certificate().certificate_arn(arn).send()
+        })
+        .await?;
+    let tag = |tag: &Tag| (tag.key().to_owned(), tag.value().unwrap_or_default().to_owned());
+    Ok(found.tags().iter().map(tag).collect())
+}
+
+/// What ACM says uses it, for services that were not asked.
+async fn described(
+    region: &Regional,
+    client: &Client,
+    arn: &str,
+    deadline: Deadline,
+) -> Result<Vec<Use>, SourceError> {
+    let found = region
+        .call("acm:DescribeCertificate", deadline, || {
+            client.describe_certificate().certificate_arn(arn).send()
+        })
+        .await?;
+    let certificate = found.certificate();
+    let users = certificate.map(|certificate| certificate.in_use_by()).unwrap_or_default();
+    Ok(users.iter().map(|by| Use { by: by.clone(), hosts: Vec::new() }).collect())
+}

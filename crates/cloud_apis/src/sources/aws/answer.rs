@@ -1,0 +1,21 @@
+//! What AWS' answers have in common.
+
+use clouds::{ApiError, Chain};
+
+/// An answer without what it must have.
+pub(super) fn missing(what: &str) -> ApiError {
+    ApiError::malformed(&format!("the answer has no {what}"))
+}
+
+/// A certificate and what stands above it, as PEM.
+pub(super) fn chain_of(certificate: Option<&str>, above: Option<&str>) -> Chain {
+    let both = [certificate, above].into_iter().flatten();
+    let chain: Vec<Vec<u8>> = both
+        .flat_map(|pem| x509::pem::certificates(pem.as_bytes()).map(|(_, der)| der).collect::<Vec<_>>())
+        .collect();
+    if chain.is_empty() {
+        Chain::None("AWS gave no certificate that can be read".to_owned())
+    } else {
+        Chain::Read(chain)
+    }
+}

@@ -1,0 +1,128 @@
+//! Server certificates of AWS IAM.
+
+use std::sync::Arc;
+
+use aws_sdk_iam::Client;
+use aws_sdk_iam::types::{ServerCertificateMetadata, Tag};
+use aws_smithy_types::DateTime;
+use futures_util::{StreamExt, stream};
+use outbound::Deadline;
+use x509::UnixTime;
+
+use super::answer::{chain_of, missing};
+use super::session::Regional;
+use super::tagging::Tagging;
+use super::uses::Uses;
+use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError};
+
+/// Certificates of a page, the most that IAM gives. An account has 20 unless it asked for more.
+const PAGE: i32 = 1_000;
+/// Certificates in hand at once.
+const IN_HAND_MAX: usize = 16;
+/// Tags of a page; a certificate has 50 at most.
+const TAGS_PAGE: i32 = 100;
+const PART: &str = "iam";
+
+/// Lists them. What goes wrong is told to the sink.
+pub(super) async fn list(global: &Regional, sink: &Sink, uses: Uses<'_>, deadline: Deadline) {
+    match pages(global, sink, uses, deadline).await {
+        Ok(()) => sink.listed(PART),
+        Err(error) => sink.failed(PART, error),
+    }
+}
+
+async fn pages(
+    global: &Regional,
+    sink: &Sink,
+    uses: Uses<'_>,
+    deadline: Deadline,
+) -> Result<(), SourceError> {
+    let client = Client::new(&global.config);
+    let tagging = Tagging::new(format!("{PART} tags"));
+    let mut marker = None;
+    loop {
+        let page = global
+            .call("iam:ListServerCertificates", deadline, || {
+                client.list_server_certificates().max_items(PAGE).set_marker(marker.clone()).send()
+            })
+            .await?;
+        let certificates: Vec<_> = page
+            .server_certificate_metadata_list()
+            .iter()
+            .map(|metadata| one(global, &client, sink, metadata, uses.clone(), &tagging, deadline))
+            .collect();
+        let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
+        while let Some(certificate) = reading.next().await {
+            sink.seen(PART, certificate?).await?;
+        }
+        marker = page.marker().map(str::to_owned).filter(|_| page.is_truncated());
+        if marker.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+async fn one(
+    global: &Regional,
+    client: &Client,
+    sink: &Sink,
+    metadata: &ServerCertificateMetadata,
+    uses: Uses<'_>,
+    tagging: &Tagging,
+    deadline: Deadline,
+) -> Result<CloudCertificate, SourceError> {
+    let place = CloudResource { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
+    let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
+    // A certificate in IAM never changes; another under the same name has another id.
+    let marker = format!("{}/{}", metadata.server_certificate_id(), time(metadata.upload_date()));
+    let name = metadata.server_certificate_name();
+    let chain = async {
+        match sink.unchanged(&place, &marker) {
+            Some(chain) => Ok(chain),
+            None => read(global, client, name, deadline).await,
+        }
+    };
+    let tags =
+        async { Ok(tagging.of(sink, &place, &marker, || tags_of(global, client, name, deadline)).await) };
+    let (chain, tags) = futures_util::try_join!(chain, tags)?;
+    let usage = uses.await;
+    let mut used_by = usage.of(metadata.arn()).to_vec();
+    used_by.extend_from_slice(usage.of(metadata.server_certificate_id()));
+    if usage.partly {
+        // What could not be asked may use it still.
+        used_by.extend(sink.known(&place).into_iter().flat_map(|known| known.used_by.clone()));
+    }
+    let not_after = metadata.expiration().map(|time| UnixTime(time.secs()));
+    Ok(CloudCertificate { place, chain, not_after, used_by, tags, marker })
+}
+
+async fn tags_of(
+    global: &Regional,
+    client: &Client,
+    name: &str,
+    deadline: Deadline,
+) -> Result<Vec<(String, String)>, SourceError> {
+    let found = global
+        .call("iam:ListServerCertificateTags", deadline, || {
+            client.list_server_certificate_tags().server_certificate_name(name).max_items(TAGS_PAGE).send()
+        })
+        .await?;
+    let tag = |tag: &Tag| (tag.key().to_owned(), tag.value().to_owned());
+    Ok(found.tags().iter().map(tag).collect())
+}
+
+async fn read(
+    global: &Regional,
+    client: &Client,
+    name: &str,
+    deadline: Deadline,
+) -> Result<Chain, SourceError> {
+    let operation = "iam:GetServerCertificate";
+    let found = global
+        .call(operation, deadline, || client.get_server_certificate().server_certificate_name(name).send())
+        .await?;
+    let certificate = found.server_certificate();
+    let certificate =
+        certificate.ok_or_else(|| SourceError::Failed { operation, answer: missing("certificate") })?;
+    Ok(chain_of(Some(certificate.certificate_body()), certificate.certificate_chain()))
+}

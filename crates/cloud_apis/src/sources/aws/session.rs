@@ -1,0 +1,147 @@
+//! An account's credentials, clients' configuration and pools.
+
+use std::future::Future;
+
+use crate::auth::aws::{AwsOptions, Renewable, behavior, region_of};
+use aws_config::SdkConfig;
+use aws_config::retry::RetryConfig;
+use aws_config::sts::AssumeRoleProvider;
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use aws_sdk_acm::config::IdentityCache;
+use aws_sdk_acm::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use outbound::Deadline;
+use outbound::pool::Verdict;
+
+use crate::auth::http::HttpClient;
+use clouds::AwsAccount;
+use clouds::ProviderPool;
+use clouds::{ApiError, Pools, Provider, SourceError};
+
+/// Where services that have no region of their own are asked, and the only region whose ACM certificates CloudFront uses.
+pub(super) const GLOBAL_REGION: &str = "us-east-1";
+
+/// One account's way to AWS.
+pub(super) struct Session {
+    account: String,
+    config: SdkConfig,
+    credentials: Renewable,
+    pools: Pools,
+}
+
+/// The same, for one region.
+pub(super) struct Regional {
+    pub(super) name: String,
+    pub(super) config: SdkConfig,
+    credentials: Renewable,
+    pool: ProviderPool,
+}
+
+impl Session {
+    pub(super) async fn new(
+        account: &AwsAccount,
+        options: &AwsOptions,
+        http: HttpClient,
+        pools: Pools,
+    ) -> Self {
+        let mut loader = aws_config::defaults(behavior())
+            .http_client(http)
+            .region(region_of(GLOBAL_REGION))
+            // The pool tries again: it must see every throttling answer.
+            .retry_config(RetryConfig::disabled());
+        if let Some(endpoint) = &options.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if let Some((id, secret)) = &options.credentials {
+            loader = loader.credentials_provider(Credentials::from_keys(id, secret, None));
+        }
+        let base = loader.load().await;
+        let provider = match (&account.role, base.credentials_provider()) {
+            (Some(role), _) => SharedCredentialsProvider::new(assumed(role, account, &base).await),
+            (None, Some(provider)) => provider,
+            // Cannot be: the loader always has a chain. Without one every call says that it has no credentials.
+            (None, None) => SharedCredentialsProvider::new(
+                AssumeRoleProvider::builder("none").configure(&base).build().await,
+            ),
+        };
+        let credentials = Renewable::new(provider);
+        let config = base
+            .into_builder()
+            .credentials_provider(SharedCredentialsProvider::new(credentials.clone()))
+            .identity_cache(IdentityCache::no_cache())
+            .build();
+        Self { account: account.account.clone(), config, credentials, pools }
+    }
+
+    pub(super) fn region(&self, name: &str) -> Regional {
+        Regional {
+            name: name.to_owned(),
+            config: self.config.to_builder().region(region_of(name)).build(),
+            credentials: self.credentials.clone(),
+            pool: self.pools.of(Provider::Aws, &format!("{}/{name}", self.account)),
+        }
+    }
+}
+
+async fn assumed(role: &str, account: &AwsAccount, base: &SdkConfig) -> AssumeRoleProvider {
+    let mut builder = AssumeRoleProvider::builder(role).session_name("bulla").configure(base);
+    if let Some(id) = &account.external_id {
+        builder = builder.external_id(id);
+    }
+    builder.build().await
+}
+
+impl Regional {
+    /// Calls `operation` through the region's pool.
+    pub(super) async fn call<T, E, F>(
+        &self,
+        operation: &'static str,
+        deadline: Deadline,
+        mut send: impl FnMut() -> F,
+    ) -> Result<T, SourceError>
+    where
+        F: Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+        E: ProvideErrorMetadata + std::error::Error + 'static,
+    {
+        let attempt = || {
+            // The SDK's are of 9 KB each.
+            let sending = Box::pin(send());
+            async {
+                match sending.await {
+                    Ok(found) => Ok(found),
+                    Err(error) => Err(self.judge(&error)),
+                }
+            }
+        };
+        Ok(self.pool.call(operation, deadline, attempt).await?)
+    }
+
+    /// What AWS's answer means; credentials that it calls expired are not used again.
+    fn judge<E: ProvideErrorMetadata + std::error::Error + 'static>(
+        &self,
+        error: &SdkError<E, HttpResponse>,
+    ) -> ApiError {
+        match error {
+            SdkError::ServiceError(service) => {
+                let (raw, meta) = (service.raw(), service.err().meta());
+                let code = meta.code().unwrap_or_default();
+                let retry_after = raw.headers().get("retry-after");
+                let message = meta.message().unwrap_or_default();
+                let mut found = ApiError::of_status(raw.status().as_u16(), code, message, retry_after);
+                if matches!(code, "ExpiredTokenException" | "ExpiredToken") {
+                    self.credentials.forget();
+                    found.verdict = Verdict::MayHeal;
+                }
+                found
+            }
+            SdkError::ResponseError(_) => ApiError::malformed(&clouds::chain(error)),
+            SdkError::DispatchFailure(failure) if failure.is_io() || failure.is_timeout() => {
+                ApiError::unreachable(error)
+            }
+            SdkError::TimeoutError(_) => ApiError::unreachable(error),
+            // Before anything is sent, what can fail is finding credentials.
+            _ => ApiError::credentials(error),
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! Azure: certificates of Key Vaults, found through Resource Manager, and the Application Gateways that use them.
+//!
+//! Lists carry end of validity, thumbprint and tags; a certificate is read only when it is new or changed. The chain above a
+//! leaf is kept in a secret beside the private key, which is not asked for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::auth::azure::{Tokens, client_options, standard};
+use azure_core::credentials::TokenCredential;
+use azure_core::error::{Error, ErrorKind};
+use azure_core::http::RawResponse;
+use azure_core::http::pager::{PagerContinuation, PagerOptions};
+use azure_core::time::OffsetDateTime;
+use azure_security_keyvault_certificates::models::{
+    CertificateClientListCertificatePropertiesOptions, CertificateProperties,
+};
+use azure_security_keyvault_certificates::{CertificateClient, CertificateClientOptions};
+use bytes::Bytes;
+use data_encoding::HEXLOWER;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::{StreamExt, stream};
+use outbound::Deadline;
+use outbound::pool::Verdict;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use x509::UnixTime;
+
+use crate::auth::http::HttpClient;
+/// The SDK whose types [`AzureOptions`] takes.
+pub use azure_core as sdk;
+pub use clouds::AzureSubscription;
+use clouds::ProviderPool;
+use clouds::bounded;
+use clouds::chain;
+use clouds::{
+    ApiError, Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Pools, Provider, Sink,
+    SourceError, Use,
+};
+
+const MANAGEMENT: &str = "https://management.azure.com";
+const VAULTS_API: &str = "2023-07-01";
+const GATEWAYS_API: &str = "2024-05-01";
+/// Vaults of a subscription that are listed.
+const VAULTS_MAX: usize = 10_000;
+/// Vaults listed side by side; each has quotas of its own.
+const VAULTS_AT_ONCE: usize = 64;
+/// Certificates of a page: the most that Key Vault gives.
+const PAGE: i32 = 25;
+/// Certificates in hand at once, in one vault.
+const IN_HAND_MAX: usize = 32;
+
+/// How Azure is reached.
+#[derive(Clone, Default)]
+pub struct AzureOptions {
+    /// Resource Manager, when it is not that of the public cloud.
+    pub management: Option<String>,
+    /// Credentials instead of the standard chain's.
+    pub credential: Option<Arc<dyn TokenCredential>>,
+    /// Vaults may name any resource in their challenge, for private clouds and tests. Otherwise a vault that asks for a
+    /// token for someone else gets none.
+    pub any_resource: bool,
+}
+
+/// One Azure subscription.
+pub struct AzureSource {
+    name: Arc<str>,
+    subscription: AzureSubscription,
+    management: String,
+    any_resource: bool,
+    http: HttpClient,
+    credential: Arc<dyn TokenCredential>,
+    pools: Pools,
+    resources: ProviderPool,
+    tokens: Tokens,
+}
+
+impl AzureSource {
+    /// A source for `subscription`. The standard chain finds the credentials: a client secret or workload identity in
+    /// the environment, a managed identity, the developer's tools. Nothing is asked before the first listing.
+    ///
+    /// # Errors
+    /// [`SourceError::Configuration`] when credentials are configured and wrong.
+    pub fn new(
+        subscription: AzureSubscription,
+        options: &AzureOptions,
+        http: HttpClient,
+        pools: Pools,
+    ) -> Result<Self, SourceError> {
+        let credential = match &options.credential {
+            Some(credential) => credential.clone(),
+            None => standard(&http).map_err(|error| SourceError::Configuration(chain(&error)))?,
+        };
+        let name: Arc<str> = subscription.source();
+        let resources = pools.of(Provider::Azure, &subscription.subscription);
+        let management = options.management.clone().unwrap_or_else(|| MANAGEMENT.to_owned());
+        Ok(Self {
+            name,
+            tokens: Tokens::new(credential.clone(), format!("{management}/.default")),
+            management,
+            any_resource: options.any_resource,
+            subscription,
+            http,
+            credential,
+            pools,
+            resources,
+        })
+    }
+
+    async fn list_all(&self, sink: &Sink, deadline: Deadline) -> Result<(), SourceError> {
+        let uses = self.gateways(sink, deadline).map(Arc::new).boxed().shared();
+        let vaults = self.vaults(deadline).await?;
+        let listings = vaults.into_iter().map(|vault| {
+            let uses = uses.clone();
+            async move {
+                match self.list_vault(&vault, sink, uses, deadline).await {
+                    Ok(()) => sink.listed(vault),
+                    Err(error) => sink.failed(vault, error),
+                }
+            }
+        });
+        let listings: Vec<_> = listings.collect();
+        stream::iter(listings).for_each_concurrent(VAULTS_AT_ONCE, |listing| listing).await;
+        Ok(())
+    }
+
+    async fn vaults(&self, deadline: Deadline) -> Result<Vec<String>, SourceError> {
+        if !self.subscription.vaults.is_empty() {
+            return Ok(self.subscription.vaults.iter().map(|vault| slashed(vault)).collect());
+        }
+        let path = "Microsoft.KeyVault/vaults";
+        let found: Vec<Vault> = self.resources(path, VAULTS_API, deadline).await?;
+        Ok(found.into_iter().map(|vault| slashed(&vault.properties.vault_uri)).collect())
+    }
+
+    /// Uses by certificate, as far as they can be found out.
+    async fn gateways(&self, sink: &Sink, deadline: Deadline) -> HashMap<String, Vec<Use>> {
+        let path = "Microsoft.Network/applicationGateways";
+        match self.resources::<Gateway>(path, GATEWAYS_API, deadline).await {
+            Ok(gateways) => uses_of(&gateways),
+            Err(error) => {
+                sink.failed("applicationGateways", error);
+                HashMap::new()
+            }
+        }
+    }
+
+    /// All resources of a kind.
+    async fn resources<T: DeserializeOwned>(
+        &self,
+        kind: &str,
+        api: &str,
+        deadline: Deadline,
+    ) -> Result<Vec<T>, SourceError> {
+        let subscription = &self.subscription.subscription;
+        let mut next =
+            format!("{}/subscriptions/{subscription}/providers/{kind}?api-version={api}", self.management);
+        let mut found = Vec::new();
+        loop {
+            let page: Page<T> =
+                self.resources.call("resourcemanager:Read", deadline, || self.get(&next)).await?;
+            found.extend(page.value);
+            if found.len() > VAULTS_MAX {
+                return Err(SourceError::TooMany { max: VAULTS_MAX });
+            }
+            match page.next_link {
+                // The token goes nowhere else.
+                Some(link) if link.starts_with(&format!("{}/", self.management)) => next = link,
+                Some(link) if !link.is_empty() => {
+                    let answer = ApiError::malformed(&format!("the next page is said to be at {link}"));
+                    return Err(SourceError::Failed { operation: "resourcemanager:Read", answer });
+                }
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// One page of Resource Manager, for which there is no official client.
+    async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, ApiError> {
+        let token = self.tokens.current().await?;
+        let request = http::Request::get(url)
+            .header("authorization", format!("Bearer {}", token.token.secret()))
+            .header("accept", "application/json")
+            .body(Bytes::new())
+            .map_err(|error| ApiError::malformed(&error.to_string()))?;
+        let response = self.http.send(request).await.map_err(|error| ApiError::unreachable(&error))?;
+        let status = response.status().as_u16();
+        if status == 200 {
+            return serde_json::from_slice(response.body())
+                .map_err(|error| ApiError::malformed(&error.to_string()));
+        }
+        let retry_after = response.headers().get("retry-after").and_then(|value| value.to_str().ok());
+        let mut error = of_answer(status, response.body(), retry_after);
+        if status == 401 {
+            self.tokens.forget(&token);
+            error.verdict = Verdict::MayHeal;
+        }
+        Err(error)
+    }
+
+    async fn list_vault(
+        &self,
+        vault: &str,
+        sink: &Sink,
+        uses: impl Future<Output = Arc<HashMap<String, Vec<Use>>>> + Clone + Send,
+        deadline: Deadline,
+    ) -> Result<(), SourceError> {
+        let options = CertificateClientOptions {
+            client_options: client_options(&self.http),
+            verify_challenge_resource: Some(!self.any_resource),
+            ..CertificateClientOptions::default()
+        };
+        let client = CertificateClient::new(vault, self.credential.clone(), Some(options))
+            .map_err(|error| SourceError::Configuration(format!("{vault}: {}", chain(&error))))?;
+        let pool = self.pools.of(Provider::Azure, vault);
+        let mut continuation = None;
+        loop {
+            let from = continuation.clone();
+            let (page, next) =
+                pool.call("keyvault:Read", deadline, || one_page(&client, from.clone())).await?;
+            let certificates: Vec<_> = page
+                .iter()
+                .map(|properties| one(&client, &pool, vault, sink, properties, uses.clone(), deadline))
+                .collect();
+            let mut reading = stream::iter(certificates).buffer_unordered(IN_HAND_MAX);
+            while let Some(certificate) = reading.next().await {
+                if let Some(certificate) = certificate? {
+                    sink.seen(vault, certificate).await?;
+                }
+            }
+            continuation = next;
+            if continuation.is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl CloudSource for AzureSource {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn provider(&self) -> Provider {
+        Provider::Azure
+    }
+
+    fn list<'a>(&'a self, sink: &'a Sink, deadline: Deadline) -> BoxFuture<'a, Result<(), SourceError>> {
+        self.list_all(sink, deadline).boxed()
+    }
+}
+
+type VaultPage = (Vec<CertificateProperties>, Option<PagerContinuation>);
+
+/// A pager that met an error is over, so each page has a pager of its own.
+async fn one_page(
+    client: &CertificateClient,
+    from: Option<PagerContinuation>,
+) -> Result<VaultPage, ApiError> {
+    let options = CertificateClientListCertificatePropertiesOptions {
+        include_pending: Some(true),
+        maxresults: Some(PAGE),
+        method_options: PagerOptions { continuation: from, ..PagerOptions::default() },
+    };
+    let pager = client.list_certificate_properties(Some(options)).map_err(|error| of_azure(&error))?;
+    let mut pages = pager.into_pages();
+    let Some(page) = pages.next().await else { return Ok((Vec::new(), None)) };
+    let page = page.and_then(|page| page.into_model()).map_err(|error| of_azure(&error))?;
+    let next = pages.continuation().cloned();
+    Ok((page.value, next))
+}
+
+async fn one(
+    client: &CertificateClient,
+    pool: &ProviderPool,
+    vault: &str,
+    sink: &Sink,
+    properties: &CertificateProperties,
+    uses: impl Future<Output = Arc<HashMap<String, Vec<Use>>>>,
+    deadline: Deadline,
+) -> Result<Option<CloudCertificate>, SourceError> {
+    let id = properties.id.as_deref().unwrap_or_default();
+    let Some(name) = name_of(id) else { return Ok(None) };
+    let place_name: Arc<str> = format!("{vault}certificates/{name}").into();
+    let place = CloudResource { store: CloudStore::AzureKeyVault, name: place_name.clone() };
+    let marker = marker(properties);
+    let chain = match (sink.unchanged(&place, &marker), &properties.x509_thumbprint) {
+        (Some(chain), _) => chain,
+        (None, None) => Chain::None("it is being issued".to_owned()),
+        (None, Some(_)) => {
+            let read = || async {
+                let found = client.get_certificate(name, None).await.and_then(|found| found.into_model());
+                found.map_err(|error| of_azure(&error))
+            };
+            match pool.call("keyvault:Read", deadline, read).await?.cer {
+                Some(der) if !der.is_empty() => Chain::Read(vec![der]),
+                _ => Chain::None("it is being issued".to_owned()),
+            }
+        }
+    };
+    let expires = properties.attributes.as_ref().and_then(|attributes| attributes.expires);
+    let not_after = expires.map(|time| UnixTime(time.unix_timestamp()));
+    let used_by = uses.await.get(&*place_name.to_ascii_lowercase()).cloned().unwrap_or_default();
+    let tags = Some(bounded(properties.tags.clone().unwrap_or_default()));
+    Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
+}
+
+/// Whatever changes when there is a new version, or when one is enabled or disabled.
+fn marker(properties: &CertificateProperties) -> String {
+    let attributes = properties.attributes.as_ref();
+    let updated =
+        attributes.and_then(|attributes| attributes.updated).map_or(0, OffsetDateTime::unix_timestamp);
+    let enabled = attributes.and_then(|attributes| attributes.enabled).unwrap_or(true);
+    let thumbprint = properties.x509_thumbprint.as_deref().unwrap_or_default();
+    format!("{}/{updated}/{enabled}", HEXLOWER.encode(thumbprint))
+}
+
+/// `https://VAULT/certificates/NAME[/VERSION]`
+fn name_of(id: &str) -> Option<&str> {
+    let (_, rest) = id.split_once("/certificates/")?;
+    rest.split('/').next().filter(|name| !name.is_empty())
+}
+
+/// As a certificate's place, from the secret beside it: `https://VAULT/secrets/NAME[/VERSION]`.
+fn place_of_secret(id: &str) -> Option<String> {
+    let (vault, rest) = id.split_once("/secrets/")?;
+    let name = rest.split('/').next().filter(|name| !name.is_empty())?;
+    Some(format!("{vault}/certificates/{name}").to_ascii_lowercase())
+}
+
+fn slashed(vault: &str) -> String {
+    format!("{}/", vault.trim_end_matches('/'))
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<T> {
+    value: Vec<T>,
+    #[serde(default)]
+    next_link: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Vault {
+    properties: VaultProperties,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VaultProperties {
+    vault_uri: String,
+}
+
+#[derive(Deserialize)]
+struct Gateway {
+    id: String,
+    properties: GatewayProperties,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GatewayProperties {
+    #[serde(default)]
+    ssl_certificates: Vec<GatewayCertificate>,
+    #[serde(default)]
+    http_listeners: Vec<Listener>,
+}
+
+#[derive(Deserialize)]
+struct GatewayCertificate {
+    id: String,
+    properties: GatewayCertificateProperties,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct GatewayCertificateProperties {
+    #[serde(default)]
+    key_vault_secret_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Listener {
+    properties: ListenerProperties,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListenerProperties {
+    #[serde(default)]
+    ssl_certificate: Option<Reference>,
+    #[serde(default)]
+    host_name: Option<String>,
+    #[serde(default)]
+    host_names: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Reference {
+    id: String,
+}
+
+fn uses_of(gateways: &[Gateway]) -> HashMap<String, Vec<Use>> {
+    let mut uses: HashMap<String, Vec<Use>> = HashMap::new();
+    for gateway in gateways {
+        for certificate in &gateway.properties.ssl_certificates {
+            let secret = certificate.properties.key_vault_secret_id.as_deref();
+            let Some(place) = secret.and_then(place_of_secret) else { continue };
+            let listens = |listener: &&Listener| {
+                let own = listener.properties.ssl_certificate.as_ref();
+                own.is_some_and(|own| own.id.eq_ignore_ascii_case(&certificate.id))
+            };
+            let hosts = gateway.properties.http_listeners.iter().filter(listens).flat_map(|listener| {
+                listener.properties.host_name.iter().chain(&listener.properties.host_names).cloned()
+            });
+            let found = Use { by: gateway.id.clone(), hosts: hosts.collect() };
+            uses.entry(place).or_default().push(found);
+        }
+    }
+    uses
+}
+
+#[derive(Default, Deserialize)]
+struct ErrorBody {
+    #[serde(default)]
+    error: ErrorDetail,
+}
+
+#[derive(Default, Deserialize)]
+struct ErrorDetail {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+fn of_answer(status: u16, body: &[u8], retry_after: Option<&str>) -> ApiError {
+    let answer: ErrorBody = serde_json::from_slice(body).unwrap_or_default();
+    ApiError::of_status(status, &answer.error.code, &answer.error.message, retry_after)
+}
+
+fn of_azure(error: &Error) -> ApiError {
+    match error.kind() {
+        ErrorKind::HttpResponse { status, error_code, raw_response } => {
+            let raw: Option<&RawResponse> = raw_response.as_deref();
+            let retry_after = raw.and_then(|raw| raw.headers().get_optional_string(&"retry-after".into()));
+            let code = error_code.as_deref().unwrap_or_default();
+            ApiError::of_status(u16::from(*status), code, &chain(error), retry_after.as_deref())
+        }
+        ErrorKind::Credential => ApiError::credentials(error),
+        ErrorKind::DataConversion => ApiError::malformed(&chain(error)),
+        ErrorKind::Io | ErrorKind::Connection => ApiError::unreachable(error),
+        // A body cut off is an error of the reader below, without a kind of its own.
+        ErrorKind::Other => ApiError::malformed(&chain(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_lead_to_the_certificates_beside_them() {
+        for (secret, place) in [
+            ("https://V.vault.azure.net/secrets/web", Some("https://v.vault.azure.net/certificates/web")),
+            (
+                "https://v.vault.azure.net/secrets/web/0123",
+                Some("https://v.vault.azure.net/certificates/web"),
+            ),
+            ("https://v.vault.azure.net/keys/web", None),
+            ("", None),
+        ] {
+            assert_eq!(place_of_secret(secret).as_deref(), place, "{secret}");
+        }
+        assert_eq!(name_of("https://v.vault.azure.net/certificates/web/0123"), Some("web"));
+        assert_eq!(name_of("https://v.vault.azure.net/certificates/"), None);
+    }
+}

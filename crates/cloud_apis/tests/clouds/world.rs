@@ -1,0 +1,135 @@
+//! Pools, one HTTP client, and what a listing gave.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_apis::auth::http::HttpClient;
+use clouds::{
+    Chain, CloudCertificate, CloudSource, Event, Listed, Machine, PoolSettings, Pools, State, start,
+};
+use fleet::cloud::CloudTruth;
+use tokio_util::sync::CancellationToken;
+use x509::Fingerprint;
+
+/// Longest a listing of a test may take; none needs a tenth of it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn pools() -> Pools {
+    pools_of(PoolSettings::default())
+}
+
+pub(crate) fn pools_of(settings: PoolSettings) -> Pools {
+    Pools::new(settings, Machine { descriptors: 2_048, database: None }).unwrap()
+}
+
+/// Pools that ask as often as there is room: for tests that are not about rates.
+pub(crate) fn quick_pools() -> Pools {
+    pools_of(quick())
+}
+
+/// The same, one call after the other anyone who asks.
+pub(crate) fn one_at_a_time() -> Pools {
+    pools_of(PoolSettings { clouds: Some(1), ..quick() })
+}
+
+fn quick() -> PoolSettings {
+    let text = r#"{"aws": {"operations": {
+        "acm:ListCertificates": {"per_second": 1000}, "acm:GetCertificate": {"per_second": 1000},
+        "acm:DescribeCertificate": {"per_second": 1000}, "iam:ListServerCertificates": {"per_second": 1000},
+        "acm:ListTagsForCertificate": {"per_second": 1000}, "iam:ListServerCertificateTags": {"per_second": 1000},
+        "iam:GetServerCertificate": {"per_second": 1000}, "cloudfront:ListDistributions": {"per_second": 1000},
+        "elasticloadbalancing:DescribeLoadBalancers": {"per_second": 1000},
+        "elasticloadbalancing:DescribeListeners": {"per_second": 1000},
+        "elasticloadbalancing:DescribeListenerCertificates": {"per_second": 1000},
+        "apigateway:GetDomainNames": {"per_second": 1000}, "account:ListRegions": {"per_second": 1000}}}}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+pub(crate) fn http() -> HttpClient {
+    HttpClient::new(&[]).unwrap()
+}
+
+/// What a listing gave.
+#[derive(Default)]
+pub(crate) struct Found {
+    pub(crate) certificates: BTreeMap<(String, String), CloudCertificate>,
+    pub(crate) ended: BTreeMap<String, Listed>,
+}
+
+pub(crate) async fn list(sources: &[Arc<dyn CloudSource>], states: HashMap<String, State>) -> Found {
+    list_within(sources, states, LIMIT).await
+}
+
+pub(crate) async fn list_within(
+    sources: &[Arc<dyn CloudSource>],
+    states: HashMap<String, State>,
+    limit: Duration,
+) -> Found {
+    let mut events = start(sources.to_vec(), states, limit, CancellationToken::new());
+    let mut found = Found::default();
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Certificates { certificates, .. } => {
+                assert!(certificates.len() <= 100, "batches are bounded");
+                for certificate in certificates {
+                    let key = (certificate.place.store.name().to_owned(), certificate.place.name.to_string());
+                    assert!(found.certificates.insert(key, certificate).is_none(), "none is listed twice");
+                }
+            }
+            Event::Ended(listed) => {
+                assert!(found.ended.insert(listed.source.to_string(), *listed).is_none(), "one end each");
+            }
+        }
+    }
+    assert_eq!(found.ended.len(), sources.len(), "every source has an end");
+    found
+}
+
+impl Found {
+    /// In the terms of the truth.
+    pub(crate) fn truth(&self) -> Vec<CloudTruth> {
+        let mut truth: Vec<_> = self
+            .certificates
+            .values()
+            .map(|certificate| {
+                let leaf = match &certificate.chain {
+                    Chain::Read(chain) => chain.first().map(|der| Fingerprint::of(der)),
+                    Chain::Unchanged(chain) => chain.first().copied(),
+                    Chain::None(_) => None,
+                };
+                let mut used_by: Vec<_> = certificate.used_by.iter().map(|used| used.by.clone()).collect();
+                used_by.sort();
+                CloudTruth {
+                    store: certificate.place.store.name(),
+                    name: certificate.place.name.to_string(),
+                    leaf_sha256: leaf.map(|leaf| leaf.to_string()),
+                    used_by,
+                    tags: certificate.tags.clone().unwrap_or_default(),
+                }
+            })
+            .collect();
+        truth.sort();
+        truth
+    }
+
+    pub(crate) fn states(self) -> HashMap<String, State> {
+        self.ended.into_iter().map(|(source, listed)| (source, listed.state)).collect()
+    }
+
+    pub(crate) fn read(&self) -> u64 {
+        self.ended.values().map(|listed| listed.read).sum()
+    }
+
+    /// What could not be read beside the certificates, `PART: error`.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let remarks = self.ended.values().flat_map(|listed| &listed.remarks);
+        remarks.map(|(part, error)| format!("{part}: {error}")).collect()
+    }
+
+    /// What failed, `PART: error`.
+    pub(crate) fn failures(&self) -> Vec<String> {
+        let failed = self.ended.values().flat_map(|listed| &listed.failed);
+        failed.map(|(part, error)| format!("{part}: {error}")).collect()
+    }
+}

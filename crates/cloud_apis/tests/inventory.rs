@@ -1,0 +1,136 @@
+//! What a cloud keeps, all the way into the inventory.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cloud_apis::auth::http::HttpClient;
+use cloud_apis::sources::aws::{AwsAccount, AwsOptions, AwsSource};
+use clouds::{CloudSource, Listed, Machine, PoolSettings, Pools, State};
+use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
+use fleet::cloud::{Manners, Quota};
+use inventory::Recorder;
+use inventory::sources::{CloudRun, Observer, observe};
+use scan::{Observation, Outcome, ScanOptions, Trusted};
+use store::{ChangeKind, Store, StoreUrl};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Pool settings without the providers' rates: for tests that are not about rates.
+fn quick() -> PoolSettings {
+    let text = r#"{"aws": {"operations": {
+        "acm:ListCertificates": {"per_second": 1000}, "acm:GetCertificate": {"per_second": 1000},
+        "acm:DescribeCertificate": {"per_second": 1000}, "iam:ListServerCertificates": {"per_second": 1000},
+        "acm:ListTagsForCertificate": {"per_second": 1000}, "iam:ListServerCertificateTags": {"per_second": 1000},
+        "iam:GetServerCertificate": {"per_second": 1000}, "cloudfront:ListDistributions": {"per_second": 1000},
+        "elasticloadbalancing:DescribeLoadBalancers": {"per_second": 1000},
+        "elasticloadbalancing:DescribeListeners": {"per_second": 1000},
+        "elasticloadbalancing:DescribeListenerCertificates": {"per_second": 1000},
+        "apigateway:GetDomainNames": {"per_second": 1000}, "account:ListRegions": {"per_second": 1000}}}}"#;
+    serde_json::from_str(text).unwrap()
+}
+
+/// Quotas that nothing reaches.
+fn free() -> Vec<(&'static str, Quota)> {
+    let free = Quota::default();
+    [
+        "ListRegions",
+        "ListCertificates",
+        "GetCertificate",
+        "DescribeCertificate",
+        "ListTagsForCertificate",
+        "ListServerCertificates",
+        "GetServerCertificate",
+        "ListServerCertificateTags",
+        "DescribeLoadBalancers",
+        "DescribeListeners",
+        "DescribeListenerCertificates",
+        "ListDistributions",
+        "GetDomainNames",
+    ]
+    .map(|operation| (operation, free))
+    .into()
+}
+
+async fn sources(cloud: &AwsCloud) -> Vec<Arc<dyn CloudSource>> {
+    let pools = Pools::new(quick(), Machine { descriptors: 2_048, database: None }).unwrap();
+    let http = HttpClient::new(&[]).unwrap();
+    let options = AwsOptions {
+        endpoint: Some(cloud.endpoint()),
+        credentials: Some((ACCESS_KEY.to_owned(), "secret".to_owned())),
+    };
+    let mut sources: Vec<Arc<dyn CloudSource>> = Vec::new();
+    for account in cloud.accounts() {
+        let role = Some(AwsCloud::role(&account));
+        let account = AwsAccount { account, role, external_id: None, regions: Vec::new() };
+        let source = AwsSource::new(account, &options, http.clone(), pools.clone()).await.unwrap();
+        sources.push(Arc::new(source));
+    }
+    sources
+}
+
+struct Inventory {
+    store: Store,
+    _folder: tempfile::TempDir,
+}
+
+impl Inventory {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&StoreUrl::sqlite(folder.path().join("inventory.db"))).await.unwrap();
+        Self { store, _folder: folder }
+    }
+
+    /// Lists into the inventory, from what is kept there.
+    async fn list(&self, sources: Vec<Arc<dyn CloudSource>>, at_us: i64) -> (Vec<Observation>, Vec<Listed>) {
+        let id = Uuid::now_v7();
+        store::Scans::of(&self.store).begin(id, at_us, "{}").await.unwrap();
+        let states = inventory::tables::Sources::of(&self.store).all().await.unwrap();
+        let states =
+            states.into_iter().map(|(source, text)| (source, State::from_text(&text).unwrap())).collect();
+        let observer = Observer::new(&ScanOptions::default(), Trusted::nobody(), Some(self.store.clone()));
+        let CloudRun { mut observations, ended } =
+            observe(sources, states, Duration::from_secs(60), observer, CancellationToken::new());
+        let (mut seen, mut rows, mut recorder) = (Vec::new(), Vec::new(), Recorder::default());
+        while let Some(observation) = observations.recv().await {
+            rows.push(recorder.row(&observation, "{}".to_owned()));
+            seen.push(observation);
+        }
+        store::Scans::of(&self.store).record(id, &rows).await.unwrap();
+        let ended = ended.await.unwrap().unwrap();
+        for listed in &ended {
+            inventory::tables::Sources::of(&self.store)
+                .put(&listed.source, &listed.state.to_text(), at_us)
+                .await
+                .unwrap();
+        }
+        (seen, ended)
+    }
+}
+
+/// Read once, then known from the inventory, judged again each time; renewed, deleted and found again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
+    let manners = Manners { quotas: free(), ..Manners::default() };
+    let cloud = AwsCloud::start(&AwsPlan { manners, ..AwsPlan::default() }).unwrap();
+    let sources = sources(&cloud).await;
+    let inventory = Inventory::new().await;
+    let (first, _) = inventory.list(sources.clone(), 1_000).await;
+    assert_eq!(first.len(), cloud.truth().len());
+    assert!(first.iter().all(|seen| !seen.kept.as_ref().unwrap().unchanged));
+    let (renewed, sha256) = cloud.renew_one().unwrap().unwrap();
+    let deleted = cloud.delete_one().unwrap();
+    let (second, ended) = inventory.list(sources, 2_000).await;
+    let of = |name: &str| second.iter().find(|seen| seen.target.host_text() == name).unwrap();
+    assert_eq!(of(&deleted).outcome, Outcome::Gone);
+    assert_eq!(of(&renewed).leaf().unwrap().fingerprint.to_string(), sha256);
+    assert_eq!(ended.iter().map(|listed| listed.read).sum::<u64>(), 1);
+    let unchanged: Vec<_> = second.iter().filter(|seen| seen.kept.as_ref().unwrap().unchanged).collect();
+    // All that have a certificate, but the renewed one; the deleted one had none yet.
+    assert_eq!(unchanged.len(), cloud.truth().iter().filter(|one| one.leaf_sha256.is_some()).count() - 1);
+    assert!(unchanged.iter().all(|seen| seen.chain.len() == 2 && !seen.findings.is_empty()));
+    let page = store::Inventory::of(&inventory.store).diff(2_000, None, 100).await.unwrap();
+    let kinds: Vec<_> = page.rows.iter().map(|row| (row.endpoint.host.clone(), row.kind)).collect();
+    assert!(kinds.contains(&(renewed, ChangeKind::CertificateChanged)), "{kinds:?}");
+}

@@ -1,0 +1,158 @@
+//! What a provider's interface answers when it does not answer with what was asked for.
+
+use std::time::Duration;
+
+use outbound::pool::{Judged, Verdict};
+
+/// Bytes of a provider's message that are kept.
+const MESSAGE_MAX: usize = 500;
+/// Longest `Retry-After` that is read, seconds: a day.
+const RETRY_AFTER_MAX_S: u64 = 86_400;
+
+/// One call's bad answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct ApiError {
+    /// The provider's own code (`ThrottlingException`, `Forbidden`, `RESOURCE_EXHAUSTED`), or a word of ours where there
+    /// was no answer.
+    pub code: String,
+    /// Its words, bounded, without control characters.
+    pub message: String,
+    /// What to do about it.
+    pub verdict: Verdict,
+    /// Whether other credentials would be answered otherwise.
+    pub denied: bool,
+}
+
+impl ApiError {
+    /// An error by its HTTP status, code and `Retry-After`.
+    #[must_use]
+    pub fn of_status(status: u16, code: &str, message: &str, retry_after: Option<&str>) -> Self {
+        if (200..300).contains(&status) {
+            return Self::malformed(&format!("HTTP {status}, and then no answer that can be read"));
+        }
+        let retry_after = retry_after.and_then(seconds);
+        let verdict = match status {
+            429 => Verdict::Throttled { retry_after },
+            // With a time to come back, an overloaded service asks for what a throttling one does.
+            503 if retry_after.is_some() => Verdict::Throttled { retry_after },
+            _ if throttles(code) => Verdict::Throttled { retry_after },
+            408 | 500 | 502 | 503 | 504 => Verdict::MayHeal,
+            _ => Verdict::Final,
+        };
+        let code = if code.is_empty() { format!("HTTP {status}") } else { code.to_owned() };
+        let denied = matches!(status, 401 | 403) || denies(&code);
+        Self { code, message: shown(message), verdict, denied }
+    }
+
+    /// No answer at all: no connection, or one that broke.
+    #[must_use]
+    pub fn unreachable(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { code: "unreachable".into(), message: chain(error), verdict: Verdict::MayHeal, denied: false }
+    }
+
+    /// No credentials, or none that could be had.
+    #[must_use]
+    pub fn credentials(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { code: "credentials".into(), message: chain(error), verdict: Verdict::Final, denied: true }
+    }
+
+    /// No credentials for now: who gives them is away or has too much to do, which passes.
+    #[must_use]
+    pub fn credentials_away(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { verdict: Verdict::MayHeal, denied: false, ..Self::credentials(error) }
+    }
+
+    /// An answer that breaks the provider's own description of it, such as half a page: the next may be whole.
+    #[must_use]
+    pub fn malformed(what: &str) -> Self {
+        Self { code: "malformed".into(), message: shown(what), verdict: Verdict::MayHeal, denied: false }
+    }
+}
+
+impl Judged for ApiError {
+    fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+}
+
+/// The codes with which providers deny under other statuses than 401 and 403 (ACM answers 400).
+fn denies(code: &str) -> bool {
+    matches!(code, "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation")
+}
+
+/// The codes with which providers throttle under other statuses than 429 (AWS answers 400).
+fn throttles(code: &str) -> bool {
+    matches!(
+        code,
+        "ThrottlingException"
+            | "ThrottledException"
+            | "Throttling"
+            | "RequestThrottled"
+            | "RequestThrottledException"
+            | "RequestLimitExceeded"
+            | "TooManyRequestsException"
+            | "TooManyRequests"
+            | "SlowDown"
+            | "PriorRequestNotComplete"
+            | "RESOURCE_EXHAUSTED"
+            | "rateLimitExceeded"
+            | "userRateLimitExceeded"
+    )
+}
+
+/// `Retry-After` in seconds (RFC 9110 section 10.2.3). The form with a date is not used by any of these providers, and
+/// comparing it needs their clock.
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: u64 = text.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds.min(RETRY_AFTER_MAX_S)))
+}
+
+fn shown(message: &str) -> String {
+    let mut shown: String = message.chars().filter(|c| !c.is_control()).collect();
+    if shown.len() > MESSAGE_MAX {
+        let end = (0..=MESSAGE_MAX).rev().find(|end| shown.is_char_boundary(*end)).unwrap_or(0);
+        shown.truncate(end);
+    }
+    shown
+}
+
+/// An error with what is below it, for people: bounded, without control characters.
+#[must_use]
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    shown(&telemetry::chain(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_say_what_to_do_next() {
+        let wait = |s| Verdict::Throttled { retry_after: Some(Duration::from_secs(s)) };
+        let throttled = Verdict::Throttled { retry_after: None };
+        for (status, code, retry_after, verdict) in [
+            (429, "", Some("7"), wait(7)),
+            (429, "TooManyRequests", None, throttled),
+            (429, "", Some("Wed, 21 Oct 2026 07:28:00 GMT"), throttled),
+            (429, "", Some("99999999"), wait(86_400)),
+            (400, "ThrottlingException", None, throttled),
+            (400, "ValidationException", None, Verdict::Final),
+            (403, "rateLimitExceeded", None, throttled),
+            (403, "AccessDeniedException", None, Verdict::Final),
+            (400, "AccessDeniedException", None, Verdict::Final),
+            (503, "", Some("2"), wait(2)),
+            (503, "", None, Verdict::MayHeal),
+            (500, "InternalFailure", None, Verdict::MayHeal),
+            (404, "NotFound", None, Verdict::Final),
+            // Half a page.
+            (200, "", None, Verdict::MayHeal),
+        ] {
+            let error = ApiError::of_status(status, code, "m", retry_after);
+            assert_eq!(error.verdict, verdict, "{status} {code} {retry_after:?}");
+            assert_eq!(error.denied, matches!(status, 401 | 403) || code.starts_with("AccessDenied"));
+        }
+        let long = ApiError::of_status(500, "", &"ä\n".repeat(1_000), None);
+        assert!(long.message.len() <= MESSAGE_MAX && !long.message.contains('\n'));
+    }
+}
