@@ -35,7 +35,7 @@ use inventory::Recorder;
 use inventory::sources::{Observer, keep, states_of};
 use outbound::resolve::Resolver;
 use scan::revocation::{RevocationChecker, RevocationOptions};
-use scan::{Known, Outcome, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
+use scan::{Known, ProbeOutcome, ScanOptions, Scanner, TargetOptions, Targets, Trusted};
 use store::{Clock, Sender, Store, StoreUrl, Writer, WriterOptions};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -534,7 +534,7 @@ async fn scan_endpoints(world: &World, scanner: &Scanner, sender: Sender) -> Res
     let mut run = scanner.start(targets, Known::default(), CancellationToken::new());
     let (mut recorder, mut answered) = (Recorder::default(), 0);
     while let Some(observation) = run.observations.recv().await {
-        answered += usize::from(observation.outcome == Outcome::Answered);
+        answered += usize::from(observation.outcome == ProbeOutcome::Answered);
         let row = recorder.row(&observation, "{}".to_owned());
         sender.send(row).await.map_err(|_| "the writer is gone")?;
     }

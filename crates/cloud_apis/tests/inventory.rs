@@ -12,7 +12,7 @@ use fleet::cloud::aws::{ACCESS_KEY, AwsCloud, AwsPlan};
 use fleet::cloud::{Manners, Quota};
 use inventory::Recorder;
 use inventory::sources::{CloudRun, Observer, observe};
-use scan::{Observation, Outcome, ScanOptions, Trusted};
+use scan::{Observation, ProbeOutcome, ScanOptions, Trusted};
 use store::{ChangeKind, Store, StoreUrl};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -123,7 +123,7 @@ async fn certificates_live_in_the_inventory_as_those_of_endpoints_do() {
     let deleted = cloud.delete_one().unwrap();
     let (second, ended) = inventory.list(sources, 2_000).await;
     let of = |name: &str| second.iter().find(|seen| seen.target.host_text() == name).unwrap();
-    assert_eq!(of(&deleted).outcome, Outcome::Gone);
+    assert_eq!(of(&deleted).outcome, ProbeOutcome::Gone);
     assert_eq!(of(&renewed).leaf().unwrap().fingerprint.to_string(), sha256);
     assert_eq!(ended.iter().map(|listed| listed.read).sum::<u64>(), 1);
     let unchanged: Vec<_> = second.iter().filter(|seen| seen.kept.as_ref().unwrap().unchanged).collect();

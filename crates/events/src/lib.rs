@@ -22,6 +22,7 @@ mod event;
 pub mod feed;
 mod issuer;
 mod ownership;
+mod probe;
 mod profile;
 mod watch;
 
@@ -53,5 +54,6 @@ pub use enrolment::{EnrolmentDecided, EnrolmentWaiting};
 pub use event::{Event, UnreadableEvent};
 pub use issuer::IssuerCondition;
 pub use ownership::Ownership;
+pub use probe::ProbeOutcome;
 pub use profile::ProfileChanged;
 pub use watch::{WatchCounts, WatchRemoved, WatchRun};

@@ -30,7 +30,7 @@ impl Recorder {
             endpoint: endpoint_key(observation),
             address: observation.address,
             observed_at_us: observation.at_us,
-            outcome: observation.outcome.name().to_owned(),
+            outcome: observation.outcome,
             answered: !observation.chain.is_empty(),
             tls_version: session.and_then(|s| s.version),
             cipher_suite: session.and_then(|s| s.cipher),

@@ -3,61 +3,61 @@
 use outbound::dial::DialError;
 use outbound::resolve::ResolveError;
 
-use crate::observation::Outcome;
 use crate::starttls::StartTlsError;
 use crate::tls::Failure;
+use events::ProbeOutcome;
 
 /// How a dialogue before TLS failed.
-pub(crate) fn of_starttls(error: &StartTlsError) -> (Outcome, String) {
+pub(crate) fn of_starttls(error: &StartTlsError) -> (ProbeOutcome, String) {
     let outcome = match error {
-        StartTlsError::NotOffered { .. } => Outcome::StartTlsNotOffered,
-        StartTlsError::Refused { .. } => Outcome::StartTlsRefused,
-        StartTlsError::NotThatProtocol { .. } => Outcome::OtherProtocol,
-        StartTlsError::Malformed { .. } => Outcome::Malformed,
-        StartTlsError::TooLong { .. } => Outcome::LimitExceeded,
+        StartTlsError::NotOffered { .. } => ProbeOutcome::StartTlsNotOffered,
+        StartTlsError::Refused { .. } => ProbeOutcome::StartTlsRefused,
+        StartTlsError::NotThatProtocol { .. } => ProbeOutcome::OtherProtocol,
+        StartTlsError::Malformed { .. } => ProbeOutcome::Malformed,
+        StartTlsError::TooLong { .. } => ProbeOutcome::LimitExceeded,
     };
     (outcome, error.to_string())
 }
 
 /// How a handshake failed.
-pub(crate) fn of_handshake(failure: &Failure) -> (Outcome, String) {
+pub(crate) fn of_handshake(failure: &Failure) -> (ProbeOutcome, String) {
     let outcome = match failure {
-        Failure::NotTls { .. } | Failure::Ssl2 => Outcome::NotTls,
-        Failure::Alert { .. } => Outcome::Alert,
+        Failure::NotTls { .. } | Failure::Ssl2 => ProbeOutcome::NotTls,
+        Failure::Alert { .. } => ProbeOutcome::Alert,
         Failure::Malformed(_)
         | Failure::UnexpectedMessage { .. }
         | Failure::NotOffered(_)
-        | Failure::Cryptography(_) => Outcome::Malformed,
-        Failure::LimitExceeded { .. } => Outcome::LimitExceeded,
-        Failure::NoCertificate(_) => Outcome::NoCertificate,
+        | Failure::Cryptography(_) => ProbeOutcome::Malformed,
+        Failure::LimitExceeded { .. } => ProbeOutcome::LimitExceeded,
+        Failure::NoCertificate(_) => ProbeOutcome::NoCertificate,
     };
     (outcome, failure.to_string())
 }
 
 /// How a connection failed.
-pub(crate) fn of_dial(error: DialError) -> (Outcome, Option<String>) {
+pub(crate) fn of_dial(error: DialError) -> (ProbeOutcome, Option<String>) {
     let outcome = match error {
-        DialError::Refused => Outcome::Refused,
-        DialError::Reset => Outcome::Reset,
-        DialError::HostUnreachable | DialError::NetworkUnreachable => Outcome::Unreachable,
-        DialError::TimedOut => Outcome::BlackHole,
-        DialError::NoDescriptors | DialError::NoPorts | DialError::Denied => Outcome::LocalLimit,
-        DialError::NoAddress => Outcome::NoAddress,
-        DialError::Other(_) => Outcome::Unknown,
+        DialError::Refused => ProbeOutcome::Refused,
+        DialError::Reset => ProbeOutcome::Reset,
+        DialError::HostUnreachable | DialError::NetworkUnreachable => ProbeOutcome::Unreachable,
+        DialError::TimedOut => ProbeOutcome::BlackHole,
+        DialError::NoDescriptors | DialError::NoPorts | DialError::Denied => ProbeOutcome::LocalLimit,
+        DialError::NoAddress => ProbeOutcome::NoAddress,
+        DialError::Other(_) => ProbeOutcome::Unknown,
     };
     (outcome, Some(error.to_string()))
 }
 
 /// How a name led nowhere.
-pub(crate) fn of_lookup(error: &ResolveError) -> (Outcome, Option<String>) {
+pub(crate) fn of_lookup(error: &ResolveError) -> (ProbeOutcome, Option<String>) {
     let outcome = match error {
-        ResolveError::NxDomain => Outcome::NxDomain,
-        ResolveError::NoAddress => Outcome::NoAddress,
-        ResolveError::ServFail => Outcome::ServFail,
-        ResolveError::Refused | ResolveError::NoServer => Outcome::DnsRefused,
-        ResolveError::TimedOut => Outcome::DnsTimeout,
-        ResolveError::AliasLoop(_) => Outcome::CnameLoop,
-        ResolveError::Malformed(_) | ResolveError::BadName => Outcome::DnsMalformed,
+        ResolveError::NxDomain => ProbeOutcome::NxDomain,
+        ResolveError::NoAddress => ProbeOutcome::NoAddress,
+        ResolveError::ServFail => ProbeOutcome::ServFail,
+        ResolveError::Refused | ResolveError::NoServer => ProbeOutcome::DnsRefused,
+        ResolveError::TimedOut => ProbeOutcome::DnsTimeout,
+        ResolveError::AliasLoop(_) => ProbeOutcome::CnameLoop,
+        ResolveError::Malformed(_) | ResolveError::BadName => ProbeOutcome::DnsMalformed,
     };
     (outcome, Some(error.to_string()))
 }

@@ -19,12 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{micros, now_us};
 use crate::job::{Job, Pass};
-use crate::observation::{Observation, Outcome};
+use crate::observation::Observation;
 use crate::options::ScanOptions;
 use crate::probe::{Prober, probe_and_report};
 use crate::progress::Progress;
 use crate::target::{Host, Protocol, Target, TargetError};
 use crate::trusted::Trusted;
+use events::ProbeOutcome;
 
 /// Observations under way to the reader: enough to ride out a flush of the writer, little enough
 /// that a slow writer is felt at once.
@@ -204,7 +205,7 @@ struct Scheduler {
     parked_count: usize,
     busy: HashMap<Slot, usize>,
     /// The probes under way; each gives back its job when the target is to be probed a second time.
-    probing: JoinSet<Option<(Job, Outcome)>>,
+    probing: JoinSet<Option<(Job, ProbeOutcome)>>,
     under_way: HashMap<Id, (Arc<Target>, IpAddr)>,
     reading: JoinSet<()>,
     last: VecDeque<Retry>,
@@ -302,9 +303,9 @@ impl Scheduler {
 
     async fn report_cancelled(&self, target: Arc<Target>) {
         let detail = Some("it had not answered at the deadline of the scan".to_owned());
-        self.progress.finished(Outcome::Cancelled);
+        self.progress.finished(ProbeOutcome::Cancelled);
         // The reader is gone only when the scan is being torn down.
-        let _ = self.out.send(Observation::ended(target, now_us(), Outcome::Cancelled, detail)).await;
+        let _ = self.out.send(Observation::ended(target, now_us(), ProbeOutcome::Cancelled, detail)).await;
     }
 
     fn finished(&self) -> bool {
@@ -381,7 +382,7 @@ impl Scheduler {
         let (out, progress) = (self.out.clone(), self.progress.clone());
         self.reading.spawn(async move {
             let detail = Some("only its cloud's source can look at it".to_owned());
-            let observation = Observation::ended(target, now_us(), Outcome::Unknown, detail);
+            let observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
             progress.finished(observation.outcome);
             // The reader is gone only when the scan is being torn down.
             let _ = out.send(observation).await;
@@ -455,7 +456,7 @@ impl Scheduler {
         let _ = self.out.send(observation).await;
     }
 
-    fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>, outcome: Outcome) -> bool {
+    fn keep_for_last(&mut self, target: Arc<Target>, job: Option<Job>, outcome: ProbeOutcome) -> bool {
         let room = self.prober.options.second_pass && self.last.len() < SECOND_PASS_MAX;
         if room {
             let pause = self.pause_after(outcome, &target);
@@ -467,7 +468,7 @@ impl Scheduler {
 
     /// How long to leave an endpoint alone after its first look. The silent have been waited for already;
     /// who failed at once (a reset, SERVFAIL) gets a moment to recover, not all at the same time.
-    fn pause_after(&self, outcome: Outcome, target: &Target) -> Duration {
+    fn pause_after(&self, outcome: ProbeOutcome, target: &Target) -> Duration {
         if outcome.silent() {
             return Duration::ZERO;
         }
@@ -543,7 +544,7 @@ impl Scheduler {
         }
     }
 
-    async fn on_probed(&mut self, done: Result<(Id, Option<(Job, Outcome)>), JoinError>) {
+    async fn on_probed(&mut self, done: Result<(Id, Option<(Job, ProbeOutcome)>), JoinError>) {
         self.progress.set_in_flight(self.probing.len());
         let id = match &done {
             Ok((id, _)) => *id,
@@ -559,7 +560,7 @@ impl Scheduler {
             Err(error) => return self.on_abnormal_end(target, address, &error).await,
         };
         job.pass = Pass::Second;
-        job.stalled = outcome == Outcome::Stall;
+        job.stalled = outcome == ProbeOutcome::Stall;
         if !self.keep_for_last(target, None, outcome) {
             // The queue filled up while this look was under way: look again at once instead.
             self.ready.push_back(job);
@@ -572,9 +573,9 @@ impl Scheduler {
     async fn on_abnormal_end(&mut self, target: Arc<Target>, address: IpAddr, error: &JoinError) {
         tracing::error!(%error, endpoint = %target, "a look ended abnormally");
         let detail = Some("the look ended abnormally; please report it".to_owned());
-        let mut observation = Observation::ended(target, now_us(), Outcome::Unknown, detail);
+        let mut observation = Observation::ended(target, now_us(), ProbeOutcome::Unknown, detail);
         observation.address = Some(address);
-        self.progress.finished(Outcome::Unknown);
+        self.progress.finished(ProbeOutcome::Unknown);
         let _ = self.out.send(observation).await;
     }
 

@@ -11,9 +11,10 @@ use x509::Certificate;
 use crate::clock::now_us;
 use crate::files::{CertificateFound, Contents, FileError, Passwords, Walk, WalkedFile};
 use crate::judge::Judge;
-use crate::observation::{Observation, Outcome};
+use crate::observation::Observation;
 use crate::progress::Progress;
 use crate::target::Target;
+use events::ProbeOutcome;
 
 /// Walks `path` and reports each chain found. Blocks: files are read as the disk allows.
 pub(crate) fn read(
@@ -41,11 +42,11 @@ fn observations(file: WalkedFile, judge: &Judge) -> Vec<Observation> {
         Ok(contents) => of_contents(&path, contents, judge),
         Err(error) => {
             let outcome = match &error {
-                FileError::PasswordNeeded | FileError::WrongPassword { .. } => Outcome::PasswordNeeded,
-                FileError::NoCertificate => Outcome::NoCertificateInFile,
-                FileError::Malformed { .. } => Outcome::Malformed,
-                FileError::TooLarge { .. } | FileError::TooDeep { .. } => Outcome::LimitExceeded,
-                FileError::Unreadable(_) | FileError::Special(_) => Outcome::Unreadable,
+                FileError::PasswordNeeded | FileError::WrongPassword { .. } => ProbeOutcome::PasswordNeeded,
+                FileError::NoCertificate => ProbeOutcome::NoCertificateInFile,
+                FileError::Malformed { .. } => ProbeOutcome::Malformed,
+                FileError::TooLarge { .. } | FileError::TooDeep { .. } => ProbeOutcome::LimitExceeded,
+                FileError::Unreadable(_) | FileError::Special(_) => ProbeOutcome::Unreadable,
             };
             let target = Arc::new(Target::file(&path));
             vec![Observation::ended(target, now_us(), outcome, Some(error.to_string()))]
@@ -63,7 +64,7 @@ fn of_contents(path: &Path, contents: Contents, judge: &Judge) -> Vec<Observatio
             let target = Target::file(&if several { place(path, chain) } else { path.to_owned() });
             let detail = if notes.is_empty() { format.to_owned() } else { format!("{format}; {notes}") };
             let mut observation =
-                Observation::ended(Arc::new(target), now_us(), Outcome::Answered, Some(detail));
+                Observation::ended(Arc::new(target), now_us(), ProbeOutcome::Answered, Some(detail));
             for found in chain {
                 match Certificate::parse(&found.der) {
                     Ok(certificate) => observation.chain.push(Arc::new(certificate)),

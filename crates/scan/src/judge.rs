@@ -393,8 +393,8 @@ impl Findings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::Outcome;
     use crate::target::Target;
+    use events::ProbeOutcome;
 
     #[test]
     fn only_a_root_programme_makes_a_chain_publicly_trusted() {
@@ -405,7 +405,7 @@ mod tests {
             let mut observation = Observation::ended(
                 Arc::new(Target::file(std::path::Path::new("/leaf"))),
                 certificate.not_before.0 * 1_000_000,
-                Outcome::Answered,
+                ProbeOutcome::Answered,
                 None,
             );
             observation.chain = vec![certificate.clone()];
@@ -433,7 +433,7 @@ mod tests {
         let judge = Judge::new(&ScanOptions::default(), Trusted::nobody());
         let target = Arc::new(Target::file(std::path::Path::new("/leaf")));
         for (chain, read) in [(vec![vec![0x30, 0x00], above.clone()], 0), (vec![above.clone(), above], 2)] {
-            let mut observation = Observation::ended(target.clone(), 0, Outcome::Answered, None);
+            let mut observation = Observation::ended(target.clone(), 0, ProbeOutcome::Answered, None);
             observation.session = Some(Box::new(tls::Evidence { chain, ..tls::Evidence::default() }));
             judge.judge(&mut observation, false);
             assert_eq!(observation.chain.len(), read);

@@ -26,7 +26,8 @@ pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use engine::{Known, Run, Scanner};
 pub use estate::{Estate, EstateFinding};
-pub use observation::{Observation, Outcome};
+pub use events::ProbeOutcome;
+pub use observation::Observation;
 pub use options::{Limits, ScanOptions};
 pub use progress::{Progress, Snapshot};
 pub use target::{Target, TargetOptions, Targets};

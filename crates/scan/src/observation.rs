@@ -4,113 +4,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use coded::named;
+use events::ProbeOutcome;
 use x509::{Certificate, Finding, Fingerprint, Severity, UnixTime};
 
 use crate::revocation::Verdict;
 use crate::target::Target;
 use crate::tls;
 use crate::trusted::TrustAnchors;
-
-named! {
-    /// How a look ended. "Unknown" is a value: nothing is filed under a neighbour for want of a name.
-    pub enum Outcome: "outcome of a look" {
-        /// The endpoint sent a certificate (or the file held one).
-        Answered => "answered",
-        /// The name does not exist (RFC 8020).
-        NxDomain => "nxdomain",
-        /// The name exists and has no address of the families asked for (RFC 2308 section 2.2).
-        NoAddress => "no-address",
-        /// Every name server failed (RFC 2308 section 7.1).
-        ServFail => "servfail",
-        /// The name servers refused to answer.
-        DnsRefused => "dns-refused",
-        /// No name server answered in time.
-        DnsTimeout => "dns-timeout",
-        /// The name's aliases lead back to themselves, or on for too long.
-        CnameLoop => "cname-loop",
-        /// The name servers answered something that is no answer.
-        DnsMalformed => "dns-malformed",
-        /// Nothing listens: the connection was refused.
-        Refused => "refused",
-        /// The peer reset the connection before any certificate came.
-        Reset => "reset",
-        /// A router or the kernel knows no way there.
-        Unreachable => "unreachable",
-        /// Nothing came back at all: the SYN was swallowed.
-        BlackHole => "black-hole",
-        /// This machine would not let us: policy, or out of descriptors or ports.
-        LocalLimit => "local-limit",
-        /// The server speaks the protocol but does not offer TLS on it.
-        StartTlsNotOffered => "starttls-not-offered",
-        /// The server offers TLS and then refused it.
-        StartTlsRefused => "starttls-refused",
-        /// The server does not speak the protocol that was expected before TLS.
-        OtherProtocol => "other-protocol",
-        /// Connected, and then not one byte.
-        Stall => "stall",
-        /// Bytes came, but the handshake was not over at the deadline.
-        Slow => "slow",
-        /// What came back is not TLS.
-        NotTls => "not-tls",
-        /// A fatal TLS alert before any certificate; the detail names it.
-        Alert => "alert",
-        /// The peer closed the connection before any certificate.
-        ClosedEarly => "closed-early",
-        /// TLS that breaks its own encoding.
-        Malformed => "malformed",
-        /// The peer sent more than a named limit allows.
-        LimitExceeded => "limit-exceeded",
-        /// The handshake needs no certificate (anonymous, pre-shared key).
-        NoCertificate => "no-certificate",
-        /// A file could not be read.
-        Unreadable => "unreadable",
-        /// A file wants a password that was not given.
-        PasswordNeeded => "password-needed",
-        /// A file, named explicitly, that holds no certificate.
-        NoCertificateInFile => "no-certificate-in-file",
-        /// A cloud or cluster has a place for it, and no certificate (yet) that could be read; the detail says why.
-        NotIssued => "not-issued",
-        /// A cloud or cluster listed it before and does not any more.
-        Gone => "gone",
-        /// The look was cancelled before it ended.
-        Cancelled => "cancelled",
-        /// None of the above; the detail says what is known.
-        Unknown => "unknown",
-    }
-}
-
-impl Outcome {
-    /// Nobody said anything: such endpoints are tried again last, with longer limits.
-    #[must_use]
-    pub fn silent(self) -> bool {
-        matches!(self, Self::DnsTimeout | Self::BlackHole | Self::Stall | Self::Slow)
-    }
-
-    /// There is no server, as far as can be told: the name leads nowhere, nothing listens, or nothing comes back.
-    #[must_use]
-    pub fn no_answer(self) -> bool {
-        self.silent()
-            || matches!(
-                self,
-                Self::NxDomain
-                    | Self::NoAddress
-                    | Self::ServFail
-                    | Self::DnsRefused
-                    | Self::DnsMalformed
-                    | Self::CnameLoop
-                    | Self::Refused
-                    | Self::Reset
-                    | Self::Unreachable
-            )
-    }
-
-    /// A second try, a moment later, may well end otherwise.
-    #[must_use]
-    pub fn can_heal(self) -> bool {
-        self.silent() || matches!(self, Self::ServFail | Self::Reset | Self::LocalLimit)
-    }
-}
 
 /// Where the time went, in microseconds. `None`: the phase was not reached.
 #[derive(Clone, Copy, Debug, Default)]
@@ -157,7 +57,7 @@ pub struct Observation {
     /// When the look began.
     pub at_us: i64,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: ProbeOutcome,
     /// What else is known of the end, for people; no secret, no control characters.
     pub detail: Option<String>,
     /// How many connections were begun for it.
@@ -210,7 +110,7 @@ pub struct Use {
 impl Observation {
     /// A look that ended before anything was learned.
     #[must_use]
-    pub fn ended(target: Arc<Target>, at_us: i64, outcome: Outcome, detail: Option<String>) -> Self {
+    pub fn ended(target: Arc<Target>, at_us: i64, outcome: ProbeOutcome, detail: Option<String>) -> Self {
         Self {
             target,
             address: None,

@@ -54,7 +54,7 @@ pub struct ScanOptions {
     pub second_pass: bool,
     /// How long the whole scan may take; `None`: as long as it needs. What has not ended by then is [`Cancelled`].
     ///
-    /// [`Cancelled`]: crate::Outcome::Cancelled
+    /// [`Cancelled`]: crate::ProbeOutcome::Cancelled
     pub deadline: Option<Duration>,
     /// Try whether servers accept obsolete versions and weak cipher suites, too, besides what they choose.
     pub accepted: bool,

@@ -17,7 +17,7 @@ use crate::clock::{micros, now_us};
 use crate::ending;
 use crate::job::{Job, Pass};
 use crate::judge::Judge;
-use crate::observation::{Observation, Outcome, Timing};
+use crate::observation::{Observation, Timing};
 use crate::options::{Limits, ScanOptions};
 use crate::patience::Patience;
 use crate::progress::Progress;
@@ -26,6 +26,7 @@ use crate::starttls;
 use crate::target::Target;
 use crate::tls::{self, Handshake, Profile};
 use crate::trusted::Trusted;
+use events::ProbeOutcome;
 
 /// Bytes read from a socket at once: a record (RFC 8446 section 5.1) and a little more.
 const READ_CHUNK: usize = 17 * 1_024;
@@ -58,7 +59,7 @@ struct Conversation {
     first_byte_us: Option<u32>,
     handshake_us: Option<u32>,
     plaintext_injected: bool,
-    end: Result<(), (Outcome, String)>,
+    end: Result<(), (ProbeOutcome, String)>,
 }
 
 impl Prober {
@@ -99,7 +100,7 @@ impl Prober {
 
     async fn probe(&self, job: &Job) -> Observation {
         let (at_us, began) = (now_us(), Instant::now());
-        let mut observation = Observation::ended(job.target.clone(), at_us, Outcome::Unknown, None);
+        let mut observation = Observation::ended(job.target.clone(), at_us, ProbeOutcome::Unknown, None);
         observation.by_address = job.by_address;
         observation.timing = Timing { dns_us: Some(job.dns_us), ..Timing::default() };
         observation.attempts = job.attempts.saturating_add(1);
@@ -120,7 +121,8 @@ impl Prober {
             Ok(addresses) => addresses,
             Err((address, refused)) => {
                 observation.address = Some(address);
-                (observation.outcome, observation.detail) = (Outcome::Unknown, Some(refused.to_string()));
+                (observation.outcome, observation.detail) =
+                    (ProbeOutcome::Unknown, Some(refused.to_string()));
                 return;
             }
         };
@@ -148,7 +150,7 @@ impl Prober {
             }
             observation.attempts = observation.attempts.saturating_add(1);
         }
-        self.note_pressure(talk.end.as_ref().err().map_or(Outcome::Answered, |(o, _)| *o));
+        self.note_pressure(talk.end.as_ref().err().map_or(ProbeOutcome::Answered, |(o, _)| *o));
         if talk.end.is_ok() {
             self.patience.answered(dialled.elapsed());
             observation.accepted = self.accepted(socket, &job.target, &talk, dialled.elapsed()).await;
@@ -307,8 +309,8 @@ impl Prober {
         talk.end = match result {
             Ok(end) => end,
             Err(_) if waited_for_tickets => Ok(()),
-            Err(_) if said_anything => Err((Outcome::Slow, format!("not over after {:?}", limit()))),
-            Err(_) => Err((Outcome::Stall, format!("not one byte in {:?}", limit()))),
+            Err(_) if said_anything => Err((ProbeOutcome::Slow, format!("not over after {:?}", limit()))),
+            Err(_) => Err((ProbeOutcome::Stall, format!("not one byte in {:?}", limit()))),
         };
         if let Some(handshake) = handshake {
             talk.evidence = handshake.into_evidence();
@@ -324,7 +326,7 @@ impl Prober {
         talk: &mut Conversation,
         slot: &mut Option<Handshake>,
         said_anything: &mut bool,
-    ) -> Result<(), (Outcome, String)> {
+    ) -> Result<(), (ProbeOutcome, String)> {
         if let Some(dialogue) = starttls::Dialogue::new(target.protocol, target.asked_name()) {
             let began = Instant::now();
             let end = start_tls(stream, dialogue, said_anything).await;
@@ -333,7 +335,7 @@ impl Prober {
         }
         let mut wrapping = starttls::Wrapping::new(target.protocol);
         let (handshake, hello) = Handshake::start(offer, &self.shares)
-            .map_err(|error| (Outcome::LocalLimit, error.to_string()))?;
+            .map_err(|error| (ProbeOutcome::LocalLimit, error.to_string()))?;
         let handshake = slot.insert(handshake);
         let began = Instant::now();
         send(stream, &wrapping.wrap(hello)).await?;
@@ -365,8 +367,8 @@ impl Prober {
         }
     }
 
-    fn note_pressure(&self, outcome: Outcome) {
-        if outcome == Outcome::LocalLimit {
+    fn note_pressure(&self, outcome: ProbeOutcome) {
+        if outcome == ProbeOutcome::LocalLimit {
             self.budget.push_back();
         } else {
             self.budget.went_well();
@@ -380,10 +382,10 @@ impl Prober {
         observation.timing.handshake_us = talk.handshake_us;
         let certificate_seen = !talk.evidence.chain.is_empty();
         match talk.end {
-            Ok(()) => observation.outcome = Outcome::Answered,
+            Ok(()) => observation.outcome = ProbeOutcome::Answered,
             // Whatever happened after a Certificate message, the certificate was served.
             Err((outcome, detail)) if certificate_seen => {
-                observation.outcome = Outcome::Answered;
+                observation.outcome = ProbeOutcome::Answered;
                 observation.detail = Some(format!("after the certificate: {}: {detail}", outcome.name()));
             }
             Err((outcome, detail)) => {
@@ -405,7 +407,7 @@ pub(crate) async fn probe_and_report(
     second_pass: bool,
     out: &mpsc::Sender<Observation>,
     progress: &Progress,
-) -> Option<(Job, Outcome)> {
+) -> Option<(Job, ProbeOutcome)> {
     let observation = prober.probe(&job).await;
     if observation.outcome.can_heal() && job.pass == Pass::First && second_pass {
         job.attempts = observation.attempts;
@@ -461,7 +463,7 @@ fn in_flight(options: &ScanOptions) -> usize {
     options.in_flight.unwrap_or(DEFAULT_MAX).clamp(1, allowed.max(1))
 }
 
-async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), (Outcome, String)> {
+async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), (ProbeOutcome, String)> {
     if bytes.is_empty() {
         return Ok(());
     }
@@ -469,12 +471,15 @@ async fn send(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), (Outcome, Stri
 }
 
 /// Waits for bytes and hands them on, without keeping a buffer while waiting.
-async fn receive<T>(stream: &TcpStream, mut take: impl FnMut(&[u8]) -> T) -> Result<T, (Outcome, String)> {
+async fn receive<T>(
+    stream: &TcpStream,
+    mut take: impl FnMut(&[u8]) -> T,
+) -> Result<T, (ProbeOutcome, String)> {
     loop {
         stream.readable().await.map_err(|error| lost(&error))?;
         match read_once(stream, &mut take) {
             Ok(Some(taken)) => return Ok(taken),
-            Ok(None) => return Err((Outcome::ClosedEarly, "the peer closed the connection".into())),
+            Ok(None) => return Err((ProbeOutcome::ClosedEarly, "the peer closed the connection".into())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(lost(&error)),
         }
@@ -492,7 +497,7 @@ async fn start_tls(
     stream: &mut TcpStream,
     mut dialogue: starttls::Dialogue,
     said_anything: &mut bool,
-) -> Result<bool, (Outcome, String)> {
+) -> Result<bool, (ProbeOutcome, String)> {
     if let Some(opening) = dialogue.opening() {
         send(stream, &opening).await?;
     }
@@ -517,15 +522,21 @@ fn may_be_intolerant(talk: &Conversation) -> bool {
     talk.profile != Profile::Legacy
         && talk.evidence.chain.is_empty()
         && talk.end.as_ref().is_err_and(|(outcome, _)| {
-            matches!(outcome, Outcome::Alert | Outcome::ClosedEarly | Outcome::Reset | Outcome::Malformed)
+            matches!(
+                outcome,
+                ProbeOutcome::Alert
+                    | ProbeOutcome::ClosedEarly
+                    | ProbeOutcome::Reset
+                    | ProbeOutcome::Malformed
+            )
         })
 }
 
-fn lost(error: &io::Error) -> (Outcome, String) {
+fn lost(error: &io::Error) -> (ProbeOutcome, String) {
     match error.kind() {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
-            (Outcome::Reset, "the peer reset the connection".into())
+            (ProbeOutcome::Reset, "the peer reset the connection".into())
         }
-        _ => (Outcome::Unknown, error.to_string()),
+        _ => (ProbeOutcome::Unknown, error.to_string()),
     }
 }

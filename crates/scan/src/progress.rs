@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 
-use crate::observation::Outcome;
+use events::ProbeOutcome;
 
 /// Counts that the scan keeps and anyone may read while it runs.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Progress {
     in_flight_peak: AtomicUsize,
     second_pass: AtomicUsize,
     // Touched once an observation, never across an await.
-    failures: Mutex<Vec<(Outcome, u64)>>,
+    failures: Mutex<Vec<(ProbeOutcome, u64)>>,
 }
 
 /// [`Progress`] at one moment.
@@ -41,7 +41,7 @@ pub struct Snapshot {
     /// Silent endpoints that wait for their second look.
     pub second_pass: usize,
     /// Outcomes other than an answer, most frequent first.
-    pub failures: Vec<(Outcome, u64)>,
+    pub failures: Vec<(ProbeOutcome, u64)>,
 }
 
 impl Progress {
@@ -71,9 +71,9 @@ impl Progress {
         self.second_pass.store(count, Relaxed);
     }
 
-    pub(crate) fn finished(&self, outcome: Outcome) {
+    pub(crate) fn finished(&self, outcome: ProbeOutcome) {
         self.finished.fetch_add(1, Relaxed);
-        if outcome == Outcome::Answered {
+        if outcome == ProbeOutcome::Answered {
             self.answered.fetch_add(1, Relaxed);
             return;
         }

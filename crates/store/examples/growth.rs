@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use events::ProbeOutcome;
 use store::testing::Cluster;
 use store::{
     EndpointKey, InventoryFilter, InventoryOrder, NewCertificate, NewObservation, Store, StoreUrl, Writer,
@@ -70,7 +71,7 @@ fn observation(number: usize, round: usize, at: i64, issuers: &[Arc<NewCertifica
         },
         address: Some("192.0.2.1".parse().unwrap()),
         observed_at_us: at + number as i64,
-        outcome: if silent { "connect-timeout" } else { "ok" }.to_owned(),
+        outcome: if silent { ProbeOutcome::BlackHole } else { ProbeOutcome::Answered },
         answered: !silent,
         tls_version: Some(0x0304),
         cipher_suite: Some(0x1301),

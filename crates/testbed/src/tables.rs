@@ -171,7 +171,7 @@ pub fn answered(host: &str, leaf: &Arc<NewCertificate>, at: i64) -> NewObservati
         endpoint: key(host),
         address: Some("192.0.2.1".parse().unwrap()),
         observed_at_us: at,
-        outcome: "ok".to_owned(),
+        outcome: events::ProbeOutcome::Answered,
         answered: true,
         tls_version: Some(0x0304),
         cipher_suite: Some(0x1301),
@@ -188,7 +188,7 @@ pub fn answered(host: &str, leaf: &Arc<NewCertificate>, at: i64) -> NewObservati
 pub fn silent(host: &str, at: i64) -> NewObservation {
     NewObservation {
         address: None,
-        outcome: "connect-refused".to_owned(),
+        outcome: events::ProbeOutcome::Refused,
         answered: false,
         tls_version: None,
         cipher_suite: None,

@@ -4,6 +4,7 @@ use cli::printer::Listed;
 use cli::terminal::{Paint, clean, shorten};
 use cli::units::{self, count, distance, now_us};
 use comfy_table::Cell;
+use events::ProbeOutcome;
 use serde_json::{Value, json};
 use store::{ChangeRow, EndpointKey, InventoryRow, IssuerRow, LeafFacts, ObservationRow, ScanRow};
 use x509::{Fingerprint, Severity};
@@ -153,7 +154,7 @@ impl Listed for Endpoint {
             key.protocol.clone(),
             key.server_name.clone(),
             key.address.clone(),
-            row.outcome.clone(),
+            row.outcome.to_string(),
             row.answering.to_string(),
             row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
             self.findings().join(" "),
@@ -335,20 +336,20 @@ impl Listed for Change {
             "new" | "returned" => "ok",
             _ => "faint",
         };
-        let side = |sha256: Option<&[u8; 32]>, outcome: Option<&String>| match (sha256, outcome) {
-            (Some(sha256), Some(outcome)) if outcome != "answered" => {
+        let side = |sha256: Option<&[u8; 32]>, outcome: Option<ProbeOutcome>| match (sha256, outcome) {
+            (Some(sha256), Some(outcome)) if outcome != ProbeOutcome::Answered => {
                 format!("{}, {outcome}", short(Some(sha256)))
             }
             (Some(sha256), _) => short(Some(sha256)),
-            (None, outcome) => outcome.cloned().unwrap_or_else(|| "-".into()),
+            (None, outcome) => outcome.map_or("-", ProbeOutcome::name).to_owned(),
         };
         let state = row.severity.map_or("", Severity::name);
         vec![
             paint.cell(colour, kind),
             paint.cell("", &clean(&label(&row.endpoint))),
             paint.cell("faint", &units::minute(row.observed_at_us.div_euclid(1_000_000))),
-            paint.cell("", &side(row.old_sha256.as_ref(), row.old_outcome.as_ref())),
-            paint.cell("", &side(row.new_sha256.as_ref(), row.new_outcome.as_ref())),
+            paint.cell("", &side(row.old_sha256.as_ref(), row.old_outcome)),
+            paint.cell("", &side(row.new_sha256.as_ref(), row.new_outcome)),
             paint.cell(state, state),
         ]
     }
@@ -368,8 +369,8 @@ impl Listed for Change {
             text_time(Some(row.observed_at_us)),
             hash(&row.old_sha256),
             hash(&row.new_sha256),
-            row.old_outcome.clone().unwrap_or_default(),
-            row.new_outcome.clone().unwrap_or_default(),
+            row.old_outcome.map_or("", ProbeOutcome::name).to_owned(),
+            row.new_outcome.map_or("", ProbeOutcome::name).to_owned(),
             row.severity.map(|s| s.name().to_owned()).unwrap_or_default(),
         ]
     }
@@ -420,7 +421,7 @@ impl Listed for HistoryRow {
             paint.cell("", &units::minute(row.observed_at_us.div_euclid(1_000_000))),
             paint.cell("", &clean(&label(&self.endpoint))),
             paint.cell("faint", &row.address.map(|a| a.to_string()).unwrap_or_default()),
-            paint.cell(if row.answered { "" } else { "no answer" }, &row.outcome),
+            paint.cell(if row.answered { "" } else { "no answer" }, row.outcome.name()),
             paint.cell(
                 "",
                 &row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default(),
@@ -437,7 +438,7 @@ impl Listed for HistoryRow {
             label(&self.endpoint),
             row.scan.to_string(),
             text_time(Some(row.observed_at_us)),
-            row.outcome.clone(),
+            row.outcome.to_string(),
             row.address.map(|a| a.to_string()).unwrap_or_default(),
             row.tls_version.map(|v| scan::tls::names::version(v).into_owned()).unwrap_or_default(),
             row.cipher_suite.map(|c| scan::tls::names::cipher_suite(c).into_owned()).unwrap_or_default(),

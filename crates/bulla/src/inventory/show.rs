@@ -106,7 +106,7 @@ fn endpoint_text(out: &mut String, row: &InventoryRow, chain: &[CertificateRow],
     let state = rank_name(rank(row.severity, row.answering));
     let _ = writeln!(out, " {}  {}", paint.bold(&clean(&label(&row.endpoint))), paint.state(state, state));
     if !row.answering {
-        field(out, paint, "outcome", &row.outcome);
+        field(out, paint, "outcome", row.outcome.name());
     }
     field(out, paint, "last look", &seen(row.last_observed_us));
     if let (Some(at_us), false) = (row.last_answered_us, row.answering) {

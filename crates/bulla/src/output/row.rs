@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use scan::Observation;
-use scan::observation::Outcome;
+use scan::ProbeOutcome;
 use x509::Severity;
 
 use super::record::{key_name, short_name};
@@ -14,7 +14,7 @@ use scan::tls::names;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Row {
     pub(crate) severity: Option<Severity>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: ProbeOutcome,
     pub(crate) endpoint: String,
     pub(crate) address: String,
     /// Last second of the leaf's validity.
@@ -55,7 +55,7 @@ impl Row {
     }
 
     pub(crate) fn answered(&self) -> bool {
-        self.outcome == Outcome::Answered
+        self.outcome == ProbeOutcome::Answered
     }
 
     /// The word in the first column: the severity, `no answer`, or `ok`.
@@ -139,7 +139,7 @@ impl Worst {
             return;
         }
         let Some(least) = self.heap.peek() else { return };
-        let answered = observation.outcome == Outcome::Answered;
+        let answered = observation.outcome == ProbeOutcome::Answered;
         if rank(observation.severity(), answered) < least.rank() {
             return;
         }
@@ -165,7 +165,7 @@ impl Worst {
 mod tests {
     use super::*;
 
-    fn row(severity: Option<Severity>, outcome: Outcome, not_after: Option<i64>, name: &str) -> Row {
+    fn row(severity: Option<Severity>, outcome: ProbeOutcome, not_after: Option<i64>, name: &str) -> Row {
         Row {
             severity,
             outcome,
@@ -184,12 +184,12 @@ mod tests {
     #[test]
     fn worst_first_then_soonest_then_silence_above_information() {
         let mut rows = [
-            row(None, Outcome::Answered, Some(5), "fine"),
-            row(Some(Severity::Info), Outcome::Answered, Some(1), "info"),
-            row(None, Outcome::BlackHole, None, "silent"),
-            row(Some(Severity::High), Outcome::Answered, Some(9), "later"),
-            row(Some(Severity::High), Outcome::Answered, Some(3), "sooner"),
-            row(Some(Severity::Critical), Outcome::Answered, Some(99), "worst"),
+            row(None, ProbeOutcome::Answered, Some(5), "fine"),
+            row(Some(Severity::Info), ProbeOutcome::Answered, Some(1), "info"),
+            row(None, ProbeOutcome::BlackHole, None, "silent"),
+            row(Some(Severity::High), ProbeOutcome::Answered, Some(9), "later"),
+            row(Some(Severity::High), ProbeOutcome::Answered, Some(3), "sooner"),
+            row(Some(Severity::Critical), ProbeOutcome::Answered, Some(99), "worst"),
         ];
         rows.sort();
         let names: Vec<_> = rows.iter().map(|r| r.endpoint.as_str()).collect();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use scan::observation::Outcome;
+use scan::ProbeOutcome;
 use scan::{EstateFinding, Observation};
 use serde::Serialize;
 use x509::Severity;
@@ -78,7 +78,7 @@ impl Tally {
     /// Takes note of an observation.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.endpoints += 1;
-        let answered = observation.outcome == Outcome::Answered;
+        let answered = observation.outcome == ProbeOutcome::Answered;
         self.answered += u64::from(answered);
         self.no_answer += u64::from(observation.outcome.no_answer() && !observation.target.is_of_network());
         let severity = observation.severity();
@@ -100,7 +100,7 @@ impl Tally {
 
     /// Endpoints that had not answered at the deadline of the scan.
     pub(crate) fn cancelled(&self) -> u64 {
-        self.by_outcome.get(Outcome::Cancelled.name()).copied().unwrap_or_default()
+        self.by_outcome.get(ProbeOutcome::Cancelled.name()).copied().unwrap_or_default()
     }
 
     /// Takes note of what concerns several endpoints at once.

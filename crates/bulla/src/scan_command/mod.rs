@@ -360,7 +360,7 @@ impl ResultCollector {
                     Some(observation) => {
                         self.observe(&observation, stop);
                         // What the deadline cut off is scanned by `--resume`.
-                        let ended = observation.outcome != scan::Outcome::Cancelled;
+                        let ended = observation.outcome != scan::ProbeOutcome::Cancelled;
                         if let Some(storing) = storing.as_mut().filter(|_| ended) {
                             keep(storing, &observation, stop, bar).await;
                         }

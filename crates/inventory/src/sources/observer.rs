@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clouds::{Chain, CloudCertificate, CloudResource, CloudSource, Event, Listed, State, Tags};
+use scan::ProbeOutcome;
 use scan::judge::{ChainPosition, Judge};
-use scan::observation::{CloudEntry, Observation, Outcome, Use};
+use scan::observation::{CloudEntry, Observation, Use};
 use scan::revocation::{RevocationChecker, with_verdicts};
 use scan::target::Target;
 use scan::{Run, ScanOptions, Trusted};
@@ -61,7 +62,7 @@ impl Observer {
         let observations = certificates.into_iter().map(|certificate| {
             let place = certificate.place.clone();
             let observation = self.one(source, certificate, &known);
-            if observation.outcome == Outcome::Unknown {
+            if observation.outcome == ProbeOutcome::Unknown {
                 missing.push(place);
             }
             observation
@@ -74,7 +75,7 @@ impl Observer {
     #[must_use]
     pub fn gone(&self, source: &Arc<str>, place: &CloudResource) -> Observation {
         let detail = format!("{source} does not list it any more");
-        observation(source, place, Outcome::Gone, Some(detail))
+        observation(source, place, ProbeOutcome::Gone, Some(detail))
     }
 
     /// The unchanged certificates of a batch, in one read.
@@ -107,7 +108,7 @@ impl Observer {
         let unchanged = matches!(chain, Chain::Unchanged(_));
         let ders: Vec<Arc<[u8]>> = match chain {
             Chain::None(why) => {
-                let mut seen = observation(source, &place, Outcome::NotIssued, Some(why));
+                let mut seen = observation(source, &place, ProbeOutcome::NotIssued, Some(why));
                 keep(&mut seen, used_by, tags, false);
                 return seen;
             }
@@ -119,12 +120,12 @@ impl Observer {
                     None => {
                         let why =
                             "unchanged by its source's word, but not in this inventory; read anew next time";
-                        return observation(source, &place, Outcome::Unknown, Some(why.to_owned()));
+                        return observation(source, &place, ProbeOutcome::Unknown, Some(why.to_owned()));
                     }
                 }
             }
         };
-        let mut seen = observation(source, &place, Outcome::Answered, None);
+        let mut seen = observation(source, &place, ProbeOutcome::Answered, None);
         keep(&mut seen, used_by, tags, unchanged);
         for (index, der) in ders.iter().enumerate() {
             match self.judge.parse(der, ChainPosition::at(index)) {
@@ -243,7 +244,7 @@ async fn observe_all(
 fn observation(
     source: &Arc<str>,
     place: &CloudResource,
-    outcome: Outcome,
+    outcome: ProbeOutcome,
     detail: Option<String>,
 ) -> Observation {
     let target = Arc::new(Target::resource(place.store, place.name.clone()));

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use events::ProbeOutcome;
 use uuid::Uuid;
 
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
@@ -101,8 +102,8 @@ pub struct SilentEndpoint {
     pub endpoint: EndpointKey,
     /// When it was looked at, µs.
     pub at_us: i64,
-    /// The code of what came of the look.
-    pub outcome: String,
+    /// How the probe ended.
+    pub outcome: ProbeOutcome,
     /// SHA-256 of the certificate that it showed last.
     pub sha256: [u8; 32],
     /// The certificate's first name, or its subject.
@@ -301,7 +302,7 @@ impl EndpointNotices<'_> {
 fn silent(mut row: Row) -> Result<SilentEndpoint, StoreError> {
     let number = row.int()?;
     let endpoint = endpoint_key(&mut row)?;
-    let (at_us, outcome, sha256) = (row.int()?, row.text()?, row.hash()?);
+    let (at_us, outcome, sha256) = (row.int()?, row.named("observations.outcome")?, row.hash()?);
     let (name, issuer_name) = (row.text()?, row.text()?);
     let told = told_of(&mut row)?.ok_or_else(|| StoreError::Corrupt("nothing was told".to_owned()))?;
     Ok(SilentEndpoint { row: number, endpoint, at_us, outcome, sha256, name, issuer_name, told })

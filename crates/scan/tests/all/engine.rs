@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fleet::{Latency, Mix, Plan};
 use outbound::guard::Guard;
-use scan::{Known, Limits, Outcome, ScanOptions, TargetOptions, Targets};
+use scan::{Known, Limits, ProbeOutcome, ScanOptions, TargetOptions, Targets};
 use tokio_util::sync::CancellationToken;
 
 use crate::limits::patient;
@@ -34,8 +34,10 @@ async fn the_guard_keeps_a_scan_from_metadata_services() {
         .filter(|seen| seen.detail.as_ref().is_some_and(|detail| detail.contains("link-local")))
         .collect();
     assert_eq!(refused.len(), away.len(), "{:?}", seen.observations);
-    assert!(refused.iter().all(|seen| seen.outcome == Outcome::Unknown && seen.timing.dial_us.is_none()));
-    let answered = seen.observations.iter().filter(|seen| seen.outcome == Outcome::Answered).count();
+    assert!(
+        refused.iter().all(|seen| seen.outcome == ProbeOutcome::Unknown && seen.timing.dial_us.is_none())
+    );
+    let answered = seen.observations.iter().filter(|seen| seen.outcome == ProbeOutcome::Answered).count();
     assert_eq!(answered, here.len());
     world.fleet.stop().await;
 }
@@ -88,7 +90,7 @@ async fn every_healthy_endpoint_costs_one_full_handshake_and_no_second_hello() {
     let targets = targets_of(&world).await;
     // The short handshakes that ask what else a server accepts count as certificates chosen, and end before any is sent.
     let seen = world.scan(ScanOptions { accepted: false, ..patient() }, &targets).await;
-    assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Answered));
+    assert!(seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Answered));
     let counters = world.fleet.counters();
     assert_eq!(counters.certificates_sent, 300);
     assert_eq!((counters.handshakes_resumed, counters.hello_retries), (0, 0));
@@ -102,7 +104,7 @@ async fn names_behind_one_address_wait_for_their_turn_and_all_get_it() {
     let targets = targets_of(&world).await;
     let seen = world.scan(ScanOptions { per_address: 8, ..patient() }, &targets).await;
     assert_eq!(seen.observations.len(), 200);
-    assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Answered));
+    assert!(seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Answered));
     world.fleet.stop().await;
 }
 
@@ -160,7 +162,7 @@ async fn slow_endpoints_are_not_dead_and_show_what_they_show_to_everybody() {
     let targets = targets_of(&world).await;
     let tiny = Limits { handshake: Duration::from_millis(20), ..patient().first };
     let seen = world.scan(ScanOptions { first: tiny, ..patient() }, &targets).await;
-    let lost: Vec<_> = seen.observations.iter().filter(|o| o.outcome != Outcome::Answered).collect();
+    let lost: Vec<_> = seen.observations.iter().filter(|o| o.outcome != ProbeOutcome::Answered).collect();
     assert!(lost.is_empty(), "{lost:?}");
     let modern = seen.observations.iter().filter(|o| o.profile == Some("modern")).count();
     assert_eq!(modern, targets.len());
@@ -178,6 +180,10 @@ async fn a_deadline_ends_the_scan_and_reports_every_target() {
     let deadline = Some(Duration::from_secs(1));
     let seen = world.scan(ScanOptions { deadline, in_flight: Some(8), ..patient() }, &targets).await;
     assert_eq!(seen.observations.len(), targets.len());
-    assert!(seen.observations.iter().all(|o| o.outcome == Outcome::Cancelled), "{:?}", seen.observations);
+    assert!(
+        seen.observations.iter().all(|o| o.outcome == ProbeOutcome::Cancelled),
+        "{:?}",
+        seen.observations
+    );
     world.fleet.stop().await;
 }

@@ -471,7 +471,7 @@ async fn protocol_findings(servers: &[&Server]) -> Vec<(Vec<&'static str>, Optio
     let seen = crate::world::scan_with(&scanner, &targets).await;
     let of = |target: &String| {
         let observation = seen.of(target).expect("every target is observed");
-        assert_eq!(observation.outcome, scan::Outcome::Answered, "{observation:?}");
+        assert_eq!(observation.outcome, scan::ProbeOutcome::Answered, "{observation:?}");
         let mut codes: Vec<_> = observation.findings.iter().map(|finding| finding.rule.code).collect();
         codes.retain(|code| code.starts_with("protocol."));
         codes.sort_unstable();

@@ -51,7 +51,7 @@ fn found_view(found: FoundEndpoint) -> FoundView {
     };
     FoundView {
         endpoint: endpoint_body(row.endpoint),
-        outcome: row.outcome,
+        outcome: row.outcome.to_string(),
         answering: row.answering,
         severity: row.severity.map(|severity| severity as u8),
         leaf: row.leaf.map(|leaf| LeafView {

@@ -373,7 +373,7 @@ async fn endpoints(hits: &mut Hits, store: &Store) -> Result<(), Problem> {
         let href = format!("/api/v1/inventory?host={}", segment(&endpoint.host));
         let seen = endpoint.leaf_not_after_us != i64::MAX;
         let view = HitView {
-            status: Some(endpoint.outcome),
+            status: Some(endpoint.outcome.to_string()),
             not_after: seen.then(|| time::shown(endpoint.leaf_not_after_us)),
             ..hit(&place, &place, "name", href)
         };

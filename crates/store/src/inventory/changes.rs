@@ -83,8 +83,8 @@ fn change_row(row: &mut Row) -> Result<ChangeRow, StoreError> {
         observed_at_us: row.int()?,
         old_sha256: row.maybe_hash()?,
         new_sha256: row.maybe_hash()?,
-        old_outcome: row.maybe_text()?,
-        new_outcome: row.maybe_text()?,
+        old_outcome: row.maybe_named("observations.previous_outcome")?,
+        new_outcome: row.maybe_named("observations.outcome")?,
         severity: row.maybe_coded("observations.severity")?,
     })
 }

@@ -162,7 +162,7 @@ impl Inventory<'_> {
         page(rows, limit, "known", |mut row| {
             let known = KnownEndpoint {
                 endpoint: endpoint_key(&mut row)?,
-                outcome: row.text()?,
+                outcome: row.named("endpoints.outcome")?,
                 silent: !row.flag()?,
                 last_observed_us: row.int()?,
             };
@@ -259,7 +259,7 @@ pub(crate) fn inventory_row(mut row: Row) -> Result<Found, StoreError> {
         last_observed_us: row.int()?,
         last_answered_us: row.maybe_int()?,
         last_changed_us: row.int()?,
-        outcome: row.text()?,
+        outcome: row.named("endpoints.outcome")?,
         answering: row.flag()?,
         severity: row.maybe_coded("endpoints.severity")?,
         chain: row.maybe_int()?.map(ChainId),
@@ -311,7 +311,7 @@ fn observation_row(mut row: Row) -> Result<(ObservationRow, i64), StoreError> {
     let observation = ObservationRow {
         scan: row.uuid()?,
         observed_at_us: row.int()?,
-        outcome: row.text()?,
+        outcome: row.named("observations.outcome")?,
         answered: row.flag()?,
         address: address(row.maybe_text()?)?,
         tls_version: row.maybe_number()?,

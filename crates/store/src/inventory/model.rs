@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use coded::{coded, named};
+use events::ProbeOutcome;
 use uuid::Uuid;
 use x509::Severity;
 
@@ -60,8 +61,8 @@ pub struct NewObservation {
     pub address: Option<IpAddr>,
     /// When, µs.
     pub observed_at_us: i64,
-    /// The outcome's stable code.
-    pub outcome: String,
+    /// How the probe ended.
+    pub outcome: ProbeOutcome,
     /// Whether a certificate was seen.
     pub answered: bool,
     /// The protocol version on the wire (0x0304 for TLS 1.3).
@@ -184,7 +185,7 @@ pub struct InventoryRow {
     /// Last change, µs.
     pub last_changed_us: i64,
     /// The last observation's outcome.
-    pub outcome: String,
+    pub outcome: ProbeOutcome,
     /// Whether the last observation saw a certificate. When it did not, `leaf` is the last one known.
     pub answering: bool,
     /// The last observation's severity.
@@ -279,8 +280,8 @@ pub struct ObservationRow {
     pub scan: Uuid,
     /// When, µs.
     pub observed_at_us: i64,
-    /// The outcome's code.
-    pub outcome: String,
+    /// How the probe ended.
+    pub outcome: ProbeOutcome,
     /// Whether a certificate was seen.
     pub answered: bool,
     /// The address connected to.
@@ -337,9 +338,9 @@ pub struct ChangeRow {
     /// The certificate now; `None` when none was seen.
     pub new_sha256: Option<[u8; 32]>,
     /// The outcome before.
-    pub old_outcome: Option<String>,
+    pub old_outcome: Option<ProbeOutcome>,
     /// The outcome now.
-    pub new_outcome: Option<String>,
+    pub new_outcome: Option<ProbeOutcome>,
     /// The severity now.
     pub severity: Option<Severity>,
 }
@@ -363,7 +364,7 @@ pub struct KnownEndpoint {
     /// Which endpoint.
     pub endpoint: EndpointKey,
     /// The last outcome.
-    pub outcome: String,
+    pub outcome: ProbeOutcome,
     /// The last observation saw no certificate: ask it last.
     pub silent: bool,
     /// The last observation, µs.

@@ -1,6 +1,8 @@
 //! Search: endpoints by the beginning of their host.
 
 use crate::inventory::handle::Inventory;
+use events::ProbeOutcome;
+
 use db::{Cost, StoreError};
 
 /// An endpoint that was found.
@@ -10,8 +12,8 @@ pub struct FoundEndpoint {
     pub host: String,
     /// Port; 0 for files.
     pub port: u16,
-    /// What the last scan met.
-    pub outcome: String,
+    /// Outcome of the last probe.
+    pub outcome: ProbeOutcome,
     /// End of the validity of its leaf, µs; the largest integer when none was ever seen.
     pub leaf_not_after_us: i64,
 }
@@ -35,7 +37,7 @@ impl Inventory<'_> {
                 Ok(FoundEndpoint {
                     host: row.text()?,
                     port: row.number()?,
-                    outcome: row.text()?,
+                    outcome: row.named("endpoints.outcome")?,
                     leaf_not_after_us: row.int()?,
                 })
             })

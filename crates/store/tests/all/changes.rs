@@ -1,5 +1,6 @@
 //! What changed, and what was.
 
+use events::ProbeOutcome;
 use store::{ChangeKind, ChangeRow};
 
 use testbed::tables::{DAY, NOW, World, certificate, key};
@@ -23,7 +24,7 @@ pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
         .await;
     let second = world.scan().await;
     let mut reset = second.silent("e-outcome");
-    reset.outcome = "reset".to_owned();
+    reset.outcome = ProbeOutcome::Reset;
     second
         .record(&[
             second.saw("a-same", &old),
@@ -50,10 +51,10 @@ pub(crate) async fn each_kind_of_change_is_listed_since_a_time(world: World) {
     assert_eq!((since[1].old_sha256, since[1].new_sha256), (Some(old.sha256), None));
     assert_eq!((since[2].old_sha256, since[2].new_sha256), (None, Some(new.sha256)));
     assert_eq!(
-        (since[3].old_outcome.as_deref(), since[3].new_outcome.as_deref()),
-        (Some("connect-refused"), Some("reset"))
+        (since[3].old_outcome, since[3].new_outcome),
+        (Some(ProbeOutcome::Refused), Some(ProbeOutcome::Reset))
     );
-    assert_eq!((since[4].old_outcome.as_deref(), since[4].observed_at_us), (None, second.at));
+    assert_eq!((since[4].old_outcome, since[4].observed_at_us), (None, second.at));
 
     assert_eq!(walk!(3, |after, size| store::Inventory::of(&world.store).diff(0, after, size)).len(), 10);
     assert!(store::Inventory::of(&world.store).diff(second.at + 1, None, 10).await.unwrap().rows.is_empty());
@@ -76,7 +77,7 @@ pub(crate) async fn two_scans_are_compared(world: World) {
     between.record(&[between.saw("changed", &new)]).await;
     let b = world.scan().await;
     let mut reset = b.silent("outcome");
-    reset.outcome = "reset".to_owned();
+    reset.outcome = ProbeOutcome::Reset;
     b.record(&[
         b.saw("fresh", &new),
         reset,
@@ -101,7 +102,7 @@ pub(crate) async fn two_scans_are_compared(world: World) {
         ]
     );
     assert_eq!((rows[0].old_sha256, rows[0].new_sha256), (Some(old.sha256), Some(new.sha256)));
-    assert_eq!((rows[5].new_outcome.as_deref(), rows[5].observed_at_us), (None, a.at));
+    assert_eq!((rows[5].new_outcome, rows[5].observed_at_us), (None, a.at));
     assert!(
         store::Inventory::of(&world.store).diff_scans(b.id, b.id, None, 10).await.unwrap().rows.is_empty()
     );

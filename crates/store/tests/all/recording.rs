@@ -24,8 +24,8 @@ pub(crate) async fn an_observation_becomes_an_endpoint_a_certificate_and_a_histo
     assert_eq!((endpoint.first_seen_us, endpoint.last_observed_us), (scan.at, scan.at));
     assert_eq!(endpoint.last_answered_us, Some(scan.at));
     assert_eq!(
-        (endpoint.outcome.as_str(), endpoint.answering, endpoint.severity),
-        ("ok", true, Some(Severity::Low))
+        (endpoint.outcome, endpoint.answering, endpoint.severity),
+        (events::ProbeOutcome::Answered, true, Some(Severity::Low))
     );
     let facts = endpoint.leaf.unwrap();
     assert_eq!((facts.sha256, facts.not_after_us, facts.key_bits), (leaf.sha256, leaf.not_after_us, 256));
@@ -124,7 +124,7 @@ pub(crate) async fn a_silent_endpoint_keeps_its_last_certificate(world: World) {
     second.record(&[second.silent("a.example")]).await;
     let endpoint = store::Inventory::of(&world.store).endpoint(&key("a.example")).await.unwrap().unwrap();
     assert!(!endpoint.answering);
-    assert_eq!(endpoint.outcome, "connect-refused");
+    assert_eq!(endpoint.outcome, events::ProbeOutcome::Refused);
     assert_eq!((endpoint.last_answered_us, endpoint.last_observed_us), (Some(first.at), second.at));
     assert_eq!(endpoint.leaf.unwrap().sha256, leaf.sha256);
     // Not seen in the second scan, so not seen later than the first.

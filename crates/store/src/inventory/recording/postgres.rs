@@ -140,7 +140,7 @@ async fn find_endpoints(tx: &mut Tx, scan_id: i64, rows: &mut [Incoming<'_>]) ->
             Some(Current {
                 id: row.endpoint,
                 answering: found.flag()?,
-                outcome: found.text()?,
+                outcome: found.named("endpoints.outcome")?,
                 severity: found.maybe_coded("endpoints.severity")?,
                 leaf: found.maybe_int()?,
                 issuer: found.maybe_int()?,
@@ -373,7 +373,7 @@ async fn insert_observations(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -
     let before = || rows.iter().map(|row| row.current.as_ref().filter(|_| row.change.is_some()));
     let endpoints: Vec<i64> = rows.iter().map(|row| row.endpoint).collect();
     let times: Vec<i64> = seen().map(|seen| seen.observed_at_us).collect();
-    let outcomes: Vec<Cow<'_, str>> = seen().map(|seen| storable(&seen.outcome)).collect();
+    let outcomes: Vec<&str> = seen().map(|seen| seen.outcome.name()).collect();
     let answered: Vec<bool> = seen().map(|seen| seen.answered).collect();
     let addresses: Vec<Option<String>> =
         seen().map(|seen| seen.address.map(|address| address.to_string())).collect();
@@ -390,7 +390,7 @@ async fn insert_observations(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -
     let leaves_before: Vec<Option<i64>> =
         before().map(|before| before.and_then(|before| before.leaf)).collect();
     let outcomes_before: Vec<Option<&str>> =
-        before().map(|before| before.map(|b| b.outcome.as_str())).collect();
+        before().map(|before| before.map(|b| b.outcome.name())).collect();
     let parameters: [Parameter<'_>; 17] = [
         &scan_id,
         &endpoints,
@@ -429,7 +429,7 @@ async fn update_endpoints(tx: &mut Tx, scan_id: i64, rows: &[Incoming<'_>]) -> R
     let times: Vec<i64> = moved.iter().map(|row| at(row)).collect();
     let answered: Vec<Option<i64>> = moved.iter().map(|row| row.seen.answered.then_some(at(row))).collect();
     let changed: Vec<Option<i64>> = moved.iter().map(|row| row.change.map(|_| at(row))).collect();
-    let outcomes: Vec<Cow<'_, str>> = moved.iter().map(|row| storable(&row.seen.outcome)).collect();
+    let outcomes: Vec<&str> = moved.iter().map(|row| row.seen.outcome.name()).collect();
     let severities: Vec<Option<i16>> =
         moved.iter().map(|row| row.seen.severity.map(|severity| severity as i16)).collect();
     let leaves: Vec<Option<i64>> = moved.iter().map(|row| row.leaf.map(|leaf| leaf.id)).collect();

@@ -59,7 +59,7 @@ impl Batch<'_> {
                 &self.scan_id,
                 &endpoint,
                 &seen.observed_at_us,
-                &storable(&seen.outcome),
+                &seen.outcome.name(),
                 &seen.answered,
                 &seen.address.map(|address| address.to_string()),
                 &seen.tls_version,
@@ -72,7 +72,7 @@ impl Batch<'_> {
                 &storable(&seen.detail),
                 &change.map_or(0, |kind| kind.code()),
                 &before.and_then(|before| before.leaf),
-                &before.map(|before| before.outcome.as_str()),
+                &before.map(|before| before.outcome.name()),
             ],
         )?;
         self.tally.observed(current.as_ref(), seen, leaf, change);
@@ -88,7 +88,7 @@ impl Batch<'_> {
         Ok(Some(Current {
             id: row.int()?,
             answering: row.flag()?,
-            outcome: row.text()?,
+            outcome: row.named("endpoints.outcome")?,
             severity: row.maybe_coded("endpoints.severity")?,
             leaf: row.maybe_int()?,
             issuer: row.maybe_int()?,
@@ -107,7 +107,7 @@ impl Batch<'_> {
     ) -> Result<i64, StoreError> {
         let at = seen.observed_at_us;
         let answered_at = seen.answered.then_some(at);
-        let outcome = storable(&seen.outcome);
+        let outcome = seen.outcome.name();
         let not_after = seen.chain.first().map_or(NO_CERTIFICATE_US, |leaf| leaf.not_after_us);
         let leaf_id = leaf.map(|leaf| leaf.id);
         let issuer = leaf.map(|leaf| leaf.issuer);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use events::ProbeOutcome;
 use x509::Severity;
 
 use crate::inventory::model::{ChangeKind, NewCertificate, NewObservation, Recorded};
@@ -24,7 +25,7 @@ pub(crate) fn chain_sha256<C: AsRef<NewCertificate>>(chain: &[C]) -> [u8; 32] {
 pub(crate) struct Current {
     pub(crate) id: i64,
     pub(crate) answering: bool,
-    pub(crate) outcome: String,
+    pub(crate) outcome: ProbeOutcome,
     pub(crate) severity: Option<Severity>,
     pub(crate) leaf: Option<i64>,
     pub(crate) issuer: Option<i64>,
@@ -176,7 +177,7 @@ mod tests {
     use super::*;
     use crate::inventory::model::EndpointKey;
 
-    fn seen(answered: bool, outcome: &str, at: i64) -> NewObservation {
+    fn seen(answered: bool, outcome: ProbeOutcome, at: i64) -> NewObservation {
         NewObservation {
             endpoint: EndpointKey {
                 host: "h".into(),
@@ -187,7 +188,7 @@ mod tests {
             },
             address: None,
             observed_at_us: at,
-            outcome: outcome.to_owned(),
+            outcome,
             answered,
             tls_version: None,
             cipher_suite: None,
@@ -201,48 +202,78 @@ mod tests {
 
     #[test]
     fn an_observation_changes_its_endpoint_in_one_way_or_not_at_all() {
-        let was = |answering, outcome: &str, leaf| Current {
+        let was = |answering, outcome: ProbeOutcome, leaf| Current {
             id: 1,
             answering,
-            outcome: outcome.to_owned(),
+            outcome,
             severity: None,
             leaf,
             issuer: leaf,
             last_observed_at: 10,
         };
         let table = [
-            (None, seen(true, "ok", 10), Some(1), Some(ChangeKind::New)),
-            (None, seen(false, "refused", 10), None, Some(ChangeKind::New)),
-            (Some(was(true, "ok", Some(1))), seen(true, "ok", 11), Some(1), None),
+            (None, seen(true, ProbeOutcome::Answered, 10), Some(1), Some(ChangeKind::New)),
+            (None, seen(false, ProbeOutcome::Refused, 10), None, Some(ChangeKind::New)),
             (
-                Some(was(true, "ok", Some(1))),
-                seen(true, "ok", 11),
+                Some(was(true, ProbeOutcome::Answered, Some(1))),
+                seen(true, ProbeOutcome::Answered, 11),
+                Some(1),
+                None,
+            ),
+            (
+                Some(was(true, ProbeOutcome::Answered, Some(1))),
+                seen(true, ProbeOutcome::Answered, 11),
                 Some(2),
                 Some(ChangeKind::CertificateChanged),
             ),
-            (Some(was(true, "ok", Some(1))), seen(false, "refused", 11), None, Some(ChangeKind::Gone)),
-            (Some(was(false, "refused", Some(1))), seen(true, "ok", 11), Some(1), Some(ChangeKind::Returned)),
             (
-                Some(was(false, "refused", Some(1))),
-                seen(true, "ok", 11),
+                Some(was(true, ProbeOutcome::Answered, Some(1))),
+                seen(false, ProbeOutcome::Refused, 11),
+                None,
+                Some(ChangeKind::Gone),
+            ),
+            (
+                Some(was(false, ProbeOutcome::Refused, Some(1))),
+                seen(true, ProbeOutcome::Answered, 11),
+                Some(1),
+                Some(ChangeKind::Returned),
+            ),
+            (
+                Some(was(false, ProbeOutcome::Refused, Some(1))),
+                seen(true, ProbeOutcome::Answered, 11),
                 Some(2),
                 Some(ChangeKind::CertificateChanged),
             ),
-            (Some(was(false, "refused", None)), seen(true, "ok", 11), Some(2), Some(ChangeKind::Returned)),
             (
-                Some(was(false, "refused", None)),
-                seen(false, "reset", 11),
+                Some(was(false, ProbeOutcome::Refused, None)),
+                seen(true, ProbeOutcome::Answered, 11),
+                Some(2),
+                Some(ChangeKind::Returned),
+            ),
+            (
+                Some(was(false, ProbeOutcome::Refused, None)),
+                seen(false, ProbeOutcome::Reset, 11),
                 None,
                 Some(ChangeKind::OutcomeChanged),
             ),
-            (Some(was(false, "refused", None)), seen(false, "refused", 11), None, None),
             (
-                Some(was(true, "ok", Some(1))),
-                seen(true, "alert", 11),
+                Some(was(false, ProbeOutcome::Refused, None)),
+                seen(false, ProbeOutcome::Refused, 11),
+                None,
+                None,
+            ),
+            (
+                Some(was(true, ProbeOutcome::Answered, Some(1))),
+                seen(true, ProbeOutcome::Alert, 11),
                 Some(1),
                 Some(ChangeKind::OutcomeChanged),
             ),
-            (Some(was(true, "ok", Some(1))), seen(false, "refused", 9), None, None),
+            (
+                Some(was(true, ProbeOutcome::Answered, Some(1))),
+                seen(false, ProbeOutcome::Refused, 9),
+                None,
+                None,
+            ),
         ];
         for (current, seen, leaf, expected) in table {
             assert_eq!(change(current.as_ref(), &seen, leaf), expected, "{current:?} {seen:?} {leaf:?}");
