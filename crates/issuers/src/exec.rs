@@ -16,7 +16,7 @@ use crate::config::{ExecConfig, IssuerKind};
 use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
-use crate::order::{Order, Window};
+use crate::order::Order;
 use crate::program_name::ProgramName;
 use crate::programs::Programs;
 
@@ -131,13 +131,6 @@ impl Issuer for Exec {
         reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
         self.withdraw(certificate, reason).boxed()
-    }
-
-    fn renewal_window<'a>(
-        &'a self,
-        _: &'a Certificate,
-    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
-        async { Ok(None) }.boxed()
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {

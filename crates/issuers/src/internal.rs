@@ -14,7 +14,7 @@ use crate::delivery::Delivered;
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
 use crate::memory::request_of;
-use crate::order::{Order, Window};
+use crate::order::Order;
 
 /// Bytes of the key's hash that tell orders of one name apart: the authority takes 255 bytes in all.
 const KEY_HASH: usize = 12;
@@ -105,13 +105,6 @@ impl Issuer for Internal {
         reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
         self.withdraw(certificate, reason).boxed()
-    }
-
-    fn renewal_window<'a>(
-        &'a self,
-        _: &'a Certificate,
-    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
-        async { Ok(None) }.boxed()
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {

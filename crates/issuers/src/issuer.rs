@@ -38,14 +38,16 @@ pub trait Issuer: Send + Sync + Debug {
         reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>>;
 
-    /// When the issuer would like it renewed (ARI, RFC 9773); `None` when it has no opinion.
+    /// The window in which the issuer suggests to renew (ARI, RFC 9773); `None`, the default, without a suggestion.
     ///
     /// # Errors
-    /// [`IssuerError`]. Callers then go by the lifetime: an answer that cannot be had must not stop a renewal.
+    /// [`IssuerError`]. Callers then go by the lifetime: a failed request must not stop a renewal.
     fn renewal_window<'a>(
         &'a self,
-        certificate: &'a Certificate,
-    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>>;
+        _certificate: &'a Certificate,
+    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
+        async { Ok(None) }.boxed()
+    }
 
     /// Whether it could issue: reachable, credentials accepted. Issues nothing. The text is for a person.
     ///

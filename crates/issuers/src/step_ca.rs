@@ -22,7 +22,7 @@ use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::issuer::Issuer;
 use crate::jose::JwsKey;
-use crate::order::{Order, Window};
+use crate::order::Order;
 use crate::provisioner_key;
 
 /// How long a one-time token is good for, seconds: step-ca takes five minutes at most.
@@ -324,13 +324,6 @@ impl Issuer for StepCa {
         key: &'a Secret,
     ) -> BoxFuture<'a, Result<Delivered, IssuerError>> {
         self.renew(chain, key).boxed()
-    }
-
-    fn renewal_window<'a>(
-        &'a self,
-        _: &'a Certificate,
-    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
-        async { Ok(None) }.boxed()
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {

@@ -18,7 +18,7 @@ use crate::delivery::{Delivered, chain_from};
 use crate::error::IssuerError;
 use crate::host_policy::HostPolicy;
 use crate::issuer::Issuer;
-use crate::order::{Order, Window};
+use crate::order::Order;
 use crate::readable_files::ReadableFiles;
 
 /// Longest one question outside an order may take.
@@ -364,13 +364,6 @@ impl Issuer for Vault {
         _: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
         self.revoke_serial(certificate).boxed()
-    }
-
-    fn renewal_window<'a>(
-        &'a self,
-        _: &'a Certificate,
-    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
-        async { Ok(None) }.boxed()
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {

@@ -21,7 +21,7 @@ use crate::error::IssuerError;
 use crate::exec::order_json;
 use crate::issuer::{Issuer, IssuerIdentity};
 use crate::memory::OrderMemory;
-use crate::order::{Order, Window};
+use crate::order::Order;
 
 /// Longest a revocation may take.
 const QUESTION_LIMIT: Duration = Duration::from_secs(60);
@@ -187,13 +187,6 @@ impl Issuer for Webhook {
         reason: Reason,
     ) -> BoxFuture<'a, Result<(), IssuerError>> {
         self.withdraw(certificate, reason).boxed()
-    }
-
-    fn renewal_window<'a>(
-        &'a self,
-        _: &'a Certificate,
-    ) -> BoxFuture<'a, Result<Option<Window>, IssuerError>> {
-        async { Ok(None) }.boxed()
     }
 
     fn test<'a>(&'a self) -> BoxFuture<'a, Result<String, IssuerError>> {
