@@ -11,6 +11,7 @@ mod silence;
 mod slots;
 mod tasks;
 mod web_page;
+mod writes;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
