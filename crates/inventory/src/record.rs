@@ -8,7 +8,7 @@ use scan::Observation;
 use scan::target::{CloudStore, Host, Protocol, ProtocolSource, Target};
 use store::{EndpointKey, NewCertificate, NewObservation, Store, StoreError};
 use uuid::Uuid;
-use x509::{Certificate, Fingerprint, HostName, UnixTime};
+use x509::{Certificate, Fingerprint, HostName};
 
 /// Rows of a page when everything is read.
 const PAGE_ROWS: usize = 1_000;
@@ -51,7 +51,7 @@ impl Recorder {
         if let Some(known) = self.kept.get(&certificate.fingerprint) {
             return known.clone();
         }
-        let row = Arc::new(certificate_row(certificate));
+        let row = Arc::new(NewCertificate::new(certificate, certificate.names()));
         if keep {
             if self.kept.len() >= KEPT_MAX {
                 self.kept.clear();
@@ -112,26 +112,6 @@ pub async fn observed(store: &Store, scan: Uuid) -> Result<HashSet<String>, Stor
             return Ok(identities);
         }
     }
-}
-
-fn certificate_row(certificate: &Certificate) -> NewCertificate {
-    NewCertificate {
-        sha256: *certificate.fingerprint.as_bytes(),
-        der: certificate.der.clone(),
-        subject: certificate.subject.text.clone(),
-        issuer: certificate.issuer.text.clone(),
-        serial: certificate.serial.to_string(),
-        not_before_us: in_us(certificate.not_before),
-        not_after_us: in_us(certificate.not_after),
-        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
-        key_bits: certificate.public_key.bits,
-        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
-        names: certificate.names(),
-    }
-}
-
-fn in_us(time: UnixTime) -> i64 {
-    time.0.saturating_mul(1_000_000)
 }
 
 /// The endpoint of an observation, as the inventory tells endpoints apart.

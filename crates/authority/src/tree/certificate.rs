@@ -21,7 +21,7 @@ pub(crate) struct Issuer<'a> {
     pub(crate) name: &'a str,
     pub(crate) certificate: &'a Certificate,
     pub(crate) signer: &'a dyn Signer,
-    /// Where the parent publishes.
+    /// Publication URLs of the parent.
     pub(crate) points: Points,
 }
 
@@ -180,19 +180,8 @@ pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
 #[must_use]
 pub fn inventory_row(certificate: &Certificate) -> NewCertificate {
     let names: Vec<String> = certificate.subject_alt_names.iter().map(ToString::to_string).collect();
-    NewCertificate {
-        sha256: *certificate.fingerprint.as_bytes(),
-        der: certificate.der.clone(),
-        subject: certificate.subject.text.clone(),
-        issuer: certificate.issuer.text.clone(),
-        serial: certificate.serial.to_string(),
-        not_before_us: in_us(certificate.not_before),
-        not_after_us: in_us(certificate.not_after),
-        key_algorithm: certificate.public_key.algorithm.name().into_owned(),
-        key_bits: certificate.public_key.bits,
-        spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
-        names: if names.is_empty() { certificate.subject.common_names.clone() } else { names },
-    }
+    let common_names = &certificate.subject.common_names;
+    NewCertificate::new(certificate, if names.is_empty() { common_names.clone() } else { names })
 }
 
 pub(crate) fn in_us(time: UnixTime) -> i64 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use coded::{coded, named};
 use events::ProbeOutcome;
 use uuid::Uuid;
-use x509::Severity;
+use x509::{Certificate, Severity, UnixTime};
 
 /// A certificate as a scan met it; stored once, by its SHA-256.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,27 @@ pub struct NewCertificate {
     pub spki_sha256: [u8; 32],
     /// Every name the certificate speaks for, in its own order.
     pub names: Vec<String>,
+}
+
+impl NewCertificate {
+    /// The row of `certificate`, found by `names`.
+    #[must_use]
+    pub fn new(certificate: &Certificate, names: Vec<String>) -> Self {
+        let in_us = |time: UnixTime| time.0.saturating_mul(1_000_000);
+        Self {
+            sha256: *certificate.fingerprint.as_bytes(),
+            der: certificate.der.clone(),
+            subject: certificate.subject.text.clone(),
+            issuer: certificate.issuer.text.clone(),
+            serial: certificate.serial.to_string(),
+            not_before_us: in_us(certificate.not_before),
+            not_after_us: in_us(certificate.not_after),
+            key_algorithm: certificate.public_key.algorithm.name().into_owned(),
+            key_bits: certificate.public_key.bits,
+            spki_sha256: *certificate.public_key.spki_sha256.as_bytes(),
+            names,
+        }
+    }
 }
 
 /// What tells one endpoint from another.
@@ -120,7 +141,7 @@ named! {
 pub struct ScanRow {
     /// Its id.
     pub id: Uuid,
-    /// When it began, µs.
+    /// Start time, µs.
     pub started_at_us: i64,
     /// When it was finished or interrupted, µs.
     pub finished_at_us: Option<i64>,
