@@ -38,10 +38,7 @@ impl Est {
             requester.actor().as_bytes(),
             request.tbs(),
         ]);
-        let issued = self
-            .issue(profile, (requester, standing), key, RequestedCertificate { request, spki: None })
-            .await?;
-        Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
+        self.issue_for(profile, (requester, standing), key, request).await
     }
 
     /// RFC 7030 section 4.2.2: under the certificate to renew, which keeps its names.
@@ -68,10 +65,7 @@ impl Est {
         let key = enrolment::key(&[b"reenroll", profile.name.as_bytes(), before.as_bytes(), request.tbs()]);
         let requester =
             Principal::of_actor(&format!("certificate:{before}")).with_certificate(&held.certificate);
-        let issued = self
-            .issue(profile, (requester, standing), key, RequestedCertificate { request, spki: None })
-            .await?;
-        Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
+        self.issue_for(profile, (requester, standing), key, request).await
     }
 
     /// RFC 7030 section 4.4: the key is made here, sent, and kept nowhere.
@@ -108,6 +102,19 @@ impl Est {
         let asked = RequestedCertificate { request, spki: Some(made.spki().to_vec()) };
         let issued = self.issue(profile, (requester, standing), key, asked).await?;
         Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
+    }
+
+    /// The response with a certificate for the key of `request`.
+    async fn issue_for(
+        &self,
+        profile: &Arc<Profile>,
+        requester: (Principal, Standing),
+        key: String,
+        request: CertificateRequest,
+    ) -> Result<Response<Bytes>, Refusal> {
+        let issued =
+            self.issue(profile, requester, key, RequestedCertificate { request, spki: None }).await?;
+        Ok(body::base64(CERTS_ONLY, &certs_only(&issued)))
     }
 
     async fn issue(
