@@ -2,6 +2,7 @@
 
 use std::future::Future;
 
+use cli::exit::Exit;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -25,6 +26,16 @@ pub(crate) enum Drained {
     All,
     /// Something was cut off.
     CutOff,
+}
+
+impl Drained {
+    /// The exit of a process that ran this alone; says on stderr what was cut off.
+    pub(crate) fn exit(self) -> Exit {
+        if self == Self::CutOff {
+            eprintln!("some connections had not ended and were cut off");
+        }
+        Exit::Ok
+    }
 }
 
 impl From<bool> for Drained {

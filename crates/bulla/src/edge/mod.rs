@@ -44,11 +44,7 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(grace(settings))?;
     let edge = start(&configuration, args, descriptors_for_one_of(1), stop.clone()).await?;
     edge.announce();
-    let drained = edge.run().await;
-    if drained == Drained::CutOff {
-        eprintln!("some connections had not ended and were cut off");
-    }
-    Ok(Exit::Ok)
+    Ok(edge.run().await.exit())
 }
 
 /// How long a stop takes at most.

@@ -49,11 +49,7 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     let stop = cli::stop::on_signal_within(grace(settings))?;
     let proxy = start(&configuration, args, descriptors_for_one_of(1), stop.clone()).await?;
     proxy.announce();
-    let drained = proxy.run().await;
-    if drained == Drained::CutOff {
-        eprintln!("some connections had not ended and were cut off");
-    }
-    Ok(Exit::Ok)
+    Ok(proxy.run().await.exit())
 }
 
 /// How long a stop takes at most.
