@@ -7,7 +7,7 @@ use store::{Store, StoreUrl};
 
 use crate::config::{Configuration, StoreSettings};
 use crate::database::fits;
-use crate::serve_command::master_keys;
+use crate::master_keys;
 
 /// `bulla config`
 #[derive(Args, Debug)]

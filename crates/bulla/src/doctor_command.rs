@@ -18,8 +18,8 @@ use crate::component::Description;
 use crate::config::{Configuration, Role, Settings};
 use crate::data_folder;
 use crate::listening::socket;
+use crate::master_keys;
 use crate::role_files::{self, ProcessRoles};
-use crate::serve_command::master_keys;
 
 /// Sockets below which a server or a scan of a large network is slow.
 const DESCRIPTORS_WANTED: usize = 8_192;

@@ -29,6 +29,7 @@ mod joining;
 mod key_nodes;
 mod keys;
 mod listening;
+mod master_keys;
 mod output;
 mod proxy;
 mod restrictions;

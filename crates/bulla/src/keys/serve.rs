@@ -27,7 +27,7 @@ use crate::database;
 use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
-use crate::serve_command::master_keys;
+use crate::master_keys;
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";
 /// Listeners over TCP: the Keyless protocol, the native one, other nodes.

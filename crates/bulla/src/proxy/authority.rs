@@ -14,7 +14,7 @@ use x509::{Certificate, UnixTime};
 use crate::config::{ProxyAuthoritySettings, ProxySettings, Settings};
 use crate::data_folder;
 use crate::files;
-use crate::serve_command::master_keys;
+use crate::master_keys;
 
 /// In the data folder.
 pub(crate) const CERTIFICATE: &str = "proxy-ca.pem";

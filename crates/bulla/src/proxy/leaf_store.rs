@@ -16,7 +16,7 @@ use crate::config::{LeafBackend, Settings, StoreSettings};
 use crate::data_folder;
 use crate::database;
 use crate::database::fits;
-use crate::serve_command::master_keys;
+use crate::master_keys;
 
 /// The disk's file, in the data folder or the one that is named.
 const FILE: &str = "proxy-leaves.db";

@@ -44,13 +44,13 @@ use super::client_crls::ClientCrls;
 use super::estate::Estate;
 use super::first_start;
 use super::login;
-use super::master_keys;
 use super::metrics::Figures;
 use super::transparency;
 use super::watch::Watch;
 use crate::config::{AuthoritySettings, CredentialSettings, EstSettings, ServerSettings, Settings};
 use crate::database;
 use crate::files;
+use crate::master_keys;
 use crate::scan_command::ScanKit;
 
 /// How often issuers are looked after.

@@ -11,7 +11,6 @@ mod first_start;
 mod kept_certificate;
 mod local_files;
 mod login;
-pub(crate) mod master_keys;
 mod metrics;
 mod own_members;
 mod running;

@@ -14,10 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::addresses::{Addresses, networks};
 use super::control_plane::ControlPlane;
-use super::{certificate, first_start, local_files, master_keys};
+use super::{certificate, first_start, local_files};
 use crate::component::{Description, Drained};
 use crate::config::{AuthoritySettings, ServerSettings, Settings};
 use crate::listening::{bound_connections, socket};
+use crate::master_keys;
 use crate::roles::DefaultRoles;
 
 /// Whether the first token is kept for the commands on this machine.

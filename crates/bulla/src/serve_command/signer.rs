@@ -20,10 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::addresses::Addresses;
 use super::control_plane::authority_options;
-use super::master_keys;
 use crate::config::{Settings, SignerSettings};
 use crate::data_folder;
 use crate::database;
+use crate::master_keys;
 
 /// The folder of the newest CRLs.
 const CRLS: &str = "crls";
