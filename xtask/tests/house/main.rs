@@ -130,7 +130,10 @@ fn every_crate_has_a_floor_and_every_floor_a_crate() {
     let mut named: Vec<String> = FLOORS.iter().map(|(name, _)| (*name).to_owned()).collect();
     found.sort();
     named.sort();
-    assert_eq!(found, named, "add a new crate to FLOORS here and to ARCHITECTURE.md");
+    assert_eq!(
+        found, named,
+        "add a new crate to FLOORS here, to ARCHITECTURE.md and to docs/internals/crates.md"
+    );
 }
 
 #[test]
@@ -405,15 +408,28 @@ fn documents_link_to_files_that_exist() {
 #[test]
 fn the_map_shows_every_crate() {
     let map = read(&root().join("ARCHITECTURE.md"));
-    let missing: Vec<String> =
-        crates().into_iter().map(|c| c.name).filter(|name| !map.contains(&format!("| `{name}`"))).collect();
+    let table = read(&root().join("docs/internals/crates.md"));
+    let is_shown =
+        |name: &String| map.contains(&format!("`{name}`:")) && table.contains(&format!("| `{name}`"));
+    let missing: Vec<String> = crates().into_iter().map(|c| c.name).filter(|name| !is_shown(name)).collect();
     assert_none(&missing);
+}
+
+/// Words of the map: a page that is read in one sitting.
+const MAP_WORDS_MAX: usize = 2_000;
+
+#[test]
+fn the_map_stays_short() {
+    let words = read(&root().join("ARCHITECTURE.md")).split_whitespace().count();
+    assert!(words <= MAP_WORDS_MAX, "ARCHITECTURE.md has {words} words: move a topic to docs/internals");
 }
 
 /// A journey that names a file that is gone leads nowhere.
 #[test]
 fn the_map_names_files_that_exist() {
-    assert_none(&habits::files_missing(&read(&root().join("ARCHITECTURE.md")), &root().join("crates")));
+    for page in ["ARCHITECTURE.md", "docs/internals/crates.md", "docs/internals/own-code.md"] {
+        assert_none(&habits::files_missing(&read(&root().join(page)), &root().join("crates")));
+    }
 }
 
 #[test]
