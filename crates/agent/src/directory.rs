@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::presence::Presence;
 use crate::tables;
 use crate::tables::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
-use crate::waiting::Waiting;
+use crate::waiting::WaitingPolls;
 use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError, WorkSource};
 
 /// Without a word for so long an agent counts as offline: two polls of a minute and a half missed.
@@ -40,13 +40,13 @@ pub enum AgentError {
     /// Nothing by that identity or name.
     #[error("there is no {0}")]
     NotFound(&'static str),
-    /// What was asked for makes no sense; what to change.
+    /// The request is invalid; the text says what to change.
     #[error("{0}")]
     Invalid(String),
     /// Another has that name.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
-    /// It changed since it was read.
+    /// The object was changed since the caller read it.
     #[error("it has changed meanwhile: read it again")]
     Changed,
     /// The agent is retired.
@@ -79,7 +79,7 @@ pub struct AgentsParts {
     pub clock: Clock,
     /// What there is to do.
     pub work: Arc<dyn WorkSource>,
-    /// Who signs agents' certificates.
+    /// Issues agents' certificates.
     pub certify: Arc<dyn Certify>,
     /// How the server knows an agent's certificate again.
     pub identity: IdentityKey,
@@ -93,7 +93,7 @@ pub struct Agents(Arc<DirectoryState>);
 
 struct DirectoryState {
     parts: AgentsParts,
-    waiting: Waiting,
+    waiting: WaitingPolls,
     presence: Presence,
 }
 
@@ -102,17 +102,21 @@ struct DirectoryState {
 pub struct AgentQuery {
     /// Labels they must have.
     pub labels: Labels,
-    /// Only those online, or only those offline.
+    /// Filter: only online agents, or only offline ones.
     pub online: Option<bool>,
     /// Retired ones too.
     pub retired: bool,
 }
 
 impl Agents {
-    /// Over its parts. Have [`Agents::run`] running beside it.
+    /// Creates the directory from its parts. The caller must run [`Agents::run`] as well.
     #[must_use]
     pub fn new(parts: AgentsParts) -> Self {
-        Self(Arc::new(DirectoryState { parts, waiting: Waiting::default(), presence: Presence::default() }))
+        Self(Arc::new(DirectoryState {
+            parts,
+            waiting: WaitingPolls::default(),
+            presence: Presence::default(),
+        }))
     }
 
     pub(crate) fn parts(&self) -> &AgentsParts {

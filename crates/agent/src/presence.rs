@@ -18,7 +18,7 @@ const FACT_MAX: usize = 256;
 const ADDRESSES_MAX: usize = 16;
 
 /// What was seen of an agent.
-pub(super) type Seen = (Uuid, i64, AgentFacts);
+pub(super) type Contact = (Uuid, i64, AgentFacts);
 
 /// At most an entry an agent: only those enrolled get here.
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Presence {
-    /// Notes an agent, if it is time or what it says has changed.
+    /// Records an agent's contact, at intervals or if its facts changed.
     pub(super) fn seen(&self, agent: Uuid, at_us: i64, facts: HostFacts) {
         let facts = stored(facts);
         let mut state = self.0.lock();
@@ -44,7 +44,7 @@ impl Presence {
     }
 
     /// What is to be written now; it counts as written.
-    pub(super) fn take(&self) -> Vec<Seen> {
+    pub(super) fn take(&self) -> Vec<Contact> {
         let mut state = self.0.lock();
         let pending = std::mem::take(&mut state.pending);
         let newest = pending.values().map(|(at, _)| *at).max().unwrap_or(i64::MIN);
@@ -59,7 +59,7 @@ impl Presence {
     }
 
     /// What could not be written is tried again, unless something newer is known.
-    pub(super) fn give_back(&self, seen: Vec<Seen>) {
+    pub(super) fn give_back(&self, seen: Vec<Contact>) {
         let mut state = self.0.lock();
         for (agent, at, facts) in seen {
             state.written.remove(&agent);

@@ -10,16 +10,16 @@ use uuid::Uuid;
 
 /// Who waits. As many entries as there are polls under way, which the listener's connections bound.
 #[derive(Default)]
-pub(super) struct Waiting(Mutex<HashMap<Uuid, Arc<Notify>>>);
+pub(super) struct WaitingPolls(Mutex<HashMap<Uuid, Arc<Notify>>>);
 
 /// A poll under way.
 pub(super) struct Waiter<'w> {
-    waiting: &'w Waiting,
+    waiting: &'w WaitingPolls,
     agent: Uuid,
     notify: Arc<Notify>,
 }
 
-impl Waiting {
+impl WaitingPolls {
     pub(super) fn register(&self, agent: Uuid) -> Waiter<'_> {
         let notify = Arc::clone(self.0.lock().entry(agent).or_default());
         Waiter { waiting: self, agent, notify }
@@ -64,7 +64,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wake_between_asking_and_waiting_is_not_lost() {
-        let waiting = Waiting::default();
+        let waiting = WaitingPolls::default();
         let agent = Uuid::now_v7();
         let waiter = waiting.register(agent);
         let woken = waiter.woken();
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test]
     async fn two_polls_of_one_agent_wake_together_and_leave_nothing() {
-        let waiting = Waiting::default();
+        let waiting = WaitingPolls::default();
         let agent = Uuid::now_v7();
         let (first, second) = (waiting.register(agent), waiting.register(agent));
         let (one, two) = (first.woken(), second.woken());

@@ -17,7 +17,7 @@ const SEGMENT: &str = r#"{"format":"bulla-audit-segment"#;
 /// How a line of a segment begins.
 const LINE: &str = r#"{"kind":"#;
 
-type Place = (i64, i64);
+type Position = (i64, i64);
 
 /// What an export holds.
 #[derive(Default)]
@@ -32,9 +32,9 @@ struct Export {
 #[derive(Default)]
 struct Walk {
     /// Chains and places that kept heads name.
-    wanted: BTreeSet<Place>,
+    wanted: BTreeSet<Position>,
     /// The hashes there.
-    found: BTreeMap<Place, Fingerprint>,
+    found: BTreeMap<Position, Fingerprint>,
     /// By chain: first and last place of segments whose lines are not there.
     pruned: Vec<(i64, i64, i64)>,
     /// By chain: place and hash of the last sealed event.
@@ -176,7 +176,7 @@ impl Walk {
         heads
     }
 
-    fn note(&mut self, place: Place, hash: Fingerprint) {
+    fn note(&mut self, place: Position, hash: Fingerprint) {
         if self.wanted.contains(&place) {
             self.found.insert(place, hash);
         }

@@ -16,7 +16,7 @@ use crate::tables;
 use crate::tables::{
     CredentialAsker, CredentialVersionRow, delete_credential_version, set_transitional_version,
 };
-use crate::value::{Given, certificate_of};
+use crate::value::{GivenValue, certificate_of};
 use crate::version::{Version, VersionView};
 use crate::writing::Draft;
 use crate::{CaVersions, CredentialError, Credentials, Kind, Name, Operation, Value};
@@ -43,7 +43,7 @@ pub struct CertificateView {
     pub name: String,
     /// What signed the newest version; empty when it is not known here.
     pub signed_by: String,
-    /// What it signed that is current.
+    /// Names of the current certificates that it signed.
     pub signs: Vec<String>,
     /// Its versions, newest first.
     pub versions: Vec<VersionView>,
@@ -76,9 +76,9 @@ pub struct Regeneration {
     pub allow_transitional_parent_to_sign: bool,
     /// Bits of an RSA key, in place of what it has.
     pub key_length: Option<u32>,
-    /// Days, in place of what it has.
+    /// New validity in days, if it changes.
     pub duration: Option<u32>,
-    /// In place of what it has.
+    /// New metadata, if it changes.
     pub metadata: Option<Json>,
 }
 
@@ -214,7 +214,7 @@ impl Credentials {
     ) -> Result<Version, CredentialError> {
         let name = self.name_of(asker, id, Operation::Write).await?;
         self.no_second_transitional(&name, new.transitional).await?;
-        let Given { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
+        let GivenValue { value, .. } = Value::given(Kind::Certificate, new.value, self.options().any_key)?;
         let Value::Certificate(certificate) = &value else { return Err(CredentialError::OtherType) };
         let own = certificate.parsed().ok_or_else(|| CredentialError::bad(NO_CERTIFICATE))?;
         let itself = own.issuer.der == own.subject.der && own.signed_by(&own.public_key).is_ok();
@@ -439,7 +439,7 @@ fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     Some(draft)
 }
 
-/// Says of each what signed it and what it signed.
+/// Sets on each certificate its signer and the certificates that it signed.
 fn relate(all: &mut [CertificateView]) {
     let places: HashMap<String, usize> =
         all.iter().enumerate().map(|(place, one)| (one.name.to_ascii_lowercase(), place)).collect();

@@ -162,7 +162,7 @@ struct KeyPairInput {
 }
 
 /// A value that was given, and the name of the authority that goes with it.
-pub(crate) struct Given {
+pub(crate) struct GivenValue {
     pub(crate) value: Value,
     pub(crate) ca_name: Option<String>,
 }
@@ -183,8 +183,8 @@ impl Value {
     }
 
     /// Reads what was given for a type. A user's password is hashed here: up to 40 ms of this thread.
-    pub(crate) fn given(kind: Kind, value: Json, any_key: bool) -> Result<Given, CredentialError> {
-        let plain = |value| Given { value, ca_name: None };
+    pub(crate) fn given(kind: Kind, value: Json, any_key: bool) -> Result<GivenValue, CredentialError> {
+        let plain = |value| GivenValue { value, ca_name: None };
         Ok(match kind {
             Kind::Value => plain(Self::Value(text(value, MISSING_VALUE)?)),
             Kind::Password => plain(Self::Password(text(value, MISSING_PASSWORD)?)),
@@ -308,7 +308,7 @@ fn key_pair(input: KeyPairInput) -> Result<KeyPair, CredentialError> {
     Ok(KeyPair { public_key, private_key })
 }
 
-fn certificate(input: CertificateInput, any_key: bool) -> Result<Given, CredentialError> {
+fn certificate(input: CertificateInput, any_key: bool) -> Result<GivenValue, CredentialError> {
     let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
     let (ca, ca_name) = (filled(input.ca), filled(input.ca_name));
     let certificate = filled(input.certificate);
@@ -323,7 +323,7 @@ fn certificate(input: CertificateInput, any_key: bool) -> Result<Given, Credenti
     }
     let value = CertificateValue { ca, trusted_ca: None, certificate, private_key };
     value.check(any_key)?;
-    Ok(Given { value: Value::Certificate(value), ca_name })
+    Ok(GivenValue { value: Value::Certificate(value), ca_name })
 }
 
 impl CertificateValue {

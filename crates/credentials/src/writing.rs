@@ -15,7 +15,7 @@ use crate::credentials::NewVersion;
 use crate::generate::{self, CertificateParameters, GenerateRequest, Mode, Parameters, Published, SigningCa};
 use crate::tables;
 use crate::tables::{CredentialAsker, NewCredentialVersion, Put, delete_credential};
-use crate::value::{CertificateValue, Given, certificate_of, is_authority, signed_by};
+use crate::value::{CertificateValue, GivenValue, certificate_of, is_authority, signed_by};
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
@@ -146,10 +146,10 @@ impl Credentials {
             Value::given(kind, value, any_key)?
         };
         let mut draft = match given {
-            Given { value: Value::Certificate(value), ca_name } => {
+            GivenValue { value: Value::Certificate(value), ca_name } => {
                 self.set_certificate(asker, name, value, ca_name).await?
             }
-            Given { value, .. } => Draft::new(name, value, "credential.set"),
+            GivenValue { value, .. } => Draft::new(name, value, "credential.set"),
         };
         draft.metadata = metadata;
         draft.expected = expected;

@@ -12,9 +12,9 @@ const PROBE_EVERY_MS: i64 = 1_000;
 
 /// Whether writes find the disk full.
 #[derive(Clone)]
-pub(crate) struct Fullness(Arc<Inner>);
+pub(crate) struct Fullness(Arc<State>);
 
-struct Inner {
+struct State {
     full: Mutex<Option<Disk>>,
     began: Instant,
     /// When it was probed last, in milliseconds from `began`.
@@ -24,7 +24,7 @@ struct Inner {
 impl Default for Fullness {
     fn default() -> Self {
         let probed_ms = AtomicI64::new(-PROBE_EVERY_MS);
-        Self(Arc::new(Inner { full: Mutex::default(), began: Instant::now(), probed_ms }))
+        Self(Arc::new(State { full: Mutex::default(), began: Instant::now(), probed_ms }))
     }
 }
 

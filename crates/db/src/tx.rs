@@ -5,7 +5,7 @@ use tokio_postgres::types::ToSql;
 use crate::audit::head::AuditHead;
 use crate::column::Column;
 use crate::error::StoreError;
-use crate::postgres::{Connected, Parameter, Sent};
+use crate::postgres::{BoundStatement, Connected, Parameter};
 use crate::sqlite::connection as sqlite;
 use crate::statement::Bulk;
 use crate::value::{Row, Value};
@@ -140,7 +140,7 @@ impl Tx {
                     let (bulk, columns) = &all[*at];
                     (bulk.postgres, columns.iter().map(Column::as_parameter).collect())
                 };
-                let statements: Vec<Sent<'_>> = wanted.iter().map(statement).collect();
+                let statements: Vec<BoundStatement<'_>> = wanted.iter().map(statement).collect();
                 let begin = std::mem::take(&mut self.begin);
                 let found = connected.pipelined(begin, &statements).await?;
                 for (at, rows) in wanted.into_iter().zip(found) {

@@ -67,7 +67,7 @@ async fn all(length: Duration, clients: usize, far: usize) -> Outcome<()> {
         "by CPU"
     );
     for kind in [KeyType::P256, KeyType::Rsa2048] {
-        let place = Place::new(kind).await?;
+        let place = Fixture::new(kind).await?;
         for (name, version) in [("TLS 1.3", &TLS13), ("TLS 1.2", &TLS12)] {
             for (session, resumes) in [("full", false), ("resumed", true)] {
                 for (away, edge, clients) in [("0", place.edge, clients), ("100 ms", place.far_edge, far)] {
@@ -118,7 +118,7 @@ impl std::fmt::Display for Measured {
 }
 
 /// Both servers before one upstream.
-struct Place {
+struct Fixture {
     edge: SocketAddr,
     far_edge: SocketAddr,
     bare: SocketAddr,
@@ -128,7 +128,7 @@ struct Place {
     _folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     async fn new(kind: KeyType) -> Outcome<Self> {
         let folder = tempfile::tempdir()?;
         let authority = PrivateKey::generate(KeyType::P256)?;
@@ -244,7 +244,7 @@ async fn upstream() -> Outcome<SocketAddr> {
 }
 
 async fn measure(
-    place: &Place,
+    place: &Fixture,
     address: SocketAddr,
     version: &'static SupportedProtocolVersion,
     resumes: bool,

@@ -33,11 +33,11 @@ struct ExchangesState {
     has_changed: bool,
     waiting: Option<Waker>,
     /// Answers that are not yet written to their end, in their order.
-    answers: VecDeque<Answer>,
+    answers: VecDeque<ResponseState>,
 }
 
 #[derive(Debug, Default)]
-struct Answer {
+struct ResponseState {
     is_to_head: bool,
     trailers: Option<Bytes>,
 }
@@ -45,7 +45,7 @@ struct Answer {
 impl Exchanges {
     /// A request has come.
     pub(crate) fn asked(&self, is_head: bool) {
-        self.0.lock().answers.push_back(Answer { is_to_head: is_head, trailers: None });
+        self.0.lock().answers.push_back(ResponseState { is_to_head: is_head, trailers: None });
     }
 
     /// It has an answer, which may change the protocol.

@@ -287,8 +287,8 @@ mod tests {
         }
     }
 
-    /// Serves each connection until [`Held::end`], or for ever.
-    struct Held {
+    /// Serves each connection until [`HeldConnections::end`], or for ever.
+    struct HeldConnections {
         served: mpsc::UnboundedSender<u8>,
         refused: mpsc::UnboundedSender<u8>,
         end: CancellationToken,
@@ -299,7 +299,7 @@ mod tests {
         evicted: AtomicUsize,
     }
 
-    impl ConnectionHandler<Clients> for Held {
+    impl ConnectionHandler<Clients> for HeldConnections {
         async fn serve(self: Arc<Self>, client: u8, _: SocketAddr, slot: &mut Slot) {
             if self.releases {
                 slot.release();
@@ -327,7 +327,7 @@ mod tests {
     struct World {
         clients: Clients,
         tasks: ServiceTasks,
-        handler: Arc<Held>,
+        handler: Arc<HeldConnections>,
         served: mpsc::UnboundedReceiver<u8>,
         refused: mpsc::UnboundedReceiver<u8>,
     }
@@ -338,7 +338,7 @@ mod tests {
             let ((served_to, served), (refused_to, refused)) =
                 (mpsc::unbounded_channel(), mpsc::unbounded_channel());
             let end = CancellationToken::new();
-            let handler = Held {
+            let handler = HeldConnections {
                 served: served_to,
                 refused: refused_to,
                 end,

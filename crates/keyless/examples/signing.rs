@@ -64,7 +64,7 @@ async fn main() {
     let span = Duration::from_secs_f64(seconds);
     let only = after("--only");
     let chosen = |name| only.as_deref().is_none_or(|only| only == name);
-    let place = Place::start();
+    let place = Fixture::start();
     println!("{} processors; each cell {seconds} s", processors());
     if chosen("throughput") {
         throughput(&place, span).await;
@@ -142,7 +142,7 @@ async fn serve(folder: &str) {
 }
 
 /// The service's process, and how to reach it.
-struct Place {
+struct Fixture {
     child: Child,
     port: u16,
     native_port: u16,
@@ -151,7 +151,7 @@ struct Place {
     _folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Fixture {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
@@ -213,7 +213,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -232,7 +232,7 @@ fn request(opcode: u8, ski: Ski) -> Vec<u8> {
     message
 }
 
-async fn throughput(place: &Place, span: Duration) {
+async fn throughput(place: &Fixture, span: Duration) {
     let openssl = openssl_speed();
     println!("\nthe service at rest: {:.1} MiB", place.memory("VmRSS"));
     println!(
@@ -270,7 +270,7 @@ const NATIVE_LOADS: [(usize, usize, usize); 5] =
     [(1, 1, 1), (128, 16, 1), (1, 1, 64), (16, 4, 64), (128, 16, 0)];
 
 /// The native protocol: single signatures, batches of 64, and streams.
-async fn native(place: &Place, span: Duration) {
+async fn native(place: &Fixture, span: Duration) {
     println!(
         "\nnative protocol, closed loop        |   sig/s |  p50 ms |  p99 ms | p99.9 ms | CPU µs a signature"
     );
@@ -393,7 +393,7 @@ fn part(sorted_us: &[u32], part: f64) -> f64 {
 /// Answers a second, what each took in µs, and what all took of the service's processors, in seconds. The first fifth warms up and does
 /// not count.
 async fn closed_loop(
-    place: &Place,
+    place: &Fixture,
     message: &[u8],
     in_flight: usize,
     connections: usize,
@@ -504,7 +504,7 @@ fn openssl_speed() -> [f64; 3] {
 
 /// Latency of P-256 by the time it was due, at a fixed rate on one connection: alone, then with 40 % of the requests to a
 /// key that waits for two seconds.
-async fn line(place: &Place, span: Duration) {
+async fn line(place: &Fixture, span: Duration) {
     println!("\nopen loop, {LINE_RATE} requests/s on ONE connection, latency from when it was due");
     println!("                              | P-256 p50 |     p99 | p99.9 ms | slow p50 | errors");
     let span = span.max(SLOW * 3);
@@ -527,7 +527,7 @@ async fn line(place: &Place, span: Duration) {
 }
 
 /// What the fast and the slow ones took in µs, how many errors there were, and the service's memory in MiB near the end.
-async fn open_loop(place: &Place, slow_percent: u32, span: Duration) -> (Vec<u32>, Vec<u32>, usize, f64) {
+async fn open_loop(place: &Fixture, slow_percent: u32, span: Duration) -> (Vec<u32>, Vec<u32>, usize, f64) {
     let stream = place.connect().await;
     let (mut reader, mut writer) = tokio::io::split(stream);
     let total = (f64::from(LINE_RATE) * span.as_secs_f64()) as u32;

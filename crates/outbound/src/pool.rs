@@ -43,7 +43,7 @@ pub enum Verdict {
 
 /// An error that knows what it says about the next call.
 pub trait Judged {
-    /// What to do about it.
+    /// A hint: what to do.
     fn verdict(&self) -> Verdict;
 }
 
@@ -265,9 +265,9 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0:?}")]
-    struct Answer(Verdict);
+    struct Judgement(Verdict);
 
-    impl Judged for Answer {
+    impl Judged for Judgement {
         fn verdict(&self) -> Verdict {
             self.0
         }
@@ -280,7 +280,7 @@ mod tests {
         Pool::new("test", options, whole.clone())
     }
 
-    async fn ok() -> Result<(), Answer> {
+    async fn ok() -> Result<(), Judgement> {
         Ok(())
     }
 
@@ -308,7 +308,7 @@ mod tests {
         let found = pool
             .call("list", FAST, Deadline::within(Duration::from_secs(60)), || async {
                 match tries.fetch_add(1, Relaxed) {
-                    0 => Err(Answer(Verdict::Throttled { retry_after: Some(Duration::from_secs(7)) })),
+                    0 => Err(Judgement(Verdict::Throttled { retry_after: Some(Duration::from_secs(7)) })),
                     _ => Ok("found"),
                 }
             })
@@ -327,7 +327,7 @@ mod tests {
         for _ in 0..64 {
             let busy = busy.clone();
             calls.spawn(async move {
-                let never = || async { Err::<(), _>(Answer(Verdict::Throttled { retry_after: None })) };
+                let never = || async { Err::<(), _>(Judgement(Verdict::Throttled { retry_after: None })) };
                 busy.call("list", FAST, Deadline::within(Duration::from_secs(30)), never).await
             });
         }
@@ -345,7 +345,7 @@ mod tests {
     async fn what_may_heal_is_asked_a_few_times_and_an_answer_once() {
         for (verdict, calls) in [(Verdict::MayHeal, 1 + u64::from(HEALING.retries)), (Verdict::Final, 1)] {
             let pool = pool(4, &Adaptive::new(256));
-            let fails = || async move { Err::<(), _>(Answer(verdict)) };
+            let fails = || async move { Err::<(), _>(Judgement(verdict)) };
             let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(60)), fails).await;
             assert!(matches!(ended, Err(CallError::Failed { operation: "get", .. })), "{ended:?}");
             assert_eq!((pool.gauges().calls, pool.gauges().failed), (calls, calls));
@@ -355,7 +355,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_that_hangs_is_cut_off_and_its_place_given_back() {
         let pool = pool(1, &Adaptive::new(256));
-        let hangs = || std::future::pending::<Result<(), Answer>>();
+        let hangs = || std::future::pending::<Result<(), Judgement>>();
         let ended = pool.call("get", FAST, Deadline::within(Duration::from_secs(600)), hangs).await;
         assert!(matches!(ended, Err(CallError::Silent { .. })), "{ended:?}");
         assert_eq!(pool.gauges().places.in_flight, 0);

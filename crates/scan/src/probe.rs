@@ -228,27 +228,27 @@ impl Prober {
         let obsolete = async {
             match chosen {
                 // It has nothing better.
-                Some(..0x0303) => Some(tls::Answer::Refused),
+                Some(..0x0303) => Some(tls::ServerReply::Refused),
                 _ => inquire(tls::Question::ObsoleteVersion).await,
             }
         };
         let weak = async {
             let first = inquire(tls::Question::WeakSuite).await?;
-            let tls::Answer::Accepted { suite, .. } = first else { return Some(Vec::new()) };
+            let tls::ServerReply::Accepted { suite, .. } = first else { return Some(Vec::new()) };
             let other = match tls::weaknesses(suite)[..] {
                 [tls::Weakness::Broken] => tls::Question::StaticRsaSuite,
                 [tls::Weakness::NoForwardSecrecy] => tls::Question::BrokenSuite,
                 _ => return Some(vec![suite]),
             };
             Some(match inquire(other).await {
-                Some(tls::Answer::Accepted { suite: another, .. }) => vec![suite, another],
+                Some(tls::ServerReply::Accepted { suite: another, .. }) => vec![suite, another],
                 _ => vec![suite],
             })
         };
         let (obsolete, weak) = tokio::join!(obsolete, weak);
         let obsolete_version = match obsolete? {
-            tls::Answer::Accepted { version, .. } => Some(version),
-            tls::Answer::Refused => None,
+            tls::ServerReply::Accepted { version, .. } => Some(version),
+            tls::ServerReply::Refused => None,
         };
         Some(tls::Accepted { obsolete_version, weak_suites: weak? })
     }
@@ -432,7 +432,7 @@ async fn dial(addresses: &[IpAddr], port: u16) -> Result<(TcpStream, IpAddr), (I
 }
 
 /// A short handshake on a connection of its own; `None` when there is no answer that tells anything.
-async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -> Option<tls::Answer> {
+async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -> Option<tls::ServerReply> {
     let mut random = [0; 32];
     aws_lc_rs::rand::fill(&mut random).ok()?;
     let mut stream = dial::connect(socket, UNBOUNDED).await.ok()?;
@@ -449,7 +449,7 @@ async fn inquire(socket: SocketAddr, target: &Target, question: tls::Question) -
             Ok(Ok(None)) => {}
             Ok(Ok(Some(answer))) => return Some(answer),
             // Closed or reset without a ServerHello.
-            Err(_) => return Some(tls::Answer::Refused),
+            Err(_) => return Some(tls::ServerReply::Refused),
             Ok(Err(_)) => return None,
         }
     }

@@ -69,9 +69,9 @@ fn name_of(number: usize) -> String {
 }
 
 /// A line of the table: its name, method, path and body, connections, seconds and requests at most.
-type Asked = (&'static str, [String; 3], usize, (u64, usize));
+type LoadCase = (&'static str, [String; 3], usize, (u64, usize));
 
-fn asked(count: usize) -> Vec<Asked> {
+fn asked(count: usize) -> Vec<LoadCase> {
     const ANY: usize = usize::MAX;
     let get = |path: &str| ["GET".to_owned(), path.to_owned(), String::new()];
     let send = |method: &str, path: &str, body: serde_json::Value| {

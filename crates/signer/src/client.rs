@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 
 use crate::frame;
-use crate::message::{Answer, Request};
+use crate::message::{Request, Response};
 
 /// Requests under way at once; further ones wait. The signer serves more connections than that.
 const AT_ONCE_MAX: usize = 32;
@@ -39,7 +39,7 @@ impl SignerClient {
         Self { path: path.to_owned(), idle: Mutex::default(), permits: Semaphore::new(AT_ONCE_MAX) }
     }
 
-    async fn call(&self, request: Request, body: &[u8], deadline: Instant) -> Result<Answer, SignError> {
+    async fn call(&self, request: Request, body: &[u8], deadline: Instant) -> Result<Response, SignError> {
         let answer = tokio::time::timeout_at(deadline.into(), self.exchange(&request, body)).await;
         let answer = answer.map_err(|_| SignError::Late)?;
         answer.map_err(|error| {
@@ -52,7 +52,7 @@ impl SignerClient {
 
     /// Over a kept connection, or a new one where the signer has closed that. An order that was sent twice is signed twice,
     /// and one of the signatures is used.
-    async fn exchange(&self, request: &Request, body: &[u8]) -> io::Result<Answer> {
+    async fn exchange(&self, request: &Request, body: &[u8]) -> io::Result<Response> {
         let permit = self.permits.acquire().await;
         let _permit = permit.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         loop {
@@ -76,24 +76,24 @@ impl SignerClient {
         };
         let answer = self.call(Request::make(wanted), &[], Instant::now() + MAKE_FOR).await;
         match answer.map_err(provider)? {
-            Answer::Key(row) => row.read().map_err(|error| provider(error.into())),
+            Response::Key(row) => row.read().map_err(|error| provider(error.into())),
             other => Err(provider(refused(other))),
         }
     }
 }
 
-async fn once(stream: &mut UnixStream, request: &Request, body: &[u8]) -> io::Result<Answer> {
+async fn once(stream: &mut UnixStream, request: &Request, body: &[u8]) -> io::Result<Response> {
     frame::write(stream, request, body).await?;
     let lengths = frame::lengths(stream).await?.ok_or(io::ErrorKind::UnexpectedEof)?;
     Ok(frame::read(stream, lengths).await?.0)
 }
 
-fn refused(answer: Answer) -> SignError {
+fn refused(answer: Response) -> SignError {
     match answer {
-        Answer::Failed(reason) => SignError::Failed(reason),
-        Answer::Unavailable(reason) => SignError::Unavailable(reason),
-        Answer::Late => SignError::Late,
-        Answer::Ready | Answer::Key(_) | Answer::Signature(_) => {
+        Response::Failed(reason) => SignError::Failed(reason),
+        Response::Unavailable(reason) => SignError::Unavailable(reason),
+        Response::Late => SignError::Late,
+        Response::Ready | Response::Key(_) | Response::Signature(_) => {
             SignError::Failed("the signer gave the answer to another request".to_owned())
         }
     }
@@ -113,7 +113,7 @@ impl CaKeys for SignerClient {
             let left = deadline.saturating_duration_since(Instant::now()).as_millis();
             let request = Request::sign(&order, u64::try_from(left).unwrap_or(u64::MAX));
             match self.call(request, order.tbs, deadline).await? {
-                Answer::Signature(signature) => Ok(signature.read()?),
+                Response::Signature(signature) => Ok(signature.read()?),
                 other => Err(refused(other)),
             }
         }
@@ -123,7 +123,7 @@ impl CaKeys for SignerClient {
     fn ready(&self) -> BoxFuture<'_, Result<(), SignError>> {
         async {
             match self.call(Request::Ready, &[], Instant::now() + READY_FOR).await? {
-                Answer::Ready => Ok(()),
+                Response::Ready => Ok(()),
                 other => Err(refused(other)),
             }
         }

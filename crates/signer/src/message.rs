@@ -35,7 +35,7 @@ pub(crate) enum Request {
 /// What the signer answers.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Ready,
     Key(Row),
     Signature(Bytes),
@@ -241,7 +241,7 @@ impl RequestMessage {
     }
 }
 
-impl From<SignError> for Answer {
+impl From<SignError> for Response {
     fn from(error: SignError) -> Self {
         match error {
             SignError::Late => Self::Late,

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::frame;
-use crate::message::{Answer, Bytes, Key, PurposeMessage, Request, Row};
+use crate::message::{Bytes, Key, PurposeMessage, Request, Response, Row};
 use crate::socket_access::SocketAccess;
 
 /// Connections at once: two servers of a host with all that they send.
@@ -57,9 +57,9 @@ pub enum StartError {
     /// The system said so.
     #[error("cannot listen at {}: {error}", path.display())]
     Bind {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What it said.
+        /// The last error.
         error: io::Error,
     },
 }
@@ -147,25 +147,25 @@ impl Orders {
         }
     }
 
-    async fn answer(&self, (request, body): (Request, Vec<u8>)) -> Answer {
+    async fn answer(&self, (request, body): (Request, Vec<u8>)) -> Response {
         match request {
-            Request::Ready => self.keys.ready().await.map_or_else(Answer::from, |()| Answer::Ready),
+            Request::Ready => self.keys.ready().await.map_or_else(Response::from, |()| Response::Ready),
             Request::Make { kind, provider, label } => {
-                let Ok(kind) = kind.parse() else { return Answer::Failed(format!("key type {kind:?}")) };
+                let Ok(kind) = kind.parse() else { return Response::Failed(format!("key type {kind:?}")) };
                 let wanted = NewCaKey { kind, provider: provider.as_deref(), label: &label };
                 match self.keys.make(wanted).await {
                     Ok(new) => {
                         tracing::info!(label, key = %new.row.id, "a CA key was made");
-                        Answer::Key(Row::of(&new.row))
+                        Response::Key(Row::of(&new.row))
                     }
                     Err(KeyStoreError::Provider { error, .. }) => error.into(),
-                    Err(error) => Answer::Failed(error.to_string()),
+                    Err(error) => Response::Failed(error.to_string()),
                 }
             }
             Request::Sign { key, purpose, within_ms } => {
                 let deadline = Instant::now() + Duration::from_millis(within_ms).min(ORDER_FOR);
                 match self.sign(key, purpose, &body, deadline).await {
-                    Ok(signature) => Answer::Signature(Bytes::of(&signature)),
+                    Ok(signature) => Response::Signature(Bytes::of(&signature)),
                     Err(error) => {
                         tracing::warn!(%error, "an order was not signed");
                         error.into()

@@ -38,18 +38,18 @@ struct Live {
 }
 
 impl Live {
-    /// What the others are told of it at `now_s`.
-    fn told(&self, now_s: i64) -> Told<'_> {
+    /// The notification about the node for others at `now_s`.
+    fn told(&self, now_s: i64) -> Notice<'_> {
         match &self.statement {
-            Some(statement) if self.is_present => Told::Present(statement),
-            Some(statement) if now_s < self.not_after_s => Told::Absent(statement),
-            _ => Told::Gone,
+            Some(statement) if self.is_present => Notice::Present(statement),
+            Some(statement) if now_s < self.not_after_s => Notice::Absent(statement),
+            _ => Notice::Gone,
         }
     }
 }
 
-/// What a node is told of another.
-enum Told<'s> {
+/// A notification for a node about another one.
+enum Notice<'s> {
     Present(&'s SignedStatement),
     /// Not heard, with a statement that holds.
     Absent(&'s SignedStatement),
@@ -114,12 +114,12 @@ impl View {
         let mut count = 0;
         while let Some((change, node)) = changes.next() {
             let live = state.nodes.get(node).and_then(|known| known.live.as_ref());
-            let state_of = live.map_or(Told::Gone, |live| live.told(now_s));
+            let state_of = live.map_or(Notice::Gone, |live| live.told(now_s));
             match state_of {
-                Told::Present(statement) => told.nodes.push(statement.clone()),
-                Told::Gone if anew => continue,
-                Told::Gone => told.gone.push(*node),
-                Told::Absent(statement) => {
+                Notice::Present(statement) => told.nodes.push(statement.clone()),
+                Notice::Gone if anew => continue,
+                Notice::Gone => told.gone.push(*node),
+                Notice::Absent(statement) => {
                     told.absent.push(statement.clone());
                     if !anew {
                         told.gone.push(*node);

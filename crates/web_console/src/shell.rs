@@ -7,19 +7,19 @@ use crate::failure::Failure;
 use crate::visit::Visit;
 
 /// A page of the navigation.
-struct Place {
+struct NavigationPage {
     name: &'static str,
     path: &'static str,
     /// Without this permission there is nothing to see.
     permission: &'static str,
 }
 
-const fn place(name: &'static str, path: &'static str, permission: &'static str) -> Place {
-    Place { name, path, permission }
+const fn place(name: &'static str, path: &'static str, permission: &'static str) -> NavigationPage {
+    NavigationPage { name, path, permission }
 }
 
 /// The navigation, in groups.
-const PLACES: &[(&str, &[Place])] = &[
+const PLACES: &[(&str, &[NavigationPage])] = &[
     (
         "",
         &[
@@ -82,7 +82,7 @@ struct Shell<'a> {
     title: &'a str,
     actor: &'a str,
     csrf: &'a str,
-    places: Vec<(&'static str, Vec<(&'static Place, bool)>)>,
+    places: Vec<(&'static str, Vec<(&'static NavigationPage, bool)>)>,
     commands: &'a [String],
     reads: &'a [String],
     done: Option<&'static str>,
@@ -158,9 +158,9 @@ impl<'a> Page<'a> {
     }
 }
 
-fn places(visit: &Visit) -> Vec<(&'static str, Vec<(&'static Place, bool)>)> {
+fn places(visit: &Visit) -> Vec<(&'static str, Vec<(&'static NavigationPage, bool)>)> {
     let path = visit.path.split('?').next().unwrap_or_default();
-    let is_here = |place: &Place| {
+    let is_here = |place: &NavigationPage| {
         path == place.path || (place.path != "/console" && path.starts_with(&format!("{}/", place.path)))
     };
     let groups = PLACES.iter().map(|(group, places)| {

@@ -82,7 +82,7 @@ pub struct CredentialVersion {
     pub id: Uuid,
     /// The credential's name, as it was first written.
     pub name: String,
-    /// What its makers noted.
+    /// Metadata of its creators.
     pub metadata: Option<Value>,
     /// When its time to live ends, RFC 3339; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct CredentialView<V = Value> {
 
 /// What a search found, newest first.
 #[derive(Debug, Deserialize, Serialize)]
-pub struct Found<C = FoundView> {
+pub struct FoundCredentials<C = FoundView> {
     /// The credentials.
     pub credentials: Vec<C>,
 }
@@ -178,7 +178,7 @@ pub struct SetRequest {
     /// The value: a text, or an object.
     #[serde(default)]
     pub value: Value,
-    /// What is to be noted of it.
+    /// Metadata to store with it.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
     /// Its time to live, s; for good when absent. Not in CredHub.
@@ -208,7 +208,7 @@ pub struct GenerateRequest {
     /// Of a user: the name that goes with the generated password.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// What is to be noted of it.
+    /// Metadata to store with it.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
     /// Whether it is a [`RegenerateRequest`].
@@ -242,7 +242,7 @@ pub struct BulkRegenerate {
     pub signed_by: Option<String>,
 }
 
-/// What [`BulkRegenerate`] generated.
+/// Result of [`BulkRegenerate`].
 #[derive(Debug, Deserialize, Serialize)]
 pub struct BulkRegenerated {
     /// Names of the certificates.

@@ -24,7 +24,7 @@ pub use certificates::{
 };
 pub use credentials::{
     BulkRegenerate, BulkRegenerated, CertificateFacts, CredentialVersion, CredentialView, Data, DataQuery,
-    Found, FoundView, GenerateRequest, GenerationFacts, NameQuery, RegenerateRequest, RequestKind,
+    FoundCredentials, FoundView, GenerateRequest, GenerationFacts, NameQuery, RegenerateRequest, RequestKind,
     SetRequest,
 };
 pub use deleted::{

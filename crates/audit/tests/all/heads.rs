@@ -5,9 +5,9 @@ use audit_proof::head;
 use futures_util::future::join_all;
 use testbed::tables::{DAY, NOW};
 
-use crate::place::Place;
+use crate::place::Fixture;
 
-pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(place: Place) {
+pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(place: Fixture) {
     place.write(1, 3).await;
     let first = place.log.sign().await.unwrap();
     place.write(1, 1).await;
@@ -32,7 +32,7 @@ pub(crate) async fn a_head_names_the_ends_of_all_chains_and_the_head_before_it(p
     assert_eq!(place.faults().await, [""; 0]);
 }
 
-pub(crate) async fn nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads(place: Place) {
+pub(crate) async fn nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads(place: Fixture) {
     place.write(1, 2).await;
     let mut nodes: Vec<AuditLog> = Vec::new();
     for _ in 0..4 {
@@ -50,7 +50,7 @@ pub(crate) async fn nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads(
     assert_eq!(place.faults().await, [""; 0]);
 }
 
-pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Place) {
+pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Fixture) {
     place.write(1, 1).await;
     // The key is made with the first head, and is in the log itself.
     let first = place.log.sign_due().await.unwrap().unwrap();
@@ -64,7 +64,7 @@ pub(crate) async fn no_head_is_signed_while_the_log_does_not_grow(place: Place) 
     assert_eq!(place.log.sign_due().await.unwrap().unwrap().sequence, 2);
 }
 
-pub(crate) async fn a_clock_that_jumped_does_not_end_the_signing(place: Place) {
+pub(crate) async fn a_clock_that_jumped_does_not_end_the_signing(place: Fixture) {
     place.write(1, 1).await;
     place.clock.set(NOW + 1_000 * DAY);
     place.log.sign().await.unwrap();

@@ -11,7 +11,7 @@ mod tables;
 mod witnesses;
 
 testbed::on_both! {
-    crate::place::Place:
+    crate::place::Fixture:
     heads::a_head_names_the_ends_of_all_chains_and_the_head_before_it
     heads::nodes_that_sign_at_once_make_one_key_and_one_chain_of_heads
     heads::no_head_is_signed_while_the_log_does_not_grow

@@ -5,12 +5,12 @@ use std::time::Instant;
 use audit::{Reads, Step};
 use serde_json::json;
 
-use crate::place::{Place, event, retention};
+use crate::place::{Fixture, event, retention};
 
 /// Actors × names that read, one after the other.
 const READERS: usize = 500;
 
-async fn measure(place: Place, which: &str, reads: Reads) {
+async fn measure(place: Fixture, which: &str, reads: Reads) {
     // A thousand reads a second.
     for second in 0..100 {
         let one = |at: usize| {
@@ -45,7 +45,7 @@ async fn measure(place: Place, which: &str, reads: Reads) {
 #[ignore = "a measurement"]
 async fn measured() {
     for reads in [Reads::ByMinute, Reads::Each] {
-        measure(Place::sqlite().await, "SQLite", reads).await;
-        measure(Place::postgres().await, "PostgreSQL", reads).await;
+        measure(Fixture::sqlite().await, "SQLite", reads).await;
+        measure(Fixture::postgres().await, "PostgreSQL", reads).await;
     }
 }

@@ -17,7 +17,7 @@ use testbed::Database;
 use testbed::tables::{DAY, NOW};
 use x509::Fingerprint;
 
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) store: Store,
     pub(crate) keystore: KeyStore,
     pub(crate) clock: Clock,
@@ -26,7 +26,7 @@ pub(crate) struct Place {
     pub(crate) database: Database,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn sqlite() -> Self {
         Self::over(Database::sqlite()).await
     }

@@ -10,11 +10,11 @@ use serde_json::json;
 use store::AuditFilter;
 use testbed::tables::{DAY, NOW};
 
-use crate::place::{Place, event, retention};
+use crate::place::{Fixture, event, retention};
 
 const VERSION: &str = "01939bd0-0000-7000-8000-000000000001";
 
-impl Place {
+impl Fixture {
     async fn rows(&self) -> usize {
         let page = self.store.audit_page(&AuditFilter::default(), None, 10_000).await.unwrap();
         page.rows.len()
@@ -42,7 +42,7 @@ impl Place {
     }
 }
 
-pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_pruned(place: Place) {
+pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_pruned(place: Fixture) {
     place.history().await;
     let before = place.rows().await;
     let log = place.with(retention(None, 50));
@@ -68,7 +68,7 @@ pub(crate) async fn old_events_are_sealed_and_verify_before_and_after_they_are_p
     assert_eq!(audited.segments as usize, sealed);
 }
 
-pub(crate) async fn reads_are_counted_by_the_minute_and_their_points_stay(place: Place) {
+pub(crate) async fn reads_are_counted_by_the_minute_and_their_points_stay(place: Fixture) {
     let read = |second, actor| event(60, second, actor, "credential.read", json!({ "version": VERSION }));
     // One chain: 50 reads in a minute, 10 in the next, 5 of another actor.
     let mut events: Vec<_> = (0..50).map(|second| read(second, "token:a")).collect();
@@ -108,7 +108,7 @@ pub(crate) async fn reads_are_counted_by_the_minute_and_their_points_stay(place:
 }
 
 /// After each step the process ends, and another goes on.
-pub(crate) async fn every_step_may_be_the_last_one_before_a_crash(place: Place) {
+pub(crate) async fn every_step_may_be_the_last_one_before_a_crash(place: Fixture) {
     place.history().await;
     let options = retention(Some(60), 50);
     let (mut kinds, mut steps) = (Vec::new(), 0);
@@ -131,7 +131,7 @@ pub(crate) async fn every_step_may_be_the_last_one_before_a_crash(place: Place) 
 }
 
 /// What a crash in a transaction leaves: the last write of it fails, and nothing of it is there.
-pub(crate) async fn a_write_that_fails_leaves_nothing_of_a_step(place: Place) {
+pub(crate) async fn a_write_that_fails_leaves_nothing_of_a_step(place: Fixture) {
     place.history().await;
     let log = place.with(retention(Some(60), 50));
     for _ in 0..60 {
@@ -159,7 +159,7 @@ SELECT shard, sequence + 1, 9000000000000000, 'x', 'x', 'x', '{}', hash FROM aud
     panic!("it does not end");
 }
 
-impl Place {
+impl Fixture {
     /// Segments, pruned ones, and rows.
     async fn state(&self) -> (usize, usize, usize) {
         let segments = Segments::of(&self.store).after(0, 1_000).await.unwrap();
@@ -168,7 +168,7 @@ impl Place {
     }
 }
 
-pub(crate) async fn a_broken_chain_is_not_sealed(place: Place) {
+pub(crate) async fn a_broken_chain_is_not_sealed(place: Fixture) {
     place.history().await;
     let alter = "-- test\nUPDATE audit_events SET actor = 'user:mallory' WHERE shard = 0 AND sequence = 2";
     place.store.execute(alter, Vec::new()).await.unwrap();
@@ -191,7 +191,7 @@ pub(crate) async fn a_broken_chain_is_not_sealed(place: Place) {
     assert!(error.contains("is not that of a signed head"), "{error}");
 }
 
-pub(crate) async fn a_line_of_a_segment_is_proven_and_another_is_not(place: Place) {
+pub(crate) async fn a_line_of_a_segment_is_proven_and_another_is_not(place: Fixture) {
     place.history().await;
     place.retain(&place.with(retention(None, 50))).await;
     let signed = place.log.sign().await.unwrap();
@@ -236,7 +236,7 @@ fn text_altered(proof: &api::audit::InclusionProof, from: &str, to: &str) -> api
     serde_json::from_str(&text.replace(from, to)).unwrap()
 }
 
-pub(crate) async fn altered_segments_are_found(place: Place) {
+pub(crate) async fn altered_segments_are_found(place: Fixture) {
     place.history().await;
     place.retain(&place.with(retention(None, 50))).await;
     place.log.sign().await.unwrap();
@@ -278,7 +278,7 @@ pub(crate) async fn altered_segments_are_found(place: Place) {
     assert!(audited.faults.iter().any(|fault| fault.contains("is missing")), "{:?}", audited.faults);
 }
 
-pub(crate) async fn a_new_master_key_opens_segments(place: Place) {
+pub(crate) async fn a_new_master_key_opens_segments(place: Fixture) {
     place.history().await;
     place.retain(&place.with(retention(None, 50))).await;
     let passphrase = PassphraseSource {

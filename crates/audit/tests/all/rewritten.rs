@@ -6,9 +6,9 @@ use audit_proof::kept::KeptHeads;
 use authority::keystore::KeyStore;
 use keys::Keyring;
 
-use crate::place::Place;
+use crate::place::Fixture;
 
-pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_head(place: Place) {
+pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_head(place: Fixture) {
     place.write(1, 5).await;
     let log = place.with_file(place.witness());
     log.sign().await.unwrap();
@@ -33,7 +33,7 @@ pub(crate) async fn history_rewritten_with_a_new_chain_is_seen_by_the_witnessed_
     assert!(faults[0].contains("is not that of a signed head"), "{faults:?}");
 }
 
-pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Place) {
+pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Fixture) {
     place.write(1, 2).await;
     let signed = place.log.sign().await.unwrap();
     let (_, key) = place.log.public_key().await.unwrap();
@@ -61,7 +61,7 @@ pub(crate) async fn a_head_of_another_key_or_altered_does_not_count(place: Place
     assert!(KeptHeads::parse(&both).unwrap().check(None).1[0].contains("two different"));
 }
 
-pub(crate) async fn a_cut_off_end_is_seen(place: Place) {
+pub(crate) async fn a_cut_off_end_is_seen(place: Fixture) {
     place.write(1, 4).await;
     let signed = place.log.sign().await.unwrap();
     let rows = place.store.audit_chain_page(0, 0, 100).await.unwrap();

@@ -13,9 +13,9 @@ use outbound::resolve::Resolver;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket, UnixDatagram};
 
-use crate::place::Place;
+use crate::place::Fixture;
 
-impl Place {
+impl Fixture {
     async fn told(&self) -> Vec<String> {
         let told = "-- test\nSELECT kind FROM outbox WHERE kind LIKE 'audit.witness%' ORDER BY id";
         let rows = self.store.rows(Cost::Walk, told, Vec::new()).await.unwrap();
@@ -28,7 +28,7 @@ impl Place {
     }
 }
 
-pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Place) {
+pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Fixture) {
     let path = place.database.path("worm").join("heads.jsonl");
     let log = place.with_file(path.clone());
     place.sign_another().await;
@@ -57,7 +57,7 @@ pub(crate) async fn a_file_has_every_head_once_also_after_failures(place: Place)
     assert_eq!(KeptHeads::parse(&text).unwrap().signed, heads);
 }
 
-pub(crate) async fn heads_that_were_deleted_raise_the_alert(place: Place) {
+pub(crate) async fn heads_that_were_deleted_raise_the_alert(place: Fixture) {
     let log = place.with_file(place.witness());
     for _ in 0..3 {
         place.sign_another().await;
@@ -74,7 +74,7 @@ pub(crate) async fn heads_that_were_deleted_raise_the_alert(place: Place) {
     assert_eq!(std::fs::read_to_string(place.witness()).unwrap().lines().count(), 3);
 }
 
-async fn syslog(place: &Place, address: &str) -> String {
+async fn syslog(place: &Fixture, address: &str) -> String {
     place.sign_another().await;
     let address: SyslogAddress = address.parse().unwrap();
     let witness = WitnessOptions { syslog: Some(address), ..WitnessOptions::default() };
@@ -93,7 +93,7 @@ fn is_message(text: &str, head: &str) {
 
 #[tokio::test]
 async fn a_syslog_server_has_heads_over_udp() {
-    let place = Place::sqlite().await;
+    let place = Fixture::sqlite().await;
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let head = syslog(&place, &format!("udp://{}", server.local_addr().unwrap())).await;
     let mut message = vec![0; 65_536];
@@ -103,7 +103,7 @@ async fn a_syslog_server_has_heads_over_udp() {
 
 #[tokio::test]
 async fn a_syslog_server_has_heads_over_tcp_and_one_that_hangs_up_is_a_failure() {
-    let place = Place::sqlite().await;
+    let place = Fixture::sqlite().await;
     let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("tcp://{}", server.local_addr().unwrap());
     let reads = tokio::spawn(async move {
@@ -128,7 +128,7 @@ async fn a_syslog_server_has_heads_over_tcp_and_one_that_hangs_up_is_a_failure()
 
 #[tokio::test]
 async fn a_syslog_server_has_heads_over_a_unix_socket() {
-    let place = Place::sqlite().await;
+    let place = Fixture::sqlite().await;
     let path = place.database.path("log");
     let server = UnixDatagram::bind(&path).unwrap();
     let head = syslog(&place, &format!("unix:{}", path.display())).await;
@@ -139,7 +139,7 @@ async fn a_syslog_server_has_heads_over_a_unix_socket() {
 
 #[tokio::test]
 async fn a_webhook_goes_through_the_guard() {
-    let place = Place::sqlite().await;
+    let place = Fixture::sqlite().await;
     place.sign_another().await;
     let webhook = WebhookWitness {
         posts: Posts::new(Resolver::system().unwrap(), Guard::default()),

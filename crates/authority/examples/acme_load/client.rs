@@ -58,7 +58,7 @@ pub(crate) struct Client {
     proofs: Proofs,
 }
 
-struct Answer {
+struct Response {
     location: String,
     body: Vec<u8>,
 }
@@ -100,7 +100,7 @@ impl Client {
         Ok(json!({"protected": protected, "payload": payload, "signature": b64(signature)}).to_string())
     }
 
-    async fn post(&mut self, url: &str, payload: &str) -> Result<Answer, Failure> {
+    async fn post(&mut self, url: &str, payload: &str) -> Result<Response, Failure> {
         let request = self.http.post(url).header("content-type", "application/jose+json");
         let response = request.body(self.signed(url, payload)?).send().await?;
         let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
@@ -109,7 +109,7 @@ impl Client {
         let good = response.status().is_success();
         let body = response.bytes().await?.to_vec();
         if good {
-            Ok(Answer { location, body })
+            Ok(Response { location, body })
         } else {
             Err(String::from_utf8_lossy(&body).into_owned().into())
         }

@@ -22,13 +22,13 @@ const WAITING_MAX: usize = 4_096;
 const AT_ONCE: usize = 2;
 
 /// An order, and its authorizations while it is pending.
-pub(crate) type Found = (AcmeOrder, Vec<AcmeAuthorization>);
+pub(crate) type FoundOrder = (AcmeOrder, Vec<AcmeAuthorization>);
 
-/// What stands under a key, if anything does.
+/// Looks up rows by key, in batches.
 type Reader<K, V> = Batcher<K, Result<Option<V>, Arc<StoreError>>>;
 
 pub(crate) struct Reads {
-    orders: Reader<Uuid, Found>,
+    orders: Reader<Uuid, FoundOrder>,
     authorizations: Reader<Uuid, AcmeAuthorization>,
     keys: Reader<[u8; 32], ()>,
 }
@@ -56,7 +56,7 @@ impl Reads {
         }
     }
 
-    pub(crate) async fn order(&self, id: Uuid) -> Result<Option<Found>, Problem> {
+    pub(crate) async fn order(&self, id: Uuid) -> Result<Option<FoundOrder>, Problem> {
         read(&self.orders, id).await
     }
 

@@ -39,9 +39,9 @@ pub struct Proposal<'a> {
 /// A rule that would be broken.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Violation {
-    /// Where it is written.
+    /// Section of the requirements.
     pub section: &'static str,
-    /// What breaks it.
+    /// The violation.
     pub text: String,
 }
 
@@ -79,7 +79,7 @@ pub fn is_short_lived(issued: UnixTime, seconds: i64) -> bool {
 /// Every rule that `proposal`, issued at `now`, would break.
 #[must_use]
 pub fn violations(proposal: &Proposal<'_>, now: UnixTime) -> Vec<Violation> {
-    let mut found = Found(Vec::new());
+    let mut found = Violations(Vec::new());
     validity(proposal, now, &mut found);
     names(proposal, &mut found);
     key(proposal, &mut found);
@@ -87,15 +87,15 @@ pub fn violations(proposal: &Proposal<'_>, now: UnixTime) -> Vec<Violation> {
     found.0
 }
 
-struct Found(Vec<Violation>);
+struct Violations(Vec<Violation>);
 
-impl Found {
+impl Violations {
     fn add(&mut self, section: &'static str, text: impl Into<String>) {
         self.0.push(Violation { section, text: text.into() });
     }
 }
 
-fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Found) {
+fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
     let seconds = proposal.not_after.since(proposal.not_before).saturating_add(1);
     // Backdating does not bring an older rule back.
     let limit = lifetime_max_seconds(now.max(proposal.not_before));
@@ -113,7 +113,7 @@ fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Found) {
     }
 }
 
-fn names(proposal: &Proposal<'_>, found: &mut Found) {
+fn names(proposal: &Proposal<'_>, found: &mut Violations) {
     if proposal.names.is_empty() {
         found.add("BR section 7.1.2.7.12", "there is no name");
     }
@@ -147,7 +147,7 @@ fn names(proposal: &Proposal<'_>, found: &mut Found) {
     }
 }
 
-fn dns(text: &str, found: &mut Found) {
+fn dns(text: &str, found: &mut Violations) {
     const SECTION: &str = "BR section 7.1.2.7.12";
     if text.contains('_') {
         found.add(SECTION, format!("{text} has an underscore"));
@@ -211,7 +211,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-fn key(proposal: &Proposal<'_>, found: &mut Found) {
+fn key(proposal: &Proposal<'_>, found: &mut Violations) {
     let key = proposal.key;
     match key.algorithm {
         KeyAlgorithm::Rsa => {
@@ -241,7 +241,7 @@ fn key(proposal: &Proposal<'_>, found: &mut Found) {
     }
 }
 
-fn rest(proposal: &Proposal<'_>, now: UnixTime, found: &mut Found) {
+fn rest(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
     let has = |oid: &str| proposal.purposes.iter().any(|purpose| purpose == oid);
     if !has(SERVER_AUTH) {
         found.add("BR section 7.1.2.7.10", "the extended key usage has no serverAuth");

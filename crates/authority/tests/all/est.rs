@@ -18,17 +18,17 @@ use x509::crl::Reason;
 use x509::{Certificate, GeneralName};
 
 use crate::http::{Server, serve, tls};
-use crate::place::{Place, pem};
+use crate::place::{Fixture, pem};
 
 /// An EST server with a root, an intermediate and two profiles: `web`, and `vip`, which wants consent.
 struct World {
-    place: Place,
+    place: Fixture,
     est: Est,
     server: Server,
 }
 
 impl World {
-    async fn new(place: Place, change: impl FnOnce(&mut EstOptions)) -> Self {
+    async fn new(place: Fixture, change: impl FnOnce(&mut EstOptions)) -> Self {
         // curl and rustls look at the machine's clock.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         place.clock.set(now.as_micros() as i64);
@@ -132,7 +132,7 @@ fn run(program: &str, arguments: &str, folder: &Path) -> String {
 
 const ALICE: &str = "-u alice:secret";
 
-pub(crate) async fn curl_enrols_and_renews(place: Place) {
+pub(crate) async fn curl_enrols_and_renews(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let ca = world.place.read("ca.pem");
@@ -168,7 +168,7 @@ pub(crate) async fn curl_enrols_and_renews(place: Place) {
     }
 }
 
-pub(crate) async fn what_may_not_be_is_refused(place: Place) {
+pub(crate) async fn what_may_not_be_is_refused(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
@@ -237,7 +237,7 @@ pub(crate) async fn what_may_not_be_is_refused(place: Place) {
     assert_eq!(world.enroll("simpleenroll", "own", held).await, 403);
 }
 
-pub(crate) async fn a_registrar_asks_for_any_name(place: Place) {
+pub(crate) async fn a_registrar_asks_for_any_name(place: Fixture) {
     let mut spki = None;
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let world = World::new(place, |options| {
@@ -262,7 +262,7 @@ pub(crate) async fn a_registrar_asks_for_any_name(place: Place) {
     assert_eq!(world.certificate("other").names(), ["other.a.example"]);
 }
 
-pub(crate) async fn keys_are_made_for_those_who_cannot(place: Place) {
+pub(crate) async fn keys_are_made_for_those_who_cannot(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("new", "rsa:3072", "/CN=new.a.example", "DNS:new.a.example");
@@ -291,7 +291,7 @@ pub(crate) async fn keys_are_made_for_those_who_cannot(place: Place) {
     assert_eq!(world.enroll("serverkeygen", "new", "").await, 401);
 }
 
-pub(crate) async fn wishes_are_told(place: Place) {
+pub(crate) async fn wishes_are_told(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     for (operation, staple) in [("csrattrs", false), ("vip/csrattrs", true)] {
         assert_eq!(world.curl(operation, "").await, 200);
@@ -305,7 +305,7 @@ pub(crate) async fn wishes_are_told(place: Place) {
     }
 }
 
-pub(crate) async fn consent_is_waited_for(place: Place) {
+pub(crate) async fn consent_is_waited_for(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let authority = &world.place.authority;
@@ -356,7 +356,7 @@ pub(crate) async fn consent_is_waited_for(place: Place) {
     }
 }
 
-pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Place) {
+pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     world.request("own", "rsa:2048", "/CN=own.a.example", "DNS:own.a.example");
@@ -383,7 +383,7 @@ pub(crate) async fn who_enrols_by_certificate_is_that_person_elsewhere(place: Pl
     assert_eq!(world.enroll("vip/simpleenroll", "next", held).await, 200, "{}", world.out());
 }
 
-pub(crate) async fn consent_falls_with_the_profile(place: Place) {
+pub(crate) async fn consent_falls_with_the_profile(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let authority = &world.place.authority;
@@ -409,7 +409,7 @@ pub(crate) async fn consent_falls_with_the_profile(place: Place) {
     assert!(world.place.actions().await.iter().any(|action| action == "enrolment.void"));
 }
 
-pub(crate) async fn as_many_people_as_the_profile_says_have_to_consent(place: Place) {
+pub(crate) async fn as_many_people_as_the_profile_says_have_to_consent(place: Fixture) {
     let world = World::new(place, |_| ()).await;
     world.trust().await;
     let authority = &world.place.authority;
@@ -448,7 +448,7 @@ fn plan_hash(row: &EnrolmentRow) -> [u8; 32] {
     serde_json::from_str::<IssuancePlan>(row.plan.as_deref().unwrap()).unwrap().sha256()
 }
 
-pub(crate) async fn a_request_is_bound_to_its_connection(place: Place) {
+pub(crate) async fn a_request_is_bound_to_its_connection(place: Fixture) {
     let world = World::new(place, |options| options.require_channel_binding = true).await;
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let send = |password: Option<&'static str>, binding: Option<[u8; 32]>| {

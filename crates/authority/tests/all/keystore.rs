@@ -12,7 +12,7 @@ use store::{SEALED_KEYS, SealedValue};
 use uuid::Uuid;
 use x509::{PublicKey, verify_signature};
 
-use crate::place::Place;
+use crate::place::Fixture;
 
 async fn signs(key: &KeyRef) {
     let signature = key.sign(b"message", Instant::now() + Duration::from_secs(30)).await.unwrap();
@@ -20,11 +20,11 @@ async fn signs(key: &KeyRef) {
     assert_eq!(verify_signature(&public, &key.algorithm(), b"message", &signature), Ok(()));
 }
 
-fn master(place: &Place, name: &str) -> MasterKey {
+fn master(place: &Fixture, name: &str) -> MasterKey {
     MasterKey::File { path: place.path(name), create: true }
 }
 
-pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(place: Place) {
+pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(place: Fixture) {
     for kind in [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519, KeyType::MlDsa65] {
         let (id, key) = place.keystore.generate(kind, "a label", "user:a").await.unwrap();
         signs(&key).await;
@@ -48,7 +48,7 @@ pub(crate) async fn a_key_signs_after_a_restart_and_only_under_its_master_key(pl
     assert_eq!(place.actions().await, ["key.generate"; 4]);
 }
 
-pub(crate) async fn the_same_key_is_kept_once(place: Place) {
+pub(crate) async fn the_same_key_is_kept_once(place: Fixture) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let (one, _) = place.keystore.import(key.clone(), "one", "user:a").await.unwrap();
     let (two, _) = place.keystore.import(key, "two", "user:b").await.unwrap();
@@ -57,7 +57,7 @@ pub(crate) async fn the_same_key_is_kept_once(place: Place) {
     signs(&place.keystore_with(&["master"]).signer(one).await.unwrap()).await;
 }
 
-pub(crate) async fn a_blocked_key_signs_no_more(place: Place) {
+pub(crate) async fn a_blocked_key_signs_no_more(place: Fixture) {
     let (id, key) = place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
     signs(&place.keystore.signer(id).await.unwrap()).await;
     assert!(place.keystore.block(id, "stolen", "user:b").await.unwrap());
@@ -73,7 +73,7 @@ pub(crate) async fn a_blocked_key_signs_no_more(place: Place) {
     assert_eq!(place.actions().await, ["key.generate", "key.block"]);
 }
 
-pub(crate) async fn values_moved_between_rows_do_not_open(place: Place) {
+pub(crate) async fn values_moved_between_rows_do_not_open(place: Fixture) {
     let (one, _) = place.keystore.generate(KeyType::P256, "one", "user:a").await.unwrap();
     let (two, _) = place.keystore.generate(KeyType::P256, "two", "user:a").await.unwrap();
     let sealed = |id| {
@@ -93,7 +93,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open(place: Place) {
 }
 
 /// Some hundred keys more than a page or two of the rotation.
-async fn many(keystore: &KeyStore, place: &Place, count: usize) -> Vec<Uuid> {
+async fn many(keystore: &KeyStore, place: &Fixture, count: usize) -> Vec<Uuid> {
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
         rows.push(keystore.prepare(KeyType::Ed25519, "one of many").await.unwrap().row);
@@ -111,7 +111,7 @@ async fn many(keystore: &KeyStore, place: &Place, count: usize) -> Vec<Uuid> {
     ids
 }
 
-pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Place) {
+pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Fixture) {
     let ids = many(&place.keystore, &place, 1_100).await;
     let before = place.store.statements_sent();
     let mut seen: Vec<RotateProgress> = Vec::new();
@@ -142,7 +142,7 @@ pub(crate) async fn the_master_key_is_changed_while_all_goes_on(place: Place) {
     assert_eq!((again.rewrapped, again.remaining), (0, 0));
 }
 
-pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Place) {
+pub(crate) async fn a_rotation_cut_off_is_finished_by_the_next(place: Fixture) {
     let ids = many(&place.keystore, &place, 1_100).await;
     let reached = Arc::new(AtomicU64::new(0));
     let (tell, told) = tokio::sync::oneshot::channel();
@@ -209,7 +209,7 @@ impl KeyProvider for Module {
     }
 }
 
-pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
+pub(crate) async fn a_key_may_stay_with_a_provider(place: Fixture) {
     let module = Arc::new(Module::default());
     place.keystore.add_provider(module.clone());
     let new = NewCa { key_provider: Some("module".to_owned()), ..NewCa::root("root", "CN=Root") };
@@ -233,11 +233,11 @@ pub(crate) async fn a_key_may_stay_with_a_provider(place: Place) {
 }
 
 /// The ids of the canaries.
-async fn canaries(place: &Place) -> Vec<[u8; 8]> {
+async fn canaries(place: &Fixture) -> Vec<[u8; 8]> {
     store::Keys::of(&place.store).master().await.unwrap().into_iter().map(|row| row.id).collect()
 }
 
-pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(place: Place) {
+pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(place: Fixture) {
     let id = |name: &str| *master(&place, name).id().unwrap().as_bytes();
     // A database from before there were canaries: what is sealed says whose it is.
     place.keystore.generate(KeyType::P256, "a", "user:a").await.unwrap();
@@ -268,7 +268,7 @@ pub(crate) async fn only_master_keys_that_the_database_knows_are_begun_with(plac
     place.keystore_with(&["new"]).prove_masters().await.unwrap();
 }
 
-pub(crate) async fn of_two_first_starts_with_keys_of_their_own_one_begins(place: Place) {
+pub(crate) async fn of_two_first_starts_with_keys_of_their_own_one_begins(place: Fixture) {
     let (one, two) = (place.keystore_with(&["one"]), place.keystore_with(&["two"]));
     let (first, second) = tokio::join!(one.prove_masters(), two.prove_masters());
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");

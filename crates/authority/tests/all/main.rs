@@ -17,7 +17,7 @@ mod serving;
 mod tables;
 mod tree;
 
-testbed::on_both! { crate::place::Place:
+testbed::on_both! { crate::place::Fixture:
     est::curl_enrols_and_renews
     est::what_may_not_be_is_refused
     est::a_registrar_asks_for_any_name

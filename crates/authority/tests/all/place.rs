@@ -13,7 +13,7 @@ use testbed::Database;
 /// 2026-11-21, seconds.
 pub(crate) const NOW: i64 = 1_795_219_200;
 
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) keystore: KeyStore,
@@ -22,7 +22,7 @@ pub(crate) struct Place {
     database: Database,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn sqlite() -> Self {
         Self::over(Database::sqlite()).await
     }

@@ -22,16 +22,16 @@ use x509::der::{self, Reader};
 use x509::{Certificate, DistinguishedName, GeneralName, SerialNumber, UnixTime, build, csr};
 
 use crate::http::{Server, serve};
-use crate::place::{Place, pem};
+use crate::place::{Fixture, pem};
 
 /// A SCEP server with a root, an intermediate and two profiles: `tablets`, and `vip`, which wants consent.
 struct World {
-    place: Place,
+    place: Fixture,
     scep: Scep,
     root: Arc<[u8]>,
 }
 
-fn server(place: &Place, allow_sha1: bool) -> Scep {
+fn server(place: &Fixture, allow_sha1: bool) -> Scep {
     let passwords = FixedPasswords::new().with("tablets", "mdm", "secret").with("vip", "mdm", "secret");
     let options = ScepOptions {
         profiles: vec!["tablets".to_owned(), "vip".to_owned()],
@@ -42,7 +42,7 @@ fn server(place: &Place, allow_sha1: bool) -> Scep {
 }
 
 impl World {
-    async fn new(place: Place) -> Self {
+    async fn new(place: Fixture) -> Self {
         // The clients look at the machine's clock.
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
         place.clock.set(now.as_micros() as i64);
@@ -261,7 +261,7 @@ getcert resubmit -s -f "$PWD/c.pem" -w -v
 getcert list -s
 "#;
 
-pub(crate) async fn certmonger_enrols(place: Place) {
+pub(crate) async fn certmonger_enrols(place: Fixture) {
     let world = World::new(place).await;
     let server = over_http(&world).await;
     let url = format!("http://{}/scep/tablets", server.address);
@@ -299,7 +299,7 @@ pub(crate) async fn certmonger_enrols(place: Place) {
     assert_ne!(fingerprints[0], fingerprints[1]);
 }
 
-pub(crate) async fn a_request_is_granted_once(place: Place) {
+pub(crate) async fn a_request_is_granted_once(place: Fixture) {
     let world = World::new(place).await;
     let (kind, capabilities) = world.get("operation=GetCACaps&message=x").await;
     assert_eq!(kind, "text/plain");
@@ -332,7 +332,7 @@ pub(crate) async fn a_request_is_granted_once(place: Place) {
     assert_ne!(world.granted(&device)[0].fingerprint, found[0], "another transaction");
 }
 
-pub(crate) async fn what_may_not_be_fails(place: Place) {
+pub(crate) async fn what_may_not_be_fails(place: Fixture) {
     let world = World::new(place).await;
     let (device, other) = (Device::new(), Device::new());
     let good = device.request("d.a.example", Some("secret"));
@@ -405,7 +405,7 @@ fn poll() -> Vec<u8> {
     })
 }
 
-pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Place) {
+pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Fixture) {
     let world = World::new(place).await;
     let mut device = Device::new();
     let first = world.enrol(&device, "d.a.example").await;
@@ -444,7 +444,7 @@ pub(crate) async fn a_renewal_is_signed_by_the_certificate(place: Place) {
     );
 }
 
-pub(crate) async fn consent_is_polled_for(place: Place) {
+pub(crate) async fn consent_is_polled_for(place: Fixture) {
     let world = World::new(place).await;
     let authority = &world.place.authority;
     let device = Device::new();
@@ -489,7 +489,7 @@ pub(crate) async fn consent_is_polled_for(place: Place) {
     assert!(reply.reason.unwrap().contains("not yours"));
 }
 
-pub(crate) async fn certificates_and_lists_are_fetched(place: Place) {
+pub(crate) async fn certificates_and_lists_are_fetched(place: Fixture) {
     let world = World::new(place).await;
     let device = Device::new();
     let granted = world.enrol(&device, "d.a.example").await;
@@ -516,7 +516,7 @@ pub(crate) async fn certificates_and_lists_are_fetched(place: Place) {
     assert_eq!(crl.signed_by(&ca.public_key), Ok(()));
 }
 
-pub(crate) async fn nodes_share_the_key_and_it_outlives_its_certificate(place: Place) {
+pub(crate) async fn nodes_share_the_key_and_it_outlives_its_certificate(place: Fixture) {
     let world = World::new(place).await;
     let (_, before) = world.get("operation=GetCACert").await;
     let other = Scep::new(

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use x509::build::{self, CertificateSpec, Extension};
 use x509::{BasicConstraints, Certificate, DistinguishedName, GeneralName, KeyUsage, SerialNumber, UnixTime};
 
-use crate::place::{NOW, Place, pem};
+use crate::place::{Fixture, NOW, pem};
 
 const YEAR: i64 = 365 * 86_400;
 
@@ -27,7 +27,7 @@ fn intermediate(name: &str) -> NewCa {
 }
 
 /// Signs anything below an authority, rules or not.
-async fn sign(place: &Place, ca: &Ca, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<u8> {
+async fn sign(place: &Fixture, ca: &Ca, subject: &str, spki: &[u8], extensions: &[Extension]) -> Vec<u8> {
     let subject = DistinguishedName::from_text(subject).unwrap();
     let now = UnixTime(place.clock.now_seconds());
     let serial = SerialNumber::from_random(Uuid::new_v4().into_bytes());
@@ -47,7 +47,7 @@ async fn sign(place: &Place, ca: &Ca, subject: &str, spki: &[u8], extensions: &[
     build::signed(&tbs, &ca.signer.algorithm(), &signature)
 }
 
-async fn leaf(place: &Place, ca: &Ca, name: &str) -> Vec<u8> {
+async fn leaf(place: &Fixture, ca: &Ca, name: &str) -> Vec<u8> {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let names = [GeneralName::Dns(name.to_owned())];
     let extensions = [
@@ -60,7 +60,7 @@ async fn leaf(place: &Place, ca: &Ca, name: &str) -> Vec<u8> {
 }
 
 /// What `openssl verify` says of a leaf, with only the root trusted and the chain sent along.
-fn verify(place: &Place, root: &[u8], chain: &[Arc<[u8]>], leaf: &[u8]) -> Result<String, String> {
+fn verify(place: &Fixture, root: &[u8], chain: &[Arc<[u8]>], leaf: &[u8]) -> Result<String, String> {
     place.write("root.pem", pem(&[root]));
     place.write("chain.pem", pem(chain));
     place.write("leaf.pem", pem(&[leaf]));
@@ -75,7 +75,7 @@ fn accepted(verdict: Result<String, String>) {
     assert_eq!(verdict.map(|text| text.trim().to_owned()), Ok("leaf.pem: OK".to_owned()));
 }
 
-pub(crate) async fn chains_hold_for_openssl(place: Place) {
+pub(crate) async fn chains_hold_for_openssl(place: Fixture) {
     let authority = &place.authority;
     for kind in [KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::Rsa2048] {
         let (top, middle, low) = (format!("root {kind}"), format!("middle {kind}"), format!("low {kind}"));
@@ -122,7 +122,7 @@ pub(crate) async fn chains_hold_for_openssl(place: Place) {
     assert_eq!(actions.iter().filter(|action| *action == "key.generate").count(), 16);
 }
 
-pub(crate) async fn path_lengths_are_kept(place: Place) {
+pub(crate) async fn path_lengths_are_kept(place: Fixture) {
     let authority = &place.authority;
     let new = NewCa { path_length: Some(1), ..root("root") };
     let top = authority.create_root(&new, "user:a").await.unwrap();
@@ -154,7 +154,7 @@ pub(crate) async fn path_lengths_are_kept(place: Place) {
     assert!(verdict.contains("path length constraint exceeded"), "{verdict}");
 }
 
-pub(crate) async fn name_limits_hold_for_openssl(place: Place) {
+pub(crate) async fn name_limits_hold_for_openssl(place: Fixture) {
     let authority = &place.authority;
     let top = authority.create_root(&root("root"), "user:a").await.unwrap();
     let name_limits = NameLimits {
@@ -179,7 +179,7 @@ pub(crate) async fn name_limits_hold_for_openssl(place: Place) {
     }
 }
 
-pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Place) {
+pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&NewCa { lifetime_seconds: YEAR, ..root("root") }, "user:a").await.unwrap();
     let keys = store::Keys::of(&place.store).page(None, 100).await.unwrap().rows.len();
@@ -204,7 +204,7 @@ pub(crate) async fn what_cannot_be_made_is_refused_and_nothing_stored(place: Pla
     assert_eq!(place.actions().await, ["key.generate", "ca.create"]);
 }
 
-pub(crate) async fn a_name_is_taken_once(place: Place) {
+pub(crate) async fn a_name_is_taken_once(place: Fixture) {
     let tasks: Vec<_> = (0..6)
         .map(|_| {
             let authority = place.authority.clone();
@@ -224,7 +224,7 @@ pub(crate) async fn a_name_is_taken_once(place: Place) {
 }
 
 /// A root and an intermediate made by OpenSSL, valid now and for ten years.
-fn openssl_authorities(place: &Place) {
+fn openssl_authorities(place: &Fixture) {
     place.openssl("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oroot.key -out oroot.pem -days 7300 -subj /CN=OpenSSL-Root -addext keyUsage=critical,keyCertSign,cRLSign");
     place.openssl("req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout oint.key -out oint.csr -subj /CN=OpenSSL-Intermediate");
     place.write("ca.ext", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign,cRLSign\nsubjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid\n");
@@ -233,7 +233,7 @@ fn openssl_authorities(place: &Place) {
     place.clock.set(store::Clock::system().now_us() + 3_600_000_000);
 }
 
-pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Place) {
+pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Fixture) {
     openssl_authorities(&place);
     let authority = &place.authority;
     let (chain, key) = (place.read("oint.pem") + &place.read("oroot.pem"), place.read("oint.key"));
@@ -283,7 +283,7 @@ pub(crate) async fn an_authority_made_by_openssl_is_imported(place: Place) {
     assert!(matches!(error, ImportError::Dates { .. }), "{error}");
 }
 
-pub(crate) async fn an_external_parent_signs_our_request(place: Place) {
+pub(crate) async fn an_external_parent_signs_our_request(place: Fixture) {
     openssl_authorities(&place);
     let authority = &place.authority;
     let name_limits = NameLimits { permitted: vec!["dns:example.com".to_owned()], excluded: Vec::new() };
@@ -323,7 +323,7 @@ pub(crate) async fn an_external_parent_signs_our_request(place: Place) {
     );
 }
 
-pub(crate) async fn a_cross_signature_gives_another_chain(place: Place) {
+pub(crate) async fn a_cross_signature_gives_another_chain(place: Fixture) {
     let authority = &place.authority;
     let old = authority.create_root(&root("old"), "user:a").await.unwrap();
     let new = authority.create_root(&NewCa { path_length: Some(3), ..root("new") }, "user:a").await.unwrap();
@@ -359,7 +359,7 @@ pub(crate) async fn a_cross_signature_gives_another_chain(place: Place) {
     assert!(place.actions().await.contains(&"ca.cross_sign".to_owned()));
 }
 
-pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place: Place) {
+pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place: Fixture) {
     let authority = &place.authority;
     let root_before = authority.create_root(&root("root"), "user:a").await.unwrap();
     let before = authority.create_intermediate("root", &intermediate("low"), "user:a").await.unwrap();
@@ -400,7 +400,7 @@ pub(crate) async fn a_renewed_authority_keeps_its_key_and_both_chains_hold(place
     assert_eq!(place.actions().await.iter().filter(|action| *action == "ca.renew").count(), 2);
 }
 
-pub(crate) async fn an_authority_is_retired_in_two_steps(place: Place) {
+pub(crate) async fn an_authority_is_retired_in_two_steps(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_root(&root("other"), "user:a").await.unwrap();
@@ -436,7 +436,7 @@ pub(crate) async fn an_authority_is_retired_in_two_steps(place: Place) {
 }
 
 /// As the issuing side stores what it issued.
-async fn record(place: &Place, ca: &Ca, certificate: &Certificate) {
+async fn record(place: &Fixture, ca: &Ca, certificate: &Certificate) {
     let us = |time: UnixTime| time.0 * 1_000_000;
     let facts = store::NewCertificate {
         sha256: *certificate.fingerprint.as_bytes(),
@@ -469,7 +469,7 @@ async fn record(place: &Place, ca: &Ca, certificate: &Certificate) {
     stored.await.unwrap();
 }
 
-pub(crate) async fn another_node_sees_what_changed(place: Place) {
+pub(crate) async fn another_node_sees_what_changed(place: Fixture) {
     let other = place.another_node();
     assert!(other.cas().await.unwrap().is_empty());
     place.authority.create_root(&root("root"), "user:a").await.unwrap();
@@ -486,7 +486,7 @@ pub(crate) async fn another_node_sees_what_changed(place: Place) {
     assert_eq!(other.ca("root").await.unwrap().state, CaState::Retiring);
 }
 
-pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Place) {
+pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Fixture) {
     let authority = &place.authority;
     assert!(matches!(authority.issuing_ca(None).await.unwrap_err(), CaError::NoneIssues));
     authority.create_root(&root("root"), "user:a").await.unwrap();
@@ -500,7 +500,7 @@ pub(crate) async fn the_issuing_authority_is_the_lowest_one(place: Place) {
     assert_eq!(authority.issuing_ca(Some("two")).await.unwrap().name, "two");
 }
 
-pub(crate) async fn the_default_authority_is_chosen(place: Place) {
+pub(crate) async fn the_default_authority_is_chosen(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     for name in ["one", "two", "three"] {
@@ -520,7 +520,7 @@ pub(crate) async fn the_default_authority_is_chosen(place: Place) {
     assert!(matches!(error, DefaultError::NotIssuing(_)), "{error}");
 }
 
-pub(crate) async fn an_authority_that_is_needed_is_not_retired(place: Place) {
+pub(crate) async fn an_authority_that_is_needed_is_not_retired(place: Fixture) {
     let authority = &place.authority;
     authority.create_root(&root("root"), "user:a").await.unwrap();
     authority.create_intermediate("root", &intermediate("one"), "user:a").await.unwrap();

@@ -6,7 +6,7 @@ use authority::acme::{DirectoryOptions, NewExternalKey};
 use fleet::free_port;
 
 use crate::acme::world::AcmePlace;
-use crate::place::Place;
+use crate::place::Fixture;
 
 /// Runs lego with a folder of its own for each directory.
 async fn lego(place: &AcmePlace, server: &str, arguments: &[&str]) -> Result<String, String> {
@@ -40,7 +40,7 @@ fn leaf(place: &AcmePlace, name: &str) -> x509::Certificate {
 async fn served(
     change: impl FnOnce(&mut authority::acme::AcmeOptions),
 ) -> (AcmePlace, crate::http::Server, String) {
-    AcmePlace::served(Place::sqlite().await, change).await
+    AcmePlace::served(Fixture::sqlite().await, change).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

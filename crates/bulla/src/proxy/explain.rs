@@ -70,7 +70,7 @@ struct Credential {
 }
 
 /// A request as the command line has it.
-struct Asked {
+struct ExplainedRequest {
     host: HostOrIp,
     port: u16,
     in_tls: bool,
@@ -143,7 +143,7 @@ fn detail(decision: &Decision, action: ConnectionAction) -> String {
 }
 
 impl ExplainArgs {
-    fn asked(&self) -> Outcome<Asked> {
+    fn asked(&self) -> Outcome<ExplainedRequest> {
         let wrong = || {
             Problem::usage(format_args!("{:?} is no http or https URL", self.url))
                 .hint("for example https://api.github.com/repos/o/r")
@@ -166,7 +166,7 @@ impl ExplainArgs {
             })?;
             headers.append(name, value);
         }
-        Ok(Asked { host, port, in_tls, uri, headers })
+        Ok(ExplainedRequest { host, port, in_tls, uri, headers })
     }
 
     fn identity(&self, policy: &Policy) -> Outcome<Option<std::sync::Arc<proxy::policy::Identity>>> {

@@ -14,7 +14,7 @@ use crate::world::{bulla, describe, run, stderr};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What has the service speak TLS with the certificates of [`Place::certificate`].
+/// What has the service speak TLS with the certificates of [`Fixture::certificate`].
 pub(crate) const TLS: [&str; 8] = [
     "--listen",
     "127.0.0.1:0",
@@ -27,7 +27,7 @@ pub(crate) const TLS: [&str; 8] = [
 ];
 
 /// A folder with keys and certificates, and the service when it runs.
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) folder: TempDir,
     pub(crate) service: Option<Child>,
     /// The settings of SoftHSM, where there is a token.
@@ -38,7 +38,7 @@ pub(crate) struct Place {
     log: Arc<Mutex<String>>,
 }
 
-impl Place {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let place = Self {
             folder: TempDir::new().unwrap(),
@@ -140,7 +140,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(mut child) = self.service.take() {
             let _ = child.kill();
@@ -178,7 +178,7 @@ pub(crate) use testbed::until_blocking as until;
 
 #[test]
 fn a_folder_is_all_it_needs() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let p256 = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
     let said = place.serve(&["--dir", "keys"]);
@@ -222,7 +222,7 @@ fn a_folder_is_all_it_needs() {
 
 #[test]
 fn a_service_without_a_usable_key_says_which_are_missing() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     std::fs::write(place.path("keys/broken.key"), "half a key").unwrap();
     std::fs::create_dir(place.path("empty")).unwrap();
     let said = place.serve(&["--dir", "keys", "--dir", "empty"]);
@@ -238,7 +238,7 @@ fn a_service_without_a_usable_key_says_which_are_missing() {
 
 #[test]
 fn what_is_wrong_is_said_with_what_to_do() {
-    let place = Place::new();
+    let place = Fixture::new();
     place.certificate("server", "serverAuth");
     for (arguments, exit, hint) in [
         (&[][..], 2, "--dir"),
@@ -282,7 +282,7 @@ fn native(
 #[test]
 fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     let web = place.key("web-1", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     let mail = place.key("mail", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
@@ -378,7 +378,7 @@ fn tenants_have_their_keys_and_limits_by_the_native_protocol_too() {
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
 fn every_signature_is_what_go_expects() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     for (name, of) in [
         ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
         ("rsa3072", "-algorithm RSA -pkeyopt rsa_keygen_bits:3072"),
@@ -413,7 +413,7 @@ fn every_signature_is_what_go_expects() {
 #[test]
 #[ignore = "run by .ci/interop, which gets the other program"]
 fn the_native_protocol_is_what_grpc_for_python_expects() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     for (name, of) in [
         ("rsa2048", "-algorithm RSA -pkeyopt rsa_keygen_bits:2048"),
         ("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256"),
@@ -448,7 +448,7 @@ fn the_native_protocol_is_what_grpc_for_python_expects() {
 
 #[test]
 fn keys_of_a_security_module_sign() {
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     std::fs::create_dir(place.path("tokens")).unwrap();
     let tokens = place.path("tokens").display().to_string();
     std::fs::write(

@@ -1,6 +1,6 @@
 //! `bulla key serve` with keys that clouds hold.
 
-use crate::key_service::Place;
+use crate::key_service::Fixture;
 
 const SETTINGS: [(&str, &str, bool); 3] = [
     ("aws_kms", r#"{ key = "alias/web", region = "eu-west-1" }"#, cfg!(feature = "aws")),
@@ -15,7 +15,7 @@ const SETTINGS: [(&str, &str, bool); 3] = [
 /// Before anybody is asked: `config check` says so, too.
 #[test]
 fn a_build_without_the_feature_refuses_its_keys() {
-    let place = Place::new();
+    let place = Fixture::new();
     for (setting, key, built) in SETTINGS {
         std::fs::write(place.path("bulla.toml"), format!("[keys]\n{setting} = [{key}]\n")).unwrap();
         let mut command = crate::world::bulla();
@@ -52,7 +52,7 @@ fn a_key_of_aws_signs() {
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let services = runtime.block_on(async { KeyServices::start(&Manners::default()) }).unwrap();
-    let mut place = Place::new();
+    let mut place = Fixture::new();
     place.environment = vec![
         ("AWS_ACCESS_KEY_ID", "id".to_owned()),
         ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),

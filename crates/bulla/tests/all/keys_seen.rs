@@ -12,7 +12,7 @@ use keyless::wire::tag;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
-use crate::key_service::{PATIENCE, Place};
+use crate::key_service::{Fixture, PATIENCE};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
 /// Where nobody listens: no port for anyone who is not root.
@@ -21,7 +21,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 
 /// A service that signs by one key, and somebody who asks it.
 struct World {
-    place: Place,
+    place: Fixture,
     url: String,
     ski: [u8; 20],
     runtime: Runtime,
@@ -30,7 +30,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         let ski = place.key("p256", "-algorithm EC -pkeyopt ec_paramgen_curve:P-256");
         let said = place.serve(&["--dir", "keys", "--native-socket", "native.sock"]);
         let url = said.split("figures at ").nth(1).unwrap().split("/metrics").next().unwrap().to_owned();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::key_service::Place;
+use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stdout};
 
 /// A proxy that runs in a folder of its own.
@@ -30,7 +30,7 @@ impl Drop for Proxy {
 }
 
 pub(crate) struct World {
-    pub(crate) place: Place,
+    pub(crate) place: Fixture,
     upstream: Child,
     pub(crate) port: u16,
 }
@@ -50,7 +50,7 @@ impl World {
 
     /// With an upstream that is told more.
     pub(crate) fn with(more: &[&str]) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
         );

@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
-use crate::key_service::Place;
+use crate::key_service::Fixture;
 use crate::proxy::{Proxy, World as ProxyWorld};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
@@ -63,13 +63,13 @@ fn say(mut stream: impl Read + Write) {
 }
 
 struct World {
-    place: Place,
+    place: Fixture,
     port: u16,
 }
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         let key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
         place.openssl(&format!("{key} -keyout ca.key -out ca.pem -subj /CN=ca"));
         place.openssl(&format!(
@@ -126,7 +126,7 @@ impl World {
     }
 
     /// Asks as `who` by the way that agents have: a proxy URL with a name and a token.
-    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> Asked {
+    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> RequestSeen {
         let mut command = Command::new("curl");
         let address = proxy.address.replace("http://", &format!("http://{who}:token-of-{who}@"));
         command
@@ -138,7 +138,7 @@ impl World {
         let said = stdout(&output);
         let (body, codes) = said.rsplit_once('\n').unwrap_or(("", &said));
         let (connect, status) = codes.split_once(' ').unwrap_or_default();
-        Asked { body: body.to_owned(), connect: connect.to_owned(), status: status.to_owned(), output }
+        RequestSeen { body: body.to_owned(), connect: connect.to_owned(), status: status.to_owned(), output }
     }
 
     fn url(&self, path: &str) -> String {
@@ -163,14 +163,14 @@ impl World {
 }
 
 /// What curl was told.
-struct Asked {
+struct RequestSeen {
     body: String,
     connect: String,
     status: String,
     output: Output,
 }
 
-impl Asked {
+impl RequestSeen {
     #[track_caller]
     fn is_sent(&self) -> &Self {
         assert!(self.status == "200" && self.body.contains("HTTP/1.1"), "{}", describe(&self.output));

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Instant;
 
-use crate::key_service::{PATIENCE, Place};
+use crate::key_service::{Fixture, PATIENCE};
 use crate::proxy::{Proxy, World as Started};
 use crate::world::{bulla, describe, run, stdout};
 
@@ -75,7 +75,7 @@ http {
 
 /// Networks with servers, and a folder.
 struct World {
-    place: Place,
+    place: Fixture,
     namespaces: Child,
     nginx: Option<Child>,
 }
@@ -91,7 +91,7 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
         );
@@ -345,7 +345,7 @@ fn who_says_nothing_or_something_else_is_for_the_address() {
 
 #[test]
 fn settings_that_cannot_be_are_refused_with_a_hint() {
-    let place = Place::new();
+    let place = Fixture::new();
     let tokens = format!("tokens = [{{ name = \"ci\", sha256 = \"{}\" }}]", "0".repeat(64));
     for (text, wanted) in [
         ("[proxy.transparent]\nlisten = [\"3129\"]\n".to_owned(), "proxy.transparent.listen is \"3129\""),

@@ -6,7 +6,7 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::key_service::Place;
+use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stderr, stdout};
 
 /// A loaded machine may take long.
@@ -37,7 +37,7 @@ http {
 
 /// An origin on loopback that the configuration allows as https://origin.example.
 struct World {
-    place: Place,
+    place: Fixture,
     origin: Child,
     port: u16,
 }
@@ -51,7 +51,7 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
         );

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::credhub::{
-    Data, DataQuery, ErrorView, Found, FoundView, LookupOutcome, LookupRequest, LookupView, NameList,
-    NameQuery, StatusView,
+    Data, DataQuery, ErrorView, FoundCredentials, FoundView, LookupOutcome, LookupRequest, LookupView,
+    NameList, NameQuery, StatusView,
 };
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, Query, Request, State};
@@ -172,7 +172,7 @@ async fn found(client: &Client, name: &str) -> Response {
         Err(Error::NotFound(_) | Error::Invalid(_)) => Vec::new(),
         Err(error) => return refused(&error),
     };
-    Json(Found { credentials }).into_response()
+    Json(FoundCredentials { credentials }).into_response()
 }
 
 fn object(body: &Bytes) -> Option<Map<String, Value>> {

@@ -5,7 +5,7 @@ use serde_json::json;
 use store::{IdentityKind, IdentitySettings, NewIdentity, insert_identity};
 use uuid::Uuid;
 
-use crate::place::{NOW, Place, admin, client, name};
+use crate::place::{Fixture, NOW, admin, client, name};
 
 fn path(text: &str) -> PermissionPath {
     PermissionPath::parse(text).unwrap()
@@ -15,12 +15,12 @@ fn what(text: &str) -> (PermissionPath, Operation) {
     (path(text), Operation::Read)
 }
 
-async fn grant(place: &Place, actor: &str, at: &str, operations: &[&str]) -> Uuid {
+async fn grant(place: &Fixture, actor: &str, at: &str, operations: &[&str]) -> Uuid {
     let operations = Operations::parse(operations).unwrap();
     place.credentials.grant(&admin(), actor, &path(at), operations).await.unwrap().id
 }
 
-async fn identity(place: &Place, kind: IdentityKind, name: &str, grants: serde_json::Value, enabled: bool) {
+async fn identity(place: &Fixture, kind: IdentityKind, name: &str, grants: serde_json::Value, enabled: bool) {
     let identity = NewIdentity {
         id: Uuid::now_v7(),
         kind,
@@ -41,7 +41,7 @@ async fn identity(place: &Place, kind: IdentityKind, name: &str, grants: serde_j
     insert.await.unwrap();
 }
 
-pub(crate) async fn each_reader_is_named_with_the_reason(place: Place) {
+pub(crate) async fn each_reader_is_named_with_the_reason(place: Fixture) {
     place.set("/team/deep/x", Kind::Value, json!("x")).await;
     grant(&place, "uaa-client:a", "/team/*", &["read", "write"]).await;
     grant(&place, "uaa-client:a", "/Team/Deep/X", &["read"]).await;
@@ -96,7 +96,7 @@ pub(crate) async fn each_reader_is_named_with_the_reason(place: Place) {
     assert!(place.credentials.current(&client("a"), &name("/team/deep/x")).await.is_ok());
 }
 
-pub(crate) async fn two_names_and_two_times_are_compared(place: Place) {
+pub(crate) async fn two_names_and_two_times_are_compared(place: Fixture) {
     grant(&place, "uaa-client:both", "/*", &["read"]).await;
     grant(&place, "uaa-client:here", "/a/*", &["read"]).await;
     grant(&place, "uaa-client:there", "/b/x", &["read"]).await;

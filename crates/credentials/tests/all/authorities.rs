@@ -13,7 +13,7 @@ use x509::Certificate;
 use x509::crl::{Crl, Reason};
 
 use crate::certificates::{make, value};
-use crate::place::{PUBLISHED, Place, admin, name};
+use crate::place::{Fixture, PUBLISHED, admin, name};
 
 fn certificate(version: &Version) -> Certificate {
     let pem = value(version).certificate.clone().unwrap();
@@ -22,21 +22,21 @@ fn certificate(version: &Version) -> Certificate {
 }
 
 /// The authority that a version is.
-async fn known(place: &Place, version: &Version) -> Arc<Ca> {
+async fn known(place: &Fixture, version: &Version) -> Arc<Ca> {
     let own = certificate(version).fingerprint;
     place.authority.ca_by_certificate(&own).await.unwrap().expect("it is known as an authority")
 }
 
-async fn authority(place: &Place, at: &str) -> Version {
+async fn authority(place: &Fixture, at: &str) -> Version {
     make(place, at, |p| p.is_ca = true).await
 }
 
-async fn leaf(place: &Place, at: &str, ca: &str) -> Version {
+async fn leaf(place: &Fixture, at: &str, ca: &str) -> Version {
     make(place, at, |p| p.ca = Some(ca.to_owned())).await
 }
 
 /// The serial numbers on the authority's CRL, whose signature holds.
-async fn revoked(place: &Place, ca: &Ca) -> Vec<String> {
+async fn revoked(place: &Fixture, ca: &Ca) -> Vec<String> {
     place.authority.tick().await.unwrap();
     let document = place.authority.crl(ca.id, CrlPart::Full).await.unwrap().unwrap();
     let crl = Crl::parse(&document.der).unwrap();
@@ -44,7 +44,7 @@ async fn revoked(place: &Place, ca: &Ca) -> Vec<String> {
     crl.entries().map(|entry| entry.serial.to_string()).collect()
 }
 
-pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Place) {
+pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Fixture) {
     let root = authority(&place, "/Deploy/ca").await;
     let below = make(&place, "/deploy/below", |p| {
         p.is_ca = true;
@@ -76,7 +76,7 @@ pub(crate) async fn an_authority_is_known_as_one_and_trusted_by_nobody(place: Pl
     assert_eq!(log.iter().filter(|line| line.contains("uaa-client:admin ca.import")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn what_it_signs_is_revoked_and_published(place: Place) {
+pub(crate) async fn what_it_signs_is_revoked_and_published(place: Fixture) {
     let ca = authority(&place, "/ca").await;
     let (one, two) = (leaf(&place, "/one", "/ca").await, leaf(&place, "/two", "/ca").await);
     let ca = known(&place, &ca).await;
@@ -102,7 +102,7 @@ pub(crate) async fn what_it_signs_is_revoked_and_published(place: Place) {
     assert_eq!(log.iter().filter(|line| line.contains("certificate.issue ")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn each_version_is_an_authority_and_what_it_signed_outlives_it(place: Place) {
+pub(crate) async fn each_version_is_an_authority_and_what_it_signed_outlives_it(place: Fixture) {
     let old = authority(&place, "/ca").await;
     let first = certificate(&leaf(&place, "/leaf", "/ca").await);
     let new = place.credentials.regenerate(&admin(), &name("/ca"), None).await.unwrap();
@@ -122,7 +122,7 @@ pub(crate) async fn each_version_is_an_authority_and_what_it_signed_outlives_it(
     }
 }
 
-pub(crate) async fn one_that_is_retired_signs_no_more(place: Place) {
+pub(crate) async fn one_that_is_retired_signs_no_more(place: Fixture) {
     let ca = authority(&place, "/ca").await;
     let ca = known(&place, &ca).await;
     leaf(&place, "/leaf", "/ca").await;
@@ -133,7 +133,7 @@ pub(crate) async fn one_that_is_retired_signs_no_more(place: Place) {
     place.credentials.regenerate(&admin(), &name("/leaf"), None).await.unwrap();
 }
 
-pub(crate) async fn what_cannot_be_an_authority_signs_as_before(place: Place) {
+pub(crate) async fn what_cannot_be_an_authority_signs_as_before(place: Fixture) {
     make(&place, "/ca", |p| {
         p.is_ca = true;
         p.duration = 1;

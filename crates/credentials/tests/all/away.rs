@@ -7,7 +7,7 @@ use credentials::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{Place, admin, client, name};
+use crate::place::{Fixture, admin, client, name};
 
 const DAY_S: u64 = 86_400;
 
@@ -25,7 +25,7 @@ async fn destroy_past(credentials: &Credentials) {
     credentials.destroy_past(&CancellationToken::new()).await.unwrap();
 }
 
-pub(crate) async fn a_version_ends_with_its_time(place: Place) {
+pub(crate) async fn a_version_ends_with_its_time(place: Fixture) {
     let store = &place.credentials;
     let short = |value: &str| SetRequest {
         ttl_s: Some(60),
@@ -69,7 +69,7 @@ pub(crate) async fn a_version_ends_with_its_time(place: Place) {
     assert_eq!(text(store, "/short").await.as_deref(), Some("two"));
 }
 
-pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(place: Place) {
+pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(place: Fixture) {
     let store = &place.credentials;
     let short =
         |at: &str| SetRequest { ttl_s: Some(60), ..SetRequest::new(name(at), Kind::Value, json!("one")) };
@@ -97,7 +97,7 @@ pub(crate) async fn what_ended_by_its_time_to_live_is_listed_and_taken_back(plac
     assert_eq!(listed(admin()).await, [""; 0]);
 }
 
-pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) {
+pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Fixture) {
     let store = &place.credentials;
     place.set("/Team/a", Kind::Value, json!("1")).await;
     place.set("/team/A", Kind::Value, json!("2")).await;
@@ -148,7 +148,7 @@ pub(crate) async fn what_is_deleted_is_taken_back_within_its_days(place: Place) 
     assert_eq!(log.iter().filter(|line| line.contains("credential.undelete ")).count(), 2, "{log:?}");
 }
 
-pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(place: Place) {
+pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(place: Fixture) {
     let store = &place.credentials;
     for value in ["one", "two", "three"] {
         place.set("/v", Kind::Value, json!(value)).await;
@@ -183,7 +183,7 @@ pub(crate) async fn versions_are_deleted_taken_back_and_destroyed_by_number(plac
     assert!(matches!(store.listed_versions(&admin(), &name("/v")).await, Err(CredentialError::NotFound)));
 }
 
-pub(crate) async fn as_many_versions_stay_as_their_path_allows(place: Place) {
+pub(crate) async fn as_many_versions_stay_as_their_path_allows(place: Fixture) {
     let retention =
         |path: &str, versions, days| Retention { path: PermissionPath::parse(path).unwrap(), versions, days };
     let options = CredentialsOptions {
@@ -221,7 +221,7 @@ pub(crate) async fn as_many_versions_stay_as_their_path_allows(place: Place) {
     assert_eq!(text(&store, "/else").await.as_deref(), Some("7"));
 }
 
-pub(crate) async fn a_path_has_children(place: Place) {
+pub(crate) async fn a_path_has_children(place: Fixture) {
     let store = &place.credentials;
     for at in ["/a", "/A/b", "/A/b-c", "/A/b/c", "/A/b/d", "/A/z/y/x", "/b/only"] {
         place.set(at, Kind::Value, json!("x")).await;
@@ -243,7 +243,7 @@ pub(crate) async fn a_path_has_children(place: Place) {
     assert_eq!(place.store.statements_sent() - before, 1);
 }
 
-pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Place) {
+pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Fixture) {
     let (store, gone, who) = (&place.credentials, name("/racing"), admin());
     for _ in 0..40 {
         let request = crate::values::password("/racing", 20, Mode::Overwrite);
@@ -252,7 +252,7 @@ pub(crate) async fn a_name_deleted_meanwhile_is_made_again(place: Place) {
     }
 }
 
-pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Place) {
+pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Fixture) {
     let store = &place.credentials;
     let ending = |at: &str| SetRequest {
         ttl_s: Some(60),
@@ -287,7 +287,7 @@ pub(crate) async fn what_ended_gives_its_place_to_no_older_version(place: Place)
     assert!(matches!(gone, Err(CredentialError::NotFound)), "{gone:?}");
 }
 
-pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Place) {
+pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Fixture) {
     let store = &place.credentials;
     let hour =
         SetRequest { ttl_s: Some(3_600), ..SetRequest::new(name("/x"), Kind::Value, json!("for an hour")) };
@@ -308,7 +308,7 @@ pub(crate) async fn what_is_taken_back_keeps_its_time_to_live(place: Place) {
     assert_eq!(ends().await, None);
 }
 
-pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place: Place) {
+pub(crate) async fn a_name_with_many_versions_goes_some_hundred_at_a_time(place: Fixture) {
     let store = &place.credentials;
     let asker = admin();
     let set = |number: u32| store.set(&asker, SetRequest::new(name("/many"), Kind::Value, json!(number)));

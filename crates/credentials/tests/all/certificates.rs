@@ -10,9 +10,13 @@ use credentials::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{NOW, Place, admin, client, name};
+use crate::place::{Fixture, NOW, admin, client, name};
 
-pub(crate) async fn make(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
+pub(crate) async fn make(
+    place: &Fixture,
+    at: &str,
+    with: impl FnOnce(&mut CertificateParameters),
+) -> Version {
     let mut parameters = CertificateParameters {
         common_name: Some(at.trim_start_matches('/').to_owned()),
         key_type: Some(keys::KeyType::P256),
@@ -37,7 +41,7 @@ pub(crate) fn value(version: &Version) -> &CertificateValue {
     }
 }
 
-async fn newest(place: &Place, at: &str) -> Version {
+async fn newest(place: &Fixture, at: &str) -> Version {
     place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
 }
 
@@ -47,7 +51,7 @@ fn trusted(version: &Version) -> Vec<String> {
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 
-pub(crate) async fn an_authority_changes_without_a_gap(place: Place) {
+pub(crate) async fn an_authority_changes_without_a_gap(place: Fixture) {
     let old = make(&place, "/ca", |p| p.is_ca = true).await;
     let leaf = make(&place, "/leaf", |p| p.ca = Some("/ca".to_owned())).await;
     let pem = |version: &Version| value(version).certificate.clone().unwrap();
@@ -105,7 +109,7 @@ pub(crate) async fn an_authority_changes_without_a_gap(place: Place) {
     assert_ne!(place.credentials.generate(&admin(), converge()).await.unwrap().id, there);
 }
 
-pub(crate) async fn all_below_an_authority_is_made_anew(place: Place) {
+pub(crate) async fn all_below_an_authority_is_made_anew(place: Fixture) {
     make(&place, "/root", |p| p.is_ca = true).await;
     make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
     let leaf = make(&place, "/leaf", |p| p.ca = Some("/Middle".to_owned())).await;
@@ -119,7 +123,7 @@ pub(crate) async fn all_below_an_authority_is_made_anew(place: Place) {
     assert!(value(&new).parsed().unwrap().signed_by(&value(&middle).parsed().unwrap().public_key).is_ok());
 }
 
-pub(crate) async fn openssl_accepts_what_is_made(place: Place) {
+pub(crate) async fn openssl_accepts_what_is_made(place: Fixture) {
     let write = |file: &str, text: &str| std::fs::write(place.path(file), text).unwrap();
     let root = make(&place, "/root", |p| (p.is_ca, p.key_type) = (true, None)).await;
     let middle = make(&place, "/middle", |p| (p.is_ca, p.ca) = (true, Some("/root".to_owned()))).await;
@@ -159,7 +163,7 @@ pub(crate) async fn openssl_accepts_what_is_made(place: Place) {
     assert!(known.is_some(), "in the inventory");
 }
 
-pub(crate) async fn what_credhub_refuses_is_refused(place: Place) {
+pub(crate) async fn what_credhub_refuses_is_refused(place: Fixture) {
     let root = make(&place, "/root", |p| p.is_ca = true).await;
     let leaf = make(&place, "/leaf", |p| (p.ca, p.key_type) = (Some("/root".to_owned()), None)).await;
     let (root, leaf) = (value(&root), value(&leaf));
@@ -245,12 +249,12 @@ pub(crate) async fn what_credhub_refuses_is_refused(place: Place) {
 }
 
 /// A certificate of another authority.
-async fn place_other(place: &Place) -> String {
+async fn place_other(place: &Fixture) -> String {
     let other = make(place, "/another", |p| p.self_sign = true).await;
     value(&other).certificate.clone().unwrap()
 }
 
-pub(crate) async fn the_last_version_stays(place: Place) {
+pub(crate) async fn the_last_version_stays(place: Fixture) {
     let first = make(&place, "/ca", |p| p.is_ca = true).await;
     let second = make(&place, "/ca", |p| p.is_ca = true).await;
     let id = first.credential;
@@ -279,7 +283,7 @@ pub(crate) async fn the_last_version_stays(place: Place) {
     assert_ne!(place.credentials.generate(&admin, request).await.unwrap().id, first.id);
 }
 
-pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Place) {
+pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Fixture) {
     let options = CredentialsOptions { ca_minimum_days: 1_825, leaf_minimum_days: 30, ..Default::default() };
     place.credentials = place.with_options(options);
     let days = |version: &Version| (version.not_after_us.unwrap() / 1_000_000 - NOW) / 86_400;
@@ -296,7 +300,7 @@ pub(crate) async fn a_certificate_lives_for_the_minimum_at_least(mut place: Plac
     assert_eq!(kept["duration"], 7);
 }
 
-pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Place) {
+pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Fixture) {
     let store = &place.credentials;
     let path = PermissionPath::parse("/ca").unwrap();
     for (actor, operations) in
@@ -346,7 +350,7 @@ pub(crate) async fn keys_are_answered_to_who_may_read_them(place: Place) {
     assert_eq!(found, 3);
 }
 
-pub(crate) async fn a_ca_that_has_expired_signs_nothing(place: Place) {
+pub(crate) async fn a_ca_that_has_expired_signs_nothing(place: Fixture) {
     make(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 10)).await;
     let of_ca = |p: &mut CertificateParameters| p.ca = Some("/ca".to_owned());
     make(&place, "/leaf", of_ca).await;

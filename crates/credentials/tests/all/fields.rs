@@ -6,7 +6,7 @@ use credentials::{
 };
 use serde_json::{Map, Value as Json, json};
 
-use crate::place::{Place, admin, client, name};
+use crate::place::{Fixture, admin, client, name};
 
 fn fields(value: Json) -> Map<String, Json> {
     value.as_object().unwrap().clone()
@@ -21,7 +21,7 @@ fn told(found: Numbered) -> (u64, &'static str) {
     }
 }
 
-pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place: Place) {
+pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place: Fixture) {
     let store = &place.credentials;
     for value in ["one", "two", "three", "four"] {
         place.set("/n", Kind::Value, json!(value)).await;
@@ -47,7 +47,7 @@ pub(crate) async fn a_version_is_found_by_its_number_whatever_became_of_it(place
     assert_eq!((find(None).await.unwrap().0, find(Some(2)).await.unwrap().0), (1, 2));
 }
 
-pub(crate) async fn patches_side_by_side_are_all_kept(place: Place) {
+pub(crate) async fn patches_side_by_side_are_all_kept(place: Fixture) {
     let store = &place.credentials;
     store.set_fields(&admin(), name("/p"), fields(json!({ "kept": 1 })), Some(0)).await.unwrap();
     store.set_metadata(&admin(), &name("/p"), Some(json!({ "owner": "a" }))).await.unwrap();
@@ -86,7 +86,7 @@ pub(crate) async fn patches_side_by_side_are_all_kept(place: Place) {
     assert!(matches!(refused, Err(CredentialError::Bad(_))), "{refused:?}");
 }
 
-pub(crate) async fn whoever_may_not_write_is_told_nothing_of_the_type(place: Place) {
+pub(crate) async fn whoever_may_not_write_is_told_nothing_of_the_type(place: Fixture) {
     let store = &place.credentials;
     place.set("/secret", Kind::Password, json!("p")).await;
     let misfit = || fields(json!({ "user": "u" }));

@@ -18,7 +18,7 @@ mod tokens;
 mod values;
 mod wrap;
 
-testbed::on_both! { crate::place::Place:
+testbed::on_both! { crate::place::Fixture:
     certificates::a_certificate_lives_for_the_minimum_at_least
     authorities::an_authority_is_known_as_one_and_trusted_by_nobody
     authorities::what_it_signs_is_revoked_and_published

@@ -5,7 +5,7 @@ use credentials::{
 };
 use serde_json::json;
 
-use crate::place::{Place, admin, client, name};
+use crate::place::{Fixture, admin, client, name};
 
 fn path(text: &str) -> PermissionPath {
     PermissionPath::parse(text).unwrap()
@@ -15,12 +15,12 @@ fn operations(names: &[&str]) -> Operations {
     Operations::parse(names).unwrap()
 }
 
-async fn grant(place: &Place, actor: &str, at: &str, what: &[&str]) -> uuid::Uuid {
+async fn grant(place: &Fixture, actor: &str, at: &str, what: &[&str]) -> uuid::Uuid {
     let made = place.credentials.grant(&admin(), actor, &path(at), operations(what)).await;
     made.unwrap().id
 }
 
-pub(crate) async fn case_changes_nothing(place: Place) {
+pub(crate) async fn case_changes_nothing(place: Fixture) {
     place.set("/TeamA/key", Kind::Value, json!("x")).await;
     grant(&place, "uaa-client:a", "/teama/*", &["read"]).await;
     let a = client("a");
@@ -35,7 +35,7 @@ pub(crate) async fn case_changes_nothing(place: Place) {
     assert_eq!(place.credentials.permissions_at(&admin(), &path("/TEAMA/*")).await.unwrap().len(), 1);
 }
 
-pub(crate) async fn each_operation_is_asked_for(place: Place) {
+pub(crate) async fn each_operation_is_asked_for(place: Fixture) {
     place.set("/t/x", Kind::Value, json!("x")).await;
     let b = client("b");
     let set = || {
@@ -87,7 +87,7 @@ pub(crate) async fn each_operation_is_asked_for(place: Place) {
     assert!(place.credentials.current(&admin(), &name("/t/x")).await.is_err());
 }
 
-pub(crate) async fn nobody_changes_their_own(place: Place) {
+pub(crate) async fn nobody_changes_their_own(place: Fixture) {
     grant(&place, "uaa-client:c", "/c/*", &["read_acl", "write_acl"]).await;
     let c = client("c");
     let own = place.credentials.grant(&c, "uaa-client:c", &path("/c/x"), operations(&["read"])).await;
@@ -104,7 +104,7 @@ pub(crate) async fn nobody_changes_their_own(place: Place) {
     );
 }
 
-pub(crate) async fn what_may_not_be_read_is_not_there(place: Place) {
+pub(crate) async fn what_may_not_be_read_is_not_there(place: Fixture) {
     let hidden = place.set("/hidden/x", Kind::Json, json!({ "a": 1 })).await;
     place.set("/shown/x", Kind::Json, json!({ "b": 1 })).await;
     grant(&place, "uaa-client:e", "/shown/*", &["read"]).await;

@@ -17,7 +17,7 @@ pub(crate) const NOW: i64 = 1_795_219_200;
 /// Where CRLs and OCSP are.
 pub(crate) const PUBLISHED: &str = "http://pki.example";
 
-pub(crate) struct Place {
+pub(crate) struct Fixture {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) credentials: Credentials,
@@ -40,7 +40,7 @@ pub(crate) fn name(text: &str) -> Name {
     Name::parse(text).unwrap()
 }
 
-impl Place {
+impl Fixture {
     pub(crate) async fn sqlite() -> Self {
         Self::over(Database::sqlite()).await
     }

@@ -5,10 +5,10 @@ use futures_util::future::join_all;
 use serde_json::json;
 use store::AuditFilter;
 
-use crate::place::{Place, admin, name};
+use crate::place::{Fixture, admin, name};
 use crate::values::password;
 
-impl Place {
+impl Fixture {
     /// Reads of a name that are in the log, each as often as it says.
     async fn reads_of(&self, at: &str) -> u64 {
         let filter = AuditFilter {
@@ -25,7 +25,7 @@ impl Place {
 }
 
 /// No task writes the log here: what is in it was written by the read.
-pub(crate) async fn a_read_is_in_the_log_before_its_answer(place: Place) {
+pub(crate) async fn a_read_is_in_the_log_before_its_answer(place: Fixture) {
     let credentials = &place.credentials;
     let version = place.set("/a", Kind::Password, json!("secret")).await;
     credentials.current(&admin(), &name("/a")).await.unwrap();
@@ -47,7 +47,7 @@ pub(crate) async fn a_read_is_in_the_log_before_its_answer(place: Place) {
     assert_eq!((listed.versions.len(), place.reads_of("/a").await), (1, 7), "no value, no record");
 }
 
-pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Place) {
+pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Fixture) {
     let version = place.set("/a", Kind::Json, json!({ "x": "secret" })).await;
     let wrapped = place.credentials.wrap(&admin(), &name("/a"), 60).await.unwrap();
     store::testing::rename_table(&place.store, "audit_events", "gone").await.unwrap();
@@ -76,7 +76,7 @@ pub(crate) async fn nothing_is_read_while_the_log_cannot_be_written(place: Place
 }
 
 /// 200 readers at once: far fewer transactions, and each read is counted.
-pub(crate) async fn reads_under_way_share_a_transaction(place: Place) {
+pub(crate) async fn reads_under_way_share_a_transaction(place: Fixture) {
     const READERS: usize = 200;
     place.set("/a", Kind::Password, json!("secret")).await;
     let (admin, at) = (admin(), name("/a"));
@@ -87,7 +87,7 @@ pub(crate) async fn reads_under_way_share_a_transaction(place: Place) {
     assert!(rows <= READERS / 4, "{rows} transactions, one row each, for {READERS} reads");
 }
 
-pub(crate) async fn a_lookup_is_logged_by_one_transaction(place: Place) {
+pub(crate) async fn a_lookup_is_logged_by_one_transaction(place: Fixture) {
     for at in 0..30 {
         place.set(&format!("/n/{at}"), Kind::Value, json!("v")).await;
     }
@@ -99,7 +99,7 @@ pub(crate) async fn a_lookup_is_logged_by_one_transaction(place: Place) {
     assert_eq!(place.log().await.iter().filter(|line| line.contains("credential.read")).count(), 30);
 }
 
-pub(crate) async fn buffered_reads_go_on_without_the_log(place: Place) {
+pub(crate) async fn buffered_reads_go_on_without_the_log(place: Fixture) {
     let buffered = CredentialsOptions { read_audit: ReadAudit::Buffered, ..CredentialsOptions::default() };
     let credentials = place.with_options(buffered);
     place.set("/a", Kind::Password, json!("secret")).await;

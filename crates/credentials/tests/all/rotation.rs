@@ -20,7 +20,7 @@ use store::OutboxPlace;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::place::{Place, admin, client, name};
+use crate::place::{Fixture, admin, client, name};
 
 const DAY: u64 = 86_400;
 /// Far more than it takes, on a loaded machine too.
@@ -34,26 +34,26 @@ fn every(days: u32) -> RotationPolicy {
     RotationPolicy { every_s: Some(days * DAY as u32), ..RotationPolicy::default() }
 }
 
-async fn policy(place: &Place, at: &str, policy: RotationPolicy) {
+async fn policy(place: &Fixture, at: &str, policy: RotationPolicy) {
     place.credentials.set_rotation_policy(&admin(), &path(at), policy).await.unwrap();
 }
 
-async fn generate(place: &Place, at: &str, kind: Kind, parameters: Json) -> Version {
+async fn generate(place: &Fixture, at: &str, kind: Kind, parameters: Json) -> Version {
     let parameters = Parameters::read(kind, Some(parameters), None).unwrap();
     let request =
         GenerateRequest { name: name(at), parameters, mode: Mode::Overwrite, metadata: None, ttl_s: None };
     place.credentials.generate(&admin(), request).await.unwrap()
 }
 
-async fn password(place: &Place, at: &str) -> Version {
+async fn password(place: &Fixture, at: &str) -> Version {
     generate(place, at, Kind::Password, json!({})).await
 }
 
-async fn newest(place: &Place, at: &str) -> Version {
+async fn newest(place: &Fixture, at: &str) -> Version {
     place.credentials.versions(&admin(), &name(at), Some(1)).await.unwrap().remove(0)
 }
 
-async fn planned(place: &Place) -> Vec<PlannedRotation> {
+async fn planned(place: &Fixture) -> Vec<PlannedRotation> {
     place.credentials.rotations(&admin(), &path("/*"), None, 100).await.unwrap().rows
 }
 
@@ -77,7 +77,7 @@ async fn rounds(credentials: &Credentials, done: impl AsyncFn() -> bool) -> Rota
 }
 
 /// Rounds until the plan has these names, the next first.
-async fn plans(place: &Place, names: &[&str]) -> RotationReport {
+async fn plans(place: &Fixture, names: &[&str]) -> RotationReport {
     rounds(&place.credentials, async || {
         let planned = planned(place).await;
         planned.iter().map(|one| one.name.as_str()).collect::<Vec<_>>() == names
@@ -85,11 +85,11 @@ async fn plans(place: &Place, names: &[&str]) -> RotationReport {
     .await
 }
 
-fn due_in_days(place: &Place, planned: &PlannedRotation) -> i64 {
+fn due_in_days(place: &Fixture, planned: &PlannedRotation) -> i64 {
     (planned.due_at_us - place.clock.now_us()) / (DAY as i64 * 1_000_000)
 }
 
-pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Place) {
+pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Fixture) {
     let store = &place.credentials;
     let first = password(&place, "/r/a").await;
     policy(&place, "/r/*", every(1)).await;
@@ -103,7 +103,7 @@ pub(crate) async fn nothing_is_rotated_while_nothing_is_to_be_changed(place: Pla
 }
 
 /// A hook that is asked, and while it is asked the store becomes read-only if the flag says so.
-async fn hook_that_stops(place: &Place) -> (Posts, Arc<AtomicBool>) {
+async fn hook_that_stops(place: &Fixture) -> (Posts, Arc<AtomicBool>) {
     let stops = Arc::new(AtomicBool::new(true));
     let (store, says) = (place.credentials.clone(), Arc::clone(&stops));
     let answers: Answers = Box::new(move |_| {
@@ -114,7 +114,7 @@ async fn hook_that_stops(place: &Place) -> (Posts, Arc<AtomicBool>) {
 }
 
 /// Nine passwords that the hook is asked about and that are due.
-async fn nine_due(place: &Place) {
+async fn nine_due(place: &Fixture) {
     policy(place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
     for number in 0..9 {
         password(place, &format!("/team/{number}")).await;
@@ -123,7 +123,7 @@ async fn nine_due(place: &Place) {
     place.advance(31 * DAY);
 }
 
-pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: Place) {
+pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: Fixture) {
     let (posts, stops) = hook_that_stops(&place).await;
     nine_due(&place).await;
     let report = place.credentials.rotation_round().await.unwrap();
@@ -136,7 +136,7 @@ pub(crate) async fn a_round_ends_when_nothing_is_to_be_changed_any_more(place: P
     assert_eq!((report.rotated, report.failed), (9, 0));
 }
 
-pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Place) {
+pub(crate) async fn an_authority_waits_while_nothing_is_to_be_changed(place: Fixture) {
     let (_posts, stops) = hook_that_stops(&place).await;
     let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
@@ -164,7 +164,7 @@ fn codes_and_names_of_steps_are_those_of_databases() {
     assert_eq!(ChangeStep::ALL.map(|step| (step.code(), step.name())), steps);
 }
 
-pub(crate) async fn rows_that_are_not_known_are_errors(place: Place) {
+pub(crate) async fn rows_that_are_not_known_are_errors(place: Fixture) {
     let calls = |kind: Kind| HookCall {
         id: 0,
         hook: "ops".to_owned(),
@@ -196,7 +196,7 @@ pub(crate) async fn rows_that_are_not_known_are_errors(place: Place) {
     assert!(error.ends_with("credential_hook_calls.kind: unknown credential type \"token\""), "{error}");
 }
 
-pub(crate) async fn what_is_old_is_made_anew(place: Place) {
+pub(crate) async fn what_is_old_is_made_anew(place: Fixture) {
     policy(&place, "/team/*", every(30)).await;
     let first = password(&place, "/team/a").await;
     let other = password(&place, "/other/a").await;
@@ -225,7 +225,7 @@ pub(crate) async fn what_is_old_is_made_anew(place: Place) {
     rounds(&place.credentials, async || due_in_days(&place, &planned(&place).await[0]) == 30).await;
 }
 
-pub(crate) async fn the_most_specific_policy_counts(place: Place) {
+pub(crate) async fn the_most_specific_policy_counts(place: Fixture) {
     for at in ["/team/a", "/team/deep/b", "/Team/deep/c", "/x"] {
         password(&place, at).await;
     }
@@ -269,7 +269,7 @@ pub(crate) async fn the_most_specific_policy_counts(place: Place) {
     }
 }
 
-async fn events(place: &Place, kind: &str) -> Vec<Json> {
+async fn events(place: &Fixture, kind: &str) -> Vec<Json> {
     let all = place.store.outbox_after(OutboxPlace::default(), 1_000).await.unwrap();
     all.iter()
         .filter(|event| event.kind == kind)
@@ -277,7 +277,7 @@ async fn events(place: &Place, kind: &str) -> Vec<Json> {
         .collect()
 }
 
-pub(crate) async fn what_was_set_by_hand_is_told_once(place: Place) {
+pub(crate) async fn what_was_set_by_hand_is_told_once(place: Fixture) {
     place.set("/team/hand", Kind::Password, json!("by hand")).await;
     place.set("/team/note", Kind::Value, json!("no secret of a type that is made")).await;
     policy(&place, "/team/*", every(1)).await;
@@ -300,7 +300,7 @@ pub(crate) async fn what_was_set_by_hand_is_told_once(place: Place) {
     assert_eq!(rounds(&place.credentials, async || planned(&place).await[0].failures == 0).await.failed, 0);
 }
 
-async fn certificate(place: &Place, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
+async fn certificate(place: &Fixture, at: &str, with: impl FnOnce(&mut CertificateParameters)) -> Version {
     let mut parameters = CertificateParameters {
         common_name: Some(at.trim_start_matches('/').replace('/', ".")),
         key_type: Some(keys::KeyType::P256),
@@ -328,7 +328,7 @@ fn trusted(version: &Version) -> Vec<String> {
     text.split_inclusive("-----END CERTIFICATE-----\n").map(str::to_owned).collect()
 }
 
-pub(crate) async fn certificates_are_made_anew_before_they_end(place: Place) {
+pub(crate) async fn certificates_are_made_anew_before_they_end(place: Fixture) {
     certificate(&place, "/part", |p| (p.self_sign, p.duration) = (true, 300)).await;
     certificate(&place, "/time", |p| (p.self_sign, p.duration) = (true, 300)).await;
     password(&place, "/no-certificate").await;
@@ -348,7 +348,7 @@ pub(crate) async fn certificates_are_made_anew_before_they_end(place: Place) {
     assert_eq!(due_in_days(&place, &planned(&place).await[0]), 78);
 }
 
-pub(crate) async fn a_time_longer_than_a_life_is_half_of_it(place: Place) {
+pub(crate) async fn a_time_longer_than_a_life_is_half_of_it(place: Fixture) {
     certificate(&place, "/short", |p| (p.self_sign, p.duration) = (true, 30)).await;
     let before = RotationPolicy { before_expiry_s: Some(90 * DAY as u32), ..RotationPolicy::default() };
     policy(&place, "/*", before).await;
@@ -363,7 +363,7 @@ pub(crate) async fn a_time_longer_than_a_life_is_half_of_it(place: Place) {
     }
 }
 
-pub(crate) async fn what_is_made_again_as_another_type_is_planned_no_more(place: Place) {
+pub(crate) async fn what_is_made_again_as_another_type_is_planned_no_more(place: Fixture) {
     policy(&place, "/team/*", every(1)).await;
     password(&place, "/team/x").await;
     plans(&place, &["/team/x"]).await;
@@ -373,7 +373,7 @@ pub(crate) async fn what_is_made_again_as_another_type_is_planned_no_more(place:
     plans(&place, &[]).await;
 }
 
-pub(crate) async fn a_name_that_goes_ends_the_trouble_with_it(place: Place) {
+pub(crate) async fn a_name_that_goes_ends_the_trouble_with_it(place: Fixture) {
     place.set("/team/hand", Kind::Password, json!("by hand")).await;
     policy(&place, "/team/*", every(1)).await;
     plans(&place, &["/team/hand"]).await;
@@ -388,7 +388,7 @@ pub(crate) async fn a_name_that_goes_ends_the_trouble_with_it(place: Place) {
     rounds(store, async || events(&place, "credential.rotation_recovered").await.len() == 1).await;
 }
 
-pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(place: Place) {
+pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(place: Fixture) {
     certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     policy(&place, "/ca", every(100)).await;
     plans(&place, &["/ca"]).await;
@@ -404,7 +404,7 @@ pub(crate) async fn an_authority_that_is_one_no_more_is_planned_as_what_it_is(pl
     assert_eq!(newest(&place, "/ca").await.id, other.id);
 }
 
-pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Place) {
+pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Fixture) {
     let ca = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     let parameters = json!({ "common_name": "leaf", "ca": "/ca", "key_type": "p256" });
     let leaf = GenerateRequest {
@@ -434,7 +434,7 @@ pub(crate) async fn what_has_a_time_to_live_keeps_it(place: Place) {
 }
 
 /// Each state of an authority's change, as clients see it.
-pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
+pub(crate) async fn an_authority_changes_step_by_step(place: Fixture) {
     let old = certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     let leaf = certificate(&place, "/a/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
     certificate(&place, "/a/middle", |p| (p.is_ca, p.ca) = (true, Some("/ca".to_owned()))).await;
@@ -475,7 +475,7 @@ pub(crate) async fn an_authority_changes_step_by_step(place: Place) {
 }
 
 /// A node that dies between the steps: another goes on, and nothing is made twice.
-pub(crate) async fn another_node_goes_on_where_one_fell(place: Place) {
+pub(crate) async fn another_node_goes_on_where_one_fell(place: Fixture) {
     certificate(&place, "/ca", |p| (p.is_ca, p.duration) = (true, 900)).await;
     certificate(&place, "/leaf", |p| (p.ca, p.duration) = (Some("/ca".to_owned()), 800)).await;
     let single = password(&place, "/single").await;
@@ -515,7 +515,7 @@ pub(crate) async fn another_node_goes_on_where_one_fell(place: Place) {
     assert_eq!(other.rotation_round().await.unwrap(), RotationReport::default());
 }
 
-pub(crate) async fn now_is_now(place: Place) {
+pub(crate) async fn now_is_now(place: Fixture) {
     policy(&place, "/team/*", every(100)).await;
     let first = password(&place, "/team/a").await;
     // Before any round has seen it.
@@ -547,14 +547,14 @@ impl HookSender for Posts {
     }
 }
 
-async fn hook(place: &Place, asked: (bool, bool), answers: Answers) -> Posts {
+async fn hook(place: &Fixture, asked: (bool, bool), answers: Answers) -> Posts {
     let posts = Posts { seen: Arc::default(), answers: Arc::new(answers) };
     place.credentials.post_through(Arc::new(posts.clone()));
     set_hook(place, "ops", asked).await;
     posts
 }
 
-async fn set_hook(place: &Place, hook: &str, (before, after): (bool, bool)) {
+async fn set_hook(place: &Fixture, hook: &str, (before, after): (bool, bool)) {
     let hook = Hook {
         name: hook.to_owned(),
         url: "https://ops.example/".to_owned(),
@@ -566,7 +566,7 @@ async fn set_hook(place: &Place, hook: &str, (before, after): (bool, bool)) {
     place.credentials.set_hook(&admin(), hook).await.unwrap();
 }
 
-pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Place) {
+pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Fixture) {
     let deaf = Arc::new(Mutex::new(2));
     let left = Arc::clone(&deaf);
     let answers: Answers = Box::new(move |_| {
@@ -601,7 +601,7 @@ pub(crate) async fn a_hook_is_told_until_it_has_heard(place: Place) {
     }
 }
 
-pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Place) {
+pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Fixture) {
     let (read, agrees) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(false)));
     let (store, keep, says) = (place.credentials.clone(), Arc::clone(&read), Arc::clone(&agrees));
     let answers: Answers = Box::new(move |body| {
@@ -631,7 +631,7 @@ pub(crate) async fn a_hook_that_does_not_agree_keeps_the_old_value(place: Place)
     assert!(asked.len() == 2 && asked[0] != asked[1]);
 }
 
-pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Place) {
+pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Fixture) {
     let posts = hook(&place, (true, false), Box::new(|_| async { Ok(()) }.boxed())).await;
     policy(&place, "/team/*", RotationPolicy { hook: Some("ops".to_owned()), ..every(30) }).await;
     password(&place, "/team/a").await;
@@ -644,7 +644,7 @@ pub(crate) async fn a_candidate_is_not_read_after_the_answer(place: Place) {
 }
 
 /// A hook that refuses everything holds up no other's calls.
-pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Place) {
+pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Fixture) {
     let posts = hook(
         &place,
         (false, true),
@@ -685,7 +685,7 @@ pub(crate) async fn a_hook_that_is_down_takes_its_own_turn_only(place: Place) {
 }
 
 /// One that answers is told all in one round, however much waits.
-pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Place) {
+pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Fixture) {
     let deaf = Arc::new(AtomicBool::new(true));
     let is_deaf = Arc::clone(&deaf);
     let answers: Answers = Box::new(move |_| {
@@ -709,7 +709,7 @@ pub(crate) async fn a_hook_that_answers_is_told_all_at_once(place: Place) {
 }
 
 /// A hook that never answers is waited for once a round: its other names fail at once, and are tried again.
-pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Place) {
+pub(crate) async fn a_hook_that_never_answers_is_waited_for_once(place: Fixture) {
     let posts = hook(&place, (true, false), Box::new(|_| std::future::pending().boxed())).await;
     nine_due(&place).await;
     let report = place.credentials.rotation_round().await.unwrap();

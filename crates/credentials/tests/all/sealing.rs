@@ -6,9 +6,9 @@ use serde_json::json;
 use store::SealedValue;
 use tokio_util::sync::CancellationToken;
 
-use crate::place::{Place, admin, name};
+use crate::place::{Fixture, admin, name};
 
-pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: Place) {
+pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: Fixture) {
     let one = place.set("/one", Kind::Value, json!("first")).await;
     let two = place.set("/two", Kind::Value, json!("second")).await;
     let sealed = |id| {
@@ -36,7 +36,7 @@ pub(crate) async fn values_moved_between_rows_do_not_open_and_others_do(place: P
     assert!(found[0].as_ref().unwrap().is_err() && found[1].as_ref().unwrap().is_ok());
 }
 
-pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(place: Place) {
+pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(place: Fixture) {
     let changed = place.set("/changed", Kind::Password, json!("first")).await;
     place.set("/other", Kind::Password, json!("second")).await;
     let whole = credentials::tables::Credentials::of(&place.store)
@@ -76,7 +76,7 @@ pub(crate) async fn a_bit_changed_anywhere_is_named_and_all_others_are_answered(
     );
 }
 
-pub(crate) async fn what_is_under_a_missing_master_key_is_counted(place: Place) {
+pub(crate) async fn what_is_under_a_missing_master_key_is_counted(place: Fixture) {
     for number in 0..3 {
         place.set(&format!("/n/{number}"), Kind::Value, json!("v")).await;
     }
@@ -94,7 +94,7 @@ pub(crate) async fn what_is_under_a_missing_master_key_is_counted(place: Place) 
     newer.current(&admin(), &name("/n/1")).await.unwrap_err();
 }
 
-pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Place) {
+pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Fixture) {
     for number in 0..30 {
         place.set(&format!("/n/{number}"), Kind::Value, json!(number.to_string())).await;
     }
@@ -116,11 +116,11 @@ pub(crate) async fn another_master_key_opens_nothing_until_it_is_there(place: Pl
 }
 
 /// The newest version's identity, of which nothing is logged.
-async fn newest(place: &Place, at: &str) -> uuid::Uuid {
+async fn newest(place: &Fixture, at: &str) -> uuid::Uuid {
     place.credentials.listed_versions(&admin(), &name(at)).await.unwrap().versions[0].id
 }
 
-pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Place) {
+pub(crate) async fn no_secret_is_in_the_log_or_the_events(place: Fixture) {
     const CANARY: &str = "canary-7f3a";
     let stop = CancellationToken::new();
     let running = tokio::spawn(place.credentials.clone().run(stop.clone()));

@@ -2,9 +2,9 @@
 
 use credentials::{Grant, TokenError};
 
-use crate::place::Place;
+use crate::place::Fixture;
 
-pub(crate) async fn a_token_ends_with_its_time_or_before(place: Place) {
+pub(crate) async fn a_token_ends_with_its_time_or_before(place: Fixture) {
     let grant = Grant {
         actor: "uaa-client:ci".to_owned(),
         name: "ci".to_owned(),
@@ -35,7 +35,7 @@ pub(crate) async fn a_token_ends_with_its_time_or_before(place: Place) {
     assert!(place.credentials.refresh_token(later.refresh.expose()).await.is_ok());
 }
 
-pub(crate) async fn a_refresh_token_ends_at_logout_and_not_by_its_use(place: Place) {
+pub(crate) async fn a_refresh_token_ends_at_logout_and_not_by_its_use(place: Fixture) {
     let grant = Grant {
         actor: "uaa-user:ada".to_owned(),
         name: "ada".to_owned(),

@@ -9,7 +9,7 @@ use credentials::{
 };
 use serde_json::json;
 
-use crate::place::{Place, admin, client, name};
+use crate::place::{Fixture, admin, client, name};
 
 /// Statements that log a read: the chain, its records, its new end.
 const LOGGING: u64 = 3;
@@ -19,7 +19,7 @@ pub(crate) fn password(at: &str, length: u32, mode: Mode) -> GenerateRequest {
     GenerateRequest::new(name(at), Parameters::Password(parameters), mode)
 }
 
-pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
+pub(crate) async fn every_type_is_answered_as_it_was_set(place: Fixture) {
     let pair = json!({ "public_key": "ssh-rsa AAAA a", "private_key": "p" });
     let cases = [
         (Kind::Value, json!("text"), json!("text")),
@@ -80,7 +80,7 @@ pub(crate) async fn every_type_is_answered_as_it_was_set(place: Place) {
     assert!(place.credentials.current(&admin(), &name("/bad")).await.is_err(), "nothing was stored");
 }
 
-pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_for(place: Place) {
+pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_for(place: Fixture) {
     for number in 0..20 {
         place.set("/many", Kind::Value, json!(number.to_string())).await;
     }
@@ -97,7 +97,7 @@ pub(crate) async fn versions_come_newest_first_and_no_more_are_read_than_asked_f
     assert_eq!((current.len(), current[0].value.shown(CaVersions::All)), (1, json!("19")));
 }
 
-pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Place) {
+pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Fixture) {
     place.set("/typed", Kind::Value, json!("a")).await;
     let other = SetRequest {
         name: name("/TYPED"),
@@ -126,7 +126,7 @@ pub(crate) async fn a_name_keeps_its_type_until_it_is_deleted(place: Place) {
     assert_ne!(one.is_ok(), two.is_ok(), "{one:?} {two:?}");
 }
 
-pub(crate) async fn only_the_expected_version_is_followed(place: Place) {
+pub(crate) async fn only_the_expected_version_is_followed(place: Fixture) {
     let set = |expected| {
         let credentials = place.credentials.clone();
         async move {
@@ -151,7 +151,7 @@ pub(crate) async fn only_the_expected_version_is_followed(place: Place) {
     assert_ne!(one.is_ok(), two.is_ok(), "one of two that saw the same version");
 }
 
-pub(crate) async fn modes_decide_before_anything_is_made(place: Place) {
+pub(crate) async fn modes_decide_before_anything_is_made(place: Fixture) {
     let make = |length, mode| {
         let credentials = place.credentials.clone();
         async move { credentials.generate(&admin(), password("/made", length, mode)).await.unwrap() }
@@ -194,7 +194,7 @@ pub(crate) async fn modes_decide_before_anything_is_made(place: Place) {
     assert!(sent <= 50 * (1 + LOGGING), "one statement each, and nothing written but the log: {sent}");
 }
 
-pub(crate) async fn two_who_would_not_overwrite_get_one_value(place: Place) {
+pub(crate) async fn two_who_would_not_overwrite_get_one_value(place: Fixture) {
     for round in 0..10 {
         let at = format!("/once/{round}");
         let admin = admin();
@@ -210,7 +210,7 @@ fn password_of(at: &str) -> GenerateRequest {
     password(at, 30, Mode::NoOverwrite)
 }
 
-pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Place) {
+pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Fixture) {
     const WRITERS: usize = 200;
     let all = (0..WRITERS).map(|number| {
         let credentials = place.credentials.clone();
@@ -269,7 +269,7 @@ pub(crate) async fn whoever_writes_side_by_side_shares_transactions(place: Place
     assert!(sent <= 6, "{sent} statements for {WRITERS} versions");
 }
 
-pub(crate) async fn many_names_are_one_statement(place: Place) {
+pub(crate) async fn many_names_are_one_statement(place: Fixture) {
     place.set("/team/x", Kind::Value, json!("team")).await;
     place.set("/team/pipeline/y", Kind::Value, json!("pipeline")).await;
     let before = place.store.statements_sent();
@@ -285,7 +285,7 @@ pub(crate) async fn many_names_are_one_statement(place: Place) {
     assert!(place.credentials.lookup(&admin(), &many).await.is_err(), "bounded");
 }
 
-pub(crate) async fn references_are_replaced_by_what_they_name(place: Place) {
+pub(crate) async fn references_are_replaced_by_what_they_name(place: Fixture) {
     place.set("/svc/one", Kind::Json, json!({ "uri": "a" })).await;
     place.set("/svc/two", Kind::Json, json!({ "uri": "b" })).await;
     place.set("/svc/text", Kind::Value, json!("c")).await;
@@ -312,7 +312,7 @@ pub(crate) async fn references_are_replaced_by_what_they_name(place: Place) {
     assert!(matches!(error, CredentialError::NotFound));
 }
 
-pub(crate) async fn names_are_found_by_path_part_and_end(place: Place) {
+pub(crate) async fn names_are_found_by_path_part_and_end(place: Fixture) {
     for at in ["/a/b", "/a/b/c", "/a/bc", "/a_b/x", "/axb/x", "/A/D"] {
         place.set(at, Kind::Value, json!("x")).await;
         place.advance(1);
@@ -343,14 +343,14 @@ pub(crate) async fn names_are_found_by_path_part_and_end(place: Place) {
 }
 
 /// Names that a search finds, sorted.
-async fn like(place: &Place, asker: &Asker, text: &str) -> Vec<String> {
+async fn like(place: &Fixture, asker: &Asker, text: &str) -> Vec<String> {
     let found = place.credentials.find(asker, &Find::NameLike(text.to_owned()), None).await.unwrap();
     let mut names: Vec<String> = found.into_iter().map(|one| one.name).collect();
     names.sort();
     names
 }
 
-pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Place) {
+pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Fixture) {
     for at in ["/main/x", "/main/x-longer", "/a/main/x", "/a/b/Main/X/y", "/mainx", "/main/y", "/x/main"] {
         place.set(at, Kind::Value, json!("v")).await;
         place.advance(1);
@@ -384,7 +384,7 @@ pub(crate) async fn a_search_finds_a_text_wherever_it_is(place: Place) {
     assert_eq!(like(&place, &admin(), "a/main").await, ["/a/main/x"]);
 }
 
-pub(crate) async fn a_search_for_a_whole_name_is_one_statement(place: Place) {
+pub(crate) async fn a_search_for_a_whole_name_is_one_statement(place: Fixture) {
     for at in 0..200 {
         place.set(&format!("/main/p/s{at}"), Kind::Value, json!("v")).await;
     }
@@ -395,7 +395,7 @@ pub(crate) async fn a_search_for_a_whole_name_is_one_statement(place: Place) {
     }
 }
 
-pub(crate) async fn one_answer_has_64_mib_at_most(place: Place) {
+pub(crate) async fn one_answer_has_64_mib_at_most(place: Fixture) {
     let value = json!("v".repeat(1_000_000));
     let names: Vec<Name> = (0..68).map(|number| name(&format!("/big/{number}"))).collect();
     let set = |name: &Name| SetRequest::new(name.clone(), Kind::Value, value.clone());

@@ -4,9 +4,9 @@ use credentials::{CredentialError, Kind, SetRequest, Value};
 use keys::Secret;
 use serde_json::json;
 
-use crate::place::{Place, admin, client, name};
+use crate::place::{Fixture, admin, client, name};
 
-pub(crate) async fn of_two_who_read_at_once_one_does(place: Place) {
+pub(crate) async fn of_two_who_read_at_once_one_does(place: Fixture) {
     place.set("/team/x", Kind::Password, json!("once")).await;
     for round in 0..10 {
         let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 60).await.unwrap();
@@ -35,7 +35,7 @@ pub(crate) async fn of_two_who_read_at_once_one_does(place: Place) {
     }
 }
 
-pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Place) {
+pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Fixture) {
     place.set("/team/x", Kind::Password, json!("once")).await;
     let nobody = place.credentials.wrap(&client("a"), &name("/team/x"), 60).await.unwrap_err();
     assert!(matches!(nobody, CredentialError::NotFound));
@@ -71,7 +71,7 @@ pub(crate) async fn a_token_ends_and_nothing_of_it_stays(place: Place) {
     assert!(log.iter().all(|line| !line.contains("bullawrap_") && !line.contains("once")));
 }
 
-pub(crate) async fn what_does_not_open_stays_to_be_read(place: Place) {
+pub(crate) async fn what_does_not_open_stays_to_be_read(place: Fixture) {
     place.set("/team/x", Kind::Password, json!("once")).await;
     let wrapped = place.credentials.wrap(&admin(), &name("/team/x"), 60).await.unwrap();
     let (_, other_masters) = place.with_masters(&["other"]);
@@ -82,7 +82,7 @@ pub(crate) async fn what_does_not_open_stays_to_be_read(place: Place) {
     assert_eq!(place.log().await.iter().filter(|line| line.contains(" credential.unwrap ")).count(), 1);
 }
 
-pub(crate) async fn a_token_ends_with_what_it_reads(place: Place) {
+pub(crate) async fn a_token_ends_with_what_it_reads(place: Fixture) {
     let short = SetRequest { ttl_s: Some(30), ..SetRequest::new(name("/x"), Kind::Value, json!("short")) };
     let ends_at_us = place.credentials.set(&admin(), short).await.unwrap().ends_at_us;
     let wrapped = place.credentials.wrap(&admin(), &name("/x"), 60).await.unwrap();

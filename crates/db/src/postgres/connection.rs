@@ -173,7 +173,7 @@ impl Connected {
 pub type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 /// A statement and its parameters.
-pub(crate) type Sent<'a> = (&'a str, Vec<Parameter<'a>>);
+pub(crate) type BoundStatement<'a> = (&'a str, Vec<Parameter<'a>>);
 
 impl Connected {
     /// Sends statements one behind the other without waiting between them, first `BEGIN` where it is wanted: one round
@@ -184,7 +184,7 @@ impl Connected {
     pub(crate) async fn pipelined(
         &mut self,
         begin: bool,
-        all: &[Sent<'_>],
+        all: &[BoundStatement<'_>],
     ) -> Result<Vec<Vec<Row>>, StoreError> {
         let mut prepared = Vec::with_capacity(all.len());
         for (statement, _) in all {
@@ -250,7 +250,7 @@ pub(super) struct Pool {
 
 /// A connection for the time of one call. Dropped without [`Pool::give_back`] it is closed, and with it whatever
 /// transaction it was in.
-pub(super) struct Taken<'p> {
+pub(super) struct Checkout<'p> {
     pub(super) connected: Connected,
     pub(super) permit: SemaphorePermit<'p>,
 }
@@ -280,9 +280,9 @@ impl Pool {
         self.permits.try_acquire().ok()
     }
 
-    pub(super) async fn take(&self, planned: Planned) -> Result<Taken<'_>, StoreError> {
+    pub(super) async fn take(&self, planned: Planned) -> Result<Checkout<'_>, StoreError> {
         let permit = self.permit().await?;
-        Ok(Taken { connected: self.connected(planned).await?, permit })
+        Ok(Checkout { connected: self.connected(planned).await?, permit })
     }
 
     /// A connection that plans so, if one of those that are kept does.
@@ -324,7 +324,7 @@ impl Pool {
         }
     }
 
-    pub(super) fn give_back(&self, taken: Taken<'_>) {
+    pub(super) fn give_back(&self, taken: Checkout<'_>) {
         self.keep(taken.connected);
     }
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::sync::SemaphorePermit;
 
 pub use connection::Parameter;
-pub(crate) use connection::{Connected, Planned, Sent};
-use connection::{Pool, Server, Taken, translate};
+pub(crate) use connection::{BoundStatement, Connected, Planned};
+use connection::{Checkout, Pool, Server, translate};
 use replica::{POINT_WITHIN, PROBE_WITHIN, Reading, Replica};
 use statements::{PING, SCHEMA_LOCK, TABLE_EXISTS};
 pub(crate) use statements::{PLANNED_ONCE, STATEMENTS};
@@ -262,7 +262,7 @@ impl Postgres {
 
     /// Runs `work` in one transaction.
     pub(crate) async fn write(&self, planned: Planned, work: Work) -> Result<(), StoreError> {
-        let Taken { connected, permit } = self.writers.take(planned).await?;
+        let Checkout { connected, permit } = self.writers.take(planned).await?;
         let mut tx = Tx {
             connection: TxConnection::Postgres(Box::new(connected)),
             audit_head: None,
@@ -274,7 +274,7 @@ impl Postgres {
         if let TxConnection::Postgres(connected) = tx.connection {
             // Not given back, a connection is closed, and the server undoes what was not committed.
             if outcome.is_ok() || connected.client.batch_execute("ROLLBACK").await.is_ok() {
-                self.writers.give_back(Taken { connected: *connected, permit });
+                self.writers.give_back(Checkout { connected: *connected, permit });
             }
         }
         outcome

@@ -19,9 +19,9 @@ use crate::cipher_suites::provider;
 
 /// TLS to the servers of an upstream. Equal where it believes, asks for and shows the same.
 #[derive(Clone)]
-pub struct UpstreamTls(Arc<Inner>);
+pub struct UpstreamTls(Arc<Settings>);
 
-struct Inner {
+struct Settings {
     server: HostOrIp,
     roots: Vec<Vec<u8>>,
     shown: Vec<CertificateDer<'static>>,
@@ -53,7 +53,7 @@ impl UpstreamTls {
             Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from((*own).clone()))),
         };
         let (http1, http2) = connectors(config);
-        Ok(Self(Arc::new(Inner { server, roots, shown, http1, http2 })))
+        Ok(Self(Arc::new(Settings { server, roots, shown, http1, http2 })))
     }
 
     /// The name in the certificates of its servers.

@@ -24,7 +24,7 @@ pub(crate) struct Listener {
 }
 
 /// `subject condition`.
-type Said = BTreeSet<String>;
+type Events = BTreeSet<String>;
 
 impl Listener {
     pub(crate) async fn new(world: World) -> Self {
@@ -59,8 +59,8 @@ impl Listener {
     }
 
     /// The troubles that the fleet's own truth comes to.
-    fn expected(&self) -> Said {
-        let mut said = Said::new();
+    fn expected(&self) -> Events {
+        let mut said = Events::new();
         for truth in self.world.fleet.truth() {
             for condition in truth.findings.iter().filter_map(|code| condition(code)) {
                 said.insert(format!("endpoint/{} {condition}", truth.target));
@@ -103,12 +103,12 @@ pub(crate) fn body(event: &OutboxRow) -> Value {
     serde_json::from_str(&event.body).unwrap()
 }
 
-fn said(events: &[OutboxRow], kind: &str) -> Said {
+fn said(events: &[OutboxRow], kind: &str) -> Events {
     let of_kind = events.iter().filter(|event| event.kind == kind);
     let all: Vec<String> = of_kind
         .map(|event| format!("{} {}", event.subject, body(event)["condition"].as_str().unwrap()))
         .collect();
-    let set: Said = all.iter().cloned().collect();
+    let set: Events = all.iter().cloned().collect();
     assert_eq!(set.len(), all.len(), "each is told once");
     set
 }
@@ -143,10 +143,10 @@ async fn troubles_are_told_once_and_their_end_too(world: World) {
     let read = listener.world.row(row.id).await;
     listener.node.update(&read, &fewer, "user:a").await.unwrap();
     let events = listener.run(row.id).await;
-    let of_gone: Said =
+    let of_gone: Events =
         told.iter().filter(|one| one.starts_with(&format!("endpoint/{gone} "))).cloned().collect();
     assert_eq!(said(&events, "endpoint.trouble_over"), of_gone);
-    assert_eq!(said(&events, "endpoint.trouble"), Said::new());
+    assert_eq!(said(&events, "endpoint.trouble"), Events::new());
 
     let read = listener.world.row(row.id).await;
     listener.node.delete(&read, "user:a").await.unwrap();
@@ -176,7 +176,7 @@ async fn a_renewal_is_expected_and_another_endpoint_is_new(world: World) {
     let late = new.spec.targets.pop().unwrap();
     let row = listener.node.create(&new, "user:a").await.unwrap();
     let first = listener.run(row.id).await;
-    assert_eq!(said(&first, "endpoint.trouble"), Said::new());
+    assert_eq!(said(&first, "endpoint.trouble"), Events::new());
 
     let truth = listener.world.fleet.truth().into_iter().find(|truth| truth.target != late).unwrap();
     let now = listener.world.fleet.replace_certificate(&truth.host).unwrap();
@@ -209,20 +209,20 @@ async fn silence_is_told_once_and_its_end_too(world: World) {
     let mut listener = Listener::new(world).await;
     let row = listener.node.create(&listener.world.watch("edge"), "user:a").await.unwrap();
     let first = listener.run(row.id).await;
-    assert_eq!(said(&first, "endpoint.trouble"), Said::new());
+    assert_eq!(said(&first, "endpoint.trouble"), Events::new());
     // Names are resolved no more, so nobody answers.
     let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let away = listener.world.node_with(closed, WatchOptions::default()).await;
     let here = std::mem::replace(&mut listener.runner, away.runner());
     let events = listener.run(row.id).await;
     let targets = listener.world.targets.iter();
-    let silent: Said = targets.map(|target| format!("endpoint/{target} silent")).collect();
+    let silent: Events = targets.map(|target| format!("endpoint/{target} silent")).collect();
     assert_eq!(said(&events, "endpoint.trouble"), silent);
     assert_eq!(kinds(&listener.run(row.id).await), ["watch.finished"], "it is told once");
     listener.runner = here;
     let events = listener.run(row.id).await;
     assert_eq!(said(&events, "endpoint.trouble_over"), silent);
-    assert_eq!(said(&events, "endpoint.trouble"), Said::new());
+    assert_eq!(said(&events, "endpoint.trouble"), Events::new());
     listener.world.fleet.stop().await;
 }
 

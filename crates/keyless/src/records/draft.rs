@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use x509::SpkiHash;
 
-use super::record::{Input, Made};
+use super::record::{Input, UnwrittenRecord};
 use super::recorder::Slot;
 use crate::Key;
 use crate::tenant::Tenant;
@@ -26,6 +26,6 @@ impl Draft {
     /// The signature is made, and leaves next.
     pub(crate) fn made(self, tenant: Arc<Tenant>, client: Option<SpkiHash>) {
         let Self { slot, key, operation, input } = self;
-        slot.fill(Made { at: SystemTime::now(), tenant, client, key, operation, input });
+        slot.fill(UnwrittenRecord { at: SystemTime::now(), tenant, client, key, operation, input });
     }
 }

@@ -40,7 +40,7 @@ impl Input {
 }
 
 /// A signature that was made, before it is written as a [`SignatureRecord`].
-pub(super) struct Made {
+pub(super) struct UnwrittenRecord {
     pub(super) at: SystemTime,
     pub(super) tenant: Arc<Tenant>,
     pub(super) client: Option<SpkiHash>,
@@ -66,15 +66,15 @@ pub struct SignatureRecord {
     /// The policy that the key is sealed to, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// What was done, as metrics name it: `pss-sha256`.
+    /// The operation, as in metrics: `pss-sha256`.
     pub operation: String,
     /// SHA-256 of what was signed: of a digest, for Ed25519 of the message.
     pub input: String,
 }
 
 impl SignatureRecord {
-    pub(super) fn of(made: &Made) -> Self {
-        let Made { at, tenant, client, key, operation, input } = made;
+    pub(super) fn of(made: &UnwrittenRecord) -> Self {
+        let UnwrittenRecord { at, tenant, client, key, operation, input } = made;
         let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
         Self {
             at_us: u64::try_from(since.as_micros()).unwrap_or(u64::MAX),

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::folder::{Folder, RecordsError};
 use super::head::SegmentHead;
-use super::record::{Made, SignatureRecord};
+use super::record::{SignatureRecord, UnwrittenRecord};
 use crate::refusal::Refusal;
 
 /// Signatures whose records are not on the disk yet, 250 bytes each: one second of a fast node.
@@ -25,7 +25,7 @@ const CLOSE_AFTER: Duration = Duration::from_secs(60);
 coded::named! {
     /// What becomes of a signature whose record finds no place, because the disk is full, fails or is slow.
     pub enum WhenFull: "choice" {
-        /// It is refused.
+        /// Requests are refused.
         Refuse => "refuse",
         /// It is made without a record, and counted.
         Lose => "lose",
@@ -69,7 +69,7 @@ pub struct Recorder {
 
 struct Shared {
     options: RecordsOptions,
-    made: Mutex<Vec<Made>>,
+    made: Mutex<Vec<UnwrittenRecord>>,
     /// Places that are taken: by signatures under way, and by records that are not on the disk.
     taken: AtomicUsize,
     written: AtomicU64,
@@ -202,7 +202,7 @@ impl Recorder {
         }
     }
 
-    /// The newest head. Through its chain it stands for all before it.
+    /// The newest head. Its hash chain covers all segments before it.
     #[must_use]
     pub fn newest(&self) -> Option<SegmentHead> {
         self.shared.newest.lock().clone()
@@ -256,7 +256,7 @@ impl Shared {
 }
 
 impl Slot {
-    pub(super) fn fill(mut self, made: Made) {
+    pub(super) fn fill(mut self, made: UnwrittenRecord) {
         if let Some(shared) = self.shared.take() {
             shared.made.lock().push(made);
         }

@@ -61,7 +61,7 @@ fn sign_by(
     batches: Batches,
     faults: &Faults,
 ) -> (Vec<Option<Vec<u8>>>, usize) {
-    let mut made = Made { jobs, batches, faults, signed: vec![None; jobs.len()], faulty: 0 };
+    let mut made = Progress { jobs, batches, faults, signed: vec![None; jobs.len()], faulty: 0 };
     made.sign(KeyType::Rsa2048, BATCH_MIN, Numbers::rsa, |batch| rsa::sign(kernel, batch));
     made.sign(KeyType::P256, EC_BATCH_MIN, Numbers::p256, |batch| p256::sign(kernel, batch));
     made.sign(KeyType::Ed25519, EC_BATCH_MIN, Numbers::ed25519, |batch| ed25519::sign(kernel, batch));
@@ -69,7 +69,7 @@ fn sign_by(
 }
 
 /// Jobs, and what batches have made of them so far.
-struct Made<'a> {
+struct Progress<'a> {
     jobs: &'a [SignJob<'a>],
     batches: Batches,
     faults: &'a Faults,
@@ -77,7 +77,7 @@ struct Made<'a> {
     faulty: usize,
 }
 
-impl<'a> Made<'a> {
+impl<'a> Progress<'a> {
     /// Makes those of one kind of key, while there are `least`; `numbers` says whether a key's are of that kind, for what is signed.
     fn sign<N>(
         &mut self,

@@ -34,12 +34,12 @@ const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// An answer without its header.
-pub(super) struct Answer {
+pub(super) struct Response {
     code: Code,
     bytes: Zeroizing<Vec<u8>>,
 }
 
-impl Answer {
+impl Response {
     /// What is behind the header: handles, then parameters, or parameters behind their size where there were sessions.
     pub(super) fn reader(&self) -> Reader<'_> {
         Reader::new(&self.bytes[HEADER..])
@@ -54,7 +54,7 @@ impl Answer {
     }
 
     pub(super) fn wrong(&self, what: &'static str) -> TpmError {
-        TpmError::Answer { command: self.code.1, what }
+        TpmError::Response { command: self.code.1, what }
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) fn send(
     code: Code,
     handles: &[u32],
     parameters: &Writer,
-) -> Result<Answer, TpmError> {
+) -> Result<Response, TpmError> {
     transact(tpm, code, WITHOUT_SESSIONS, handles, &[parameters.as_slice()])
 }
 
@@ -74,7 +74,7 @@ pub(super) fn send_open(
     code: Code,
     handles: &[u32],
     parameters: &Writer,
-) -> Result<Answer, TpmError> {
+) -> Result<Response, TpmError> {
     let mut area = Writer::default();
     area.u32(PASSWORD).sized(&[]).u8(0).sized(&[]);
     send_with(tpm, code, handles, &area, parameters)
@@ -87,7 +87,7 @@ pub(super) fn send_with(
     handles: &[u32],
     area: &Writer,
     parameters: &Writer,
-) -> Result<Answer, TpmError> {
+) -> Result<Response, TpmError> {
     let size = u32::try_from(area.as_slice().len()).unwrap_or(u32::MAX).to_be_bytes();
     transact(tpm, code, WITH_SESSIONS, handles, &[&size, area.as_slice(), parameters.as_slice()])
 }
@@ -98,7 +98,7 @@ fn transact(
     tag: u16,
     handles: &[u32],
     parts: &[&[u8]],
-) -> Result<Answer, TpmError> {
+) -> Result<Response, TpmError> {
     let size = HEADER + 4 * handles.len() + parts.iter().map(|part| part.len()).sum::<usize>();
     let mut command = Writer::default();
     command.u16(tag).u32(u32::try_from(size).unwrap_or(u32::MAX)).u32(code.0);
@@ -111,10 +111,10 @@ fn transact(
     let mut tries = 0;
     loop {
         let bytes = tpm.transact(command.as_slice())?;
-        let answer = Answer { code, bytes };
+        let answer = Response { code, bytes };
         let header = Reader::new(&answer.bytes).bytes(HEADER).map(|header| Reader::new(&header[6..]).u32());
         match header.flatten() {
-            None => return Err(TpmError::Answer { command: code.1, what: "it is too short" }),
+            None => return Err(TpmError::Response { command: code.1, what: "it is too short" }),
             Some(0) => return Ok(answer),
             Some(warning) if AGAIN.contains(&warning) && tries < TRIES => {
                 tries += 1;

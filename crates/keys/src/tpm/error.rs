@@ -19,10 +19,10 @@ pub enum TpmError {
     Io(#[source] io::Error),
     /// An answer is not what the specification says, or was changed on its way.
     #[error("the TPM's answer to {command} is wrong: {what}")]
-    Answer {
+    Response {
         /// The command.
         command: &'static str,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
     /// The registers differ from when the key was sealed.

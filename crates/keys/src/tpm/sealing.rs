@@ -63,7 +63,7 @@ fn seal_below(
     let object = (root.handle, &root.name[..]);
     let made = session.send(tpm, CREATE, object, (Encrypted::Command, &[]), parameters)?;
     let mut made = Reader::new(&made);
-    let wrong = || TpmError::Answer { command: CREATE.1, what: "it is too short" };
+    let wrong = || TpmError::Response { command: CREATE.1, what: "it is too short" };
     let (private, public) = made.sized().zip(made.sized()).ok_or_else(wrong)?;
     let mut sealed = Writer::default();
     sealed.u8(VERSION).u32(policy.pcrs.0).sized(private).sized(public);
@@ -117,14 +117,14 @@ fn open_loaded(
     let session = Session::start(tpm, root, Kind::Policy)?;
     let handle = session.handle;
     let opened = satisfy(tpm, handle, pcrs)
-        .and_then(|()| session.send(tpm, UNSEAL, object, (Encrypted::Answer, auth), Writer::default()));
+        .and_then(|()| session.send(tpm, UNSEAL, object, (Encrypted::Response, auth), Writer::default()));
     if opened.is_err() {
         // A session ends with the command that it authorised, not with one that failed.
         let _ = flush(tpm, handle);
     }
     let opened = opened?;
     let secret = Reader::new(&opened).sized().map(|secret| Zeroizing::new(secret.to_vec()));
-    secret.ok_or(TpmError::Answer { command: UNSEAL.1, what: "it is too short" })
+    secret.ok_or(TpmError::Response { command: UNSEAL.1, what: "it is too short" })
 }
 
 /// The digest of the policy with what the registers have now.

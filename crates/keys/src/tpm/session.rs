@@ -2,7 +2,7 @@
 
 use zeroize::Zeroizing;
 
-use super::command::{Answer, Code, START_AUTH_SESSION, send, send_with};
+use super::command::{Code, Response, START_AUTH_SESSION, send, send_with};
 use super::crypto::{HASH, Salt, hmac_sha256, kdf_a, sha256};
 use super::error::TpmError;
 use super::transport::Connection;
@@ -31,7 +31,7 @@ pub(super) enum Kind {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Encrypted {
     Command = 0x20,
-    Answer = 0x40,
+    Response = 0x40,
 }
 
 /// The storage root key: its handle, its name, and its point.
@@ -102,7 +102,7 @@ impl Session {
 
 /// The parameters of an answer that the TPM proved to be its own.
 fn checked(
-    answer: &Answer,
+    answer: &Response,
     code: Code,
     value: &[u8],
     nonce: &[u8],
@@ -118,7 +118,7 @@ fn checked(
         return Err(answer.wrong("it is not the TPM's: it was changed on its way"));
     }
     let mut parameters = Zeroizing::new(parameters.to_vec());
-    if encrypted == Encrypted::Answer {
+    if encrypted == Encrypted::Response {
         let first = first_of(&mut parameters).ok_or_else(|| answer.wrong("it is too short"))?;
         mask(value, nonce_tpm, nonce, first);
     }

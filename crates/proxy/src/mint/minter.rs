@@ -54,13 +54,13 @@ impl Minter {
         format!("{} s {urls}", self.validity.as_secs())
     }
 
-    /// Which of its leaves stand over one key.
+    /// Which leaves of this minter share a key.
     #[must_use]
     pub fn keys(&self) -> KeysOfLeaves {
         self.keys.which()
     }
 
-    /// Who signs now.
+    /// The present CA.
     #[must_use]
     pub fn authority(&self) -> Arc<Authority> {
         Arc::clone(&self.authority.read())
@@ -79,7 +79,7 @@ impl Minter {
     #[crate::boxed]
     pub async fn mint(&self, name: &HostOrIp, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
         let names = [general_name(name)];
-        let wanted = Wanted { subject: &subject_of(name), names: &names, within: None };
+        let wanted = LeafFields { subject: &subject_of(name), names: &names, within: None };
         self.make(wanted, kind, now).await
     }
 
@@ -95,11 +95,16 @@ impl Minter {
         now: UnixTime,
     ) -> Result<Leaf, MintError> {
         let within = Some((likeness.not_before, likeness.not_after));
-        let wanted = Wanted { subject: &likeness.subject, names: &likeness.names, within };
+        let wanted = LeafFields { subject: &likeness.subject, names: &likeness.names, within };
         self.make(wanted, kind, now).await
     }
 
-    async fn make(&self, wanted: Wanted<'_>, kind: LeafKeyKind, now: UnixTime) -> Result<Leaf, MintError> {
+    async fn make(
+        &self,
+        wanted: LeafFields<'_>,
+        kind: LeafKeyKind,
+        now: UnixTime,
+    ) -> Result<Leaf, MintError> {
         let key = self.keys.current(kind)?;
         let authority = self.authority();
         let is_too_short = |end: UnixTime| end.since(now) < VALIDITY_MIN.as_secs() as i64;
@@ -134,15 +139,15 @@ impl Minter {
     }
 }
 
-/// What a leaf says of whom it is for.
-struct Wanted<'a> {
+/// The subject, names and dates of a leaf.
+struct LeafFields<'a> {
     subject: &'a DistinguishedName,
     names: &'a [GeneralName],
     /// Its first and last second at most.
     within: Option<(UnixTime, UnixTime)>,
 }
 
-fn extensions(authority: &Authority, wanted: &Wanted<'_>, key: &LeafKey) -> Vec<Extension> {
+fn extensions(authority: &Authority, wanted: &LeafFields<'_>, key: &LeafKey) -> Vec<Extension> {
     let usage = match key.kind() {
         LeafKeyKind::P256 => KeyUsage::DIGITAL_SIGNATURE,
         LeafKeyKind::Rsa2048 => KeyUsage::DIGITAL_SIGNATURE | KeyUsage::KEY_ENCIPHERMENT,

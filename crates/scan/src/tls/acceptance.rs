@@ -25,7 +25,7 @@ pub enum Question {
 
 /// How a server answered a [`Question`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Answer {
+pub enum ServerReply {
     /// It goes on with the handshake.
     Accepted {
         /// As on the wire ([`names::version`]).
@@ -93,14 +93,14 @@ impl Inquiry {
     }
 
     /// Takes bytes of the server; `None` while the answer is incomplete.
-    pub fn receive(&mut self, bytes: &[u8]) -> Option<Answer> {
+    pub fn receive(&mut self, bytes: &[u8]) -> Option<ServerReply> {
         if self.received.len() + bytes.len() > ANSWER_MAX {
-            return Some(Answer::Refused);
+            return Some(ServerReply::Refused);
         }
         self.received.extend_from_slice(bytes);
         while let Some(&[kind, major, _, high, low]) = self.received.first_chunk::<RECORD_HEADER>() {
             if major != 3 {
-                return Some(Answer::Refused);
+                return Some(ServerReply::Refused);
             }
             let end = RECORD_HEADER + usize::from(u16::from_be_bytes([high, low]));
             if self.received.len() < end {
@@ -114,7 +114,7 @@ impl Inquiry {
         None
     }
 
-    fn on_record(&mut self, kind: u8, content: &[u8]) -> Option<Answer> {
+    fn on_record(&mut self, kind: u8, content: &[u8]) -> Option<ServerReply> {
         const WARNING: u8 = 1;
         const CLOSE_NOTIFY: u8 = 0;
         match kind {
@@ -124,26 +124,26 @@ impl Inquiry {
                 self.messages.extend_from_slice(content);
                 self.on_messages()
             }
-            _ => Some(Answer::Refused),
+            _ => Some(ServerReply::Refused),
         }
     }
 
-    fn on_messages(&self) -> Option<Answer> {
+    fn on_messages(&self) -> Option<ServerReply> {
         let &[kind, a, b, c] = self.messages.first_chunk::<MESSAGE_HEADER>()?;
         if kind != message::SERVER_HELLO {
-            return Some(Answer::Refused);
+            return Some(ServerReply::Refused);
         }
         let length = usize::try_from(u32::from_be_bytes([0, a, b, c])).ok()?;
         if length > ANSWER_MAX {
-            return Some(Answer::Refused);
+            return Some(ServerReply::Refused);
         }
         let body = self.messages.get(MESSAGE_HEADER..MESSAGE_HEADER + length)?;
-        let Some(hello) = ServerHello::read(body) else { return Some(Answer::Refused) };
+        let Some(hello) = ServerHello::read(body) else { return Some(ServerReply::Refused) };
         let offered =
             hello.version <= self.question.version() && self.question.suites().contains(&hello.cipher);
         Some(match offered {
-            true => Answer::Accepted { version: hello.version, suite: hello.cipher },
-            false => Answer::Refused,
+            true => ServerReply::Accepted { version: hello.version, suite: hello.cipher },
+            false => ServerReply::Refused,
         })
     }
 }
@@ -199,7 +199,7 @@ mod tests {
         record
     }
 
-    fn answer(question: Question, bytes: &[u8]) -> Option<Answer> {
+    fn answer(question: Question, bytes: &[u8]) -> Option<ServerReply> {
         Inquiry::start(question, Some("a.example"), &[], &[0; 32]).0.receive(bytes)
     }
 
@@ -218,18 +218,18 @@ mod tests {
     #[test]
     fn only_what_was_offered_counts_as_accepted() {
         use Question::{BrokenSuite, ObsoleteVersion, WeakSuite};
-        let accepted = |version, suite| Some(Answer::Accepted { version, suite });
+        let accepted = |version, suite| Some(ServerReply::Accepted { version, suite });
         let table = [
             (ObsoleteVersion, server_hello(0x0302, 0xc013), accepted(0x0302, 0xc013)),
             (ObsoleteVersion, server_hello(0x0301, 0x002f), accepted(0x0301, 0x002f)),
-            (ObsoleteVersion, server_hello(0x0303, 0xc02f), Some(Answer::Refused)),
+            (ObsoleteVersion, server_hello(0x0303, 0xc02f), Some(ServerReply::Refused)),
             (WeakSuite, server_hello(0x0303, 0x009c), accepted(0x0303, 0x009c)),
-            (WeakSuite, server_hello(0x0303, 0xc02f), Some(Answer::Refused)),
-            (BrokenSuite, server_hello(0x0303, 0x009c), Some(Answer::Refused)),
+            (WeakSuite, server_hello(0x0303, 0xc02f), Some(ServerReply::Refused)),
+            (BrokenSuite, server_hello(0x0303, 0x009c), Some(ServerReply::Refused)),
             (BrokenSuite, server_hello(0x0303, 0x000a), accepted(0x0303, 0x000a)),
-            (ObsoleteVersion, vec![ALERT, 3, 1, 0, 2, 2, 70], Some(Answer::Refused)),
+            (ObsoleteVersion, vec![ALERT, 3, 1, 0, 2, 2, 70], Some(ServerReply::Refused)),
             (ObsoleteVersion, vec![ALERT, 3, 1, 0, 2, 1, 112], None),
-            (ObsoleteVersion, b"HTTP/1.1 400".to_vec(), Some(Answer::Refused)),
+            (ObsoleteVersion, b"HTTP/1.1 400".to_vec(), Some(ServerReply::Refused)),
         ];
         for (question, bytes, want) in table {
             assert_eq!(answer(question, &bytes), want, "{question:?} {bytes:?}");
@@ -245,7 +245,7 @@ mod tests {
         for byte in before {
             assert_eq!(inquiry.receive(&[*byte]), None);
         }
-        let want = Answer::Accepted { version: 0x0301, suite: 0x000a };
+        let want = ServerReply::Accepted { version: 0x0301, suite: 0x000a };
         assert_eq!(inquiry.receive(&[*last]), Some(want));
     }
 }

@@ -23,7 +23,7 @@ mod tests;
 mod tls12;
 mod tls13;
 
-pub use acceptance::{Accepted, Answer, Inquiry, Question, Weakness, weaknesses};
+pub use acceptance::{Accepted, Inquiry, Question, ServerReply, Weakness, weaknesses};
 pub use evidence::{Evidence, Failure, Proof, TicketOffer};
 pub use handshake::{Handshake, Step};
 pub use shares::{KeyShares, NoRandomness};

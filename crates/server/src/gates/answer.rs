@@ -14,27 +14,27 @@ use crate::idempotency::HoldsSecret;
 use crate::time;
 
 /// The result of a write that may have to wait for approval. As a response, a change that waits is 202 with the change.
-pub(crate) enum Answer<T> {
+pub(crate) enum WriteResult<T> {
     /// It is done.
     Done(T),
-    /// It waits.
+    /// The request waits for a decision.
     Waits(Box<ChangeView>),
 }
 
-impl<T> Answer<T> {
+impl<T> WriteResult<T> {
     /// The same answer over another value.
-    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> Answer<U> {
+    pub(crate) fn map<U>(self, change: impl FnOnce(T) -> U) -> WriteResult<U> {
         match self {
-            Self::Done(done) => Answer::Done(change(done)),
-            Self::Waits(waits) => Answer::Waits(waits),
+            Self::Done(done) => WriteResult::Done(change(done)),
+            Self::Waits(waits) => WriteResult::Waits(waits),
         }
     }
 
-    /// As [`Answer::map`], where that may fail.
-    pub(crate) fn try_map<U, E>(self, change: impl FnOnce(T) -> Result<U, E>) -> Result<Answer<U>, E> {
+    /// As [`WriteResult::map`], where that may fail.
+    pub(crate) fn try_map<U, E>(self, change: impl FnOnce(T) -> Result<U, E>) -> Result<WriteResult<U>, E> {
         match self {
-            Self::Done(done) => change(done).map(Answer::Done),
-            Self::Waits(waits) => Ok(Answer::Waits(waits)),
+            Self::Done(done) => change(done).map(WriteResult::Done),
+            Self::Waits(waits) => Ok(WriteResult::Waits(waits)),
         }
     }
 
@@ -47,7 +47,7 @@ impl<T> Answer<T> {
     }
 }
 
-impl<T: IntoResponse> IntoResponse for Answer<T> {
+impl<T: IntoResponse> IntoResponse for WriteResult<T> {
     fn into_response(self) -> Response {
         match self {
             Self::Done(done) => done.into_response(),

@@ -11,6 +11,6 @@ mod guard;
 mod parts;
 mod write;
 
-pub(crate) use answer::{Answer, change_view};
+pub(crate) use answer::{WriteResult, change_view};
 pub(crate) use change::GateChange;
 pub(crate) use parts::Gates;

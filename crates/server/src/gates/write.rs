@@ -8,7 +8,7 @@ use store::Identity;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::answer::{Answer, change_view};
+use super::answer::{WriteResult, change_view};
 use super::change::GateChange;
 use super::document::{Document, same};
 use super::guard::Guard;
@@ -22,13 +22,17 @@ const OVER: &str = "the object changed after approval was asked for";
 
 impl Gates {
     /// Writes a gate: applies the change, or stores it until it is approved.
-    pub(crate) async fn write(&self, caller: &Caller, change: GateChange) -> Result<Answer<()>, Problem> {
+    pub(crate) async fn write(
+        &self,
+        caller: &Caller,
+        change: GateChange,
+    ) -> Result<WriteResult<()>, Problem> {
         let Some((authority, guard)) = self.guard(caller, &change).await? else {
             self.apply(&change, caller.actor()).await?;
-            return Ok(Answer::Done(()));
+            return Ok(WriteResult::Done(()));
         };
         let pending = self.propose(&authority, guard, caller.principal(), &change).await?;
-        Ok(Answer::Waits(Box::new(change_view(pending, self.access.clock().now_us()))))
+        Ok(WriteResult::Waits(Box::new(change_view(pending, self.access.clock().now_us()))))
     }
 
     /// Writes an identity, and returns it as it is then.
@@ -36,7 +40,7 @@ impl Gates {
         &self,
         caller: &Caller,
         prepared: Prepared,
-    ) -> Result<Answer<Identity>, Problem> {
+    ) -> Result<WriteResult<Identity>, Problem> {
         let of = match &prepared.change {
             Change::Insert(new) => Some((new.kind, new.id)),
             Change::Update { id, kind, .. } => Some((*kind, *id)),
@@ -49,8 +53,8 @@ impl Gates {
         };
         let (kind, id) = of.ok_or_else(|| Problem::internal("this change leaves no identity"))?;
         match self.write(caller, prepared.into()).await? {
-            Answer::Done(()) => Ok(Answer::Done(admin::find(&self.access, kind, id).await?)),
-            Answer::Waits(waits) => Ok(Answer::Waits(waits)),
+            WriteResult::Done(()) => Ok(WriteResult::Done(admin::find(&self.access, kind, id).await?)),
+            WriteResult::Waits(waits) => Ok(WriteResult::Waits(waits)),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::access::admin::{self, New, Patch};
 use crate::access::{Caller, Permission, certificate_hash, certificate_matcher, profiled_certificate_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::gates::{Answer, Gates};
+use crate::gates::{Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
 use crate::routes::identity::{identity_change, identity_view};
@@ -76,8 +76,8 @@ async fn create(
     let new = New { kind: KIND, key_hash, label, settings };
     let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
     let made = match written {
-        Answer::Done(made) => made,
-        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+        WriteResult::Done(made) => made,
+        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
     };
     let place = format!("/api/v1/client-certificates/{}", made.id);
     let place = HeaderValue::from_str(&place).map_err(Problem::internal)?;
@@ -124,7 +124,7 @@ async fn update(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
-) -> Result<Answer<Revision<IdentityView>>, Problem> {
+) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
     let patch = Patch { email: None, ..identity_change(patch, &access)? };
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     let written = gates.identity(&caller, change).await?;
@@ -140,7 +140,7 @@ async fn delete(
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     let change = admin::delete(&access, &caller, KIND, id, &if_match).await?;
     Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }

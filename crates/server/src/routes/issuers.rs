@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::gates::{Answer, GateChange, Gates};
+use crate::gates::{GateChange, Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -107,7 +107,7 @@ async fn create(
         enabled: body.enabled.unwrap_or(true),
     };
     let written = gates.write(&caller, change).await?;
-    if matches!(written, Answer::Waits(_)) {
+    if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::CREATED).into_response());
     }
     let made = issuers.find_named(&name).await?;
@@ -139,7 +139,7 @@ async fn update(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IssuerPatch>,
-) -> Result<Answer<Revision<IssuerView>>, Problem> {
+) -> Result<WriteResult<Revision<IssuerView>>, Problem> {
     let before = find(&issuers, id).await?;
     if_match.check(before.row.revision)?;
     let change = GateChange::UpdateIssuer {
@@ -163,7 +163,7 @@ async fn delete(
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     if_match.check(find(&issuers, id).await?.row.revision)?;
     let written = gates.write(&caller, GateChange::DeleteIssuer { id }).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))

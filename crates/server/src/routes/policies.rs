@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
-use crate::gates::{Answer, GateChange, Gates};
+use crate::gates::{GateChange, Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -69,7 +69,7 @@ async fn create(
     let policy = Box::new(read(body.policy)?);
     let change = GateChange::PutPolicy { name: body.name.clone(), policy, revision: None };
     let written = gates.write(&caller, change).await?;
-    if matches!(written, Answer::Waits(_)) {
+    if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::CREATED).into_response());
     }
     let made = lifecycle.policy(&body.name).await?;
@@ -100,7 +100,7 @@ async fn replace(
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<PolicyBody>,
-) -> Result<Answer<Revision<PolicyView>>, Problem> {
+) -> Result<WriteResult<Revision<PolicyView>>, Problem> {
     let revision = lifecycle.policy(&name).await?.revision;
     if_match.check(revision)?;
     let policy = Box::new(read(body.policy)?);
@@ -119,7 +119,7 @@ async fn delete(
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     if_match.check(lifecycle.policy(&name).await?.revision)?;
     let written = gates.write(&caller, GateChange::DeletePolicy { name }).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::access::{Caller, Permission, Reach, Scope};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::gates::{Answer, GateChange, Gates};
+use crate::gates::{GateChange, Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Access, Api, routes};
@@ -87,7 +87,7 @@ async fn create(
         return Err(Problem::conflict(format_args!("there is a profile {name} already")));
     }
     let written = gates.write(&caller, GateChange::PutProfile { profile, revision: 0 }).await?;
-    if matches!(written, Answer::Waits(_)) {
+    if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::CREATED).into_response());
     }
     let made = authority.profile_record(&name).await?;
@@ -120,7 +120,7 @@ async fn replace(
     Path(name): Path<String>,
     if_match: IfMatch,
     Json(body): Json<Map<String, Value>>,
-) -> Result<Answer<Revision<Value>>, Problem> {
+) -> Result<WriteResult<Revision<Value>>, Problem> {
     caller.may(Permission::ProfileManage, &[Scope::profile(name.clone())])?;
     let revision = authority.profile_record(&name).await?.revision;
     if_match.check(revision)?;
@@ -144,7 +144,7 @@ async fn delete(
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     let revision = authority.profile_record(&name).await?.revision;
     if_match.check(revision)?;
     let written = gates.write(&caller, GateChange::DeleteProfile { name, revision }).await?;

@@ -16,7 +16,7 @@ use crate::access::{
 };
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::gates::{Answer, Gates};
+use crate::gates::{Gates, WriteResult};
 use crate::paging::Listing;
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -114,7 +114,7 @@ async fn put(
     });
     let details = json!({ "permissions": held });
     let written = gates.write(&caller, Prepared { change, details }.into()).await?;
-    if matches!(written, Answer::Waits(_)) {
+    if matches!(written, WriteResult::Waits(_)) {
         return Ok(written.map(|()| StatusCode::OK).into_response());
     }
     let role = find(&store, &name).await?.ok_or_else(|| Problem::conflict("it was removed meanwhile"))?;
@@ -131,7 +131,7 @@ async fn delete(
     caller: Caller,
     Path(name): Path<String>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     not_built_in(&name)?;
     let role = find(&store, &name).await?.ok_or_else(|| Problem::not_found(format_args!("role {name:?}")))?;
     if_match.check(role.revision)?;

@@ -14,7 +14,7 @@ use x509::Fingerprint;
 use crate::access::{Caller, Permission};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path, Query};
-use crate::gates::{Answer, GateChange, Gates};
+use crate::gates::{GateChange, Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, listing};
 use crate::problem::Problem;
 use crate::routing::{Api, routes};
@@ -101,7 +101,7 @@ async fn replace(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(new): Json<DeployTarget>,
-) -> Result<Answer<Revision<DeployTargetView>>, Problem> {
+) -> Result<WriteResult<Revision<DeployTargetView>>, Problem> {
     let revision = agents.target(id).await?.row.revision;
     if_match.check(revision)?;
     let DeployTarget { name, agent, target } = new;
@@ -120,7 +120,7 @@ async fn delete(
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     if_match.check(agents.target(id).await?.row.revision)?;
     let written = gates.write(&caller, GateChange::DeleteTarget { id }).await?;
     Ok(written.map(|()| StatusCode::NO_CONTENT))

@@ -16,7 +16,7 @@ use crate::access::admin::{self, Change, New, Patch, Prepared};
 use crate::access::{Caller, Permission, grants_of, label_of, new_token, token_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::gates::{Answer, Gates};
+use crate::gates::{Gates, WriteResult};
 use crate::idempotency::HoldsSecret;
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
@@ -65,8 +65,8 @@ async fn create(
     let new = New { kind: KIND, key_hash: token_hash(&token), label: label_of(&token), settings };
     let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
     let made = match written.with_token(token.as_str()) {
-        Answer::Done(made) => made,
-        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+        WriteResult::Done(made) => made,
+        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
     };
     let place = HeaderValue::from_str(&format!("/api/v1/tokens/{}", made.id)).map_err(Problem::internal)?;
     let revision = made.revision;
@@ -97,7 +97,7 @@ async fn update(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
-) -> Result<Answer<Revision<IdentityView>>, Problem> {
+) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
     let patch = Patch { email: None, ..identity_change(patch, &access)? };
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     let written = gates.identity(&caller, change).await?;
@@ -123,8 +123,8 @@ async fn rotate(
     let change = Change::Rekey { id, revision: before.revision, key_hash: token_hash(&token), label };
     let written = gates.identity(&caller, Prepared { change, details }).await?;
     let made = match written.with_token(token.as_str()) {
-        Answer::Done(made) => made,
-        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::OK).into_response()),
+        WriteResult::Done(made) => made,
+        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::OK).into_response()),
     };
     let revision = made.revision;
     let body = CreatedToken { token: token.as_str().to_owned(), view: identity_view(made)? };
@@ -142,7 +142,7 @@ async fn delete(
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     let change = admin::delete(&access, &caller, KIND, id, &if_match).await?;
     Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }

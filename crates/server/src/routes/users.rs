@@ -18,7 +18,7 @@ use crate::access::oidc::Oidc;
 use crate::access::{Caller, CallerKind, Permission, forbidden, password, subject_hash};
 use crate::conditional::{IfMatch, Revision};
 use crate::extract::{Json, Path};
-use crate::gates::{Answer, Gates};
+use crate::gates::{Gates, WriteResult};
 use crate::paging::{Listing, PageQuery, Paging, try_listing};
 use crate::problem::Problem;
 use crate::routes::identity::{identity_change, identity_view, session_view};
@@ -77,8 +77,8 @@ async fn create(
     let new = New { kind: KIND, key_hash, label, settings };
     let written = gates.identity(&caller, admin::create(&access, &caller, new)?).await?;
     let made = match written {
-        Answer::Done(made) => made,
-        waits @ Answer::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
+        WriteResult::Done(made) => made,
+        waits @ WriteResult::Waits(_) => return Ok(waits.map(|_| StatusCode::CREATED).into_response()),
     };
     let place = HeaderValue::from_str(&format!("/api/v1/users/{}", made.id)).map_err(Problem::internal)?;
     let answer = Revision(made.revision, identity_view(made)?);
@@ -124,7 +124,7 @@ async fn set_password(
     caller: Caller,
     Path(id): Path<Uuid>,
     Json(given): Json<api::access::NewPassword>,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     let own = caller.kind() == CallerKind::User && caller.id() == id;
     if !own && !caller.holds_everywhere(Permission::AccessManage) {
         return Err(forbidden(Permission::AccessManage));
@@ -169,7 +169,7 @@ async fn update(
     Path(id): Path<Uuid>,
     if_match: IfMatch,
     Json(patch): Json<IdentityPatch>,
-) -> Result<Answer<Revision<IdentityView>>, Problem> {
+) -> Result<WriteResult<Revision<IdentityView>>, Problem> {
     let patch = identity_change(patch, &access)?;
     let change = admin::update(&access, &caller, KIND, id, &if_match, patch).await?;
     let written = gates.identity(&caller, change).await?;
@@ -187,7 +187,7 @@ async fn delete(
     caller: Caller,
     Path(id): Path<Uuid>,
     if_match: IfMatch,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     let change = admin::delete(&access, &caller, KIND, id, &if_match).await?;
     Ok(gates.write(&caller, change.into()).await?.map(|()| StatusCode::NO_CONTENT))
 }
@@ -213,7 +213,7 @@ async fn end_sessions(
     With(gates): With<Gates>,
     caller: Caller,
     Path(id): Path<Uuid>,
-) -> Result<Answer<StatusCode>, Problem> {
+) -> Result<WriteResult<StatusCode>, Problem> {
     let user = admin::find(&access, KIND, id).await?;
     let details = json!({ "name": user.name });
     let change = Change::EndSessions { of: id };

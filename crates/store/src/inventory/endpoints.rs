@@ -245,13 +245,13 @@ fn within_host(key: &EndpointKey) -> Vec<Value> {
 }
 
 /// An inventory row with the columns that cursors need.
-pub(crate) struct Found {
+pub(crate) struct KeyedRow {
     pub(crate) row: InventoryRow,
     pub(crate) leaf_not_after: i64,
     pub(crate) id: i64,
 }
 
-pub(crate) fn inventory_row(mut row: Row) -> Result<Found, StoreError> {
+pub(crate) fn inventory_row(mut row: Row) -> Result<KeyedRow, StoreError> {
     let endpoint = endpoint_key(&mut row)?;
     let mut found = InventoryRow {
         endpoint,
@@ -271,7 +271,7 @@ pub(crate) fn inventory_row(mut row: Row) -> Result<Found, StoreError> {
     found.leaf = leaf_facts(&mut row)?;
     found.last = last_observation(&mut row)?;
     debug_assert!(found.leaf.is_some() || leaf_not_after == NO_CERTIFICATE_US);
-    Ok(Found { row: found, leaf_not_after, id })
+    Ok(KeyedRow { row: found, leaf_not_after, id })
 }
 
 /// Eight columns, all there or none.

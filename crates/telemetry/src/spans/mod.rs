@@ -107,7 +107,7 @@ impl Counted {
 }
 
 /// What waits to be sent: for [`export`].
-pub struct Waiting {
+pub struct SpanQueue {
     queue: mpsc::Receiver<Vec<Span>>,
     counted: Counted,
 }
@@ -118,21 +118,21 @@ impl fmt::Debug for Spans {
     }
 }
 
-impl fmt::Debug for Waiting {
+impl fmt::Debug for SpanQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Waiting")
+        f.write_str("SpanQueue")
     }
 }
 
 /// A queue, of which that share (0 to 1) of the traces that begin here is wanted.
 #[must_use]
-pub fn queue(share: f64) -> (Spans, Waiting) {
+pub fn queue(share: f64) -> (Spans, SpanQueue) {
     let (sender, receiver) = mpsc::channel(QUEUE_MAX);
     let counted = Counted::new();
     // Saturating: 1 is all of them.
     let share = (share.clamp(0.0, 1.0) * u64::MAX as f64) as u64;
     let inner = QueueState { queue: sender, share, random: RandomState::new(), counted: counted.clone() };
-    (Spans(Arc::new(inner)), Waiting { queue: receiver, counted })
+    (Spans(Arc::new(inner)), SpanQueue { queue: receiver, counted })
 }
 
 impl Spans {
@@ -176,7 +176,7 @@ pub enum NotTaken {
 /// Sends what is put into the queue until `stop`, and then what is left, for two seconds. `resource` is who speaks; `send` has one
 /// message go to the collector, and ends by itself.
 pub async fn export<F>(
-    mut waiting: Waiting,
+    mut waiting: SpanQueue,
     resource: Vec<(&'static str, String)>,
     send: impl Fn(Vec<u8>) -> F,
     stop: impl Future<Output = ()>,

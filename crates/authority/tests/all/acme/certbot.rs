@@ -8,7 +8,7 @@ use fleet::free_port;
 use x509::crl::Reason;
 
 use super::world::AcmePlace;
-use crate::place::Place;
+use crate::place::Fixture;
 
 /// Runs certbot against a directory, with folders of its own.
 async fn certbot(place: &AcmePlace, directory: &str, arguments: &[&str]) -> Result<String, String> {
@@ -34,12 +34,12 @@ async fn certbot(place: &AcmePlace, directory: &str, arguments: &[&str]) -> Resu
     if run.status.success() { Ok(text) } else { Err(text) }
 }
 
-fn verified(place: &Place, name: &str) {
+fn verified(place: &Fixture, name: &str) {
     let live = format!("certbot/config/live/{name}");
     place.openssl(&format!("verify -CAfile root.pem -untrusted {live}/chain.pem {live}/cert.pem"));
 }
 
-pub(crate) async fn registers_orders_renews_revokes_and_leaves(place: Place) {
+pub(crate) async fn registers_orders_renews_revokes_and_leaves(place: Fixture) {
     let port = free_port();
     let (place, _server, base) =
         AcmePlace::served(place, |options| options.validation.http_port = port).await;
@@ -86,7 +86,7 @@ pub(crate) async fn registers_orders_renews_revokes_and_leaves(place: Place) {
     assert_eq!(accounts[0].status, AcmeAccountStatus::Deactivated);
 }
 
-pub(crate) async fn binds_its_account_and_proves_a_wildcard(place: Place) {
+pub(crate) async fn binds_its_account_and_proves_a_wildcard(place: Fixture) {
     let (place, _server, base) = AcmePlace::served(place, |options| {
         let bound = DirectoryOptions { external_account_required: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), bound);

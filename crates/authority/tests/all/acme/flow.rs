@@ -7,7 +7,7 @@ use x509::Certificate;
 
 use super::client::{AccountKey, Answer, BASE, Client, b64, csr};
 use super::world::AcmePlace;
-use crate::place::Place;
+use crate::place::Fixture;
 
 /// Proves every name of an order by http-01.
 pub(crate) async fn prove(place: &AcmePlace, client: &Client, order: &Value) {
@@ -49,7 +49,7 @@ pub(crate) async fn download(client: &Client, order: &Value) -> Vec<Certificate>
     blocks.map(|(_, der)| Certificate::parse(&der).unwrap()).collect()
 }
 
-pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Place) {
+pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let directory = Client::new(&place.acme).get(&format!("{BASE}/acme/directory")).await.ok().json();
     for resource in
@@ -81,7 +81,7 @@ pub(crate) async fn an_order_goes_from_nothing_to_a_certificate(place: Place) {
     }
 }
 
-pub(crate) async fn every_answer_has_a_nonce_and_the_way_back(place: Place) {
+pub(crate) async fn every_answer_has_a_nonce_and_the_way_back(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let nonce = format!("{BASE}/acme/new-nonce");
@@ -106,7 +106,7 @@ pub(crate) async fn every_answer_has_a_nonce_and_the_way_back(place: Place) {
     assert_eq!(read.problem(), "malformed");
 }
 
-pub(crate) async fn every_kind_of_account_key_signs(place: Place) {
+pub(crate) async fn every_kind_of_account_key_signs(place: Fixture) {
     let place = AcmePlace::new(place).await;
     for key in AccountKey::all() {
         let alg = key.alg();
@@ -118,7 +118,7 @@ pub(crate) async fn every_kind_of_account_key_signs(place: Place) {
     }
 }
 
-pub(crate) async fn accounts_are_found_changed_and_ended(place: Place) {
+pub(crate) async fn accounts_are_found_changed_and_ended(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let url = format!("{BASE}/acme/new-account");
     let mut client = Client::new(&place.acme);
@@ -148,7 +148,7 @@ pub(crate) async fn accounts_are_found_changed_and_ended(place: Place) {
     assert_eq!((back.status, back.problem().as_str()), (StatusCode::UNAUTHORIZED, "unauthorized"));
 }
 
-pub(crate) async fn terms_of_service_must_be_agreed_to(place: Place) {
+pub(crate) async fn terms_of_service_must_be_agreed_to(place: Fixture) {
     let terms = "https://a.test/terms";
     let place = AcmePlace::with(place, |options| options.terms_of_service = Some(terms.to_owned())).await;
     let mut client = Client::new(&place.acme);
@@ -162,7 +162,7 @@ pub(crate) async fn terms_of_service_must_be_agreed_to(place: Place) {
     assert_eq!(made["termsOfServiceAgreed"], true);
 }
 
-pub(crate) async fn keys_are_rolled_over(place: Place) {
+pub(crate) async fn keys_are_rolled_over(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let mut client = Client::registered(&place.acme).await;
     let other = Client::registered(&place.acme).await;
@@ -207,7 +207,7 @@ pub(crate) async fn keys_are_rolled_over(place: Place) {
     );
 }
 
-pub(crate) async fn another_node_takes_a_new_key_at_once(place: Place) {
+pub(crate) async fn another_node_takes_a_new_key_at_once(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let mut client = Client::registered(&place.acme).await;
     let (here, there) = (place.acme.clone(), place.another());
@@ -229,7 +229,7 @@ pub(crate) async fn another_node_takes_a_new_key_at_once(place: Place) {
     client.post(&url, order).await.ok();
 }
 
-pub(crate) async fn profiles_are_offered_and_chosen(place: Place) {
+pub(crate) async fn profiles_are_offered_and_chosen(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let offered = DirectoryOptions { profiles: vec!["web".to_owned()], ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), offered);
@@ -255,7 +255,7 @@ pub(crate) async fn profiles_are_offered_and_chosen(place: Place) {
     assert_eq!(place.place.authority.issued(&which).await.unwrap().unwrap().profile, "web");
 }
 
-pub(crate) async fn a_trusting_directory_wants_no_proof(place: Place) {
+pub(crate) async fn a_trusting_directory_wants_no_proof(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), trusting);
@@ -275,7 +275,7 @@ pub(crate) async fn a_trusting_directory_wants_no_proof(place: Place) {
     assert_eq!(client.order(&["a.test"]).await.ok().json()["status"], "pending");
 }
 
-pub(crate) async fn proofs_are_used_again_while_they_last(place: Place) {
+pub(crate) async fn proofs_are_used_again_while_they_last(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let reusing = DirectoryOptions { reuse_seconds: 3_600, ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), reusing);
@@ -313,7 +313,7 @@ pub(crate) async fn proofs_are_used_again_while_they_last(place: Place) {
     assert_eq!(client.order(&["c.test"]).await.ok().json()["status"], "pending");
 }
 
-pub(crate) async fn a_name_is_authorized_before_any_order(place: Place) {
+pub(crate) async fn a_name_is_authorized_before_any_order(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let url = format!("{BASE}/acme/new-authz");
@@ -331,7 +331,7 @@ pub(crate) async fn a_name_is_authorized_before_any_order(place: Place) {
     );
 }
 
-pub(crate) async fn dates_are_chosen_within_the_profile(place: Place) {
+pub(crate) async fn dates_are_chosen_within_the_profile(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let fixed = DirectoryOptions { choose_dates: false, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), fixed);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::client::{Client, b64, csr};
 use super::flow::{download, finalize, issue, prove};
 use super::world::{AcmePlace, eventually};
-use crate::place::Place;
+use crate::place::Fixture;
 
 /// What an order alone costs, those of a second look at the account included; orders that come together share them.
 const ORDER_STATEMENTS_MAX: u64 = 30;
@@ -18,7 +18,7 @@ fn id(url: &str) -> Uuid {
     url.rsplit('/').next().unwrap().parse().unwrap()
 }
 
-pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Place) {
+pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     place.halt().await;
     let mut client = Client::registered(&place.acme).await;
@@ -38,7 +38,7 @@ pub(crate) async fn a_validation_cut_off_is_done_after_a_restart(place: Place) {
     assert_eq!(found["status"], "valid");
 }
 
-pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place: Place) {
+pub(crate) async fn a_validation_under_way_at_a_stop_is_taken_over_at_once(place: Fixture) {
     let mut place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 600_000).await;
     let mut client = Client::registered(&place.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
@@ -86,7 +86,7 @@ async fn left_processing(place: &AcmePlace, client: &Client, name: &str) -> (Str
     (url, csr)
 }
 
-pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Place) {
+pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (url, csr) = left_processing(&place, &client, "a.test").await;
@@ -105,7 +105,7 @@ pub(crate) async fn an_order_cut_off_is_finished_by_the_next_poll(place: Place) 
     download(&client, &done).await;
 }
 
-pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Place) {
+pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (url, _) = left_processing(&place, &client, "a.test").await;
@@ -124,7 +124,7 @@ pub(crate) async fn an_order_cut_off_is_finished_at_the_start(place: Place) {
     assert!(order.certificate.is_some());
 }
 
-pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Place) {
+pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (url, _) = left_processing(&place, &client, "a.test").await;
@@ -147,7 +147,7 @@ pub(crate) async fn two_that_finish_one_order_issue_one_certificate(place: Place
     assert_eq!(page.rows.len(), 1);
 }
 
-pub(crate) async fn a_refused_order_says_why_and_stays_refused(place: Place) {
+pub(crate) async fn a_refused_order_says_why_and_stays_refused(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let answer = client.order(&["a.test"]).await.ok();
@@ -163,7 +163,7 @@ pub(crate) async fn a_refused_order_says_why_and_stays_refused(place: Place) {
     assert_eq!(client.fetch(&answer.header("location")).await.ok().json()["status"], "invalid");
 }
 
-pub(crate) async fn what_is_over_is_deleted(place: Place) {
+pub(crate) async fn what_is_over_is_deleted(place: Fixture) {
     let mut place = AcmePlace::with(place, |options| options.keep_ended_seconds = 3_600).await;
     let client = Client::registered(&place.acme).await;
     let (earlier, _) = issue(&place, &client, &["earlier.test"]).await;
@@ -199,7 +199,7 @@ pub(crate) async fn what_is_over_is_deleted(place: Place) {
     assert_eq!(page.rows.len(), 2);
 }
 
-pub(crate) async fn orders_are_listed_in_pages(place: Place) {
+pub(crate) async fn orders_are_listed_in_pages(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let mut made = Vec::new();
@@ -222,7 +222,7 @@ pub(crate) async fn orders_are_listed_in_pages(place: Place) {
     assert_eq!(bad.problem(), "malformed");
 }
 
-pub(crate) async fn many_orders_are_few_statements(place: Place) {
+pub(crate) async fn many_orders_are_few_statements(place: Fixture) {
     let mut place = AcmePlace::new(place).await;
     place.halt().await;
     let client = Client::registered(&place.acme).await;
@@ -242,7 +242,7 @@ pub(crate) async fn many_orders_are_few_statements(place: Place) {
 }
 
 /// Every statement of an order from nothing to its certificate, without proof.
-pub(crate) async fn a_whole_order_costs_a_constant_number_of_statements(place: Place) {
+pub(crate) async fn a_whole_order_costs_a_constant_number_of_statements(place: Fixture) {
     let mut place = AcmePlace::with(place, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), trusting);

@@ -15,11 +15,11 @@ macro_rules! each {
     ($($module:ident::$case:ident)*) => {
         mod sqlite { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(crate::place::Place::sqlite().await).await; }
+            async fn $case() { super::$module::$case(crate::place::Fixture::sqlite().await).await; }
         )* }
         mod postgres { $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $case() { super::$module::$case(crate::place::Place::postgres().await).await; }
+            async fn $case() { super::$module::$case(crate::place::Fixture::postgres().await).await; }
         )* }
     };
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::client::{AccountKey, BASE, Client, b64, csr, csr_of, identifier};
 use super::flow::{finalize, issue, prove};
 use super::world::{AcmePlace, eventually};
-use crate::place::Place;
+use crate::place::Fixture;
 
 fn url(path: &str) -> String {
     format!("{BASE}/acme/{path}")
@@ -19,7 +19,7 @@ fn wanted(names: &[&str]) -> String {
     json!({"identifiers": names.iter().map(|name| identifier(name)).collect::<Vec<_>>()}).to_string()
 }
 
-pub(crate) async fn requests_that_are_not_for_here_and_now(place: Place) {
+pub(crate) async fn requests_that_are_not_for_here_and_now(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let other = Client::registered(&place.acme).await;
@@ -130,7 +130,7 @@ pub(crate) async fn requests_that_are_not_for_here_and_now(place: Place) {
     }
 }
 
-pub(crate) async fn what_belongs_to_another_account(place: Place) {
+pub(crate) async fn what_belongs_to_another_account(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (owner, thief) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let order = owner.order(&["a.test"]).await.ok();
@@ -168,7 +168,7 @@ pub(crate) async fn what_belongs_to_another_account(place: Place) {
     assert_eq!(owner.fetch(&absent).await.status, StatusCode::NOT_FOUND);
 }
 
-pub(crate) async fn orders_that_cannot_be_finalized(place: Place) {
+pub(crate) async fn orders_that_cannot_be_finalized(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let answer = client.order(&["a.test", "b.test"]).await.ok();
@@ -220,7 +220,7 @@ pub(crate) async fn orders_that_cannot_be_finalized(place: Place) {
     assert_eq!(late["status"], "invalid");
 }
 
-pub(crate) async fn names_that_are_not_to_be_had(place: Place) {
+pub(crate) async fn names_that_are_not_to_be_had(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         options.names_max = 3;
         let web = DirectoryOptions {
@@ -257,7 +257,7 @@ pub(crate) async fn names_that_are_not_to_be_had(place: Place) {
     assert_eq!(twice["identifiers"], json!([identifier("a.test")]));
 }
 
-pub(crate) async fn accounts_without_their_external_key(place: Place) {
+pub(crate) async fn accounts_without_their_external_key(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let bound = DirectoryOptions { external_account_required: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), bound);
@@ -374,7 +374,7 @@ pub(crate) async fn accounts_without_their_external_key(place: Place) {
     place.place.keystore.rotate_master(&master, "user:a", |_| ()).await.unwrap();
 }
 
-pub(crate) async fn more_than_the_limits_allow(place: Place) {
+pub(crate) async fn more_than_the_limits_allow(place: Fixture) {
     let limit = |count| Some(Limit { count, seconds: 3_600 });
     let place = AcmePlace::with(place, |options| {
         options.limits = LimitOptions {
@@ -440,7 +440,7 @@ pub(crate) async fn more_than_the_limits_allow(place: Place) {
     client.order(&["b.test"]).await.ok();
 }
 
-pub(crate) async fn a_profile_that_needs_approval(place: Place) {
+pub(crate) async fn a_profile_that_needs_approval(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let mut profile = super::world::profile("web");
     profile.requires_approval = true;

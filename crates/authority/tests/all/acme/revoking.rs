@@ -12,7 +12,7 @@ use x509::crl::Reason;
 use super::client::{AccountKey, BASE, Client, b64, csr_of, identifier};
 use super::flow::{download, finalize, issue, prove};
 use super::world::AcmePlace;
-use crate::place::Place;
+use crate::place::Fixture;
 
 fn url(path: &str) -> String {
     format!("{BASE}/acme/{path}")
@@ -28,7 +28,7 @@ async fn is_revoked(place: &AcmePlace, certificate: &Certificate) -> Option<Reas
     record.revocation.map(|facts| facts.reason)
 }
 
-pub(crate) async fn by_its_account(place: Place) {
+pub(crate) async fn by_its_account(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let (_, chain) = issue(&place, &owner, &["a.test"]).await;
@@ -52,7 +52,7 @@ pub(crate) async fn by_its_account(place: Place) {
     assert_eq!(owner.post(&path, json!({"certificate": b64([0x30, 0])})).await.problem(), "malformed");
 }
 
-pub(crate) async fn by_an_account_that_holds_all_its_names(place: Place) {
+pub(crate) async fn by_an_account_that_holds_all_its_names(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (owner, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let (_, chain) = issue(&place, &owner, &["a.test", "b.test"]).await;
@@ -65,7 +65,7 @@ pub(crate) async fn by_an_account_that_holds_all_its_names(place: Place) {
     assert_eq!(is_revoked(&place, &chain[0]).await, Some(Reason::Unspecified));
 }
 
-pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Place) {
+pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
         options.directories.insert("web".to_owned(), trusting);
@@ -86,7 +86,7 @@ pub(crate) async fn trust_proves_nothing_of_others_certificates(place: Place) {
     assert_eq!(is_revoked(&place, &chain[0]).await, None);
 }
 
-pub(crate) async fn by_its_own_key(place: Place) {
+pub(crate) async fn by_its_own_key(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let owner = Client::registered(&place.acme).await;
     // A key that signs both the request for the certificate and the one that ends it.
@@ -128,7 +128,7 @@ fn certificate_id(certificate: &Certificate) -> String {
     format!("{}.{}", b64(certificate.authority_key_id.as_ref().unwrap()), b64(certificate.serial.content()))
 }
 
-pub(crate) async fn certificates_say_when_to_renew(place: Place) {
+pub(crate) async fn certificates_say_when_to_renew(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (_, chain) = issue(&place, &client, &["a.test"]).await;
@@ -159,7 +159,7 @@ pub(crate) async fn certificates_say_when_to_renew(place: Place) {
     assert!(end <= place.place.clock.now_seconds());
 }
 
-pub(crate) async fn an_order_replaces_a_certificate_once(place: Place) {
+pub(crate) async fn an_order_replaces_a_certificate_once(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let (client, other) = (Client::registered(&place.acme).await, Client::registered(&place.acme).await);
     let (_, chain) = issue(&place, &client, &["a.test", "b.test"]).await;

@@ -12,7 +12,7 @@ use super::client::{BASE, Client, b64};
 use super::flow::{finalize, prove};
 use super::net::{AlpnCertificate, Page, Reply};
 use super::world::AcmePlace;
-use crate::place::Place;
+use crate::place::Fixture;
 
 /// Answers a challenge and waits for the authorization's end.
 async fn answer(client: &Client, order: &Value, challenge: &Value) -> Value {
@@ -31,7 +31,7 @@ fn digest(text: &str) -> String {
     b64(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()))
 }
 
-pub(crate) async fn http01_follows_redirects_and_no_further(place: Place) {
+pub(crate) async fn http01_follows_redirects_and_no_further(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let (http, tls) = (place.net.http.port(), place.net.tls.port());
@@ -111,7 +111,7 @@ pub(crate) async fn http01_follows_redirects_and_no_further(place: Place) {
     }
 }
 
-pub(crate) async fn names_that_lead_to_this_machine_are_not_reached(place: Place) {
+pub(crate) async fn names_that_lead_to_this_machine_are_not_reached(place: Fixture) {
     let place = AcmePlace::with(place, |options| options.validation.allow_networks.clear()).await;
     let client = Client::registered(&place.acme).await;
     // Every name of the test's name server is at 127.0.0.1, where its web server would answer.
@@ -125,7 +125,7 @@ pub(crate) async fn names_that_lead_to_this_machine_are_not_reached(place: Place
     assert_eq!(place.net.requests(), Vec::<String>::new());
 }
 
-pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Place) {
+pub(crate) async fn dns01_finds_the_record_wherever_it_is(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let begin = async |name: &str, kind: &str| {
@@ -194,7 +194,7 @@ fn base32(octets: &[u8]) -> String {
     bits.chunks(5).map(|bits| char::from(b"abcdefghijklmnopqrstuvwxyz234567"[value(bits)])).collect()
 }
 
-pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Place) {
+pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Fixture) {
     let place = AcmePlace::new(place).await;
     let client = Client::registered(&place.acme).await;
     let own = ["acme-tls/1"];
@@ -266,7 +266,7 @@ pub(crate) async fn tls_alpn01_wants_the_very_certificate(place: Place) {
     assert_eq!(kinds("192.0.2.7").await, ["http-01", "tls-alpn-01"]);
 }
 
-pub(crate) async fn a_persistent_record_proves_for_its_account(place: Place) {
+pub(crate) async fn a_persistent_record_proves_for_its_account(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         options.caa_identities = vec!["ca.example".to_owned()];
         let reusing = DirectoryOptions { reuse_seconds: 86_400, ..DirectoryOptions::default() };
@@ -313,7 +313,7 @@ pub(crate) async fn a_persistent_record_proves_for_its_account(place: Place) {
     assert_eq!(problem(&ask(&client, "a.test").await).0, "unauthorized");
 }
 
-pub(crate) async fn a_persistent_record_outlives_the_key_it_was_made_with(place: Place) {
+pub(crate) async fn a_persistent_record_outlives_the_key_it_was_made_with(place: Fixture) {
     let place =
         AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
     let mut client = Client::registered(&place.acme).await;
@@ -332,7 +332,7 @@ pub(crate) async fn a_persistent_record_outlives_the_key_it_was_made_with(place:
     assert_eq!(answer(&client, &order, &challenge).await["status"], "valid");
 }
 
-pub(crate) async fn caa_is_looked_for_up_to_the_top(place: Place) {
+pub(crate) async fn caa_is_looked_for_up_to_the_top(place: Fixture) {
     let place =
         AcmePlace::with(place, |options| options.caa_identities = vec!["ca.example".to_owned()]).await;
     let client = Client::registered(&place.acme).await;
@@ -368,7 +368,7 @@ pub(crate) async fn caa_is_looked_for_up_to_the_top(place: Place) {
     assert_eq!(problem(&ask("x.b.test").await).0, "dns");
 }
 
-pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Place) {
+pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         options.caa_identities = vec!["ca.example".to_owned()];
         let trusting = DirectoryOptions { trust_authenticated: true, ..DirectoryOptions::default() };
@@ -399,7 +399,7 @@ pub(crate) async fn caa_is_asked_again_when_a_proof_is_old(place: Place) {
     assert_eq!(place.net.questions().len(), before);
 }
 
-pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Place) {
+pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Fixture) {
     let place = AcmePlace::with(place, |options| options.validation.pause_milliseconds = 3_000).await;
     let client = Client::registered(&place.acme).await;
     let order = client.order(&["a.test"]).await.ok().json();
@@ -422,7 +422,7 @@ pub(crate) async fn an_answer_that_comes_late_is_waited_for(place: Place) {
     assert!((2..=3).contains(&requests), "{requests}");
 }
 
-pub(crate) async fn a_failed_order_says_which_name_failed(place: Place) {
+pub(crate) async fn a_failed_order_says_which_name_failed(place: Fixture) {
     let place = AcmePlace::with(place, |options| {
         let only = DirectoryOptions { methods: vec![Method::Http01], ..DirectoryOptions::default() };
         options.directories.insert("default".to_owned(), only);

@@ -1,4 +1,4 @@
-//! An ACME server over a [`Place`], with a world to validate against.
+//! An ACME server over a [`Fixture`], with a world to validate against.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,24 +16,24 @@ use x509::GeneralName;
 use super::client::BASE;
 use super::net::Net;
 use crate::http::Server;
-use crate::place::Place;
+use crate::place::Fixture;
 
 pub(crate) use crate::place::eventually;
 
 pub(crate) struct AcmePlace {
     pub(crate) acme: Acme,
     pub(crate) net: Net,
-    pub(crate) place: Place,
+    pub(crate) place: Fixture,
     running: Option<(JoinHandle<()>, Arc<Notify>)>,
 }
 
 impl AcmePlace {
-    pub(crate) async fn new(place: Place) -> Self {
+    pub(crate) async fn new(place: Fixture) -> Self {
         Self::with(place, |_| ()).await
     }
 
     /// With options changed by the test.
-    pub(crate) async fn with(place: Place, change: impl FnOnce(&mut AcmeOptions)) -> Self {
+    pub(crate) async fn with(place: Fixture, change: impl FnOnce(&mut AcmeOptions)) -> Self {
         let net = Net::start().await;
         let authority = &place.authority;
         if authority.ca("root").await.is_err() {
@@ -59,7 +59,7 @@ impl AcmePlace {
     /// A server that real clients reach over TLS on loopback, at the present time; its address, and with it the server.
     /// The root that they must trust is in `root.pem` of the place's folder.
     pub(crate) async fn served(
-        place: Place,
+        place: Fixture,
         change: impl FnOnce(&mut AcmeOptions),
     ) -> (Self, Server, String) {
         place.clock.set(Clock::system().now_us());
@@ -118,7 +118,7 @@ impl AcmePlace {
     }
 }
 
-fn open(place: &Place, options: AcmeOptions) -> Acme {
+fn open(place: &Fixture, options: AcmeOptions) -> Acme {
     Acme::new(place.another_node(), place.store.clone(), place.clock.clone(), options).unwrap()
 }
 

@@ -19,22 +19,22 @@ const BALLAST_BYTES: usize = 4 << 20;
 const VALUES_MAX: usize = 1_000;
 
 /// An answer: its status, and its body.
-struct Said(u16, String);
+struct Response(u16, String);
 
-impl Said {
+impl Response {
     fn json(&self) -> Value {
         serde_json::from_str(&self.1).unwrap_or_else(|error| panic!("{error}: {}", self.1))
     }
 }
 
-struct Place {
+struct Fixture {
     house: House,
     /// URL of the credential store.
     credentials: String,
     token: String,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let mut house = House::prepared("", None);
         let data = house.path("data");
@@ -50,7 +50,7 @@ impl Place {
         Self { credentials: read("credentials.url"), token: read("admin.token"), house }
     }
 
-    fn ask(&self, method: &str, url: &str, body: Option<&Value>) -> Said {
+    fn ask(&self, method: &str, url: &str, body: Option<&Value>) -> Response {
         let file = self.house.path("body.json");
         let (url, authorization) = (url.to_owned(), format!("authorization: Bearer {}", self.token));
         let data = format!("@{}", file.display());
@@ -63,15 +63,15 @@ impl Place {
         let output = self.house.program("curl", "apt-get install -y curl", &arguments);
         let text = String::from_utf8(output.stdout).unwrap();
         let (body, status) = text.rsplit_once('\n').unwrap_or(("", "0"));
-        Said(status.parse().unwrap(), body.to_owned())
+        Response(status.parse().unwrap(), body.to_owned())
     }
 
-    fn put(&self, name: &str) -> Said {
+    fn put(&self, name: &str) -> Response {
         let body = json!({ "name": name, "type": "value", "value": "x".repeat(VALUE_BYTES) });
         self.ask("PUT", &format!("{}/api/v1/data", self.credentials), Some(&body))
     }
 
-    fn get(&self, path: &str) -> Said {
+    fn get(&self, path: &str) -> Response {
         self.ask("GET", &format!("{}{path}", self.house.url()), None)
     }
 
@@ -127,7 +127,7 @@ impl Place {
 #[test]
 fn a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart() {
     alone(|| {
-        let mut place = Place::new();
+        let mut place = Fixture::new();
         std::fs::write(place.ballast(), vec![0; BALLAST_BYTES]).unwrap();
         let name = |number: usize| format!("/full/{number}");
         let acknowledged = (0..VALUES_MAX).find(|number| {
@@ -163,7 +163,7 @@ fn a_full_disk_is_named_loses_nothing_serves_reads_and_needs_no_restart() {
         place.house.start();
         place.reads();
         // A value is answered only with a record of the answer.
-        let value = |place: &Place, number: usize| {
+        let value = |place: &Fixture, number: usize| {
             place.ask(
                 "GET",
                 &format!("{}/api/v1/data?name={}&current=true", place.credentials, name(number)),

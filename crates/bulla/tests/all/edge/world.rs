@@ -9,14 +9,14 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{AlertDescription, ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::SIGNED;
-use crate::key_service::{PATIENCE, Place, figures};
+use crate::key_service::{Fixture, PATIENCE, figures};
 use crate::world::{bulla, connect_from, describe, proxy_header, run, stdout};
 
 pub(super) type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// The service's folder, and what it said when it started.
 pub(super) struct World {
-    pub(super) place: Place,
+    pub(super) place: Fixture,
     service_said: String,
     /// Seconds between two looks of a terminator at its files.
     pub(super) reload_s: u32,
@@ -32,7 +32,7 @@ pub(super) struct Edge {
 impl World {
     /// A key in the service's folder and a chain for each: name, kind of key, names of hosts.
     pub(super) fn new(chains: &[(&str, &str, &str)]) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         std::fs::create_dir(place.path("certs")).unwrap();
         place.openssl(
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::credhub::{
-    CredentialVersion, CredentialView, Data, DataQuery, Found, FoundView, GenerateRequest, NamePermissions,
-    NameQuery, PermissionEntry, PermissionRequest, PermissionView, PermissionsQuery, RegenerateRequest,
-    SetRequest,
+    CredentialVersion, CredentialView, Data, DataQuery, FoundCredentials, FoundView, GenerateRequest,
+    NamePermissions, NameQuery, PermissionEntry, PermissionRequest, PermissionView, PermissionsQuery,
+    RegenerateRequest, SetRequest,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
@@ -396,7 +396,7 @@ async fn find(
         expires_within_days: days.map(|days| days.to_string()),
         ..DataQuery::default()
     };
-    let found: Found<Value> = client.fetch(DATA, &query).await?;
+    let found: FoundCredentials<Value> = client.fetch(DATA, &query).await?;
     print(found.credentials, FOUND, show)
 }
 

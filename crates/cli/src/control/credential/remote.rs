@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use api::credhub::{
-    Certificates, CertificatesQuery, CredentialView, Data, DataQuery, Found, InfoView, LookupOutcome,
-    LookupRequest, LookupView, NameList, NamePermissions, PermissionEntry, PermissionsQuery, TokenRequest,
-    TokenView,
+    Certificates, CertificatesQuery, CredentialView, Data, DataQuery, FoundCredentials, InfoView,
+    LookupOutcome, LookupRequest, LookupView, NameList, NamePermissions, PermissionEntry, PermissionsQuery,
+    TokenRequest, TokenView,
 };
 use futures_util::stream::{self, StreamExt};
 use reqwest::Method;
@@ -100,7 +100,7 @@ impl Remote {
 
     /// What lies below a path: authorities first, each after the one that signed it.
     pub(super) async fn entries(&self, path: &str) -> Outcome<Vec<Entry>> {
-        let found: Found = self.get(DATA, &DataQuery::below(path)).await?;
+        let found: FoundCredentials = self.get(DATA, &DataQuery::below(path)).await?;
         let Certificates { certificates } = self.get(CERTIFICATES, &CertificatesQuery::default()).await?;
         let known: HashMap<String, (Option<String>, bool)> = certificates
             .into_iter()

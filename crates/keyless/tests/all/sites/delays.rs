@@ -14,7 +14,7 @@ use keys::KeyRef;
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use super::{Load, PORT, Place, World};
+use super::{Fixture, Load, PORT, World};
 use crate::native::{EC, patient, request};
 use crate::peer::{PATIENCE, key, ski, until};
 
@@ -210,7 +210,7 @@ fn the_trace_names_the_stage_that_is_slow() {
     const SLOW_US: u64 = SLOW.as_micros() as u64;
     alone(|| {
         let world = World::new(&[20]);
-        let told = |place: &Place, trace: &str| -> serde_json::Value {
+        let told = |place: &Fixture, trace: &str| -> serde_json::Value {
             let began = Instant::now();
             loop {
                 let text = place.node.metrics.traces().answer(&format!("/traces/{trace}")).unwrap();

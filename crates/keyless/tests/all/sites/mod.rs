@@ -45,13 +45,13 @@ fn calm() -> RouterOptions {
 }
 
 /// One node at a site of its own.
-struct Place {
+struct Fixture {
     site: Site,
     runtime: Runtime,
     node: Node,
 }
 
-impl Place {
+impl Fixture {
     fn new(
         network: &mut Network,
         ca: &Arc<Authority>,
@@ -90,8 +90,8 @@ impl Place {
 /// A home whose node clients ask, and other sites, each so far away, whose nodes hold one key behind gates. All gates are open.
 struct World {
     network: Network,
-    home: Place,
-    others: Vec<Place>,
+    home: Fixture,
+    others: Vec<Fixture>,
     held: Vec<Arc<Gated>>,
     gates: Vec<watch::Sender<bool>>,
     holders: Arc<Holders>,
@@ -130,11 +130,11 @@ impl World {
             ..Options::default()
         };
         let options = Options { tls: Some((here, tls)), native: Some(here), tenants, ..patient.clone() };
-        let home = Place::new(&mut network, &ca, 1, router.clone(), options);
+        let home = Fixture::new(&mut network, &ca, 1, router.clone(), options);
         let key = PrivateKey::generate(KeyType::P256).unwrap();
         let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
         for (at, way_ms) in ways_ms.iter().enumerate() {
-            let place = Place::new(&mut network, &ca, at as u8 + 2, router.clone(), patient.clone());
+            let place = Fixture::new(&mut network, &ca, at as u8 + 2, router.clone(), patient.clone());
             network.set(&home.site, &place.site, Way::round_trip(Duration::from_millis(*way_ms)));
             let (gated, gate) = Gated::of(key.clone());
             gate.send_replace(true);
@@ -172,7 +172,7 @@ impl World {
         (key, held, gates)
     }
 
-    fn places(&self) -> impl Iterator<Item = &Place> {
+    fn places(&self) -> impl Iterator<Item = &Fixture> {
         std::iter::once(&self.home).chain(&self.others)
     }
 

@@ -7,7 +7,7 @@ use fleet::network::{Way, alone};
 use keyless::routing::RouterOptions;
 use keyless::server::Options;
 
-use super::{Place, World, calm};
+use super::{Fixture, World, calm};
 use crate::peer::PATIENCE;
 
 const MS: Duration = Duration::from_millis(1);
@@ -38,8 +38,8 @@ const CASES: [&[Link]; 7] = [
 
 struct Partitions {
     world: World,
-    mate: Place,
-    other: Place,
+    mate: Fixture,
+    other: Fixture,
 }
 
 impl Partitions {
@@ -53,7 +53,8 @@ impl Partitions {
         let mut world = World::unconnected(&[5], options.clone(), Vec::new());
         let served = Options { deadline: PATIENCE, ..Options::default() };
         let ca = Arc::clone(&world.ca);
-        let mut place = |number| Place::new(&mut world.network, &ca, number, options.clone(), served.clone());
+        let mut place =
+            |number| Fixture::new(&mut world.network, &ca, number, options.clone(), served.clone());
         let (mut mate, other) = (place(101), place(102));
         mate.node.member.site.clone_from(&world.home.node.member.site);
         let all = Self { world, mate, other };
@@ -63,7 +64,7 @@ impl Partitions {
         all
     }
 
-    fn places(&self) -> impl Iterator<Item = &Place> {
+    fn places(&self) -> impl Iterator<Item = &Fixture> {
         self.world.places().chain([&self.mate, &self.other])
     }
 
@@ -97,7 +98,7 @@ fn a_request_is_signed_while_a_path_of_two_links_exists() {
             cut.iter().for_each(|link| all.set(*link, Way::default()));
             all.world.set(0, Way::round_trip(5 * MS));
             let back = all.sign(&format!("{cut:?} is back"));
-            let passed_on = |place: &Place| place.node.figure("bulla_keyless_relayed_requests_total");
+            let passed_on = |place: &Fixture| place.node.figure("bulla_keyless_relayed_requests_total");
             println!(
                 "row 22: the way to the key cut, and {cut:?}: {apart} of {COUNT} signed, {back} once it was back; passed on by the \
                  mate {}, by the third site {}",

@@ -16,7 +16,7 @@ use keyless::server::Options;
 use keys::{KeyRef, KeyType, PrivateKey, Signer};
 use tokio::sync::watch;
 
-use super::{Place, calm};
+use super::{Fixture, calm};
 use crate::certificates::Authority;
 use crate::native::{EC, patient, request};
 use crate::node::Node;
@@ -28,7 +28,7 @@ const MS: Duration = Duration::from_millis(1);
 struct Pod {
     network: Network,
     ca: Arc<Authority>,
-    nodes: Vec<Place>,
+    nodes: Vec<Fixture>,
     holders: Vec<Vec<Arc<Holders>>>,
 }
 
@@ -42,7 +42,7 @@ impl Pod {
             ..Options::default()
         };
         let node = |number| {
-            let mut place = Place::new(&mut network, &ca, number + 1, router.clone(), options.clone());
+            let mut place = Fixture::new(&mut network, &ca, number + 1, router.clone(), options.clone());
             place.node.member.site = "pod".to_owned();
             place
         };
@@ -57,7 +57,7 @@ impl Pod {
     /// All know each other and these, each of which holds some of the keys of so many policies.
     fn knows(&mut self, others: &[Member], policies: &[Vec<NodeId>]) {
         let members: Vec<Member> = self.members().into_iter().chain(others.to_vec()).collect();
-        let begin = |place: &Place| {
+        let begin = |place: &Fixture| {
             place.set_members(members.clone());
             let _there = place.runtime.enter();
             policies.iter().map(|nodes| place.node.router.holders(nodes.clone())).collect()
@@ -75,7 +75,7 @@ impl Pod {
     }
 }
 
-fn stop(place: Place) {
+fn stop(place: Fixture) {
     place.runtime.block_on(place.runtime.spawn(place.node.stop())).unwrap();
 }
 
@@ -168,7 +168,7 @@ fn the_nodes_of_a_pod_have_their_part_of_the_connections_each() {
 /// A pod, and other sites of one node each, so far away, that hold one key. All share from the first connection on.
 struct World {
     pod: Pod,
-    others: Vec<Place>,
+    others: Vec<Fixture>,
     held: Vec<Arc<Gated>>,
     gates: Vec<watch::Sender<bool>>,
     key: PrivateKey,
@@ -191,7 +191,7 @@ impl World {
         };
         let (mut others, mut held, mut gates) = (Vec::new(), Vec::new(), Vec::new());
         for (at, way_ms) in ways_ms.iter().enumerate() {
-            let place = Place::new(&mut pod.network, &pod.ca, 100 + at as u8, calm(), options.clone());
+            let place = Fixture::new(&mut pod.network, &pod.ca, 100 + at as u8, calm(), options.clone());
             for node in &pod.nodes {
                 let way = Way::round_trip(Duration::from_millis(*way_ms));
                 pod.network.set(&node.site, &place.site, way);
@@ -350,7 +350,7 @@ fn more_own_the_way_to_a_node_that_is_asked_often() {
             assert!(signed.into_iter().all(|signed| signed.unwrap()));
         };
         // What went by each node's connection: of all that it was asked for, what it asked no other for.
-        let carried = |place: &Place| {
+        let carried = |place: &Fixture| {
             let asked =
                 place.node.figure("bulla_keyless_site_request_duration_seconds_count{site=\"site-100\"}");
             asked - place.node.figure("bulla_keyless_site_relayed_requests_total{site=\"site-100\"}")

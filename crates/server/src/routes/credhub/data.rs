@@ -1,8 +1,8 @@
 //! Credentials: read, found, set, generated, made again, removed.
 
 use api::credhub::{
-    self, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, Found, FoundView, NameQuery,
-    RegenerateRequest,
+    self, BulkRegenerate, BulkRegenerated, CredentialView, Data, DataQuery, FoundCredentials, FoundView,
+    NameQuery, RegenerateRequest,
 };
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -74,7 +74,7 @@ pub(super) async fn get(
         (None, None) => return Err(Refused::bad("The query parameter name is required for this request.")),
     };
     let credentials = found.into_iter().map(|found| shown(found, days.is_some())).collect();
-    Ok(Json(Found::<FoundView> { credentials }).into_response())
+    Ok(Json(FoundCredentials::<FoundView> { credentials }).into_response())
 }
 
 fn shown(found: FoundCredential, with_expiry: bool) -> FoundView {

@@ -45,7 +45,7 @@ struct Objects {
 }
 
 /// An answer: its status and its text.
-type Answer = (u16, String);
+type Response = (u16, String);
 
 struct Server {
     router: Router,
@@ -60,7 +60,13 @@ struct Server {
     _folder: tempfile::TempDir,
 }
 
-async fn ask(router: &Router, token: Option<&str>, method: &str, path: &str, body: Option<&Value>) -> Answer {
+async fn ask(
+    router: &Router,
+    token: Option<&str>,
+    method: &str,
+    path: &str,
+    body: Option<&Value>,
+) -> Response {
     let mut request = Request::builder().method(method).uri(path);
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
@@ -212,7 +218,7 @@ impl Server {
             return if matches!(status, 401 | 403) { Verdict::Refused } else { Verdict::In };
         };
         self.numbers.set(self.numbers.get() + 1);
-        let asked = Asked::of(route, objects, self.numbers.get());
+        let asked = ApiRequest::of(route, objects, self.numbers.get());
         let (status, text) =
             ask(&self.router, token, route.method.as_str(), &asked.path, asked.body.as_ref()).await;
         asked.judge(status, &text)
@@ -227,7 +233,7 @@ fn nowhere(path: &str) -> String {
 }
 
 /// A request to a scoped route for the objects of one team.
-struct Asked {
+struct ApiRequest {
     path: String,
     body: Option<Value>,
     /// How the answer shows that the objects were reached, beside its status.
@@ -244,7 +250,7 @@ enum Shows {
     Item,
 }
 
-impl Asked {
+impl ApiRequest {
     /// A scoped route that is not here fails the test: add how it is asked for a team's object.
     fn of(route: &RouteInfo, own: &Objects, number: u32) -> Self {
         let new =

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::Command;
 
 use super::client::Tls;
-use super::{Outcome, Place};
+use super::{Fixture, Outcome};
 use crate::world::connect_from;
 
 /// Requests of others, to each listener.
@@ -12,7 +12,7 @@ const OTHERS: usize = 10;
 /// What a flood may need, in KiB.
 const MEMORY_KIB_MAX: u64 = 64 << 10;
 
-pub(super) fn crowd(place: &Place) -> Outcome {
+pub(super) fn crowd(place: &Fixture) -> Outcome {
     /// Connections of each of four addresses: as many as the listener takes of all.
     const EACH: usize = 64;
     let mut held = Vec::new();
@@ -47,7 +47,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     all
 }
 
-pub(super) fn resets(place: &Place) -> Outcome {
+pub(super) fn resets(place: &Fixture) -> Outcome {
     const STREAMS: u32 = 20_000;
     const HEADERS: u8 = 1;
     const RST_STREAM: u8 = 3;
@@ -80,7 +80,7 @@ pub(super) fn resets(place: &Place) -> Outcome {
     }
 }
 
-pub(super) fn gzip(place: &Place) -> Outcome {
+pub(super) fn gzip(place: &Fixture) -> Outcome {
     const UNPACKED_BYTES: usize = 256 << 20;
     let script = format!("head -c {UNPACKED_BYTES} /dev/zero | gzip -1");
     let packed = Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
@@ -110,7 +110,7 @@ pub(super) fn gzip(place: &Place) -> Outcome {
     }
 }
 
-pub(super) fn deep_json(place: &Place) -> Outcome {
+pub(super) fn deep_json(place: &Fixture) -> Outcome {
     const DEPTH: usize = 500_000;
     let mut statuses = Vec::new();
     let body = "[".repeat(DEPTH);
@@ -132,7 +132,7 @@ pub(super) fn deep_json(place: &Place) -> Outcome {
     }
 }
 
-pub(super) fn nonces(place: &Place) -> Outcome {
+pub(super) fn nonces(place: &Fixture) -> Outcome {
     const NONCES: usize = 100_000;
     /// Requests that are written before their answers are read.
     const AHEAD: usize = 500;

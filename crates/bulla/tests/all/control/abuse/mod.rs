@@ -22,13 +22,13 @@ struct Outcome {
 }
 
 /// A server with limits that are soon reached, and what is asked of it.
-struct Place {
+struct Fixture {
     house: House,
     token: String,
     credentials: u16,
 }
 
-impl Place {
+impl Fixture {
     fn new() -> Self {
         let mut house = House::prepared("", None);
         for (name, value) in [
@@ -80,7 +80,7 @@ fn show(outcomes: &[Outcome]) {
 #[test]
 #[ignore = "a step of its own: cargo xtask ci abuse"]
 fn the_battery() {
-    let place = Place::new();
+    let place = Fixture::new();
     let mut outcomes = vec![
         slow::heads(&place),
         slow::bodies(&place),

@@ -3,14 +3,14 @@
 use std::io::Read;
 
 use super::client::Tls;
-use super::{Outcome, Place};
+use super::{Fixture, Outcome};
 
 /// Slow clients of each listener.
 const CLIENTS: usize = 10;
 /// Requests of others meanwhile, to each listener.
 const OTHERS: usize = 5;
 
-pub(super) fn heads(place: &Place) -> Outcome {
+pub(super) fn heads(place: &Fixture) -> Outcome {
     let ports = [place.house.port, place.credentials];
     let mut held: Vec<Tls> = Vec::new();
     for port in ports {
@@ -31,7 +31,7 @@ pub(super) fn heads(place: &Place) -> Outcome {
     }
 }
 
-pub(super) fn bodies(place: &Place) -> Outcome {
+pub(super) fn bodies(place: &Fixture) -> Outcome {
     let mut held: Vec<Tls> = Vec::new();
     for _ in 0..CLIENTS {
         let mut tls = Tls::connect(1, place.house.port, &[b"http/1.1"]).unwrap();
@@ -63,7 +63,7 @@ const LOOKUPS: usize = 10;
 /// addresses beyond it, and what the allocator has not given back. Ten answers kept whole are 120 MB.
 const MEMORY_KIB_MAX: u64 = 96 << 10;
 
-pub(super) fn readers(place: &Place) -> Outcome {
+pub(super) fn readers(place: &Fixture) -> Outcome {
     let mut writer = Tls::connect(9, place.credentials, &[b"http/1.1"]).unwrap();
     let names: Vec<String> = (0..VALUES).map(|number| format!("/large/{number}")).collect();
     for name in &names {
