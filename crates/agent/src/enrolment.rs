@@ -15,7 +15,7 @@ use crate::tables;
 use crate::tables::{AgentRow, AgentTokenRow};
 use crate::work::{Enrolled, Enrolment};
 
-/// What a token begins with, so that it is recognized where it leaks.
+/// Prefix of every token, so that scanners recognize a leaked one.
 pub(super) const TOKEN_PREFIX: &str = "bulla-enroll-";
 /// The kind of identity, and the role.
 const KIND: &str = "agent";
@@ -56,7 +56,7 @@ pub struct NewToken {
 pub struct CreatedToken {
     /// To be shown once.
     pub token: Zeroizing<String>,
-    /// What is kept of it.
+    /// The stored part, without the secret.
     pub row: AgentTokenRow,
 }
 

@@ -18,9 +18,9 @@ use crate::work::{TARGETS_MAX, TargetWork};
 pub struct NewTarget {
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// The agent that deploys to it.
     pub agent: Uuid,
-    /// Where it is.
+    /// The target.
     pub target: Target,
 }
 
@@ -29,7 +29,7 @@ pub struct NewTarget {
 pub struct TargetView {
     /// As stored.
     pub row: TargetRow,
-    /// Where it is, passwords replaced.
+    /// The target, with passwords redacted.
     pub target: Target,
 }
 

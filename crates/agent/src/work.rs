@@ -73,11 +73,11 @@ pub struct Renewal {
 /// What an agent shows itself with from now on.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enrolled {
-    /// Who it is.
+    /// The agent.
     pub agent: Uuid,
     /// Its name.
     pub name: String,
-    /// The client certificate and what stands above it, PEM.
+    /// The client certificate and its chain, PEM.
     pub certificate_pem: String,
     /// Certificates below which the server's own stands, PEM; empty when the host's own roots will do.
     #[serde(default)]
@@ -100,7 +100,7 @@ pub struct AgentJob {
     pub certificate: Uuid,
     /// Its name, for people.
     pub name: String,
-    /// What to do.
+    /// The work.
     pub work: Work,
 }
 
@@ -125,14 +125,14 @@ pub enum Work {
     Deploy {
         /// Leaf first, root left out.
         chain_pem: String,
-        /// The key, where the server holds it; otherwise the agent has it.
+        /// The private key, if the server holds it; otherwise the agent does.
         #[serde(
             default,
             skip_serializing_if = "Option::is_none",
             serialize_with = "keys::secret::exposed_option"
         )]
         key_pem: Option<Secret>,
-        /// Where to.
+        /// The target.
         target: TargetWork,
     },
     /// Something a newer server knows.
@@ -147,7 +147,7 @@ pub struct TargetWork {
     pub id: Uuid,
     /// Its name, for people.
     pub name: String,
-    /// Where it is.
+    /// The target.
     pub target: Target,
 }
 
@@ -173,7 +173,7 @@ pub struct JobResult {
     /// Where it was deployed to; absent when a job failed before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Uuid>,
-    /// What went wrong.
+    /// The error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Why what was before is not back.

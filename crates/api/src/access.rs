@@ -18,13 +18,13 @@ pub struct IdentityView {
     /// A person's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// What it may do.
+    /// The granted roles and scopes.
     pub grants: Vec<Grant>,
     /// Whether it is let in.
     pub enabled: bool,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
-    /// By whom.
+    /// Actor that created it.
     pub created_by: String,
     /// When it ends; null for never.
     pub expires_at: Option<String>,
@@ -44,7 +44,7 @@ pub struct IdentityPatch {
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub email: Option<Option<String>>,
-    /// What it may do from now on.
+    /// The roles and scopes that replace the present ones.
     pub grants: Option<Vec<Grant>>,
     /// Whether it is let in from now on.
     pub enabled: Option<bool>,
@@ -94,7 +94,7 @@ pub struct NewToken {
 pub struct CreatedToken {
     /// The secret. It is shown this once.
     pub token: String,
-    /// What is kept of it.
+    /// The stored part, without the secret.
     #[serde(flatten)]
     pub view: IdentityView,
 }
@@ -117,7 +117,7 @@ pub struct NewUser {
     /// An address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// What the person may do, beside what their groups give.
+    /// Grants of the person, in addition to those of their groups.
     #[serde(default)]
     pub grants: Vec<Grant>,
 }
@@ -128,7 +128,7 @@ pub struct NewUser {
 pub struct SessionView {
     /// From where the login came.
     pub address: String,
-    /// When it began.
+    /// Start time.
     pub created_at: String,
     /// When it was last seen, coarsely.
     pub last_seen_at: String,
@@ -250,9 +250,9 @@ pub struct NewClientCertificate {
 pub struct RoleView {
     /// Its name.
     pub name: String,
-    /// What it is for.
+    /// A description.
     pub description: String,
-    /// What it holds.
+    /// The permissions of the role.
     pub permissions: Vec<String>,
     /// Whether it comes with Bulla and cannot be changed.
     pub built_in: bool,
@@ -265,7 +265,7 @@ pub struct RoleView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewRole {
-    /// What it is for.
+    /// A description.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 1024))]
     pub description: String,
@@ -274,7 +274,7 @@ pub struct NewRole {
     pub permissions: Vec<String>,
 }
 
-/// Who one is.
+/// The caller's identity and permissions.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Me {
@@ -285,7 +285,7 @@ pub struct Me {
     pub kind: String,
     /// The token's, person's or certificate's id.
     pub id: Uuid,
-    /// What one may do.
+    /// The grants of the caller.
     pub granted: Vec<MyGrant>,
     /// With a session: the value of `X-CSRF-Token` for unsafe requests.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -316,7 +316,7 @@ pub struct MyGrant {
     /// How far.
     #[cfg_attr(feature = "schemas", schema(value_type = String))]
     pub scope: Scope,
-    /// What.
+    /// The permissions.
     pub permissions: Vec<String>,
 }
 

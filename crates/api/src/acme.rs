@@ -12,7 +12,7 @@ pub struct ExternalKeyView {
     pub id: Uuid,
     /// The name clients give.
     pub kid: String,
-    /// What it is for.
+    /// A description.
     pub label: String,
     /// Whether it may bind any number of accounts.
     pub reusable: bool,
@@ -23,9 +23,9 @@ pub struct ExternalKeyView {
     /// The team that its accounts act for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// By whom.
+    /// Actor that created it.
     pub created_by: String,
     /// When it stops binding new accounts.
     pub expires_at: Option<String>,
@@ -49,7 +49,7 @@ pub struct NewExternalKeyBody {
         schema(example = "web-team", min_length = 1, max_length = 200, nullable = false)
     )]
     pub kid: Option<String>,
-    /// What it is for.
+    /// A description.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = "web team", max_length = 200))]
     pub label: String,
@@ -103,9 +103,9 @@ pub struct AcmeAccountView {
     pub profile: String,
     /// The address it was made from.
     pub address: String,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// When it last changed, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -124,7 +124,7 @@ pub struct AcmeOrderView {
     pub status: String,
     /// `dns:a.example`, `ip:10.0.0.1`.
     pub names: Vec<String>,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// When it ends, RFC 3339.
     pub expires_at: String,
@@ -153,9 +153,9 @@ pub struct LimitOverrideView {
     pub seconds: u32,
     /// Why.
     pub note: String,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// By whom.
+    /// Actor that created it.
     pub created_by: String,
 }
 

@@ -16,12 +16,12 @@ pub struct EnrolmentBody {
     /// The agent's name; the host's when absent.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
-    /// What the agent says of its host.
+    /// Facts about the host.
     #[serde(default)]
     pub facts: FactsBody,
 }
 
-/// What an agent says of its host.
+/// Facts about an agent's host.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -47,11 +47,11 @@ pub struct FactsBody {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct EnrolledView {
-    /// Who it is.
+    /// The agent.
     pub agent: Uuid,
     /// Its name.
     pub name: String,
-    /// The certificate and what stands above it, PEM.
+    /// The certificate and its chain, PEM.
     pub certificate_pem: String,
     /// Certificates below which this server's own stands, PEM; empty when the host's roots will do.
     pub ca_pem: String,
@@ -85,7 +85,7 @@ pub struct ResultBody {
     pub outcome: String,
     /// The target; absent when the job failed before that.
     pub target: Option<Uuid>,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
     /// Why what was before is not back.
     pub rollback_error: Option<String>,

@@ -64,9 +64,9 @@ pub struct AgentGroupView {
     pub selector: Labels,
     /// For people.
     pub description: String,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
@@ -118,11 +118,11 @@ pub struct AgentTokenView {
     pub id: Uuid,
     /// Labels its agent gets.
     pub labels: Labels,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
     /// When.
     pub created_at: String,
-    /// After this it enrols nobody.
+    /// Expiry: later uses are rejected.
     pub expires_at: String,
     /// When it was used.
     pub used_at: Option<String>,
@@ -136,7 +136,7 @@ pub struct AgentTokenView {
 pub struct CreatedAgentToken {
     /// The secret. It is shown this once.
     pub token: String,
-    /// What is kept of it.
+    /// The stored part, without the secret.
     #[serde(flatten)]
     pub view: AgentTokenView,
 }
@@ -149,7 +149,7 @@ pub struct AgentsQuery {
     /// Labels they must have, `name=value`, separated by commas.
     #[cfg_attr(feature = "schemas", param(example = "env=prod,role=web"))]
     pub labels: Option<String>,
-    /// Those of a group.
+    /// Only agents of this group.
     pub group: Option<String>,
     /// Only those online, or only those offline.
     pub online: Option<bool>,

@@ -31,11 +31,11 @@ pub struct AlertView {
     pub last_at: String,
     /// How often.
     pub count: i64,
-    /// Who takes care.
+    /// Actor that acknowledged it.
     pub acknowledged_by: Option<String>,
     /// Since when.
     pub acknowledged_at: Option<String>,
-    /// When it was over.
+    /// Time at which it was resolved.
     pub resolved_at: Option<String>,
     /// Messages about it; absent in listings.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,9 +60,9 @@ pub struct DeliveryView {
     pub next_at: Option<String>,
     /// Why the last try failed.
     pub last_error: Option<String>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
-    /// When it was sent or given up.
+    /// Time of delivery, or of the last attempt.
     pub done_at: Option<String>,
 }
 
@@ -116,7 +116,7 @@ pub struct RuleView {
     /// `when`, `channels`, `escalate`, `digest`.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub rule: Value,
-    /// Who changed it last.
+    /// Actor that changed it last.
     pub updated_by: String,
     /// When.
     pub updated_at: String,

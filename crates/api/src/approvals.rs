@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Consent asked for.
+/// A request for approval.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Approval))]
@@ -22,17 +22,17 @@ pub struct ApprovalView {
     pub state: String,
     /// Why consent is needed.
     pub reason: String,
-    /// Who wants the run.
+    /// Actor that requested the run.
     pub requested_by: String,
-    /// When it was asked for, RFC 3339.
+    /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// When it lapses, RFC 3339.
+    /// Expiry, RFC 3339.
     pub expires_at: String,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, RFC 3339.
     pub decided_at: Option<String>,
-    /// What they said.
+    /// The note with the decision.
     pub note: Option<String>,
     /// What is issued if the approval is given, field by field. An approval is given for exactly this.
     #[serde(default)]
@@ -100,7 +100,7 @@ pub struct ApproveBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DecisionBody {
-    /// What you say about it.
+    /// A note with the decision.
     #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
     pub note: Option<String>,
 }

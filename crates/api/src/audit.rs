@@ -9,13 +9,13 @@ use serde_json::Value;
 pub struct AuditView {
     /// When.
     pub at: String,
-    /// Who.
+    /// The actor.
     #[cfg_attr(feature = "schemas", schema(example = "user:alice"))]
     pub actor: String,
-    /// What.
+    /// The action, as in the audit log: `profile.put`.
     #[cfg_attr(feature = "schemas", schema(example = "certificate.revoke"))]
     pub action: String,
-    /// To what.
+    /// The resource.
     pub resource: String,
     /// The rest.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
@@ -28,7 +28,7 @@ pub struct AuditView {
     pub hash: String,
 }
 
-/// What a walk over every chain found.
+/// Result of verifying every chain of the audit log.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct VerificationView {
@@ -153,11 +153,11 @@ pub enum SegmentLine {
         sequence: i64,
         /// When, µs since 1970.
         at_us: i64,
-        /// Who.
+        /// The actor.
         actor: String,
-        /// What.
+        /// The action, as in the audit log: `profile.put`.
         action: String,
-        /// To what.
+        /// The resource.
         resource: String,
         /// The rest.
         #[cfg_attr(feature = "schemas", schema(value_type = Object))]
@@ -167,9 +167,9 @@ pub enum SegmentLine {
     },
     /// Reads of a version of a credential by one actor within one minute.
     Reads {
-        /// Who.
+        /// The actor.
         actor: String,
-        /// To what.
+        /// The resource.
         resource: String,
         /// The version.
         version: String,

@@ -72,11 +72,11 @@ pub struct ImportedAuthority {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct InstalledCertificate {
-    /// Its certificate in PEM, then those above it.
+    /// The certificate and its chain, PEM, leaf first.
     pub certificates: String,
 }
 
-/// Who signs across.
+/// A cross-signature by another CA.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -105,7 +105,7 @@ pub struct Retiring {
     pub force: bool,
 }
 
-/// What retiring did.
+/// Result of retiring a CA.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Retired {
@@ -152,7 +152,7 @@ pub struct AuthorityView {
     pub anchor: Option<String>,
     /// The certification request in PEM of one that is pending.
     pub request: Option<String>,
-    /// Where what it publishes is.
+    /// URLs of its CRLs, OCSP responder and certificate.
     pub urls: Option<AuthorityUrls>,
     /// When it was made or taken in.
     pub created_at: String,
@@ -162,7 +162,7 @@ pub struct AuthorityView {
     pub retired_at: Option<String>,
 }
 
-/// Where what an authority publishes is.
+/// URLs of a CA's CRLs, OCSP responder and certificate.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuthorityUrls {
@@ -204,7 +204,7 @@ pub struct CrlStatusView {
     pub state: String,
     /// Its number (RFC 5280 section 5.2.3); null when none was made yet.
     pub number: Option<i64>,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub this_update: Option<String>,
     /// When it ends, RFC 3339.
     pub next_update: Option<String>,
@@ -212,13 +212,13 @@ pub struct CrlStatusView {
     pub refresh_at: Option<String>,
     /// Seconds since it was made.
     pub age_seconds: Option<i64>,
-    /// Certificates on it.
+    /// Number of certificates on the CRL.
     pub entries: i64,
     /// Attempts since then that failed.
     pub failures: i64,
     /// When the last of them failed, RFC 3339.
     pub failed_at: Option<String>,
-    /// What it said.
+    /// The last error.
     pub last_error: Option<String>,
 }
 

@@ -25,24 +25,24 @@ pub struct NewCertificateBody {
     pub profile: String,
     /// The issuer; `internal`, our own CA, when absent.
     pub issuer: Option<String>,
-    /// Who answers for it.
+    /// The owner.
     pub owner: Option<String>,
     /// The team that does.
     pub team: Option<String>,
     /// Labels of your own.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// Where it is used.
+    /// The environment: `production`.
     #[cfg_attr(feature = "schemas", schema(example = "prod"))]
     pub environment: Option<String>,
-    /// The policy that says when it is renewed.
+    /// The renewal policy.
     pub policy: Option<String>,
     /// Where its key is made and kept; in this server when absent.
     pub key_location: Option<KeyLocationBody>,
     /// The kind of its key; `p256` when absent.
     #[cfg_attr(feature = "schemas", schema(example = "p256"))]
     pub key_type: Option<String>,
-    /// Where it goes.
+    /// The deployment targets.
     #[serde(default)]
     pub targets: Vec<TargetBody>,
     /// Whether the scheduler renews it; true when absent.
@@ -85,7 +85,7 @@ pub enum KeyLocationBody {
     KeyService,
 }
 
-/// Where a certificate goes.
+/// A deployment target of a certificate.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
@@ -125,7 +125,7 @@ pub struct CertificatePatch {
     pub profile: Option<String>,
     /// Its issuer.
     pub issuer: Option<String>,
-    /// Who answers for it.
+    /// The owner.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub owner: Option<Option<String>>,
@@ -135,11 +135,11 @@ pub struct CertificatePatch {
     pub team: Option<Option<String>>,
     /// All its tags.
     pub tags: Option<BTreeMap<String, String>>,
-    /// Where it is used.
+    /// The environment: `production`.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub environment: Option<Option<String>>,
-    /// The policy that says when it is renewed.
+    /// The renewal policy.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub policy: Option<Option<String>>,
@@ -194,11 +194,11 @@ pub struct SelectionBody {
 pub struct BulkView {
     /// Certificates selected.
     pub matched: u64,
-    /// Those it was done to.
+    /// Number of objects changed.
     pub done: u64,
     /// Those that were so already, or are under way.
     pub already: u64,
-    /// Those it could not be done to.
+    /// Number of objects refused.
     pub refused: u64,
     /// Identities that do not exist.
     pub missing: u64,
@@ -238,9 +238,9 @@ pub struct BatchView {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BatchItem {
-    /// It was entered.
+    /// The created certificate.
     pub created: Option<CreatedView>,
-    /// It was not.
+    /// The problem that prevented it.
     pub problem: Option<ProblemDocument>,
 }
 
@@ -278,7 +278,7 @@ pub struct RevokeMany {
 pub struct ReassignMany {
     /// Which.
     pub select: SelectionBody,
-    /// Who answers for them.
+    /// The owner.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub owner: Option<Option<String>>,
@@ -286,7 +286,7 @@ pub struct ReassignMany {
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub team: Option<Option<String>>,
-    /// Where they are used.
+    /// The environment: `production`.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub environment: Option<Option<String>>,
@@ -452,30 +452,30 @@ pub struct CertificateView {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// What it speaks for.
+    /// The names in the certificate.
     pub names: Vec<String>,
     /// What it waits for: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`, `deploying`, `active`, `failed`,
     /// `revoked`, `archived`.
     pub status: String,
     /// The profile it is issued by.
     pub profile: String,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
-    /// Who answers for it.
+    /// The owner.
     pub owner: Option<String>,
     /// The team that does.
     pub team: Option<String>,
     /// Labels of people's own.
     pub tags: BTreeMap<String, String>,
-    /// Where it is used.
+    /// The environment: `production`.
     pub environment: Option<String>,
-    /// The policy that says when it is renewed.
+    /// The renewal policy.
     pub policy: Option<String>,
-    /// Where its key is.
+    /// Location of the private key.
     pub key_location: KeyLocationBody,
     /// The kind of its key.
     pub key_type: String,
-    /// Where it goes.
+    /// The deployment targets.
     pub targets: Vec<TargetBody>,
     /// Whether the scheduler renews it.
     pub auto_renew: bool,
@@ -512,13 +512,13 @@ pub struct CertificateView {
     pub run: Option<RunView>,
     /// Runs without success since the last one with.
     pub failures: u32,
-    /// What the last of them said.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
     /// Moves with every change.
     pub revision: i64,
     /// When it was entered, RFC 3339.
     pub created_at: String,
-    /// When it last changed, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
@@ -554,7 +554,7 @@ pub struct VerifiedView {
 pub struct RunView {
     /// The job.
     pub job: Uuid,
-    /// How far it is.
+    /// The state.
     pub state: String,
     /// When it begins, or tries again, RFC 3339.
     pub next_attempt_at: String,
@@ -572,7 +572,7 @@ pub struct CreatedView {
     pub name: String,
     /// The run that issues it, if it is issued now.
     pub job: Option<Uuid>,
-    /// What it does against policies that only advise.
+    /// Violations of advisory policies.
     pub violations: Vec<ViolationView>,
 }
 
@@ -603,7 +603,7 @@ pub struct VersionView {
     pub not_before: String,
     /// End of validity, RFC 3339.
     pub not_after: String,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// Whether this server holds the key.
     pub key_here: bool,
@@ -621,7 +621,7 @@ pub struct VersionView {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ServedView {
-    /// Where.
+    /// The endpoint.
     pub endpoint: EndpointBody,
     /// SHA-256 of the version's leaf.
     pub fingerprint: String,
@@ -652,11 +652,11 @@ pub struct DeploymentView {
     pub served: Option<String>,
     /// How often it was tried.
     pub attempts: i64,
-    /// What the last try said.
+    /// Error of the last attempt.
     pub error: Option<String>,
-    /// When it was asked for, RFC 3339.
+    /// Time of the request, RFC 3339.
     pub created_at: String,
-    /// When it last changed, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 

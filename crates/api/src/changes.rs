@@ -12,21 +12,21 @@ use crate::approvals::{PlanChangeView, PlanFieldView};
 pub struct ChangeView {
     /// Its identity.
     pub id: Uuid,
-    /// What it does, as the audit log names it: `profile.put`.
+    /// The action, as in the audit log: `profile.put`.
     pub action: String,
-    /// What it changes: `profile/vip`.
+    /// The object of the change: `profile/vip`.
     pub object: String,
     /// The profiles that require approval and depend on the object; none when the change touches all of them.
     pub profiles: Vec<String>,
     /// `open`, `approved` while it is applied, `applied`, `rejected`, `expired`, or `void` when the object changed meanwhile.
     pub state: String,
-    /// Who wants it.
+    /// Actor that requested it.
     pub requested_by: String,
-    /// When it was asked for, RFC 3339.
+    /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// When it lapses, RFC 3339.
+    /// Expiry, RFC 3339.
     pub expires_at: String,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, RFC 3339.
     pub decided_at: Option<String>,

@@ -10,12 +10,12 @@ use crate::approvals::PlanFieldView;
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EnrolmentStatus {
-    /// It waits.
+    /// The request waits for a decision.
     #[default]
     Open,
     /// The client gets its certificate when it asks again.
     Approved,
-    /// The client is told so when it asks again.
+    /// Rejected; the client learns it at its next request.
     Rejected,
 }
 
@@ -27,19 +27,19 @@ pub struct EnrolmentView {
     pub id: Uuid,
     /// `est` or `scep`.
     pub protocol: String,
-    /// By which profile it asks.
+    /// The profile of the request.
     pub profile: String,
-    /// Who asks.
+    /// The requester.
     pub requester: String,
     /// Subject and names asked for.
     pub asks: String,
     /// Its state.
     pub state: EnrolmentStatus,
-    /// When it was asked for, RFC 3339.
+    /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// When it is forgotten.
+    /// Expiry.
     pub expires_at: String,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, RFC 3339.
     pub decided_at: Option<String>,
@@ -57,7 +57,7 @@ pub struct EnrolmentView {
     pub approvers: Vec<String>,
 }
 
-/// What is said with a decision.
+/// A note with a decision.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

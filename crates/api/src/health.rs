@@ -45,6 +45,6 @@ pub struct ServerNodeView {
     pub state: String,
     /// When it started, RFC 3339.
     pub started_at: String,
-    /// When it last said that it runs, RFC 3339.
+    /// Time of the last heartbeat, RFC 3339.
     pub seen_at: String,
 }

@@ -19,7 +19,7 @@ pub struct SeriesView {
     pub value: Option<f64>,
     /// The same of the seven days before.
     pub baseline_value: Option<f64>,
-    /// One beside the other.
+    /// Ratio of this series to the other.
     pub ratio: Option<f64>,
     /// Of the last hour; of scans, errors and the pool as docs/watch.md says.
     pub last: Option<FiguresView>,

@@ -13,7 +13,7 @@ use crate::endpoints::EndpointBody;
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct FoundView {
-    /// Where.
+    /// The endpoint.
     pub endpoint: EndpointBody,
     /// What the last look came to.
     pub outcome: String,
@@ -33,9 +33,9 @@ pub struct FoundView {
     pub ignored_until: Option<String>,
     /// The team that answers for it, by the rules of ownership as they stand; of a managed certificate its own team counts.
     pub team: Option<String>,
-    /// Who answers for it, by the same rule.
+    /// The owner, by the same rule.
     pub owner: Option<String>,
-    /// Where it is used, by the same rule.
+    /// The environment, by the same rule.
     pub environment: Option<String>,
     /// Labels, by the same rule.
     pub tags: BTreeMap<String, String>,
@@ -50,7 +50,7 @@ pub struct FoundView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = FoundLeaf))]
 pub struct LeafView {
-    /// SHA-256 of it.
+    /// The SHA-256 fingerprint.
     pub fingerprint: String,
     /// Its subject.
     pub subject: String,
@@ -89,11 +89,11 @@ pub struct ClaimBody {
     pub team: Option<String>,
     /// Where it is used; as the rules of ownership say when absent.
     pub environment: Option<String>,
-    /// The policy that says when it is renewed.
+    /// The renewal policy.
     pub policy: Option<String>,
     /// Where its next key is made and kept; in this server when absent.
     pub key_location: Option<KeyLocationBody>,
-    /// Targets beside the endpoint.
+    /// Deployment targets in addition to the endpoint.
     #[serde(default)]
     pub targets: Vec<TargetBody>,
     /// Whether the scheduler renews it; true when absent.
@@ -140,7 +140,7 @@ pub struct UndismissBody {
     pub fingerprint: String,
 }
 
-/// What to list of what was found.
+/// Filters for found certificates.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::listing::Direction;
 
-/// A certificate asked for.
+/// A request for a certificate.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -64,9 +64,9 @@ pub struct IssuedView {
     pub ca: Uuid,
     /// The profile; empty for certificates of authorities and responders.
     pub profile: String,
-    /// Over which protocol it was asked for.
+    /// The protocol of the request.
     pub source: String,
-    /// For whom.
+    /// The requester.
     pub requester: String,
     /// Its subject.
     pub subject: String,

@@ -58,9 +58,9 @@ pub struct IssuerView {
     pub problem: Option<String>,
     /// The URL of our account, where it is an ACME server that made one.
     pub account: Option<String>,
-    /// How it does.
+    /// Health of the issuer.
     pub health: HealthView,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// When its settings last changed, RFC 3339.
     pub updated_at: String,
@@ -86,7 +86,7 @@ pub struct HealthView {
     pub last_error: Option<String>,
 }
 
-/// What a test found.
+/// Result of a test.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuerTest {

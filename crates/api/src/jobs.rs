@@ -19,25 +19,25 @@ pub struct JobView {
     pub kind: String,
     /// `planned`, `queued`, `running`, `awaiting_approval`, `awaiting_csr`, `done`, `failed` or `cancelled`.
     pub state: String,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// The agent that takes part.
     pub agent: Option<Uuid>,
     /// Why there is such a run.
     pub reason: String,
-    /// Who wanted it.
+    /// Actor that requested it.
     pub requested_by: String,
     /// How often it was tried.
     pub attempts: u32,
     /// When it begins, or tries again, RFC 3339.
     pub next_attempt_at: String,
-    /// What the last try said.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// When it was first tried, RFC 3339.
     pub started_at: Option<String>,
-    /// When it ended, RFC 3339.
+    /// End time, RFC 3339.
     pub finished_at: Option<String>,
 }
 
@@ -63,10 +63,10 @@ pub struct JobQuery {
 pub struct JobEventView {
     /// When, RFC 3339.
     pub at: String,
-    /// What, as the audit log names it.
+    /// The action, as in the audit log.
     #[cfg_attr(feature = "schemas", schema(example = "certificate.issue"))]
     pub action: String,
-    /// Who did it.
+    /// Actor that did it.
     #[cfg_attr(feature = "schemas", schema(example = "system:scheduler"))]
     pub actor: String,
     /// The rest: states, serial number, error.
@@ -74,7 +74,7 @@ pub struct JobEventView {
     pub details: Value,
 }
 
-/// What the scheduler is doing, over all nodes.
+/// Work of the scheduler on all nodes.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SchedulerView {

@@ -25,7 +25,7 @@ pub struct EnrolmentBody {
     pub name: Option<String>,
 }
 
-/// What is said of a node, signed.
+/// A signed statement about a node.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeStatement))]
@@ -36,22 +36,22 @@ pub struct StatementView {
     pub signature: String,
 }
 
-/// What a node shows itself with, and what it believes others by.
+/// A node's certificate, and the trust anchors for other nodes.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = EnrolledKeyNode))]
 pub struct EnrolledView {
-    /// Who it is.
+    /// The node.
     pub node: Uuid,
     /// Its name.
     pub name: String,
     /// Its site's name.
     pub site: String,
-    /// The certificate and what stands above it, PEM.
+    /// The certificate and its chain, PEM.
     pub certificate_pem: String,
     /// Certificates below which those of this server and of all nodes stand, PEM.
     pub ca_pem: String,
-    /// What is said of it.
+    /// The signed statement about the node.
     pub statement: StatementView,
     /// SubjectPublicKeyInfo of the key that signs statements, DER in base64.
     pub statement_key: String,
@@ -102,7 +102,7 @@ pub struct MembershipView {
     pub absent: Vec<StatementView>,
 }
 
-/// What a node is told when it says that it is there.
+/// Response to a node's heartbeat.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeBeatAnswer))]
@@ -148,7 +148,7 @@ pub struct PolicyNewsView {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// Which nodes satisfy it.
+    /// The formula: which nodes satisfy the policy.
     pub formula: String,
     /// Its newest pair.
     pub generation: u32,
@@ -176,7 +176,7 @@ pub struct WrapNewsView {
 pub struct KeyNewsView {
     /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
     pub spki: String,
-    /// What people call it.
+    /// The display name.
     pub name: String,
     /// Its kind.
     pub kind: String,

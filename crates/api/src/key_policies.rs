@@ -15,14 +15,14 @@ pub struct RowView {
     /// Its name, unique.
     #[cfg_attr(feature = "schemas", schema(example = "eu"))]
     pub name: String,
-    /// Which nodes satisfy it.
+    /// The formula: which nodes satisfy the policy.
     #[cfg_attr(feature = "schemas", schema(example = "region: EU and not country: FR"))]
     pub formula: String,
     /// Its newest pair, from 1.
     pub generation: u32,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
     /// When it was last rotated, or made.
     pub updated_at: String,
@@ -35,7 +35,7 @@ pub struct RowView {
 pub struct PairView {
     /// Which, from 1.
     pub generation: u32,
-    /// Nodes that have it.
+    /// Nodes that hold the key of the policy.
     pub wrapped: u64,
     /// Keys sealed to it.
     pub keys: u64,
@@ -43,7 +43,7 @@ pub struct PairView {
     pub lagging: Vec<String>,
     /// What keys are sealed to: X-Wing, 1,216 bytes, base64.
     pub public_key: String,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
 }
 
@@ -91,7 +91,7 @@ pub struct PolicyBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyResolved))]
 pub struct ResolvedView {
-    /// As it was read.
+    /// The formula in canonical form.
     pub formula: String,
     /// Its normal form: two formulas with the same one are satisfied by the same nodes.
     pub canonical: String,

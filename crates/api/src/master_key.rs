@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a rotation did.
+/// Result of a rotation.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RotatedView {
@@ -64,7 +64,7 @@ pub struct MasterKeyView {
     pub current: bool,
     /// Whether this node has it. What is sealed under one that it does not have opens nowhere here.
     pub configured: bool,
-    /// Values sealed under it.
+    /// Number of values sealed under this master key.
     pub values: u64,
     /// The same by column.
     pub columns: Vec<SealedColumnView>,

@@ -31,7 +31,7 @@ pub struct WhenBody {
     pub tag: Option<String>,
 }
 
-/// Whom a rule names, and what it says beside; at least one of them.
+/// Values that a rule assigns; at least one.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
@@ -40,10 +40,10 @@ pub struct AssignBody {
     /// The team that answers.
     #[cfg_attr(feature = "schemas", schema(example = "payments", max_length = 200))]
     pub team: Option<String>,
-    /// Who does.
+    /// The owner.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub owner: Option<String>,
-    /// Where it is used.
+    /// The environment: `production`.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub environment: Option<String>,
     /// Labels, at most 32.
@@ -60,10 +60,10 @@ pub struct FromTagsBody {
     /// The team that answers.
     #[cfg_attr(feature = "schemas", schema(example = "team", max_length = 512))]
     pub team: Option<String>,
-    /// Who does.
+    /// The owner.
     #[cfg_attr(feature = "schemas", schema(max_length = 512))]
     pub owner: Option<String>,
-    /// Where it is used.
+    /// The environment: `production`.
     #[cfg_attr(feature = "schemas", schema(max_length = 512))]
     pub environment: Option<String>,
 }
@@ -80,13 +80,13 @@ pub struct RuleView {
     pub name: String,
     /// Its place among the others, lowest first; of equal ones the name decides.
     pub position: u32,
-    /// Where it holds.
+    /// The conditions of the rule.
     pub when: WhenBody,
-    /// Whom it names.
+    /// The owner, team and environment that the rule assigns.
     pub assign: AssignBody,
-    /// What of it is taken from tags.
+    /// Values that are taken from tags.
     pub from_tags: FromTagsBody,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
     /// When it was last changed.
     pub updated_at: String,
@@ -105,13 +105,13 @@ pub struct RuleBody {
     /// that is replaced stays where it is.
     #[cfg_attr(feature = "schemas", schema(maximum = 1_000_000))]
     pub position: Option<u32>,
-    /// Where it holds.
+    /// The conditions of the rule.
     #[serde(default)]
     pub when: WhenBody,
     /// Whom it names; may be empty when something is taken from tags.
     #[serde(default)]
     pub assign: AssignBody,
-    /// What of it is taken from tags.
+    /// Values that are taken from tags.
     #[serde(default)]
     pub from_tags: FromTagsBody,
 }
@@ -124,7 +124,7 @@ pub struct RuleBody {
 pub struct QuestionBody {
     /// Name, address or path.
     pub host: String,
-    /// The name asked for.
+    /// The requested server name (SNI).
     pub server_name: String,
     /// The address; the host when that is one and this is absent.
     pub address: Option<String>,
@@ -132,7 +132,7 @@ pub struct QuestionBody {
     pub names: Vec<String>,
     /// Who issued it.
     pub issuer: String,
-    /// What is spoken, or where it is kept: `tls`, `smtp`, `aws-acm`.
+    /// Protocol or cloud service: `tls`, `smtp`, `aws-acm`.
     pub source: String,
     /// The group of the watch that looks there.
     pub group: String,
@@ -147,7 +147,7 @@ pub struct QuestionBody {
 pub struct ExplanationView {
     /// The name of the first rule that matches; null when none does.
     pub rule: Option<String>,
-    /// Whom it names.
+    /// The owner, team and environment that the rule assigns.
     pub assign: Option<AssignBody>,
     /// Every rule up to the one that matches, in their order.
     pub steps: Vec<StepView>,

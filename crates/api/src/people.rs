@@ -110,8 +110,8 @@ pub struct PersonView {
     pub quota: QuotaBody,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// When it last changed, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }

@@ -37,14 +37,14 @@ pub struct PolicyBody {
 pub struct PolicyView {
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// The content.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub policy: Value,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
-    /// When it last changed, RFC 3339.
+    /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 

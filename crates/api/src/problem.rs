@@ -19,7 +19,7 @@ pub struct ProblemDocument {
     /// What is wrong with this request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// What to do about it.
+    /// A hint: what to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     /// This occurrence, as a URI to look for in the server's log.

@@ -30,7 +30,7 @@ pub struct ProfileDocument {
     pub validity: ValidityDocument,
     /// Which names they may have.
     pub names: NamesDocument,
-    /// What the subject says.
+    /// The subject.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub subject: SubjectDocument,
     /// The key usage extension; by kind of key unless given.
@@ -75,7 +75,7 @@ pub struct ProfileView {
     pub profile: ProfileDocument,
     /// Moved by every change, from 1; its ETag.
     pub revision: i64,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
     /// When it was last changed.
     pub updated_at: String,
@@ -169,7 +169,7 @@ pub enum DnsRuleDocument {
     Suffix(SuffixDocument),
 }
 
-/// A DNS name and what lies below it.
+/// A DNS name and its subdomains.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -194,7 +194,7 @@ pub struct SuffixDocument {
     pub wildcard_depth_max: u8,
 }
 
-/// What the subject says.
+/// The subject.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -256,7 +256,7 @@ pub enum KeyUsageDocument {
 pub enum StaplingDocument {
     /// Never.
     Never,
-    /// Where the request asks for it.
+    /// If the request contains it.
     OnRequest,
     /// Always.
     Always,

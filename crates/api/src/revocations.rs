@@ -51,7 +51,7 @@ pub struct RevocationConditions {
     pub ca: Option<String>,
     /// With a name that is this one or lies below it.
     pub name: Option<String>,
-    /// Over this protocol.
+    /// Only certificates requested over this protocol.
     pub source: Option<String>,
     /// For this requester.
     pub requester: Option<String>,
@@ -61,7 +61,7 @@ pub struct RevocationConditions {
     pub issued_before: Option<String>,
 }
 
-/// What a revocation did.
+/// Result of a revocation.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RevocationView {
@@ -127,7 +127,7 @@ pub struct RevokedView {
     pub recorded_at: String,
     /// End of its validity, RFC 3339: after it no CRL lists the certificate.
     pub not_after: String,
-    /// Who revoked it.
+    /// Actor that revoked it.
     pub actor: String,
     /// The call, as the audit log names it.
     pub action: Uuid,
@@ -141,6 +141,6 @@ pub struct BlockedKeyEntry {
     pub key: String,
     /// When it was blocked, RFC 3339.
     pub blocked_at: String,
-    /// Who blocked it.
+    /// Actor that blocked it.
     pub actor: String,
 }

@@ -10,7 +10,7 @@ use uuid::Uuid;
 pub struct KeyView {
     /// SHA-256 of its SubjectPublicKeyInfo: its identity.
     pub spki_sha256: String,
-    /// What people call it.
+    /// The display name.
     #[cfg_attr(feature = "schemas", schema(example = "www"))]
     pub name: String,
     /// Its kind.
@@ -23,9 +23,9 @@ pub struct KeyView {
     pub policy_name: String,
     /// To this pair of it.
     pub generation: u32,
-    /// Who sealed it.
+    /// Actor that sealed it.
     pub created_by: String,
-    /// When it first came.
+    /// Time of the first upload.
     pub created_at: String,
     /// When it was last sealed.
     pub updated_at: String,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What to search.
+/// Parameters of a search.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -35,7 +35,7 @@ pub struct HitView {
     pub kind: String,
     /// Which: an id, or the name of what has no id.
     pub id: String,
-    /// What to call it.
+    /// The display name.
     #[cfg_attr(feature = "schemas", schema(example = "shop.example.org"))]
     pub name: String,
     /// What matched: `name`, `serial`, `fingerprint` or `key`.
@@ -44,12 +44,12 @@ pub struct HitView {
     /// How: `exact`, `prefix` or `part`.
     #[cfg_attr(feature = "schemas", schema(example = "prefix"))]
     pub how: String,
-    /// Its state, where it has one.
+    /// The state, for objects that have one.
     #[cfg_attr(feature = "schemas", schema(example = "active"))]
     pub status: Option<String>,
     /// When its certificate ends, RFC 3339.
     pub not_after: Option<String>,
-    /// Where the API shows it.
+    /// Path of the object in the API.
     #[cfg_attr(
         feature = "schemas",
         schema(example = "/api/v1/certificates/01a1fd45-801d-7c3e-b6a1-5d0c0f6f1f10")

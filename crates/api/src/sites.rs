@@ -18,9 +18,9 @@ pub struct SiteView {
     /// What is so at all its nodes.
     #[cfg_attr(feature = "schemas", schema(example = json!({"country": "DE", "region": "EU"})))]
     pub attributes: BTreeMap<String, String>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
@@ -56,10 +56,10 @@ pub struct NodeView {
     pub attributes: BTreeMap<String, String>,
     /// Its own attributes.
     pub own_attributes: BTreeMap<String, String>,
-    /// Where the other nodes ask it to sign.
+    /// Address for signing requests of other nodes.
     #[cfg_attr(feature = "schemas", schema(example = "10.1.0.7:2410"))]
     pub address: String,
-    /// Whether it is there: the others are told of it.
+    /// Whether the node is present: its heartbeats arrive.
     pub present: bool,
     /// Until when it is believed to be there without another word of it.
     pub lease_until: Option<String>,
@@ -112,7 +112,7 @@ pub struct KeyNodeTokenView {
     pub site: String,
     /// The node's own attributes, over its site's.
     pub attributes: BTreeMap<String, String>,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
     /// When.
     pub created_at: String,
@@ -130,7 +130,7 @@ pub struct KeyNodeTokenView {
 pub struct CreatedKeyNodeToken {
     /// The secret. It is shown this once.
     pub token: String,
-    /// What is kept of it.
+    /// The stored part, without the secret.
     #[serde(flatten)]
     pub view: KeyNodeTokenView,
 }

@@ -22,9 +22,9 @@ pub struct DeployTargetView {
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "nginx", "fullchain": "/etc/nginx/tls/a.pem",
         "key": "/etc/nginx/tls/a.key", "verify": {"port": 443, "server_name": "a.example"}})))]
     pub target: Value,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
@@ -60,11 +60,11 @@ pub struct DeploymentView {
     pub state: String,
     /// How often it was tried.
     pub attempts: i64,
-    /// What the last try said.
+    /// Error of the last attempt.
     pub error: Option<String>,
     /// SHA-256 of the leaf that the endpoint showed after it.
     pub served: Option<String>,
-    /// When it was asked for.
+    /// Time of the request.
     pub created_at: String,
     /// When it was last tried.
     pub updated_at: String,

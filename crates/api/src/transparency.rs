@@ -11,7 +11,7 @@ pub struct CtDomainView {
     /// Its name: a registered domain. Everything below it is watched too.
     #[cfg_attr(feature = "schemas", schema(example = "example.com"))]
     pub name: String,
-    /// Whether it is asked for and matched.
+    /// Whether the client certificate is requested and matched.
     pub enabled: bool,
     /// Which services watch it, `logs` among them; empty: all.
     pub services: Vec<String>,
@@ -147,7 +147,7 @@ pub struct CtDomainSettingsBody {
     /// Whether those issuers may issue for any name below it, known or not.
     #[serde(default)]
     pub trust_issuers: bool,
-    /// Whether it is asked for and matched.
+    /// Whether the client certificate is requested and matched.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }
@@ -170,7 +170,7 @@ pub struct CtDomainBody {
     /// Whether those issuers may issue for any name below it, known or not.
     #[serde(default)]
     pub trust_issuers: bool,
-    /// Whether it is asked for and matched.
+    /// Whether the client certificate is requested and matched.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }

@@ -47,7 +47,7 @@ pub struct WatchView {
     pub progress: Option<ProgressView>,
     /// The last run that ended.
     pub last_run: Option<LastRun>,
-    /// When it was made.
+    /// Creation time.
     pub created_at: String,
     /// When it was last changed.
     pub updated_at: String,
@@ -76,13 +76,13 @@ pub struct ProgressView {
 pub struct LastRun {
     /// Its scan in the inventory; none when it failed before.
     pub scan: Option<Uuid>,
-    /// When it began.
+    /// Start time.
     pub began_at: String,
-    /// When it ended.
+    /// End time.
     pub ended_at: String,
     /// `finished` or `failed`.
     pub outcome: String,
-    /// Why it failed.
+    /// The error.
     pub error: Option<String>,
     /// `endpoints`, `answered`, `changed`, `new_certificates`; `worst_findings`: endpoints by severity; `not_listed`: parts
     /// of sources that could not be listed, with `not_listed_first` saying why; `not_read_first`: what could not be read

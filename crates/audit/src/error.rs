@@ -8,7 +8,7 @@ use store::StoreError;
 /// Why the audit log was not signed, sealed or read.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The audit key cannot be opened.

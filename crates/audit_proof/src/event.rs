@@ -20,11 +20,11 @@ pub struct Event {
     pub sequence: i64,
     /// When, µs.
     pub at_us: i64,
-    /// Who.
+    /// The actor.
     pub actor: String,
-    /// What.
+    /// The action, as in the audit log: `profile.put`.
     pub action: String,
-    /// To what.
+    /// The resource.
     pub resource: String,
     /// JSON without spaces, members sorted.
     pub details: String,

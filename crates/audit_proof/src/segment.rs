@@ -40,7 +40,7 @@ pub enum SegmentError {
         shard: i64,
         /// The place of the event.
         sequence: i64,
-        /// What is wrong with it.
+        /// The error.
         what: &'static str,
     },
     /// The body was not written.

@@ -74,9 +74,9 @@ pub enum OpenError {
     /// Operator: correct the address.
     #[error("base_url is {text:?}: give http://HOST or http://HOST:PORT, optionally with a path: {reason}")]
     BaseUrl {
-        /// As given.
+        /// The text as the caller wrote it.
         text: String,
-        /// What is wrong.
+        /// The error.
         reason: &'static str,
     },
 }
@@ -176,7 +176,7 @@ impl Authority {
         PurposeSigner { keys, key, purpose }
     }
 
-    /// What time it is.
+    /// The clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.inner.clock
     }
@@ -212,7 +212,7 @@ impl Authority {
         &self.inner.client_statuses
     }
 
-    /// Which team owns what.
+    /// The objects of each team.
     #[must_use]
     pub fn teams(&self) -> &TeamDirectory {
         &self.inner.teams
@@ -222,13 +222,13 @@ impl Authority {
         &self.inner.counters
     }
 
-    /// What it has done since it was opened, in this process.
+    /// Counters since this process opened the authority.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.inner.counters.figures(self.inner.responders.answered())
     }
 
-    /// How it works.
+    /// The options.
     #[must_use]
     pub fn options(&self) -> &AuthorityOptions {
         &self.inner.options

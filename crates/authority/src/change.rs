@@ -40,7 +40,7 @@ const CONTENT_MAX: usize = 1 << 20;
 pub struct ChangePlan {
     /// What the change does, as the audit log names it: `profile.put`.
     pub action: String,
-    /// What it changes: `profile/vip`.
+    /// The object of the change: `profile/vip`.
     pub object: String,
     /// The revision of the object that the change is made on; `None` for a new object.
     pub revision: Option<i64>,
@@ -145,9 +145,9 @@ fn leaves(document: &Value) -> BTreeMap<String, String> {
 /// A change that somebody wants.
 #[derive(Debug)]
 pub struct ProposedChange {
-    /// What it does, as the audit log names it.
+    /// The action, as in the audit log.
     pub action: String,
-    /// What it changes.
+    /// The object of the change.
     pub object: String,
     /// The profiles that require approval and depend on the object; none when the change touches all of them.
     pub profiles: Vec<String>,
@@ -172,25 +172,25 @@ pub struct PendingChange {
     pub profiles: Vec<String>,
     /// Its state.
     pub state: ChangeState,
-    /// What is approved.
+    /// The plan to approve.
     pub plan: ChangePlan,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: [u8; 32],
     /// How many people approved it and how many must.
     pub progress: Progress,
-    /// Who wants it.
+    /// Actor that requested it.
     pub requested_by: String,
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub requested_at_us: i64,
-    /// When it lapses, µs.
+    /// Expiry, µs.
     pub expires_at_us: i64,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, µs.
     pub decided_at_us: Option<i64>,
     /// The note of the decision, or why the change is void.
     pub note: Option<String>,
-    /// Who approved it; only where one change is shown.
+    /// Actors that approved; only set if one change is read.
     pub approvers: Vec<String>,
 }
 
@@ -223,13 +223,13 @@ pub enum ChangeError {
     /// There is none.
     #[error("there is no pending change {0}")]
     Unknown(Uuid),
-    /// It is over, or has lapsed.
+    /// The change is decided or expired.
     #[error("the change is {0} already")]
     Over(&'static str),
-    /// The one who decides wanted it.
+    /// The approver requested the change.
     #[error("{0} asked for this change and is the same person as you: another person must approve it")]
     OwnRequest(String),
-    /// The one who decides approved it before.
+    /// The approver already approved the change.
     #[error("you approved this change already: {needed} different people must approve it, {given} did")]
     Repeated {
         /// How many did.
@@ -257,12 +257,12 @@ pub enum ChangeError {
     /// Too many wait.
     #[error("{OPEN_MAX} changes wait for approval: approve or reject some first")]
     TooMany,
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What followed an approval.
+/// The result of an approval.
 #[derive(Debug)]
 pub enum Approved {
     /// More people must approve it.

@@ -37,7 +37,7 @@ const SEALED: &str = "sealed";
 /// Why a key cannot be had.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyStoreError {
-    /// No such row.
+    /// The row does not exist.
     #[error("there is no key {0}")]
     Unknown(KeyId),
     /// Its use is forbidden.
@@ -59,7 +59,7 @@ pub enum KeyStoreError {
     /// It is no key, or cannot be made.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// What the row says and what the key is are two things.
+    /// The key does not match its row.
     #[error(
         "the key {0} is another one than its row says: the database was tampered with, or restored in part"
     )]
@@ -72,7 +72,7 @@ pub enum KeyStoreError {
     Held {
         /// Which.
         id: KeyId,
-        /// Who holds it.
+        /// The provider that holds the key.
         provider: String,
     },
     /// The provider failed.
@@ -80,10 +80,10 @@ pub enum KeyStoreError {
     Provider {
         /// Which.
         name: String,
-        /// What it said.
+        /// The last error.
         error: SignError,
     },
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }
@@ -116,7 +116,7 @@ pub struct RotateProgress {
     pub total: u64,
 }
 
-/// What a rotation did.
+/// Result of a rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rotated {
     /// The master key in use now.
@@ -163,7 +163,7 @@ struct KeyStoreState {
 pub struct NewKey {
     /// Its row.
     pub row: KeyRow,
-    /// What signs with it.
+    /// The signer for this key.
     pub signer: KeyRef,
 }
 

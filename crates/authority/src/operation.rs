@@ -31,7 +31,7 @@ pub struct Operation {
     pub methods: &'static [&'static str],
     /// Its path as a template; of SCEP with the query that names the operation.
     pub path: &'static str,
-    /// Who may call it.
+    /// The permission that a caller needs.
     pub rule: AccessRule,
 }
 

@@ -1,4 +1,4 @@
-//! Who asks, as the listener knows it.
+//! The client of a connection, as the listener authenticated it.
 
 use std::net::{IpAddr, Ipv4Addr};
 

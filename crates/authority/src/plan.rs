@@ -43,7 +43,7 @@ pub enum PlannedKey {
     New {
         /// Its type.
         key_type: String,
-        /// Where it is made and stays.
+        /// Where the key is generated and stored.
         location: String,
     },
     /// The key of a request that is there already.

@@ -44,7 +44,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What everybody may fetch.
+/// Public resources of a CA: CRLs, certificates.
 #[derive(Clone, Debug)]
 pub struct Publications {
     authority: Authority,

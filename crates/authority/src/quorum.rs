@@ -13,7 +13,7 @@ pub const APPROVALS_MAX: u32 = 16;
 pub struct Progress {
     /// People who approved this plan.
     pub given: u32,
-    /// People who must approve it.
+    /// Number of approvals that are needed.
     pub needed: u32,
 }
 

@@ -27,7 +27,7 @@ pub const TOLD_ONE_BY_ONE_MAX: u64 = 10_000;
 /// Longest time before now that a revocation may be dated: nothing issued here lived then.
 const BACKDATE_MAX_SECONDS: i64 = 10 * 366 * x509::DAY;
 
-/// What to revoke.
+/// Selection of the certificates to revoke.
 #[derive(Clone, Debug)]
 pub enum Selection {
     /// One, by its id.
@@ -58,7 +58,7 @@ pub struct RevocationFilter {
     pub ca: Option<Uuid>,
     /// With a name that is this one or lies below it.
     pub name_suffix: Option<String>,
-    /// Over this protocol.
+    /// Only certificates requested over this protocol.
     pub source: Option<Source>,
     /// For this requester.
     pub requester: Option<String>,
@@ -77,7 +77,7 @@ pub struct RevocationDates {
     pub invalid_since: Option<UnixTime>,
 }
 
-/// What a revocation did.
+/// Result of a revocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Revoked {
     /// Certificates whose state it changed.
@@ -108,7 +108,7 @@ pub enum RevokeError {
     /// Caller: use another reason.
     #[error("the reason {0} is not for certificates of this kind: {1}")]
     Reason(Reason, &'static str),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

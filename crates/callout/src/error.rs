@@ -7,7 +7,7 @@ pub enum HttpError {
     /// The configuration does not work: a person must change it.
     #[error("the issuer's configuration does not work: {reason}")]
     Misconfigured {
-        /// What is wrong and what to do.
+        /// The error, and what to do.
         reason: String,
     },
     /// The service cannot be reached, or its answer cannot be understood.

@@ -21,7 +21,7 @@ use crate::signature::SigningKey;
 pub struct Service<'a> {
     /// Names it as it is now, for a client that is kept: another after each change.
     pub revision: Uuid,
-    /// Where.
+    /// The URL.
     pub url: &'a str,
     /// What signs: at least 16 bytes.
     pub secret: &'a Secret,

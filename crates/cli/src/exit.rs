@@ -58,7 +58,7 @@ pub struct Problem {
     pub exit: Exit,
     /// What happened, to which object.
     pub message: String,
-    /// What to do.
+    /// A hint: what to do.
     pub hint: Option<String>,
 }
 

@@ -18,7 +18,7 @@ pub struct ApiError {
     pub code: String,
     /// Its words, bounded, without control characters.
     pub message: String,
-    /// What to do about it.
+    /// A hint: what to do.
     pub verdict: Verdict,
     /// Whether other credentials would be answered otherwise.
     pub denied: bool,

@@ -14,13 +14,13 @@ use crate::{CredentialError, Credentials, Operation, Operations};
 pub struct AccessChange {
     /// When, µs.
     pub at_us: i64,
-    /// Whose doing it was.
+    /// Actor that made the change.
     pub by: String,
     /// Whose permission.
     pub actor: String,
-    /// For what.
+    /// The path.
     pub path: String,
-    /// Whether it was given, else it was taken away.
+    /// Whether access was granted; otherwise revoked.
     pub gained: bool,
 }
 

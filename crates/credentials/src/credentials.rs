@@ -41,7 +41,7 @@ const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
 const LOOKUPS_AT_ONCE: usize = 2;
 /// From the start to the first look at what is past its time: a process that never lives for an hour looks, too.
 const TIDY_FIRST: Duration = Duration::from_secs(60);
-/// Between two such looks.
+/// Interval between such runs.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// A transaction that lost against another is tried so often.
 const ATTEMPTS: usize = 3;
@@ -70,10 +70,10 @@ struct CredentialsState {
     read_only: AtomicBool,
 }
 
-/// Who asks for which name (lower case).
+/// The caller and the name in lower case.
 type LookupKey = (CredentialAsker, String);
 
-/// A version with what is told of it once it is stored.
+/// A version to store, with its events.
 #[derive(Clone)]
 pub(crate) struct NewVersion {
     pub(crate) row: NewCredentialVersion,

@@ -136,7 +136,7 @@ impl CredentialError {
         Self::Bad(text.into())
     }
 
-    /// Whose fault it is.
+    /// The class of the error: caller, conflict, or server.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         match self {

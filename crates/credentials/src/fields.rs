@@ -19,7 +19,7 @@ const ATTEMPTS: usize = 3;
 /// A version that was asked for by its number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbered {
-    /// It can be read.
+    /// The version was opened.
     Readable(Box<Version>),
     /// It has ended or was deleted, and can be taken back.
     Ended(VersionView),
@@ -239,7 +239,7 @@ impl Credentials {
         self.change_metadata(asker, name, patched).await
     }
 
-    /// What is noted becomes what `change` makes of it, while nobody else changes it.
+    /// Applies `change` to the metadata, under a lock of the row.
     async fn change_metadata(
         &self,
         asker: &CredentialAsker,

@@ -9,13 +9,13 @@ const REMEMBERED_MAX: u64 = 8_192;
 /// Why a token is not accepted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
-    /// It was good.
+    /// The token was valid and expired.
     #[error("the token has expired")]
     Expired,
     /// It is not ours, was changed, or is of another kind.
     #[error("the token is not valid")]
     Invalid,
-    /// It was ended.
+    /// The token was revoked.
     #[error("the token was ended")]
     Ended,
     /// The database did not say whether it was ended.

@@ -1,4 +1,4 @@
-//! Who may do what with what lies where.
+//! Permissions: which actor may do which operation on which path.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -19,7 +19,7 @@ const AT_ONE_PATH_MAX: usize = 10_000;
 /// Characters of an actor.
 const ACTOR_CHARS_MAX: usize = 255;
 
-/// What may be done.
+/// An operation.
 pub type Operation = CredentialOperation;
 
 /// Some of the operations.
@@ -60,7 +60,7 @@ impl Operations {
         Self(operation as u8)
     }
 
-    /// The operation, where it is exactly one.
+    /// The operation, if there is exactly one.
     #[must_use]
     pub fn only(self) -> Option<Operation> {
         NAMES.iter().map(|(operation, _)| *operation).find(|operation| *operation as u8 == self.0)
@@ -80,9 +80,9 @@ pub struct Permission {
     pub id: Uuid,
     /// Whose.
     pub actor: String,
-    /// Where, as written.
+    /// The path, as written.
     pub path: String,
-    /// What.
+    /// The operations.
     pub operations: Operations,
 }
 
@@ -307,7 +307,7 @@ impl Credentials {
     }
 }
 
-/// Nobody gives rights to themselves, but those who have all.
+/// Rejects callers that grant permissions to themselves, unless they have all permissions.
 fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialError> {
     if actor.is_empty() {
         return Err(CredentialError::bad(NO_ACTOR));

@@ -34,7 +34,7 @@ const READINGS_PENDING_MAX: usize = 65_536;
 /// After a transaction that failed, before the next.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Who read what.
+/// A read: the actor and the version.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Reading {
     pub(crate) actor: String,

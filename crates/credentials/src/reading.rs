@@ -25,7 +25,7 @@ const VERSIONS_MAX: usize = 10_000;
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// What to find.
+/// Selection of the versions to read.
 #[derive(Clone, Debug)]
 pub enum Find {
     /// All below a path; `/` is everything.
@@ -74,7 +74,7 @@ impl Credentials {
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
-    /// The newest version, anyone who asks.
+    /// The newest version, without a check of permissions.
     pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
         Ok(self.newest_of(std::slice::from_ref(name)).await?.into_iter().next())
     }

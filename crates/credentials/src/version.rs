@@ -105,7 +105,7 @@ pub struct Version {
     pub created_at_us: i64,
     /// From when on it is read no more, µs.
     pub ends_at_us: Option<i64>,
-    /// What its makers noted.
+    /// Metadata of its creators.
     pub metadata: Option<Json>,
     /// How it was generated; `None` when it was set.
     pub parameters: Option<Json>,

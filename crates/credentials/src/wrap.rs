@@ -55,7 +55,7 @@ pub struct OneTime {
     pub version: Uuid,
     /// The value.
     pub value: Value,
-    /// Who gave it.
+    /// Actor that granted it.
     pub by: String,
 }
 

@@ -64,7 +64,7 @@ impl<'a> Logged<'a> {
 pub struct EntryError {
     /// Which entry of the tile, from 0.
     pub at: u16,
-    /// What is wrong.
+    /// The error.
     pub what: &'static str,
 }
 

@@ -335,7 +335,7 @@ pub enum Verdict {
 /// What somebody says of an issuance.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Decision {
-    /// Who.
+    /// The actor.
     pub by: String,
     /// Why.
     pub reason: String,
@@ -364,7 +364,7 @@ pub enum Unasked {
         /// When its predecessor had lived half of its life, seconds since 1970.
         not_before: i64,
     },
-    /// It cannot be read, so nothing can be said for it.
+    /// The certificate cannot be parsed, so no verdict is possible.
     Unreadable,
 }
 

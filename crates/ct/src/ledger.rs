@@ -24,10 +24,10 @@ pub const GRACE: Duration = Duration::from_secs(900);
 /// Microseconds of a second.
 const SECOND_US: i64 = 1_000_000;
 
-/// An issuance and where it comes from.
+/// An issuance and its source.
 #[derive(Clone, Debug)]
 pub struct Sighting {
-    /// What was issued.
+    /// The issued certificate.
     pub issuance: Issuance,
     /// The watched domains it could be used for.
     pub domains: Vec<String>,
@@ -138,7 +138,7 @@ pub struct Judged {
     pub issuance: CtIssuanceRow,
     /// The watched domain it was judged by; `None` when none is watched any more, and then it is expected.
     pub domain: Option<String>,
-    /// Whether somebody asked for it.
+    /// Whether the issuance was expected.
     pub verdict: Verdict,
 }
 
@@ -205,7 +205,7 @@ fn known_of(row: &CtIssuanceRow) -> KnownCertificate {
     }
 }
 
-/// What [`judge`] looks at.
+/// The issuance, in the form that [`judge`] needs.
 fn issuance_of(row: &CtIssuanceRow) -> Issuance {
     Issuance {
         id: IssuanceId { issuer_serial: row.issuer_serial, tbs: row.tbs },

@@ -10,7 +10,7 @@ use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 /// Bytes of the longest signature read: one by an RSA key of 8,192 bits.
 pub const LIST_SIGNATURE_OCTETS_MAX: usize = 1_024;
 
-/// Where Google's lists are, in this form and in those before it.
+/// Prefix of the URLs of Google's lists, present and former.
 const GOOGLE_PREFIX: &str = "https://www.gstatic.com/ct/log_list/";
 /// With what Google signs them: RSASSA-PKCS1-v1_5 with SHA-256, by a key of 4,096 bits that has been the same since the lists'
 /// second form (`https://www.gstatic.com/ct/log_list/v3/log_list_pubkey.pem`). It stands here and is not fetched: anyone who could

@@ -16,7 +16,7 @@ pub const LOGS_MAX: usize = 4_096;
 /// A list, read.
 #[derive(Clone, Debug)]
 pub struct LogList {
-    /// `log_list_timestamp`, as it stands there (RFC 3339).
+    /// `log_list_timestamp`, as in the list (RFC 3339).
     pub timestamp: Option<String>,
     /// Logs with tiles, in the list's order.
     pub tiled: Vec<TiledLog>,
@@ -29,7 +29,7 @@ pub struct LogList {
 /// A log with tiles.
 #[derive(Clone, Debug)]
 pub struct TiledLog {
-    /// Who runs it.
+    /// The operator.
     pub operator: String,
     /// For people.
     pub description: String,
@@ -39,13 +39,13 @@ pub struct TiledLog {
     pub monitoring_url: String,
     /// Maximum merge delay, seconds: how old its checkpoint may get.
     pub mmd_seconds: u32,
-    /// What the programme says of it.
+    /// State of the log in the programme.
     pub state: LogState,
     /// The end of validity that certificates must have to be taken in: from (inclusive) and to (exclusive), RFC 3339.
     pub interval: Option<(String, String)>,
 }
 
-/// What a programme says of a log.
+/// State of a log in a programme.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogState {
     /// Asked to be taken in.
@@ -75,7 +75,7 @@ impl LogState {
     }
 }
 
-/// What is no list.
+/// An invalid log list.
 #[derive(Debug, thiserror::Error)]
 pub enum LogListError {
     /// Beyond [`LIST_OCTETS_MAX`].

@@ -120,7 +120,7 @@ fn text(octets: &[u8], common: bool, found: &mut impl FnMut(Name<'_>)) {
     }
 }
 
-/// Looks for the identifiers of what holds names.
+/// Finds the identifiers of extensions that contain names.
 fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
     let mut places = 0;
     for at in 0..octets.len() {

@@ -56,7 +56,7 @@ pub enum StoreError {
     /// Wait: another process holds the write lock, or a transaction lost against another.
     #[error("the database is busy: {source}")]
     Busy {
-        /// What the driver said.
+        /// The error of the driver.
         source: Cause,
     },
     /// Operator: make room. Nothing of the transaction was stored; it can be repeated.
@@ -64,14 +64,14 @@ pub enum StoreError {
     Full {
         /// Which disk, and how much room it has.
         disk: Disk,
-        /// What the driver said.
+        /// The error of the driver.
         source: Cause,
     },
     /// Wait: the server is gone, starting, or has no connection left. Whether a transaction under way was stored is
     /// unknown; repeating it is safe.
     #[error("the database does not answer: {source}")]
     Unavailable {
-        /// What the driver said.
+        /// The error of the driver.
         source: Cause,
     },
     /// A statement failed in a way that waiting does not heal.
@@ -79,7 +79,7 @@ pub enum StoreError {
     Statement {
         /// The statement's name.
         statement: String,
-        /// What the driver said.
+        /// The error of the driver.
         source: Cause,
     },
     /// Caller: something with this name or key is there already.
@@ -87,7 +87,7 @@ pub enum StoreError {
     Conflict {
         /// The statement's name.
         statement: String,
-        /// What the driver said.
+        /// The error of the driver.
         source: Cause,
     },
     /// Caller: what was to be changed is not in the state, or of the version, that the change expects.

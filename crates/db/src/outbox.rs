@@ -28,7 +28,7 @@ pub struct OutboxRow {
     pub place: OutboxPlace,
     /// When, µs.
     pub at_us: i64,
-    /// What.
+    /// The kind.
     pub kind: String,
     /// To what.
     pub subject: String,

@@ -36,9 +36,9 @@ pub enum StartError {
     /// Somebody else listens there, or it is not permitted.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Nobody would get a connection.

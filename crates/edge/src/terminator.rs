@@ -29,7 +29,7 @@ pub(super) struct RequestService {
     pub(super) keep_alive: Duration,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Terminator {
     pub(super) config: Config,
     pub(super) routes: LiveRoutes,

@@ -19,7 +19,7 @@ pub enum CertifyError {
 /// A certificate.
 #[derive(Clone, Debug)]
 pub struct Certified {
-    /// The certificate and what stands above it, PEM.
+    /// The certificate and its chain, PEM.
     pub chain_pem: String,
     /// End of its validity, µs.
     pub not_after_us: i64,

@@ -23,7 +23,7 @@ pub enum MaterialError {
     Certificate {
         /// 0 is the leaf.
         position: usize,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The key belongs to another certificate.

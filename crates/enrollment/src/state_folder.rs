@@ -18,7 +18,7 @@ pub enum StateError {
         path: PathBuf,
         /// What was tried.
         what: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
     /// Somebody else could read the keys in it.
@@ -29,7 +29,7 @@ pub enum StateError {
     Corrupt {
         /// Which file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// One agent at a time.

@@ -16,7 +16,7 @@ pub const TOKENS_KEPT_US: i64 = 30 * 86_400 * 1_000_000;
 pub struct Token {
     /// To be shown once.
     pub text: Zeroizing<String>,
-    /// What is kept of it.
+    /// The stored part, without the secret.
     pub hash: [u8; 32],
 }
 

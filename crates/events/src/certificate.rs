@@ -56,7 +56,7 @@ pub struct CertificateDeploymentLate {
     pub certificate: ManagedCertificate,
     /// Since when a version waits to be in place, µs. A renewal in between does not change it.
     pub since_us: i64,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -211,7 +211,7 @@ pub struct IssuedByAuthority {
     pub profile: String,
     /// The protocol of the request: `acme`.
     pub source: String,
-    /// Who requested it.
+    /// Actor that requested it.
     pub requester: String,
     /// SHA-256 of the certificate.
     pub sha256: Fingerprint,
@@ -273,7 +273,7 @@ pub struct CertificateRevocationFailed {
     pub certificate: ManagedCertificate,
     /// The run's id.
     pub job: Uuid,
-    /// What went wrong.
+    /// The error.
     pub error: String,
     /// Attempts so far.
     pub attempts: i64,

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 pub struct ChangeWaiting {
     /// What it does: `profile.put`.
     pub action: String,
-    /// What it changes: `profile/vip`.
+    /// The object of the change: `profile/vip`.
     pub object: String,
-    /// Who wants it.
+    /// Actor that requested it.
     pub requester: String,
     /// People who approved it.
     pub given: u32,
-    /// People who must approve it.
+    /// Number of approvals that are needed.
     pub needed: u32,
 }
 
@@ -31,6 +31,6 @@ pub struct ApprovalGiven {
     pub approver: String,
     /// People who approved the plan.
     pub given: u32,
-    /// People who must approve it.
+    /// Number of approvals that are needed.
     pub needed: u32,
 }

@@ -23,7 +23,7 @@ pub struct CredentialChange {
 pub struct CredentialRotationFailed {
     /// The credential's path in lower case.
     pub name: String,
-    /// What went wrong.
+    /// The error.
     pub error: String,
     /// When rotation is tried again, µs.
     pub again_at_us: i64,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct EnrolmentWaiting {
     /// The profile.
     pub profile: String,
-    /// Who requested it.
+    /// Actor that requested it.
     pub requester: String,
 }
 

@@ -76,7 +76,7 @@ impl Default for LeafOrder {
 /// A CRL to be made.
 #[derive(Clone, Debug)]
 pub struct CrlOrder {
-    /// When it was made.
+    /// Creation time.
     pub this_update: UnixTime,
     /// When the next one is due.
     pub next_update: UnixTime,
@@ -349,7 +349,7 @@ pub struct Document {
 pub struct Responder {
     /// Who signs.
     pub authority: Arc<RevokingAuthority>,
-    /// What it says.
+    /// The content.
     pub statuses: HashMap<Vec<u8>, Status>,
     /// Seconds from now to thisUpdate, negative is past.
     pub this_update: i64,

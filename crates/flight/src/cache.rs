@@ -38,7 +38,7 @@ pub struct Failed<E> {
 pub struct Cached<V, E> {
     /// The value, or the failure that is remembered.
     pub outcome: Result<V, E>,
-    /// When it was made.
+    /// Creation time.
     pub since: Instant,
     /// When it stops being true.
     pub until: Instant,

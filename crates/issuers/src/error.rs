@@ -74,7 +74,7 @@ pub enum IssuerError {
     /// Its configuration does not work: a person must change it.
     #[error("the issuer's configuration does not work: {reason}")]
     Misconfigured {
-        /// What is wrong and what to do.
+        /// The error, and what to do.
         reason: String,
     },
     /// The database failed underneath; nothing is known about the issuer.

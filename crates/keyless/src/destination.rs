@@ -222,7 +222,7 @@ pub(crate) struct DestinationCall {
 }
 
 impl DestinationCall {
-    /// It came to nothing.
+    /// Records a failed connection attempt.
     pub(crate) fn failed(&self, error: &'static str) {
         let destination = self.destination.name.clone();
         self.destination.errors.get_or_create(&ErrorLabels { destination, error }).inc();

@@ -14,7 +14,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// Of what was found of it.
+    /// The stamp of a file's metadata.
     #[must_use]
     pub fn of(found: &Metadata) -> Self {
         Self {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// L over λW, as it is shown.
+/// The ratio L / λW.
 pub(crate) type Ratio = Gauge<f64, AtomicU64>;
 
 /// The requests of a tenant, or to a destination: L = λW is held against itself, and shown.
@@ -57,7 +57,7 @@ struct Flow {
     at: Instant,
     /// Requests under way, summed over time: one for a second is a second.
     area: f64,
-    /// What those that ended took.
+    /// Total duration of the requests that ended.
     took: Duration,
     /// `area` and `took` (seconds) at the last samples, the oldest first.
     samples: VecDeque<(f64, f64)>,

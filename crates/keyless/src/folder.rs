@@ -24,7 +24,7 @@ pub enum FolderError {
     Io {
         /// Which.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// More files than are read.
@@ -55,7 +55,7 @@ impl FileProblem for UnusableKey {
     }
 }
 
-/// A file's, and that of the one beside it.
+/// Stamps of a file and of its companion file.
 type Stamps = (FileStamp, Option<FileStamp>);
 
 /// What is known of a file.
@@ -63,7 +63,7 @@ type Stamps = (FileStamp, Option<FileStamp>);
 struct File<T> {
     /// What it was when it was read; `None` when it could not be, so that it is tried again at every look.
     stamps: Option<Stamps>,
-    /// What it holds, or held before.
+    /// The newest content that was readable.
     held: Option<T>,
     is_broken: bool,
 }
@@ -97,7 +97,7 @@ pub struct Folder<T = KeyRef, E = UnusableKey> {
     files: HashMap<PathBuf, File<T>>,
 }
 
-/// What a folder holds.
+/// Contents of a folder.
 #[derive(Debug)]
 pub struct FolderContents<T = KeyRef, E = UnusableKey> {
     /// Everything there is now with the name of its file; of a file which no longer can be read it is what it held before.

@@ -21,11 +21,11 @@ use crate::wire::Ski;
 /// A key that signs.
 #[derive(Debug)]
 pub struct Key {
-    /// What signs.
+    /// The signer.
     pub(crate) signer: KeyRef,
-    /// What it is.
+    /// Type of the key.
     pub(crate) kind: KeyType,
-    /// What it is known by.
+    /// Identifier of the key (SKI).
     pub(crate) ski: Ski,
     /// And by this.
     pub(crate) spki_sha256: SpkiHash,
@@ -39,12 +39,12 @@ pub struct Key {
     pub(crate) for_nodes: bool,
     /// What it is sealed to, if that is all that is known of it: a key that lies somewhere else as well is sealed to nothing.
     pub(crate) policy: Option<Arc<str>>,
-    /// The way to it, where other nodes hold it.
+    /// The route to the key, if other nodes hold it.
     pub(crate) route: Option<Arc<RoutedKey>>,
     /// Requests under way to a key elsewhere; and by tenant, where no other node holds it, of which each has bounds of its own.
     remote: ConcurrencyLimit,
     by_tenant: Arc<Mutex<TenantCounts>>,
-    /// Where it is, once it was asked for.
+    /// Destination of the key, cached after the first lookup.
     destination: OnceLock<KeyDestination>,
 }
 
@@ -113,7 +113,7 @@ impl Key {
     }
 }
 
-/// Who sends a request.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Requester {
     Client,
@@ -206,7 +206,7 @@ pub enum Source {
     Own(KeyRef),
     /// It signs here, for other nodes too.
     Sealed(KeyRef),
-    /// Other nodes hold it.
+    /// Other nodes hold the key.
     Routed(Arc<RoutedKey>),
 }
 

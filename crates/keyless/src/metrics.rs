@@ -298,7 +298,7 @@ impl Metrics {
         self.0.queued_by_place[place].inc();
     }
 
-    /// It waits no more.
+    /// Counts a request that left the queue.
     pub(crate) fn unqueued(&self, place: usize) {
         self.0.queued_by_place[place].dec();
     }

@@ -1,10 +1,10 @@
-//! What can be asked for, by opcode.
+//! Operations by opcode.
 
 use keys::{Hash, Scheme};
 
 use crate::wire::{ErrorCode, opcode};
 
-/// What a request asks for.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Operation {
     /// Its own payload.

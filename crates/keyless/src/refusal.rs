@@ -11,7 +11,7 @@ pub(crate) enum Refusal {
     TenantKey,
     /// As many requests to keys elsewhere are under way as may.
     Remote,
-    /// The tenant asks more often than it may.
+    /// The tenant exceeded its rate limit.
     Rate,
     /// As many requests of the tenant are under way as may.
     InFlight,
@@ -42,7 +42,7 @@ impl Refusal {
         (Self::Records, "records"),
     ];
 
-    /// For anyone who asked.
+    /// The reason, as the caller receives it.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Stage => "as many of the tenant's signatures wait as may",

@@ -53,7 +53,7 @@ impl Cost {
         }
     }
 
-    /// As metrics write it.
+    /// The name in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -163,13 +163,13 @@ pub struct Job<A> {
     pub key: PrivateKey,
     /// How; fits the key ([`Scheme::check`]).
     pub scheme: Scheme,
-    /// Over what.
+    /// The digest or message to sign.
     pub input: Box<[u8]>,
-    /// Past it nobody wants it.
+    /// After the deadline the result is discarded.
     pub deadline: Instant,
     /// In which line it waits: that of its tenant.
     pub line: usize,
-    /// For whom.
+    /// The requester.
     pub responder: A,
 }
 
@@ -206,7 +206,7 @@ pub struct LaneFigures {
     pub waited: Duration,
 }
 
-/// What makes the signatures.
+/// The implementation that signs.
 #[derive(Clone, Copy)]
 struct Library {
     sign: fn(&[SignJob<'_>], Batches) -> Slice,

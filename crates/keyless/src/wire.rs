@@ -33,7 +33,7 @@ pub mod tag {
     pub const SERVER_IP: u8 = 0x05;
     /// A certificate's id, a text.
     pub const CERTIFICATE_ID: u8 = 0x06;
-    /// What is asked for, or how it went, 1 byte.
+    /// The opcode of a request, or the status of a reply, 1 byte.
     pub const OPCODE: u8 = 0x11;
     /// What is to be signed, or the result.
     pub const PAYLOAD: u8 = 0x12;
@@ -77,7 +77,7 @@ pub enum ErrorCode {
     Read = 3,
     /// Another major version.
     VersionMismatch = 4,
-    /// No such opcode.
+    /// Unknown opcode.
     BadOpcode = 5,
     /// An opcode of replies.
     UnexpectedOpcode = 6,
@@ -158,7 +158,7 @@ impl fmt::Debug for Ski {
     }
 }
 
-/// What stands before a body.
+/// The header before a body.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Header {
     /// [`MAJOR`], or what we do not speak.
@@ -185,7 +185,7 @@ pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
 /// Why a body is none. There is no answer to it: the connection ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
-    /// A tag that stands once stands twice.
+    /// A tag that may appear once appears twice.
     #[error("the item {0:#04x} stands twice")]
     Repeated(u8),
     /// An item longer than what is left.

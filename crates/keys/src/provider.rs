@@ -30,6 +30,6 @@ pub trait KeyProvider: Send + Sync + fmt::Debug {
 pub struct ProvidedKey {
     /// Where it is found again.
     pub locator: String,
-    /// What signs with it.
+    /// The signer for this key.
     pub signer: KeyRef,
 }

@@ -23,21 +23,21 @@ pub struct Approval {
     pub profile: String,
     /// The run.
     pub job: JobId,
-    /// Where it stands.
+    /// The state.
     pub state: ApprovalState,
     /// Why consent is needed.
     pub reason: String,
-    /// Who wants the run.
+    /// Actor that requested the run.
     pub requested_by: String,
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub requested_at_us: i64,
-    /// When it lapses, µs.
+    /// Expiry, µs.
     pub expires_at_us: i64,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, µs.
     pub decided_at_us: Option<i64>,
-    /// What they said.
+    /// The note with the decision.
     pub note: Option<String>,
     /// What is issued if the approval is given; `None` for approvals from before plans were stored, which are void.
     pub plan: Option<IssuancePlan>,

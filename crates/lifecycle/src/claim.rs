@@ -14,7 +14,7 @@ use crate::tables::people::Dismissal;
 /// A certificate that was found, to be managed from now on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
-    /// What was found.
+    /// The found certificate.
     pub what: ClaimSubject,
     /// Its name under management; its first name when `None`.
     pub name: Option<String>,
@@ -32,13 +32,13 @@ pub struct Claim {
     pub policy: Option<String>,
     /// Where its next key is to be.
     pub key_location: KeyLocation,
-    /// Targets beside the endpoint it was found at.
+    /// Targets in addition to the endpoint at which it was found.
     pub targets: Vec<TargetRef>,
     /// The rest.
     pub options: Options,
 }
 
-/// What is claimed.
+/// The object of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimSubject {
     /// What this endpoint shows; the endpoint becomes a target.
@@ -50,7 +50,7 @@ pub enum ClaimSubject {
 /// Whether a certificate that was found is managed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FoundState {
-    /// Nobody has said anything about it.
+    /// Neither claimed nor dismissed.
     Unmanaged,
     /// It is a version of this certificate.
     Managed(Uuid),
@@ -58,7 +58,7 @@ pub enum FoundState {
     Dismissed(Dismissal),
 }
 
-/// What a leaf says, as far as a claim needs it.
+/// The fields of a leaf that a claim needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct LeafFacts {
     pub(crate) names: Vec<String>,
@@ -72,13 +72,13 @@ pub(crate) struct LeafFacts {
 /// Why a certificate that was found cannot be claimed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadClaim {
-    /// It does not parse.
+    /// The certificate does not parse.
     #[error("the certificate cannot be read: {0}")]
     Unreadable(String),
     /// It speaks for nothing that can be asked for again.
     #[error("the certificate has no names that could be asked for again")]
     NoNames,
-    /// It issues others.
+    /// The certificate is a CA's.
     #[error("the certificate is an authority's: authorities are imported, not claimed")]
     Authority,
 }

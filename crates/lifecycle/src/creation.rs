@@ -17,7 +17,7 @@ pub struct Created {
     pub name: String,
     /// The run that issues it, if it is issued now.
     pub job: Option<JobId>,
-    /// What it does against policies that only advise.
+    /// Violations of advisory policies.
     pub violations: Vec<Violation>,
 }
 
@@ -37,13 +37,13 @@ pub enum AdmissionError {
     /// Something it names does not exist.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// Enforced policies forbid it.
+    /// Enforced policies forbid the certificate.
     #[error("policies forbid it: {}", list(.0))]
     Forbidden(Vec<Violation>),
     /// The issuer cannot be used.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -61,7 +61,7 @@ pub enum CreateError {
     /// The request makes no sense by itself.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// It names what does not exist, or policies forbid it.
+    /// The request names an object that does not exist, or a policy forbids it.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
     /// The name is taken.
@@ -70,7 +70,7 @@ pub enum CreateError {
     /// The work was given up: the process is going down.
     #[error("the server is stopping: try again")]
     Stopping,
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

@@ -17,7 +17,7 @@ pub enum DataError {
     NotFound {
         /// The noun.
         what: &'static str,
-        /// As asked.
+        /// The id of the request.
         id: String,
     },
     /// The row is of another build.
@@ -31,7 +31,7 @@ pub enum DataError {
         /// Why.
         reason: String,
     },
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
 }
@@ -98,7 +98,7 @@ pub struct Missing {
     pub name: String,
 }
 
-/// It was changed since it was read.
+/// The object was changed since the caller read it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("it was changed meanwhile: read it again (its revision is now {revision})")]
 pub struct Stale {
@@ -120,7 +120,7 @@ pub struct UnderWay {
 pub struct NotWaiting {
     /// Which.
     pub job: JobId,
-    /// How far it is.
+    /// The state.
     pub state: &'static str,
 }
 
@@ -134,10 +134,10 @@ pub enum RemoveError {
         what: &'static str,
         /// The name.
         name: String,
-        /// One user of it.
+        /// One object that uses it.
         by: Uuid,
     },
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

@@ -16,9 +16,9 @@ pub struct Figures {
 /// What one loop has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopFigures {
-    /// Times it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// Times it failed.
+    /// Number of failed runs.
     pub failures: u64,
     /// When it last began, µs.
     pub last_run_at_us: i64,

@@ -25,7 +25,7 @@ pub struct LifecycleOptions {
     /// Runs that this process has under way at once, over all issuers: each holds a chain, a request and a task, some
     /// 50 KiB.
     pub runs_max: usize,
-    /// How often the scheduler looks by itself; what is asked for is looked at once.
+    /// Interval of the scheduler's ticks. Requested work starts a tick at once.
     pub tick: Duration,
     /// How long an order may take at an issuer.
     pub order_patience: Duration,
@@ -59,7 +59,7 @@ pub(crate) struct ProcessState {
     pub(crate) clock: Clock,
     pub(crate) issuers: Arc<dyn IssuerSource>,
     pub(crate) own: Arc<dyn OwnAuthority>,
-    /// Which team owns what.
+    /// The objects of each team.
     pub(crate) teams: TeamDirectory,
     pub(crate) options: LifecycleOptions,
     /// This process, as the holder of leases.

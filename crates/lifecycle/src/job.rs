@@ -50,33 +50,33 @@ pub struct Job {
     pub name: String,
     /// Its profile.
     pub profile: String,
-    /// What it does.
+    /// The kind of work.
     pub kind: JobKind,
-    /// How far it is.
+    /// The state.
     pub state: JobState,
     /// Whether its time is yet to come and it was never tried.
     pub planned: bool,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// The agent that takes part.
     pub agent: Option<Uuid>,
     /// Why there is such a run, a word.
     pub reason: String,
-    /// Who wanted it.
+    /// Actor that requested it.
     pub requested_by: String,
     /// How often it was tried.
     pub attempts: u32,
     /// When it begins, or tries again, µs.
     pub next_attempt_at_us: i64,
-    /// When it is given up, µs.
+    /// Deadline: the run fails after it, µs.
     pub deadline_at_us: i64,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When it was first tried, µs.
     pub started_at_us: Option<i64>,
-    /// When it ended, µs.
+    /// End time, µs.
     pub finished_at_us: Option<i64>,
 }
 

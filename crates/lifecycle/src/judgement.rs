@@ -41,7 +41,7 @@ impl PolicyCache {
 /// What a certificate is judged by, all of it read.
 #[derive(Default)]
 pub(crate) struct Judgement {
-    /// When it is renewed.
+    /// When to renew.
     pub(crate) rule: RenewalRule,
     /// Why a second person must agree, if one must.
     pub(crate) approval: Option<String>,

@@ -22,7 +22,7 @@ pub struct Person {
     pub team: Option<String>,
     /// How to reach them.
     pub contacts: Vec<Contact>,
-    /// What a team owns.
+    /// Patterns of the objects that a team owns.
     #[serde(skip_serializing_if = "Owns::is_empty")]
     pub owns: Owns,
     /// How much a team may ask for.

@@ -24,7 +24,7 @@ use crate::tables::jobs::JobRow;
 use crate::tables::managed::ManagedRow;
 use crate::transition::{Transition, run_of_job};
 
-/// What a plan says of a run that it voided.
+/// Reason of a run that a changed plan voided.
 const VOIDED: &str = "the plan changed after approval was asked for: the next run asks again";
 
 /// The stored documents that plans name, read in one transaction.
@@ -124,7 +124,7 @@ impl PlanFacts {
         }
     }
 
-    /// Whether an approval was given for the plan as it stands now.
+    /// Whether an approval covers the present plan.
     pub(crate) fn is_covered_by(&self, row: &ManagedRow, approval: &ApprovalRow) -> Result<bool, StoreError> {
         Ok(approval.plan_sha256 == Some(self.plan(row)?.sha256()))
     }

@@ -24,9 +24,9 @@ pub const ENTRIES_MAX: usize = 500;
 pub struct Policy {
     /// For people.
     pub description: String,
-    /// Which certificates it is held against, beside those that name it.
+    /// Certificates under the policy, in addition to those that name it.
     pub applies_to: AppliesTo,
-    /// What a violation means.
+    /// The effect of a violation.
     pub enforcement: Enforcement,
     /// The rules.
     pub rules: Vec<Rule>,
@@ -61,11 +61,11 @@ pub struct AppliesTo {
     pub tags: BTreeMap<String, String>,
 }
 
-/// What a violation means.
+/// The effect of a violation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Enforcement {
-    /// It is listed.
+    /// Violations are listed; requests succeed.
     #[default]
     Advisory,
     /// It is listed, and creating or changing a certificate against it is refused.
@@ -75,15 +75,15 @@ pub enum Enforcement {
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rule {
-    /// How bad it is to break it.
+    /// Severity of a violation.
     #[serde(default)]
     pub severity: Severity,
-    /// What is demanded.
+    /// The requirement.
     #[serde(flatten)]
     pub demand: Demand,
 }
 
-/// What a rule demands.
+/// A requirement of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "rule", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Demand {
@@ -94,7 +94,7 @@ pub enum Demand {
     },
     /// Only DNS names at or under these.
     AllowedDomains {
-        /// `example.org` stands for itself and everything under it.
+        /// Permitted domains. `example.org` covers itself and its subdomains.
         domains: Vec<String>,
     },
     /// One of these kinds of keys.
@@ -107,7 +107,7 @@ pub enum Demand {
         /// Seconds.
         seconds: i64,
     },
-    /// Somebody who answers for it.
+    /// The certificate needs an owner.
     RequiredOwner,
     /// A team that does.
     RequiredTeam,
@@ -154,11 +154,11 @@ pub struct Violation {
     pub policy: String,
     /// The rule's word.
     pub rule: &'static str,
-    /// How bad it is.
+    /// Severity of the violation.
     pub severity: Severity,
     /// For people.
     pub message: String,
-    /// Whether it refuses.
+    /// Whether the policy is enforced: requests that violate it fail.
     pub enforced: bool,
 }
 
@@ -168,7 +168,7 @@ pub enum BadPolicy {
     /// More than [`RULES_MAX`].
     #[error("a policy has up to {RULES_MAX} rules")]
     TooManyRules,
-    /// A list over [`ENTRIES_MAX`].
+    /// A list with more than [`ENTRIES_MAX`] entries.
     #[error("a rule lists up to {ENTRIES_MAX} entries")]
     TooManyEntries,
     /// The same rule twice: violations are told apart by it.

@@ -63,7 +63,7 @@ pub enum Lead {
     Fraction(f64),
 }
 
-/// What a policy says about renewal.
+/// The renewal settings of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RenewalRule {
@@ -160,7 +160,7 @@ pub const WINDOWS_MAX: usize = 168;
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Because {
-    /// The issuer suggested it.
+    /// The issuer suggested the time.
     Issuer,
     /// The rule's lead before the end.
     Lead,

@@ -18,7 +18,7 @@ pub struct RunConsents {
 }
 
 impl RunConsents {
-    /// Over this database.
+    /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self { store }

@@ -23,7 +23,7 @@ const PAGE: usize = 1_000;
 /// Why the keys cannot be looked at; those known stay.
 #[derive(Debug, thiserror::Error)]
 pub enum SigningKeysError {
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// More than are held.
@@ -33,7 +33,7 @@ pub enum SigningKeysError {
     TooMany,
 }
 
-/// What a look found.
+/// Result of an update of the signing keys.
 #[derive(Debug, Default)]
 pub struct SigningKeysUpdate {
     /// All keys with the names of their certificates; `None` when they are those of the last look.

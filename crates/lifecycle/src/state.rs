@@ -29,7 +29,7 @@ pub enum Input {
     Rejected(Current),
     /// The key is with an agent, which is asked for a CSR.
     CsrNeeded,
-    /// The issuer is asked.
+    /// The order was sent to the issuer.
     Started,
     /// The issuer delivered; `deploys` when there are targets.
     Issued {
@@ -71,9 +71,9 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("a certificate that is {} cannot be {input}", state.name().replace('_', " "))]
 pub struct Illegal {
-    /// Where it stood.
+    /// The state before.
     pub state: State,
-    /// What was asked.
+    /// The input.
     pub input: Input,
 }
 

@@ -1,4 +1,4 @@
-//! What a lifecycle asks of the rooms around it.
+//! Interfaces to the rooms that a lifecycle needs.
 
 use std::sync::Arc;
 
@@ -47,10 +47,10 @@ pub struct ProfileFacts {
 /// Why our own CA revoked nothing.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// It did not do it.
+    /// The issuer failed.
     #[error(transparent)]
     Issuer(#[from] IssuerError),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
 }
@@ -118,7 +118,7 @@ impl std::fmt::Debug for AuthorityStore {
 }
 
 impl LocalAuthority {
-    /// Over one database.
+    /// Creates the parts over one database.
     #[must_use]
     pub fn new(authority: Authority, store: Store) -> Self {
         Self { authority, store: AuthorityStore(store) }

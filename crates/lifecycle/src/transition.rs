@@ -80,7 +80,7 @@ pub(crate) struct Revocation {
 }
 
 impl Transition {
-    /// What the state machine is asked.
+    /// The input of the state machine.
     pub(crate) fn input(&self) -> Input {
         match self {
             Self::ApprovalNeeded(_) => Input::ApprovalNeeded,

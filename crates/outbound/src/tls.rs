@@ -60,9 +60,9 @@ pub enum TlsError {
     /// The name cannot stand in a ClientHello (RFC 6066 section 3).
     #[error("{name:?} is no host name or address")]
     BadName {
-        /// As given.
+        /// The text as the caller wrote it.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         #[source]
         source: InvalidDnsNameError,
     },
@@ -71,7 +71,7 @@ pub enum TlsError {
     Handshake {
         /// With whom.
         address: SocketAddr,
-        /// What went wrong.
+        /// The error.
         #[source]
         source: io::Error,
     },

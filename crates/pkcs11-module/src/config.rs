@@ -60,7 +60,7 @@ pub enum ConfigError {
     Io {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Longer than it may be.

@@ -1,4 +1,4 @@
-//! What a client says after CONNECT, or once it was redirected.
+//! Connections after CONNECT, and redirected connections.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::serving::ended;
 use super::tls::{NotIntercepted, was_resumed};
 
 impl Proxy {
-    /// Serves what stands behind CONNECT, to its end.
+    /// Serves the connection after CONNECT, to its end.
     pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -133,7 +133,7 @@ impl Proxy {
         ended(&tunnels).await;
     }
 
-    /// Those by HTTP/2.
+    /// Serves requests over HTTP/2.
     async fn http2_of<S>(self: &Arc<Self>, stream: S, way: ConnectionContext)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -102,7 +102,7 @@ impl Proxy {
         }
     }
 
-    /// Whether it may use the proxy, by where it is.
+    /// Whether the client's address may use the proxy.
     pub(super) fn lets_in(&self, client: &Client) -> bool {
         let nets = &self.options.clients;
         nets.is_empty() || nets.iter().any(|net| net.contains(&client.ip()))

@@ -12,7 +12,7 @@ const NETWORKS_MAX: usize = 1_000_000;
 /// Bits of an IPv4-mapped address before the IPv4 address.
 const MAPPED_BITS: u8 = 96;
 
-/// What a pattern names.
+/// The destination of a pattern.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Destination<'a> {
     /// `NAME` or `*.NAME`.

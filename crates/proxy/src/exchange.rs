@@ -316,7 +316,7 @@ struct ExchangeContext<'a> {
     entry: &'a mut Option<Box<Entry>>,
     /// The protocol that the client wants to change to.
     upgrade: Option<HeaderValue>,
-    /// What was asked for by HTTP/2.
+    /// The WebSocket that HTTP/2's extended CONNECT requests.
     websocket: Option<&'a Websocket>,
     /// The connection of the client.
     way: &'a ConnectionContext,

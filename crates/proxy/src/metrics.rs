@@ -83,7 +83,7 @@ pub(super) enum End {
     NoRequest,
     Refused,
     CutOff,
-    /// It led back here.
+    /// The request came back to the proxy.
     Loop,
 }
 

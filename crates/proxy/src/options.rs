@@ -1,4 +1,4 @@
-//! How the proxy listens, what it decides and what it is limited to.
+//! Options of the proxy: listeners, decisions, limits.
 
 use std::net::SocketAddr;
 use std::time::Duration;

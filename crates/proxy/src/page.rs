@@ -1,4 +1,4 @@
-//! What the proxy itself says.
+//! The proxy's own pages.
 
 use std::net::SocketAddr;
 

@@ -19,7 +19,7 @@ pub(crate) struct PolicyRefusal {
     pub(crate) title: &'static str,
     pub(crate) status: u16,
     pub(crate) detail: String,
-    /// What to do.
+    /// Advice for the user.
     pub(crate) advice: String,
     pub(crate) reason: &'static str,
     /// The rule that decided.

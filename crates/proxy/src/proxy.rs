@@ -15,7 +15,7 @@ use crate::refusals::Refusals;
 use crate::requests::{LiveRules, RequestLog};
 use crate::tls::Interception;
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct Proxy {
     pub(super) options: Options,
     pub(super) address: SocketAddr,

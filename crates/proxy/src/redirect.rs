@@ -18,7 +18,7 @@ pub struct TransparentOptions {
     pub clients: Vec<IpNet>,
 }
 
-/// What listens for them.
+/// Opens the listeners of redirected connections.
 pub(crate) fn listen(options: &TransparentOptions) -> Result<Vec<(TcpListener, SocketAddr)>, StartError> {
     let mut listeners = Vec::new();
     for address in options.listen.iter().copied() {
@@ -30,7 +30,7 @@ pub(crate) fn listen(options: &TransparentOptions) -> Result<Vec<(TcpListener, S
     Ok(listeners)
 }
 
-/// Where a connection went before it was redirected to `at`. An error where it was not.
+/// The original destination of a connection that was redirected to `at`. Fails if it was not redirected.
 pub(crate) fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
     let destination = canonical(original_destination(stream, at)?);
     match destination == canonical(at) {
@@ -39,7 +39,7 @@ pub(crate) fn destination(stream: &TcpStream, at: SocketAddr) -> io::Result<Sock
     }
 }
 
-/// What the system's table of connections says of it, if it has it.
+/// The original destination by the system's connection tracking.
 #[cfg(target_os = "linux")]
 fn original_destination(stream: &TcpStream, at: SocketAddr) -> io::Result<SocketAddr> {
     let socket = socket2::SockRef::from(stream);

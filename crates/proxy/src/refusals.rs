@@ -43,7 +43,7 @@ impl Refused {
     }
 }
 
-/// Who refused what.
+/// Counts of refusals by client and target.
 pub(super) struct Refusals(Option<BoundedMap<(RateLimitKey, HostOrIp), Refused>>);
 
 impl Refusals {

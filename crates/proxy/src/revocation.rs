@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use x509::Certificate;
 use x509::crl::{CrlSet, CrlVerdict};
 
-/// Between two looks at where lists are from.
+/// Interval of checks for changed CRL files.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// Where lists are from. Asked off the threads that serve.
@@ -58,7 +58,7 @@ impl RevocationLists {
 #[error("lists of revoked certificates: {0}")]
 pub struct BadLists(String);
 
-/// What they say now.
+/// The loaded CRLs.
 #[derive(Default)]
 pub(crate) struct LoadedCrls {
     /// Those that count, the newest first: of several that speak of a certificate the TLS library takes the first.
@@ -101,7 +101,7 @@ impl LoadedCrls {
 
 /// Makes TLS that holds clients against lists.
 type Build = Box<dyn Fn(&[Vec<u8>]) -> Result<ServerConfig, String> + Send + Sync>;
-/// What was found in files, and what came of it.
+/// The bytes of the files, and the result of loading them.
 type LoadResult = (Arc<Vec<Vec<u8>>>, Result<(), String>);
 
 /// TLS with clients that show certificates, by the lists that count now.

@@ -10,7 +10,7 @@ use x509::HostOrIp;
 
 use crate::destination::{Destination, Networks};
 
-/// What becomes of it.
+/// The decision for a connection.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Action {
     /// Its requests are seen.

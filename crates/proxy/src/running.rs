@@ -30,7 +30,7 @@ pub const USERS_MAX: u64 = 8_192;
 
 /// A proxy that runs, until [`Running::stop`].
 pub struct Running {
-    /// Where it listens.
+    /// Address of the listener.
     pub address: SocketAddr,
     /// Where redirected connections come in.
     pub redirected: Vec<SocketAddr>,

@@ -1,4 +1,4 @@
-//! SOCKS5 (RFC 1928), with user and password (RFC 1929): what it asks for is served as what stands behind CONNECT.
+//! SOCKS5 (RFC 1928), with user and password (RFC 1929). Connections are served like those after CONNECT.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -17,9 +17,9 @@ pub enum StartError {
     /// Somebody else listens there, or it is not permitted.
     #[error("cannot listen on {address}: {source}")]
     Bind {
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The first key for leaves.
@@ -43,10 +43,10 @@ pub enum StartError {
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),
-    /// The authority below the one given.
+    /// Creating the intermediate CA failed.
     #[error("no intermediate authority: {0}")]
     Intermediate(MintError),
-    /// Who is asked before there is a leaf.
+    /// The configuration of the permission service is invalid.
     #[error(transparent)]
     Permission(#[from] BadPermission),
     /// Leaves for others.

@@ -18,7 +18,7 @@ pub const COMPARED_MAX: usize = 500_000;
 /// A finding about several endpoints at once.
 #[derive(Clone, Debug, Serialize)]
 pub struct EstateFinding {
-    /// What is wrong.
+    /// The error.
     #[serde(flatten)]
     pub finding: Finding,
     /// The endpoints concerned: the first of them ([`Estate::naming`]).

@@ -61,7 +61,7 @@ impl Problem {
         self
     }
 
-    /// What to do about it.
+    /// A hint: what to do.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.0.hint = Some(hint.to_string());

@@ -17,7 +17,7 @@ pub(super) struct Beats(Mutex<State>);
 struct State {
     /// Ends of leases that are not written yet, µs.
     pending: BTreeMap<Uuid, i64>,
-    /// What nodes measured, as they said it here.
+    /// Round-trip times that each node reported to this server.
     measured: HashMap<Uuid, BTreeMap<Uuid, u32>>,
 }
 
@@ -51,7 +51,7 @@ impl Beats {
         state.measured.remove(&node);
     }
 
-    /// What a node measured last, as far as it said it here.
+    /// Round-trip times that a node reported last to this server.
     pub(super) fn measured(&self, node: Uuid) -> BTreeMap<Uuid, u32> {
         self.0.lock().measured.get(&node).cloned().unwrap_or_default()
     }

@@ -30,7 +30,7 @@ pub struct SitesParts {
     pub keystore: KeyStore,
     /// The time. Servers over one database agree about it to some hundred milliseconds.
     pub clock: Clock,
-    /// Who signs nodes' certificates.
+    /// Issues nodes' certificates.
     pub certify: Arc<dyn Certify>,
     /// How the server knows a node's certificate again.
     pub identity: IdentityKey,
@@ -46,7 +46,7 @@ pub(crate) struct DirectoryState {
     pub(crate) parts: SitesParts,
     pub(crate) beats: Beats,
     pub(crate) view: View,
-    /// Looks begun.
+    /// Number of rounds begun.
     pub(crate) looks: AtomicU64,
     /// One look at a time: the number of the last that came to its end. Those who come together need no second.
     pub(crate) looked: tokio::sync::Mutex<u64>,
@@ -57,7 +57,7 @@ pub(crate) struct DirectoryState {
 }
 
 impl Sites {
-    /// Over its parts. Have [`Sites::run`] running beside it.
+    /// Creates the directory from its parts. The caller must run [`Sites::run`] as well.
     #[must_use]
     pub fn new(parts: SitesParts) -> Self {
         Self(Arc::new(DirectoryState {

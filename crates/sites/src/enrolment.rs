@@ -20,7 +20,7 @@ use crate::tables;
 use crate::tables::{NodeRow, NodeTokenRow};
 use crate::work::{EnrolledNode, NodeEnrolment};
 
-/// What a token begins with, so that it is recognized where it leaks.
+/// Prefix of every token, so that scanners recognize a leaked one.
 const TOKEN_PREFIX: &str = "bulla-node-";
 /// The kind of identity, and the role.
 const KIND: &str = "node";
@@ -43,7 +43,7 @@ pub struct NewNodeToken {
 pub struct CreatedNodeToken {
     /// To be shown once.
     pub token: Zeroizing<String>,
-    /// What is kept of it.
+    /// The stored part, without the secret.
     pub row: NodeTokenRow,
 }
 
@@ -194,7 +194,7 @@ impl Sites {
         })
     }
 
-    /// What is said of a node now.
+    /// The present statement about a node.
     async fn statement_about(&self, node: &NodeRow) -> Result<SignedStatement, SiteError> {
         if node.sign_at_us > self.now_us()
             && let Ok(statement) = serde_json::from_str(&node.statement)

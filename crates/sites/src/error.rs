@@ -11,7 +11,7 @@ pub enum SiteError {
     /// Nothing by that identity or name.
     #[error("there is no {0}")]
     NotFound(&'static str),
-    /// What was asked for makes no sense; what to change.
+    /// The request is invalid; the text says what to change.
     #[error("{0}")]
     Invalid(String),
     /// An attribute that cannot be.
@@ -23,7 +23,7 @@ pub enum SiteError {
     /// Another node has that key.
     #[error("another node, perhaps a retired one, was enrolled with this key: make a new one")]
     KeyTaken,
-    /// It changed since it was read.
+    /// The object was changed since the caller read it.
     #[error("it has changed meanwhile: read it again")]
     Changed,
     /// A site with nodes stays.
@@ -32,7 +32,7 @@ pub enum SiteError {
     /// No more are taken.
     #[error("there are {max} {what} already, and no more are taken")]
     Full {
-        /// Of what.
+        /// The kind of the object.
         what: &'static str,
         /// How many.
         max: i64,
@@ -55,7 +55,7 @@ pub enum SiteError {
     /// The key that signs statements cannot be had.
     #[error("the key that signs statements cannot be had: {0}")]
     Signer(#[from] KeyStoreError),
-    /// It does not sign.
+    /// Signing the statement failed.
     #[error(transparent)]
     Statement(#[from] StatementError),
     /// The database.

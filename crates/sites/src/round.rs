@@ -53,7 +53,7 @@ impl Sites {
         }
     }
 
-    /// What failed. Without a key that signs, it is still looked at who came and went.
+    /// Runs a round; returns its errors. Without a signing key it still updates who is present.
     async fn round(&self) -> Vec<SiteError> {
         // Where beats are not written, leases are over that are none: nobody is called gone by them. Nor by what passed while
         // they were written: beats that came meanwhile are not.

@@ -1,4 +1,4 @@
-//! What is said of nodes, signed.
+//! Signed statements about nodes.
 
 use std::time::{Duration, Instant};
 

@@ -46,17 +46,17 @@ pub struct NodeRenewal {
 /// What a node shows itself with from now on, and what it believes others by.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct EnrolledNode {
-    /// Who it is.
+    /// The node.
     pub node: Uuid,
     /// Its name.
     pub name: String,
     /// Its site's name.
     pub site: String,
-    /// The certificate and what stands above it, PEM.
+    /// The certificate and its chain, PEM.
     pub certificate_pem: String,
     /// Certificates below which those of the server and of all nodes stand, PEM.
     pub ca_pem: String,
-    /// What is said of it.
+    /// The signed statement about the node.
     pub statement: SignedStatement,
     /// SubjectPublicKeyInfo of the key that signs statements, DER in base64.
     pub statement_key: String,
@@ -76,7 +76,7 @@ pub struct Beat {
     pub measured: BTreeMap<Uuid, u32>,
 }
 
-/// What a node is told in return.
+/// The response to a heartbeat.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct BeatAnswer {
     /// The control plane's time, milliseconds since 1970.
@@ -112,7 +112,7 @@ pub struct Membership {
     pub absent: Vec<SignedStatement>,
 }
 
-/// What changed of keys and policies for one node. What it is told twice it was told once.
+/// Changed keys and policies for one node. Applying them twice changes nothing more.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct News {
     /// To be asked with next, as `after`; 0 begins again.
@@ -141,7 +141,7 @@ pub struct PolicyNews {
     pub formula: String,
     /// Its newest pair.
     pub generation: u32,
-    /// It is gone.
+    /// Whether it was deleted.
     pub removed: bool,
 }
 
@@ -152,7 +152,7 @@ pub struct WrapNews {
     pub policy: Uuid,
     /// Of this pair of it.
     pub generation: u32,
-    /// The wrap, base64; absent once it is withdrawn: forget what it opened.
+    /// The wrap, base64; absent once withdrawn: the node then forgets the opened key.
     pub blob: Option<String>,
 }
 
@@ -161,7 +161,7 @@ pub struct WrapNews {
 pub struct KeyNews {
     /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
     pub spki: String,
-    /// What people call it.
+    /// The display name.
     pub name: String,
     /// Its kind, a word.
     pub kind: String,

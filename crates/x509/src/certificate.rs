@@ -19,9 +19,9 @@ pub struct Certificate {
     pub version: u8,
     /// As on the wire, rules broken or not.
     pub serial: SerialNumber,
-    /// Who signed.
+    /// The issuer.
     pub issuer: DistinguishedName,
-    /// Whom it names.
+    /// The owner, team and environment that the rule assigns.
     pub subject: DistinguishedName,
     /// First second of validity.
     pub not_before: UnixTime,

@@ -34,7 +34,7 @@ pub struct Rule {
     pub title: &'static str,
     /// Where the rule is written: an RFC section, a Baseline Requirements section, a policy.
     pub source: &'static str,
-    /// What to do about it.
+    /// A hint: what to do.
     pub advice: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the agent keeps: who it is, its keys, what it holds.
+//! The agent's folder: its identity, its keys, its certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -54,10 +54,10 @@ pub struct DeployedCertificate {
     pub keys: Vec<String>,
 }
 
-/// What a folder says of its agent.
+/// The state of an agent's folder.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentStatus {
-    /// Who it is.
+    /// The agent.
     pub agent: Uuid,
     /// Its name.
     pub name: String,
@@ -67,7 +67,7 @@ pub struct AgentStatus {
     pub certificate_not_after: i64,
     /// Deployments that were cut off and are undone at the next start.
     pub cut_off: usize,
-    /// What it has deployed.
+    /// The deployed certificates.
     pub certificates: Vec<DeployedCertificate>,
 }
 
@@ -99,7 +99,7 @@ impl Folder {
         write_json(&self.path("agent.json"), settings)
     }
 
-    /// What it shows itself with, and what it trusts its server by.
+    /// The agent's client certificate, and its trust anchors for the server.
     pub(super) fn joined(&self) -> &IdentityFolder {
         &self.joined
     }

@@ -1,4 +1,4 @@
-//! What the agent says of its host.
+//! Facts about the host.
 
 use std::net::UdpSocket;
 

@@ -154,7 +154,7 @@ async fn pause(tries: u32, error: &ApiError) {
         .await;
 }
 
-/// What a CSR asks for.
+/// The content of a CSR.
 struct Request<'r> {
     names: &'r [String],
     subject: Option<&'r str>,

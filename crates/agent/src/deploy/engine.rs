@@ -43,7 +43,7 @@ pub enum DeployError {
     /// What a crash cut off cannot be undone, as the policy no longer allows it.
     #[error("{refusal}\nOr remove {journal} to leave the files as they are", journal = .journal.display())]
     Undo {
-        /// What it does not allow.
+        /// The reason of the refusal.
         refusal: Refusal,
         /// What is known of the deployment.
         journal: PathBuf,
@@ -95,7 +95,7 @@ coded::named! {
 pub struct Report {
     /// In one word.
     pub outcome: Outcome,
-    /// Why it failed.
+    /// The error.
     pub error: Option<String>,
     /// Why what was before could not be put back, or not be reloaded.
     pub rollback_error: Option<String>,

@@ -9,7 +9,7 @@ pub struct Fault(Option<Arc<StopCondition>>);
 
 type StopCondition = dyn Fn(&str) -> bool + Send + Sync;
 
-/// A test stopped it.
+/// A fault that a test injected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("stopped by a test {0}")]
 pub struct Halted(String);

@@ -29,7 +29,7 @@ pub enum FileError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
     /// Anybody could put another file there.
@@ -52,9 +52,9 @@ pub enum FileError {
     System {
         /// Which file.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
 }

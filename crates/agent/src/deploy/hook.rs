@@ -31,7 +31,7 @@ pub(crate) struct Hook {
     #[serde(alias = "argv")]
     pub(crate) command: HookCommand,
     pub(crate) seconds: u32,
-    /// The files it is told of.
+    /// Paths of the files, passed to the hook.
     pub(crate) told: Option<MaterialPaths>,
 }
 
@@ -55,27 +55,27 @@ pub enum HookError {
     Start {
         /// The program.
         command: String,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// It ended badly.
+    /// The hook failed.
     #[error("{command}: {status}{output}", output = said(.output))]
     Failed {
         /// The program with its arguments.
         command: String,
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
-    /// It was killed, with everything it had started.
+    /// The hook reached its timeout and was killed with its child processes.
     #[error("{command}: not done after {seconds} s and killed{output}", output = said(.output))]
     TimedOut {
         /// The program with its arguments.
         command: String,
         /// The limit.
         seconds: u32,
-        /// The end of what it printed.
+        /// The end of its output.
         output: String,
     },
 }

@@ -63,7 +63,7 @@ pub(crate) struct StateFolder {
 }
 
 impl StateFolder {
-    /// Opens or makes it.
+    /// Opens the journal, or creates it.
     pub(crate) fn open(root: &Path) -> Result<Self, StateError> {
         make_folder(root)?;
         let found = root.metadata().map_err(|error| failed(root, "look at", &error))?;

@@ -86,7 +86,7 @@ pub struct PemTarget {
     /// Seconds each hook may take; 60 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
-    /// What is asked afterwards; nothing by default.
+    /// The endpoint to verify after a deployment; none by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }
@@ -296,7 +296,7 @@ impl Target {
         }
     }
 
-    /// The endpoint asked afterwards.
+    /// The endpoint to verify after a deployment.
     #[must_use]
     pub fn verify(&self) -> Option<&Verify> {
         match self {

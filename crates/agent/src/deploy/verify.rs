@@ -40,25 +40,25 @@ pub enum VerifyError {
     Resolve {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// The error of the resolver.
         reason: String,
     },
     /// No handshake.
     #[error("{address}: {reason}")]
     NoAnswer {
-        /// Who was asked.
+        /// Address of the endpoint.
         address: SocketAddr,
-        /// Up to where it came.
+        /// The phase that failed.
         reason: String,
     },
     /// Another certificate.
     #[error("{address} serves {served}, not {expected}")]
     Other {
-        /// Who was asked.
+        /// Address of the endpoint.
         address: SocketAddr,
-        /// What it serves.
+        /// The served certificate.
         served: Fingerprint,
-        /// What it should.
+        /// The expected certificate.
         expected: Fingerprint,
     },
 }

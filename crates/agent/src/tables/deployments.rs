@@ -11,15 +11,15 @@ use store::states::DeploymentState;
 pub struct NewDeployment {
     /// The run it belongs to: a row of table `jobs`.
     pub job: i64,
-    /// Where to.
+    /// The target.
     pub target: Uuid,
-    /// By whom.
+    /// The agent.
     pub agent: Uuid,
     /// Of which managed certificate.
     pub certificate: Uuid,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub created_at_us: i64,
 }
 
@@ -28,11 +28,11 @@ pub struct NewDeployment {
 pub struct DeploymentResult {
     /// The run.
     pub job: i64,
-    /// Where to.
+    /// The target.
     pub target: Uuid,
     /// Its result.
     pub state: DeploymentState,
-    /// What went wrong.
+    /// The error.
     pub error: Option<String>,
     /// SHA-256 of the leaf the endpoint showed.
     pub served: Option<[u8; 32]>,
@@ -45,17 +45,17 @@ pub struct DeploymentResult {
 pub struct DeploymentRow {
     /// Its row.
     pub id: i64,
-    /// What was asked for.
+    /// The requested deployment.
     pub asked: NewDeployment,
     /// As [`DeploymentResult::state`].
     pub state: DeploymentState,
     /// How often it was tried.
     pub attempts: i64,
-    /// What the last try said.
+    /// Error of the last attempt.
     pub error: Option<String>,
-    /// What the endpoint showed after it.
+    /// The certificate that the endpoint served afterwards.
     pub served: Option<[u8; 32]>,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 

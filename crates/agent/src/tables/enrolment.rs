@@ -12,15 +12,15 @@ pub struct AgentTokenRow {
     pub id: Uuid,
     /// JSON object: the labels its agent gets.
     pub labels: String,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// After this it enrols nobody, µs.
+    /// Expiry: later uses are rejected, µs.
     pub expires_at_us: i64,
     /// When it was used, µs.
     pub used_at_us: Option<i64>,
-    /// The agent it enrolled.
+    /// The agent that enrolled with it.
     pub agent: Option<Uuid>,
 }
 

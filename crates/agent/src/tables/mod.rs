@@ -34,7 +34,7 @@ pub struct AgentRow {
     pub spki_sha256: [u8; 32],
     /// End of its client certificate's validity, µs.
     pub not_after_us: i64,
-    /// What it says of its host.
+    /// Facts about the host.
     pub facts: AgentFacts,
     /// Moves with every change of name or labels.
     pub revision: i64,
@@ -46,7 +46,7 @@ pub struct AgentRow {
     pub retired_at_us: Option<i64>,
 }
 
-/// What an agent says of its host.
+/// Facts about an agent's host.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentFacts {
     /// The host's name.
@@ -94,9 +94,9 @@ pub struct AgentGroupRow {
     pub description: String,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 

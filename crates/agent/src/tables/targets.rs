@@ -15,18 +15,18 @@ pub struct TargetRow {
     pub settings: TargetSettings,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
-/// What a target is.
+/// Settings of a target.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetSettings {
     /// Its name, unique.
     pub name: String,
-    /// Whose it is.
+    /// The agent that deploys to it.
     pub agent: Uuid,
     /// Its kind, a word.
     pub kind: String,

@@ -56,7 +56,7 @@ pub struct AlertDocument {
     pub name: String,
     /// JSON.
     pub body: String,
-    /// Who changed it last.
+    /// Actor that changed it last.
     pub updated_by: String,
     /// When, µs.
     pub updated_at_us: i64,
@@ -94,7 +94,7 @@ pub struct AlertRow {
     pub id: Uuid,
     /// What kind.
     pub kind: String,
-    /// Of what.
+    /// The subject.
     pub subject: String,
     /// How bad.
     pub severity: Severity,
@@ -102,7 +102,7 @@ pub struct AlertRow {
     pub title: String,
     /// JSON.
     pub attributes: String,
-    /// How far it is.
+    /// The state.
     pub state: AlertState,
     /// The silence that keeps it quiet.
     pub silenced_by: Option<Uuid>,
@@ -112,7 +112,7 @@ pub struct AlertRow {
     pub last_at_us: i64,
     /// How often.
     pub count: i64,
-    /// Who takes care.
+    /// Actor that acknowledged it.
     pub acknowledged_by: Option<String>,
     /// Since when, µs.
     pub acknowledged_at_us: Option<i64>,
@@ -131,7 +131,7 @@ pub struct AlertDeliveryRow {
     pub channel: Uuid,
     /// Why.
     pub reason: MessageReason,
-    /// How far it is.
+    /// The state.
     pub state: DeliveryState,
     /// Tries so far.
     pub attempts: i64,
@@ -139,7 +139,7 @@ pub struct AlertDeliveryRow {
     pub next_at_us: i64,
     /// Why the last one failed.
     pub last_error: Option<String>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When it was sent or given up, µs.
     pub done_at_us: Option<i64>,
@@ -169,7 +169,7 @@ pub struct AlertDeliveryOutcome {
     pub state: DeliveryState,
     /// The next try, µs.
     pub next_at_us: i64,
-    /// Why it failed.
+    /// The error.
     pub error: Option<String>,
 }
 

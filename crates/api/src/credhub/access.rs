@@ -25,13 +25,13 @@ pub struct AccessView {
     pub permission: Option<Uuid>,
     /// The permission's path.
     pub path: Option<String>,
-    /// The role, where it is no permission.
+    /// The role, if the grant came from one.
     pub role: Option<String>,
     /// Since when, RFC 3339.
     pub since: String,
     /// When the permission last changed, RFC 3339.
     pub changed_at: Option<String>,
-    /// Who gave it.
+    /// Actor that granted it.
     pub given_by: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct AccessDifferenceView {
     pub there: Option<String>,
 }
 
-/// An actor who gained or lost it.
+/// An actor that gained or lost a permission.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AccessChangeView {
     /// When, RFC 3339.
@@ -57,6 +57,6 @@ pub struct AccessChangeView {
     pub path: String,
     /// `gained` or `lost`.
     pub change: String,
-    /// Who made the change.
+    /// Actor that made the change.
     pub by: String,
 }

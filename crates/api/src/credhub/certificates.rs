@@ -78,7 +78,7 @@ pub struct NewVersion {
     /// The certificate with its key.
     #[serde(default)]
     pub value: Value,
-    /// Whether it is the one in transition.
+    /// Whether this is the transitional version (CredHub's rotation of CAs).
     #[serde(default, deserialize_with = "lenient::flag")]
     pub transitional: Option<bool>,
 }

@@ -37,7 +37,7 @@ pub struct AppView {
     pub version: String,
 }
 
-/// Where people log in.
+/// URLs of the login service.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LinksView {
     /// The address.

@@ -58,7 +58,7 @@ pub struct RotationPolicyView {
     pub hook: Option<String>,
     /// When it was set, RFC 3339.
     pub set_at: String,
-    /// Who set it.
+    /// Actor that set it.
     pub set_by: String,
 }
 
@@ -144,6 +144,6 @@ pub struct HookView {
     pub after: bool,
     /// When it was set, RFC 3339.
     pub set_at: String,
-    /// Who set it.
+    /// Actor that set it.
     pub set_by: String,
 }

@@ -42,7 +42,7 @@ pub struct KeyUsageView {
 /// Whether the store only reads: the request and the response of `/management`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct ReadOnlyMode {
-    /// Whether it does; needed.
+    /// Whether writes are refused. Required.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub read_only_mode: Option<bool>,
 }

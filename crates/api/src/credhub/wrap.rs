@@ -50,7 +50,7 @@ pub struct UnwrapView {
     pub kind: String,
     /// The version; null where it was a value and no credential.
     pub version: Option<Uuid>,
-    /// Who made the token.
+    /// Actor that created the token.
     pub wrapped_by: String,
     /// The value.
     pub value: Value,

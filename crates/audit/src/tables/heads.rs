@@ -16,7 +16,7 @@ pub struct AuditKeyRow {
     pub key: Uuid,
     /// Names the log in its heads.
     pub server: Uuid,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
 }
 

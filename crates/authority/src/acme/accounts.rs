@@ -28,7 +28,7 @@ pub(crate) struct Account {
 /// Why there is no account.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Missing {
-    /// No such row.
+    /// The row does not exist.
     Unknown,
     /// The database is away for a moment.
     Busy,

@@ -33,7 +33,7 @@ const RULES_MAX: usize = 1_000;
 pub struct NewExternalKey {
     /// The name clients give; made unless given.
     pub kid: Option<String>,
-    /// What it is for, in words.
+    /// A description.
     pub label: String,
     /// Whether it may bind any number of accounts; otherwise one.
     pub reusable: bool,
@@ -67,12 +67,12 @@ impl std::fmt::Debug for ExternalKey {
 /// Why an external key was not made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExternalKeyError {
-    /// Caller: correct it.
+    /// Caller: correct the request.
     #[error("{field}: {reason}")]
     Bad {
         /// Which member.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// Caller: choose another name.
@@ -81,7 +81,7 @@ pub enum ExternalKeyError {
     /// The system gives no random bytes.
     #[error("the operating system gives no random octets")]
     Random,
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -15,7 +15,7 @@ pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 /// which lets them through early.
 const ENTRIES_MAX: usize = 100_000;
 
-/// What is limited, and for whom.
+/// The subject of a rate limit.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Key {
     pub(crate) kind: Kind,

@@ -122,7 +122,7 @@ impl Acme {
         self.0.finish(response, &request)
     }
 
-    /// How it works.
+    /// The options.
     #[must_use]
     pub fn options(&self) -> &AcmeOptions {
         &self.0.options

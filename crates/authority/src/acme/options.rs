@@ -81,7 +81,7 @@ pub struct DirectoryOptions {
     pub choose_dates: bool,
     /// Other profiles that an order may name in its `profile` (draft-ietf-acme-profiles). Their own tables hold for it.
     pub profiles: Vec<String>,
-    /// What stands beside this profile's name in the directory.
+    /// The description of this profile in the directory.
     pub description: String,
 }
 
@@ -220,7 +220,7 @@ impl LimitOptions {
 pub struct BadOptions {
     /// The key.
     pub field: &'static str,
-    /// What is wrong and what to do.
+    /// The error, and what to do.
     pub reason: String,
 }
 

@@ -42,15 +42,15 @@ pub struct NewOverride {
 /// Why an override was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum BadOverride {
-    /// Caller: correct it.
+    /// Caller: correct the request.
     #[error("{field}: {reason}")]
     Bad {
         /// Which member.
         field: &'static str,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

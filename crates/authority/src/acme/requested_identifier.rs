@@ -18,7 +18,7 @@ pub(crate) struct RequestedIdentifier {
 }
 
 impl RequestedIdentifier {
-    /// Checks and normalises it.
+    /// Checks and normalises the identifier.
     pub(crate) fn read(&self) -> Result<Identifier, Problem> {
         let refused = |kind, detail: String| Err(Problem::new(kind, detail));
         match self.kind.as_str() {

@@ -16,7 +16,7 @@ use crate::tables::acme::{
 };
 
 named! {
-    /// What an authorization's `status` says.
+    /// The `status` of an authorization.
     pub(crate) enum AuthorizationState: "ACME authorization status" {
         Pending => "pending",
         Valid => "valid",
@@ -43,7 +43,7 @@ impl AuthorizationState {
 }
 
 named! {
-    /// What an order's `status` says.
+    /// The `status` of an order.
     pub(crate) enum OrderState: "ACME order status" {
         Pending => "pending",
         Ready => "ready",
@@ -80,7 +80,7 @@ impl OrderState {
 }
 
 named! {
-    /// What a challenge's `status` says.
+    /// The `status` of a challenge.
     enum ChallengeState: "ACME challenge status" {
         Pending => "pending",
         Processing => "processing",
@@ -143,7 +143,7 @@ impl Server {
         object.into()
     }
 
-    /// An authorization object. While it is pending it lists what can be answered, afterwards what was.
+    /// An authorization object. A pending one lists all challenges, a decided one the answered challenge.
     pub(crate) fn authorization_json(&self, row: &AcmeAuthorization, now_us: i64) -> Value {
         let state = AuthorizationState::of(row, now_us);
         let answered = answered(row);

@@ -36,7 +36,7 @@ const EARLIER_KEYS_MAX: usize = 20;
 const SWEEP: Duration = Duration::from_secs(3);
 /// Taken over at a time.
 const SWEEP_ROWS: usize = 256;
-/// How often to delete what is over.
+/// Interval between deletions of expired rows.
 const TIDY: Duration = Duration::from_secs(60);
 /// Deleted in one transaction, and such transactions at a time.
 const TIDY_ROWS: usize = 1_000;
@@ -71,7 +71,7 @@ impl Tasks {
         }
     }
 
-    /// Cuts off those under way; answers what they had claimed.
+    /// Cancels validations in progress; returns their claims.
     async fn stop(mut self) -> Vec<Claim> {
         self.set.abort_all();
         while let Some(ended) = self.set.join_next_with_id().await {

@@ -15,7 +15,7 @@ use crate::tables::acme::{
     insert_acme_orders,
 };
 
-/// A validation's end, with what is told of it.
+/// A finished validation, and its events.
 #[derive(Clone, Debug)]
 pub(crate) struct Validated {
     pub(crate) row: AcmeValidated,

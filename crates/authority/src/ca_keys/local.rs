@@ -16,7 +16,7 @@ pub struct LocalCaKeys {
 }
 
 impl LocalCaKeys {
-    /// Over keys at rest.
+    /// Creates the custody over stored keys.
     #[must_use]
     pub fn new(keystore: KeyStore) -> Self {
         Self { keystore }

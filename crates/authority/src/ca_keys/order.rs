@@ -1,4 +1,4 @@
-//! What a CA key is asked to do.
+//! Orders to CA keys.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub trait CaKeys: Send + Sync + fmt::Debug {
     /// [`SignError::Unavailable`], [`SignError::Late`].
     fn ready(&self) -> BoxFuture<'_, Result<(), SignError>>;
 
-    /// Where the keys are.
+    /// Location of the keys.
     fn custody(&self) -> Custody;
 }
 
@@ -64,7 +64,7 @@ pub struct NewCaKey<'a> {
 pub struct SigningOrder<'a> {
     /// The key.
     pub key: CaKey<'a>,
-    /// Why it is signed.
+    /// The purpose of the signature.
     pub purpose: Purpose<'a>,
     /// The DER that is signed: tbsCertificate, tbsCertList or certificationRequestInfo.
     pub tbs: &'a [u8],
@@ -84,7 +84,7 @@ pub enum CaKey<'a> {
 pub enum Purpose<'a> {
     /// A certificate by a profile.
     Certificate {
-        /// What was asked for.
+        /// The request for the certificate.
         request: &'a IssueRequest,
         /// The moment for which the certificate was planned.
         planned_at: UnixTime,

@@ -18,7 +18,7 @@ pub const ROOT_FILE: &str = "root.pem";
 pub const KEY_FILE: &str = "root.key.pem";
 /// The root's revocation list, DER.
 pub const CRL_FILE: &str = "root.crl";
-/// What was done, JSON.
+/// The transcript, JSON.
 pub const TRANSCRIPT_FILE: &str = "transcript.json";
 /// The same for people.
 pub const TEXT_FILE: &str = "transcript.txt";

@@ -20,7 +20,7 @@ pub(crate) const TEXT_MAX: usize = 4_000;
 pub struct CeremonyPlan {
     /// Who takes part, by name: 1 to 32.
     pub operators: Vec<String>,
-    /// Where.
+    /// The location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Anything else that shall stand in the transcript.
@@ -93,7 +93,7 @@ pub struct PlannedIntermediate {
     /// How many authorities may stand below it in a path; 0 unless said.
     #[serde(default)]
     pub path_length: u32,
-    /// Which names certificates below it may have; what the request asks for is not looked at.
+    /// Name constraints for certificates below it; the request's own are ignored.
     #[serde(default, skip_serializing_if = "NameLimits::is_empty")]
     pub name_limits: NameLimits,
     /// Policies, dotted.
@@ -113,7 +113,7 @@ pub struct PlannedCrl {
     pub number: u64,
     /// How long it is valid, seconds.
     pub lifetime_seconds: i64,
-    /// What is revoked.
+    /// The revocations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revoked: Vec<PlannedRevocation>,
 }
@@ -171,7 +171,7 @@ impl SigningPlan {
 }
 
 impl Common<'_> {
-    /// What is wrong with the plan, beside what its parts check themselves.
+    /// Checks the plan as a whole; its parts are checked when they are read.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=OPERATORS_MAX).contains(&self.operators.len()) {
             return Err(format!("name 1 to {OPERATORS_MAX} operators"));

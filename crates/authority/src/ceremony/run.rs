@@ -41,7 +41,7 @@ pub enum CeremonyError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// A request that cannot be signed.
@@ -49,7 +49,7 @@ pub enum CeremonyError {
     Request {
         /// Whose.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The folder of the root does not hold one.
@@ -57,7 +57,7 @@ pub enum CeremonyError {
     Root {
         /// Its folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The key cannot be made or opened.

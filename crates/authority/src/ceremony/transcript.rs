@@ -8,7 +8,7 @@ use x509::{Certificate, Fingerprint, SerialNumber, SpkiHash};
 /// The form of the transcript; another number, another form.
 pub(crate) const FORMAT: &str = "bulla-ceremony/1";
 
-/// Which ceremony it was.
+/// The kind of a ceremony.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -27,23 +27,23 @@ pub struct Transcript {
     pub kind: Kind,
     /// The program and its version.
     pub tool: String,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub began: String,
-    /// When it ended.
+    /// End time.
     pub ended: String,
-    /// Who took part.
+    /// The participants.
     pub operators: Vec<String>,
-    /// Where.
+    /// The location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
     /// Notes of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The plan as it was given.
+    /// The plan, as it was read.
     pub parameters: serde_json::Value,
     /// The root.
     pub root: CertificateFacts,
-    /// What it signed.
+    /// The signed certificates.
     pub signed: Vec<SignedFacts>,
     /// Every file in the folder but the transcript's own.
     pub files: Vec<FileFacts>,
@@ -51,7 +51,7 @@ pub struct Transcript {
     pub signature_algorithm: String,
 }
 
-/// A certificate, told.
+/// Facts about a certificate.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateFacts {
     /// Its file.
@@ -72,7 +72,7 @@ pub struct CertificateFacts {
     pub not_after: String,
 }
 
-/// A certificate the root signed, and what asked for it.
+/// A certificate that the root signed, and its request.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SignedFacts {
     /// The certificate.
@@ -89,7 +89,7 @@ pub struct FileFacts {
     pub name: String,
     /// Its length.
     pub octets: u64,
-    /// SHA-256 of it.
+    /// The SHA-256 fingerprint.
     pub sha256: Fingerprint,
     /// It is kept apart, and copies of the folder do without it.
     pub secret: bool,

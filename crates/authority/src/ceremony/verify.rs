@@ -16,7 +16,7 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 /// A transcript that holds.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    /// What it says.
+    /// The content.
     pub transcript: Transcript,
     /// Secret files that are not in this copy of the folder.
     pub absent: Vec<String>,
@@ -30,7 +30,7 @@ pub enum TranscriptError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// Not a transcript of ours.
@@ -41,7 +41,7 @@ pub enum TranscriptError {
     OtherRoot {
         /// That of the folder.
         found: Fingerprint,
-        /// That asked for.
+        /// The requested fingerprint.
         expected: Fingerprint,
     },
     /// The signature is not the root's over this text.
@@ -55,7 +55,7 @@ pub enum TranscriptError {
     Certificate {
         /// Its file.
         file: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

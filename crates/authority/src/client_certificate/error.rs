@@ -10,7 +10,7 @@ pub enum ClientCertificateError {
     /// Client: present another.
     #[error("the client certificate cannot be read")]
     Unreadable,
-    /// Client: renew it.
+    /// Client: renew the certificate.
     #[error("the client certificate is not valid now")]
     NotValidNow,
     /// Client: ask for another.
@@ -25,7 +25,7 @@ pub enum ClientCertificateError {
     /// Operator: name a CRL of that CA.
     #[error("the client certificate's CA {0:?} has no CRL among server.client_crl_files")]
     NoCrl(String),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

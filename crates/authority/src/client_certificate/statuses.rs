@@ -18,7 +18,7 @@ const BELIEVED: Duration = Duration::from_secs(5);
 /// Statuses remembered: some hundred bytes each.
 const REMEMBERED_MAX: u64 = 16_384;
 
-/// What our own CA says of a certificate.
+/// Status of a certificate of our own CA.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
     /// Issued here by this profile, and not revoked.

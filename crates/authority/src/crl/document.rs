@@ -18,13 +18,13 @@ pub struct CrlDocument {
     pub der: Bytes,
     /// Its number (RFC 5280 section 5.2.3).
     pub number: u64,
-    /// When it was made.
+    /// Creation time.
     pub this_update: UnixTime,
-    /// When it ends.
+    /// Expiry.
     pub next_update: UnixTime,
     /// For HTTP, quotes included.
     pub etag: String,
-    /// Certificates on it.
+    /// Number of certificates on the CRL.
     pub entries: u64,
     /// The number of the full CRL it builds upon, for a delta.
     pub base: Option<u64>,

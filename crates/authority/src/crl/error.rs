@@ -15,7 +15,7 @@ pub enum CrlError {
     /// The CA's key did not sign.
     #[error("the key of the authority: {0}")]
     Sign(#[from] keys::SignError),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

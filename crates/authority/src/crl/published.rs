@@ -48,7 +48,7 @@ impl PublishedCrls {
     }
 }
 
-/// Where the work stands in this process.
+/// Progress of the work in this process.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     /// CRLs known to have a row.

@@ -30,7 +30,7 @@ const FEED_MARGIN_US: i64 = 10_000_000;
 /// More than that at once, and every response in memory is forgotten.
 const FEED_MAX: i64 = 10_000;
 
-/// What [`Authority::tick`] did.
+/// Result of [`Authority::tick`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TickReport {
     /// CRLs made, deltas aside.

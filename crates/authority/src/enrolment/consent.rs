@@ -26,10 +26,10 @@ const DECIDED_FOR_US: i64 = 14 * 86_400 * 1_000_000;
 /// Characters of a note.
 const NOTE_MAX: usize = 2_000;
 
-/// What a second person says of an enrolment.
+/// An approver's decision on an enrolment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
-    /// Issue it.
+    /// Issue the certificate.
     Approve,
     /// Do not.
     Reject,
@@ -38,7 +38,7 @@ pub enum Decision {
 /// Why an enrolment was not decided.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
-    /// Caller: list what waits.
+    /// Caller: list the waiting enrolments.
     #[error("no enrolment {0} waits: it is decided, lapsed or was never there")]
     Unknown(Uuid),
     /// Caller: have somebody else decide.
@@ -60,10 +60,10 @@ pub enum DecideError {
         /// How many must.
         needed: u32,
     },
-    /// Caller: shorten it.
+    /// Caller: shorten the text.
     #[error("the note is over {NOTE_MAX} characters")]
     NoteTooLong,
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

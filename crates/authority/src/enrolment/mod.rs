@@ -32,23 +32,22 @@ pub(crate) const BODY_MAX: usize = 64 * 1024;
 /// Certificates of one request past their middle that are stepped over to reach a new one: see [`issue`].
 const REPEATS_MAX: usize = 16;
 
-/// What came of it.
+/// The result.
 #[derive(Debug)]
 pub(crate) enum Enrolled {
-    /// Here it is.
+    /// The issued certificate.
     Issued(Box<Issued>),
     /// Someone has to agree first.
     Waiting,
 }
 
-/// Logs why there is no answer now, and says what strangers are told of it.
+/// Logs the reason of a failure, and returns the text for unauthenticated clients.
 pub(crate) fn unavailable(protocol: &str, reason: &str) -> &'static str {
     tracing::error!("{protocol} cannot answer: {reason}");
     "there is no answer now: try again later"
 }
 
-/// Issues, or, where the profile wants consent, asks for it and issues once it is given. Repeated, it answers the same
-/// certificate.
+/// Issues a certificate, after approval if the profile needs one. A repeated request returns the same certificate.
 pub(crate) async fn enrol(
     authority: &Authority,
     mut enrolment: Enrolment,
@@ -181,7 +180,7 @@ pub(crate) async fn held(authority: &Authority, der: &[u8]) -> Result<CurrentCer
 }
 
 impl CurrentCertificate {
-    /// Anyone who holds it renews it for the team that it was issued for.
+    /// The team of the certificate: whoever holds the certificate renews it for that team.
     pub(crate) fn standing(&self) -> Standing {
         Standing::Held { issued_at_us: self.record.issued_at_us }
     }

@@ -13,7 +13,7 @@ use crate::teams::Standing;
 #[error("passwords cannot be checked now: {0}")]
 pub struct PasswordError(pub String);
 
-/// Somebody who enrols by a password.
+/// A user that enrols by a password.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EnrolmentUser {
     /// As the audit names them: `est:alice`, `scep:tablets`.
@@ -74,7 +74,7 @@ struct Entry {
 }
 
 impl FixedPasswords {
-    /// Nobody.
+    /// No users.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

@@ -16,7 +16,7 @@ use crate::teams::Standing;
 pub(crate) struct Enrolment {
     pub(crate) source: Source,
     pub(crate) profile: Arc<Profile>,
-    /// For whom.
+    /// The requester.
     pub(crate) requester: Principal,
     /// For which team.
     pub(crate) standing: Standing,
@@ -25,7 +25,7 @@ pub(crate) struct Enrolment {
     pub(crate) asked: RequestedCertificate,
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestedCertificate {
     pub(crate) request: CertificateRequest,

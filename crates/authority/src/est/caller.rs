@@ -1,4 +1,4 @@
-//! Who asks, and for which names they may.
+//! The caller, and the names that it may request.
 
 use std::collections::HashSet;
 
@@ -31,7 +31,7 @@ pub(super) enum Caller {
 }
 
 impl Caller {
-    /// Who they are.
+    /// The principal of the caller.
     pub(super) fn principal(&self) -> Principal {
         match self {
             Self::User(user) => Principal::of_password(&user.actor),

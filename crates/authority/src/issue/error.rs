@@ -39,7 +39,7 @@ pub enum IssueError {
     /// Caller: ask for other dates.
     #[error("the dates are not allowed: {0}")]
     Dates(String),
-    /// Caller: leave it out.
+    /// Caller: leave the extension out.
     #[error("the extension is not allowed: {0}")]
     Extension(String),
     /// Caller: ask for what the preset allows.
@@ -57,7 +57,7 @@ pub enum IssueError {
     /// Caller: use another key for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// Caller: shorten it.
+    /// Caller: shorten the text.
     #[error("the idempotency key has {0} octets: up to {max} are taken", max = super::IDEMPOTENCY_KEY_MAX)]
     KeyTooLong(usize),
     /// The CA's key did not sign.

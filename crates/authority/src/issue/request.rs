@@ -1,4 +1,4 @@
-//! What is asked for and what is given.
+//! Issuance requests and results.
 
 use std::sync::Arc;
 
@@ -21,13 +21,13 @@ pub struct IssueRequest {
     pub idempotency_key: Option<String>,
     /// The profile's name.
     pub profile: String,
-    /// The CA, where it is not the profile's.
+    /// The CA, if another than the profile's.
     pub ca: Option<Uuid>,
     /// The subject's key, DER SubjectPublicKeyInfo.
     pub spki: Vec<u8>,
     /// The subject alternative names, in order; a repeated one counts once.
     pub names: Vec<GeneralName>,
-    /// What the subject asks to be called; the profile decides what is taken of it.
+    /// The requested subject; the profile decides which attributes are used.
     pub subject: Option<DistinguishedName>,
     /// The first second; now, a little backdated, unless given.
     pub not_before: Option<UnixTime>,
@@ -35,13 +35,13 @@ pub struct IssueRequest {
     pub lifetime_seconds: Option<i64>,
     /// Whether the must-staple extension is asked for.
     pub must_staple: bool,
-    /// Over which protocol.
+    /// The protocol of the request.
     pub source: Source,
     /// For whom, as the audit log names them: `user:alice`, `acme:ACCOUNT`.
     pub requester: String,
-    /// Extensions beside those the authority writes; the profile names those it lets pass.
+    /// Additional extensions; the profile must permit them.
     pub extensions: Vec<Extension>,
-    /// The approval, where one was given.
+    /// The approval, if there is one.
     pub consent: Option<ConsentRef>,
     /// For whom, as far as teams are concerned. The server itself reaches everything, callers nothing of a team unless it is said.
     pub standing: Standing,
@@ -136,7 +136,7 @@ pub struct Issued {
     pub not_before: UnixTime,
     /// Last second.
     pub not_after: UnixTime,
-    /// Who signed.
+    /// The CA that signed.
     pub ca: Uuid,
     /// By which profile.
     pub profile: String,

@@ -27,7 +27,7 @@ pub enum ProveError {
         /// Why.
         error: OpenError,
     },
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

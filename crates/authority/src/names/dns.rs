@@ -22,7 +22,7 @@ pub enum DnsRule {
     Suffix(SuffixRule),
 }
 
-/// A DNS name and what lies below it.
+/// A DNS name and its subdomains.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuffixRule {

@@ -156,7 +156,7 @@ impl NameRules {
         Ok(())
     }
 
-    /// Whether any DNS name may be asked for: anyone who may ask chooses it, so such a name identifies nobody.
+    /// Whether clients may request any DNS name. Such names authenticate nobody, because any client can choose them.
     #[must_use]
     pub fn allow_any_host(&self) -> bool {
         self.dns_allowed.iter().any(DnsRule::is_for_any_host)

@@ -32,7 +32,7 @@ pub struct Freshness {
     pub this_update: UnixTime,
     /// When a new one is made.
     pub refresh_at: UnixTime,
-    /// When it ends.
+    /// Expiry.
     pub next_update: UnixTime,
 }
 

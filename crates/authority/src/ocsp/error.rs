@@ -26,7 +26,7 @@ pub enum OcspError {
     /// The responder's certificate is faulty.
     #[error("the responder's certificate: {0}")]
     Certificate(String),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

@@ -45,7 +45,7 @@ enum Age {
     Young,
     /// In the second half, still valid.
     Old,
-    /// Over.
+    /// Expired.
     Over,
 }
 
@@ -130,7 +130,7 @@ impl Authority {
         }
     }
 
-    /// The one in the database, unless it is over or its key cannot be had.
+    /// The responder in the database, unless it expired or its key is unavailable.
     async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
         let Some(row) = tables::Revocations::of(self.store()).ocsp_responder(ca.id).await? else {
             return Ok(None);

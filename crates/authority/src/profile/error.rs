@@ -10,7 +10,7 @@ pub enum ProfileError {
     /// Caller: list the profiles.
     #[error("there is no profile {0:?}")]
     Unknown(String),
-    /// Caller: correct it.
+    /// Caller: correct the request.
     #[error("the profile makes no sense: {0}")]
     Invalid(String),
     /// Caller: read it again and decide again.
@@ -24,7 +24,7 @@ pub enum ProfileError {
         /// Why.
         reason: String,
     },
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

@@ -24,7 +24,7 @@ pub struct ProfileRecord {
     pub profile: Arc<Profile>,
     /// Moved by every change, from 1.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When it was last changed, µs.
     pub updated_at_us: i64,

@@ -54,7 +54,7 @@ pub struct Profile {
     pub validity: Validity,
     /// Which names.
     pub names: NameRules,
-    /// What the subject says.
+    /// The subject.
     #[serde(default)]
     pub subject: SubjectRules,
     /// The key usage extension; by kind of key unless given.
@@ -69,7 +69,7 @@ pub struct Profile {
     /// Whether the server must staple (RFC 7633).
     #[serde(default)]
     pub must_staple: Stapling,
-    /// Where to ask whether it is revoked.
+    /// URLs for revocation status (CRL, OCSP).
     #[serde(default)]
     pub urls: Urls,
     /// Extensions a request may bring along, dotted; others are refused.
@@ -104,7 +104,7 @@ pub struct Validity {
     pub backdate_seconds: i64,
 }
 
-/// What the subject says.
+/// The subject.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectRules {
@@ -133,7 +133,7 @@ pub enum CommonName {
     FirstName,
     /// The one asked for if it is one of the names, otherwise none.
     Requested,
-    /// Whatever is asked for.
+    /// Any requested value.
     Any,
 }
 
@@ -143,7 +143,7 @@ pub enum CommonName {
 pub enum Stapling {
     /// Refused.
     Never,
-    /// When asked for.
+    /// If the request contains it.
     #[default]
     OnRequest,
     /// Always.

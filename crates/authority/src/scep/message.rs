@@ -139,7 +139,7 @@ fn octets(value: &[u8]) -> Option<Vec<u8>> {
     (nonce.len() <= NONCE_MAX).then(|| nonce.to_vec())
 }
 
-/// What a reply says.
+/// Content of a reply.
 #[derive(Debug)]
 pub(super) enum Reply {
     /// Here it is: an EnvelopedData.

@@ -14,7 +14,7 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 );
 
 named! {
-    /// What is asked.
+    /// The operation of a request.
     pub(super) enum Operation: "operation of SCEP" {
         /// What the server can do.
         Capabilities => "GetCACaps",
@@ -44,7 +44,7 @@ pub const OPERATIONS: [crate::Operation; 3] = [
     crate::Operation::of(&["GET", "POST"], "/scep?operation=PKIOperation", AccessRule::ScepMessage),
 ];
 
-/// What the query says.
+/// A parsed query.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Query {
     pub(super) operation: Operation,

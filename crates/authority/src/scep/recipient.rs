@@ -29,7 +29,7 @@ pub(super) enum RecipientError {
     /// What was signed is no certificate.
     #[error("the certificate of the SCEP key: {0}")]
     Faulty(String),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }

@@ -34,7 +34,7 @@ const BACKDATE_SECONDS: i64 = 300;
 const KEPT_FOR: Duration = Duration::from_secs(60);
 /// How long the authority's key may take; modules over a network are slow.
 const SIGN_FOR: Duration = Duration::from_secs(30);
-/// Who the audit names.
+/// The actor in the audit log.
 const ACTOR: &str = "system:scep";
 
 /// A key at hand, and its row where it is not stored yet.

@@ -40,7 +40,7 @@ pub struct ApprovedPlan {
     pub plan: IssuancePlan,
     /// The hash that the approval was given for.
     pub sha256: [u8; 32],
-    /// Who approved.
+    /// Actors that approved.
     pub decided_by: String,
     /// Who may not approve it: the requester, and anyone who changed the plan.
     pub barred: Vec<String>,

@@ -19,7 +19,7 @@ use crate::tree::{Ca, Urls};
 /// How far a clock of a server may be from the signer's, seconds.
 const CLOCK_SECONDS: i64 = 600;
 
-/// What the newest CRL of a kind says.
+/// State of the newest CRL of a kind.
 #[derive(Debug, Default)]
 struct Known {
     number: Vec<u8>,
@@ -45,7 +45,7 @@ pub(super) struct KnownCrls {
     folder: Option<PathBuf>,
 }
 
-/// A CRL that may be signed. What it says counts once it is signed.
+/// A CRL that passed the checks. It becomes the newest one once it is signed.
 pub(super) struct CheckedCrl<'a> {
     all: MutexGuard<'a, HashMap<(Uuid, i64), Arc<Known>>>,
     key: (Uuid, i64),

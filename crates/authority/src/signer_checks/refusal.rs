@@ -30,7 +30,7 @@ pub enum Refusal {
     Consent {
         /// The profile's name.
         profile: String,
-        /// What is missing.
+        /// The missing part.
         reason: String,
     },
     /// The CRL takes back what an earlier one said.
@@ -48,7 +48,7 @@ pub enum Refusal {
     /// The key cannot be opened.
     #[error(transparent)]
     Key(#[from] KeyStoreError),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

@@ -28,11 +28,11 @@ pub struct CaRow {
     pub parent_id: Option<Uuid>,
     /// SHA-256 of its certificate; none while it is pending.
     pub sha256: Option<[u8; 32]>,
-    /// What it was asked to be, JSON.
+    /// The specification that it was created from, JSON.
     pub specification: String,
     /// The certification request, DER, of one below an external parent.
     pub request: Option<Vec<u8>>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// Since when it issues no more, µs.
     pub retiring_at_us: Option<i64>,
@@ -72,7 +72,7 @@ pub struct CaCertificateRow {
     pub ca_id: Uuid,
     /// SHA-256 of `der`.
     pub sha256: [u8; 32],
-    /// What it is to it.
+    /// Role of the certificate for its CA.
     pub role: CaCertificateRole,
     /// Its place among those of the same role, from 0.
     pub position: i64,

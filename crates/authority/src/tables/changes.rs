@@ -13,15 +13,15 @@ store::handle! {
 coded! {
     /// The state of a pending change.
     pub enum ChangeState: "state of a pending change" {
-        /// It waits for approvals.
+        /// The change waits for approvals.
         Open = 0 => "open",
         /// It has its approvals and is being applied.
         Approved = 1 => "approved",
-        /// It was rejected.
+        /// The change was rejected.
         Rejected = 2 => "rejected",
         /// The object changed after approval was asked for, or the change no longer fits it.
         Void = 3 => "void",
-        /// It was applied.
+        /// The change was applied.
         Applied = 4 => "applied",
     }
 }
@@ -34,9 +34,9 @@ pub const SEALED_CHANGES: SealedColumn = sealed_column!("pending_changes", "uuid
 pub struct NewChange {
     /// Its identity.
     pub id: Uuid,
-    /// What it does, as the audit log names it: `profile.put`.
+    /// The action, as in the audit log: `profile.put`.
     pub action: String,
-    /// What it changes: `profile/vip`.
+    /// The object of the change: `profile/vip`.
     pub object: String,
     /// The profiles that require approval and depend on the object, JSON.
     pub profiles: String,
@@ -48,11 +48,11 @@ pub struct NewChange {
     pub plan_sha256: [u8; 32],
     /// The change, sealed to [`SEALED_CHANGES`].
     pub sealed: Vec<u8>,
-    /// Who wants it.
+    /// Actor that requested it.
     pub requested_by: String,
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub requested_at_us: i64,
-    /// When it lapses, µs.
+    /// Expiry, µs.
     pub expires_at_us: i64,
 }
 
@@ -75,7 +75,7 @@ pub struct ChangeRow {
     pub plan: String,
     /// See [`NewChange::plan_sha256`].
     pub plan_sha256: [u8; 32],
-    /// See [`NewChange::sealed`]; `None` once it is over.
+    /// See [`NewChange::sealed`]; `None` once the change is decided or expired.
     pub sealed: Option<Vec<u8>>,
     /// See [`NewChange::requested_by`].
     pub requested_by: String,
@@ -83,7 +83,7 @@ pub struct ChangeRow {
     pub requested_at_us: i64,
     /// See [`NewChange::expires_at_us`].
     pub expires_at_us: i64,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, µs.
     pub decided_at_us: Option<i64>,
@@ -172,11 +172,11 @@ pub async fn change_row(tx: &mut Tx, id: Uuid) -> Result<Option<ChangeRow>, Stor
 pub struct ChangeDecision {
     /// Which.
     pub id: Uuid,
-    /// The state it has.
+    /// The present state.
     pub from: ChangeState,
     /// The state it gets. Only an approved change keeps what it will do.
     pub to: ChangeState,
-    /// Who decided.
+    /// Actor that decided.
     pub by: String,
     /// When, µs.
     pub at_us: i64,

@@ -16,9 +16,9 @@ coded! {
     pub enum EnrolmentState: "enrolment state" {
         /// Nothing yet.
         Open = 0 => "open",
-        /// It may be issued.
+        /// The certificate may be issued.
         Approved = 1 => "approved",
-        /// It may not.
+        /// The certificate may not be issued.
         Rejected = 2 => "rejected",
     }
 }
@@ -28,19 +28,19 @@ coded! {
 pub struct NewEnrolment {
     /// Its identity outside, made by the caller.
     pub id: Uuid,
-    /// SHA-256 of what makes a repeat of it the same one: protocol, profile, who asks, and what.
+    /// SHA-256 over protocol, profile, requester and request: the same for a repeated request.
     pub key_sha256: [u8; 32],
     /// [`Source::Est`] or [`Source::Scep`].
     pub protocol: Source,
     /// Under which profile.
     pub profile: String,
-    /// Who asks, as the audit names them.
+    /// The requester, as in the audit log.
     pub requester: String,
     /// The certification request, DER, without the password in it where there is one.
     pub request: Vec<u8>,
-    /// What it asks for, for people: subject and names.
+    /// Summary of the request: subject and names.
     pub summary: String,
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub requested_at_us: i64,
     /// When it is forgotten, decided or not, µs.
     pub expires_at_us: i64,
@@ -70,23 +70,23 @@ pub struct EnrolmentRow {
     pub protocol: Source,
     /// Under which profile.
     pub profile: String,
-    /// Who asks.
+    /// The requester.
     pub requester: String,
     /// The certification request, DER.
     pub request: Vec<u8>,
-    /// What it asks for, for people.
+    /// Summary of the request.
     pub summary: String,
-    /// What was decided.
+    /// The decision.
     pub state: EnrolmentState,
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub requested_at_us: i64,
     /// When it is forgotten, µs.
     pub expires_at_us: i64,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, µs.
     pub decided_at_us: Option<i64>,
-    /// What they said.
+    /// The note with the decision.
     pub note: Option<String>,
     /// The plan that approval is asked for, JSON; `None` for enrolments from before plans were stored.
     pub plan: Option<String>,
@@ -239,11 +239,11 @@ pub struct EnrolmentDecision {
     pub id: Uuid,
     /// Whether it may be issued.
     pub approved: bool,
-    /// Who decides.
+    /// Actor that decides.
     pub by: String,
     /// When, µs.
     pub at_us: i64,
-    /// What they say.
+    /// The note with the decision.
     pub note: String,
     /// Until when the client may come for it, or is told that it was rejected, µs.
     pub until_us: i64,

@@ -16,7 +16,7 @@ pub struct ProfileRow {
     pub body: String,
     /// Moved by every change, from 1.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When it was last changed, µs.
     pub updated_at_us: i64,

@@ -46,19 +46,19 @@ pub enum QuotaError {
     /// There are enough.
     #[error(transparent)]
     Over(#[from] OverQuota),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] Arc<StoreError>),
 }
 
 impl TeamDirectory {
-    /// Over this database.
+    /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store) -> Self {
         Self(Arc::new(DirectoryParts { store, cache: Cache::with_entries(2), generation: AtomicU64::new(0) }))
     }
 
-    /// Who owns what.
+    /// Owners of all objects.
     ///
     /// # Errors
     /// Those of the database.

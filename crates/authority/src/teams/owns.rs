@@ -1,4 +1,4 @@
-//! What a team owns, as people write it.
+//! Patterns of the objects that a team owns.
 
 use std::collections::BTreeSet;
 
@@ -86,7 +86,7 @@ pub enum BadOwns {
 }
 
 impl Owns {
-    /// Whether it is nothing.
+    /// Whether the team owns nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -130,7 +130,7 @@ impl Owns {
 }
 
 impl Quota {
-    /// Whether it limits nothing.
+    /// Whether there is no limit.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()

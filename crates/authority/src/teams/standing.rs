@@ -1,4 +1,4 @@
-//! For whom a certificate is asked.
+//! The principal and team of a certificate request.
 
 /// For whom a certificate is asked, as far as teams are concerned.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]

@@ -1,4 +1,4 @@
-//! An authority as everybody who uses it sees it.
+//! A CA as its users see it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use x509::{Certificate, UnixTime};
 use crate::keystore::{KeyId, KeyStore};
 
 named! {
-    /// Where an authority stands in its life.
+    /// State of a CA.
     pub enum CaState: "CA state" {
         /// Issues.
         Active => "active",
@@ -46,7 +46,7 @@ pub struct Ca {
     pub signer: KeyRef,
     /// Its key.
     pub key_id: KeyId,
-    /// Where it stands in its life.
+    /// The state.
     pub state: CaState,
     /// The path of the credential that it is, for one that the credential store keeps. Nobody here trusts it, and
     /// nothing is issued from it that does not name it.
@@ -104,7 +104,7 @@ pub struct PendingCa {
     pub request: Arc<[u8]>,
     /// The key's DER SubjectPublicKeyInfo, which the certificate must have.
     pub spki: Arc<[u8]>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
 }
 

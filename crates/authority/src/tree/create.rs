@@ -225,7 +225,7 @@ impl Authority {
     }
 }
 
-/// What was asked for, as it is kept.
+/// The stored form of a specification.
 pub(super) fn specification(new: &NewCa) -> String {
     serde_json::to_string(new).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ pub enum CaError {
     /// None was named, and none issues.
     #[error("no certification authority issues; create one with `bulla ca create`")]
     NoneIssues,
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }
@@ -50,7 +50,7 @@ pub enum NewCaError {
     /// More could stand below the new one than the parent allows.
     #[error("path length {asked} is over what the parent allows, {allowed}")]
     PathLength {
-        /// Asked for.
+        /// The requested value.
         asked: u32,
         /// The most.
         allowed: u32,
@@ -61,13 +61,13 @@ pub enum NewCaError {
     /// Its certificate is a credential's.
     #[error("{0} is the credential {1}: `bulla credential regenerate {1}` makes it anew")]
     Credential(String, Arc<str>),
-    /// It would hardly live.
+    /// The validity is too short.
     #[error("an authority lives for {min} seconds at least", min = super::specification::LIFETIME_MIN)]
     TooShort,
     /// It would live longer than its issuer.
     #[error("it would end on {asked}, after its issuer: ask for {seconds} seconds at most, until {until}")]
     Outlives {
-        /// When it would end.
+        /// The requested end of validity.
         asked: UnixTime,
         /// When its issuer ends.
         until: UnixTime,
@@ -77,7 +77,7 @@ pub enum NewCaError {
     /// An authority cannot sign across itself, or something above it or with its key.
     #[error("{0} and {1} are the same authority or have the same key")]
     SameKey(String, String),
-    /// No such parent.
+    /// The parent CA does not exist.
     #[error(transparent)]
     Ca(#[from] CaError),
     /// The key cannot be made or stored.
@@ -92,7 +92,7 @@ pub enum NewCaError {
     /// Its public key is blocked.
     #[error("this public key is blocked: nothing is issued for it any more")]
     Blocked,
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -100,7 +100,7 @@ pub enum NewCaError {
 /// Why a certificate was not taken in. Nothing was stored.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// No certificate in it.
+    /// The input contains no certificate.
     #[error("no certificate here; give PEM, the authority's certificate first, then those above it")]
     NoCertificate,
     /// One does not parse.
@@ -108,7 +108,7 @@ pub enum ImportError {
     Certificate {
         /// Its place, from 1.
         position: usize,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// The first is not of an authority.
@@ -157,10 +157,10 @@ pub enum ImportError {
     /// It waits for no certificate.
     #[error("{0} waits for no certificate: `bulla ca list` shows those pending")]
     NotPending(Uuid),
-    /// No such authority.
+    /// The CA does not exist.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -171,10 +171,10 @@ pub enum DefaultError {
     /// It is retiring or retired, out of its dates, or a credential.
     #[error("{0} cannot be the default: it does not issue, or belongs to a credential")]
     NotIssuing(String),
-    /// No such authority.
+    /// The CA does not exist.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -209,16 +209,16 @@ pub enum RetireError {
     /// Nothing is left to do.
     #[error("{0} is retired")]
     Retired(String),
-    /// Another did it meanwhile.
+    /// Another request made the change first.
     #[error("{0} was changed by somebody else meanwhile: look again")]
     Changed(String),
     /// The profiles cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// No such authority.
+    /// The CA does not exist.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// Those of the database.
+    /// An error of the database.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

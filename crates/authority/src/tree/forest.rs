@@ -195,7 +195,7 @@ fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     alternates
 }
 
-/// This node and those above it, here.
+/// The path from this node to the root.
 fn path<'a>(node: &'a Node, by_id: &'a HashMap<Uuid, &'a Node>) -> impl Iterator<Item = &'a Node> {
     let above = |node: &&'a Node| node.row.ca.parent_id.and_then(|id| by_id.get(&id).copied());
     std::iter::successors(Some(node), above).take(PATH_MAX)

@@ -219,7 +219,7 @@ pub(super) fn parent_of(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
 }
 
 impl Chain {
-    /// A certificate without those above it.
+    /// A certificate without its chain.
     pub(super) fn alone(own: Certificate, now: UnixTime) -> Result<Self, ImportError> {
         check_own(&own, now)?;
         Ok(Self { own, above: Vec::new() })

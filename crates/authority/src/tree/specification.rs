@@ -1,4 +1,4 @@
-//! What an authority is asked to be.
+//! Specification of a new CA.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -107,9 +107,9 @@ pub enum BadCa {
         "{text:?} is no name constraint: {reason}; dns:NAME, ip:NETWORK, email:DOMAIN, uri:DOMAIN and dir:NAME are"
     )]
     Limit {
-        /// As given.
+        /// The text as the caller wrote it.
         text: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
     /// Too many of something.
@@ -120,7 +120,7 @@ pub enum BadCa {
     Identifier(String),
 }
 
-/// What was asked for, read.
+/// A parsed specification.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     pub(crate) subject: DistinguishedName,
@@ -200,7 +200,7 @@ fn check_identifiers(what: &'static str, identifiers: &[String]) -> Result<(), B
 }
 
 impl NameLimits {
-    /// Whether it limits nothing.
+    /// Whether there is no limit.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.permitted.is_empty() && self.excluded.is_empty()

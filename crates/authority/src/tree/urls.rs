@@ -1,4 +1,4 @@
-//! Where relying parties find what an authority publishes.
+//! Publication URLs of a CA.
 
 use uuid::Uuid;
 

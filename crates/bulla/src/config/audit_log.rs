@@ -50,7 +50,7 @@ impl Default for AuditSettings {
 }
 
 impl AuditSettings {
-    /// What is wrong with it.
+    /// The error.
     pub(crate) fn check(&self) -> Outcome<()> {
         if !(10..=86_400).contains(&self.head_every_s) {
             return Err(

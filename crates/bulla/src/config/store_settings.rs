@@ -58,7 +58,7 @@ impl StoreSettings {
         }
     }
 
-    /// What is wrong with it.
+    /// The error.
     pub(crate) fn check(&self) -> Outcome<()> {
         if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.connections) {
             return Err(Problem::usage("store.connections is from 2 to 1000").hint("see `bulla config show`"));

@@ -64,7 +64,7 @@ pub enum AgentError {
     UnusableSocket {
         /// The socket or its folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         why: &'static str,
     },
     /// The system did not let us.

@@ -59,9 +59,9 @@ pub enum CloudKeyError {
     /// The setting names no key.
     #[error("{key}: {problem}")]
     Name {
-        /// As it was given.
+        /// The key as the configuration names it.
         key: String,
-        /// What is wrong.
+        /// The error.
         problem: &'static str,
     },
     /// The service did not give the public half.
@@ -71,7 +71,7 @@ pub enum CloudKeyError {
         service: &'static str,
         /// Which key.
         key: String,
-        /// What it said.
+        /// The message of the other side.
         answer: ApiError,
         /// The permission or role that it takes.
         needs: &'static str,
@@ -89,7 +89,7 @@ pub enum CloudKeyError {
 }
 
 impl CloudKeyError {
-    /// What to do.
+    /// A hint: what to do.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -120,11 +120,11 @@ trait Service: Send + Sync + fmt::Debug {
     fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>>;
 }
 
-/// What a service says of a key.
+/// A service's description of a key.
 struct Described {
     /// DER SubjectPublicKeyInfo.
     spki: Vec<u8>,
-    /// How it signs.
+    /// Schemes of the key.
     schemes: Vec<Scheme>,
 }
 
@@ -135,7 +135,7 @@ struct Kind {
     name: &'static str,
     /// In names of destinations.
     short: &'static str,
-    /// What it takes to sign, for anyone who is refused.
+    /// Permissions that signing needs, for the error's hint.
     needs: &'static str,
     /// Bytes of a message that it signs whole.
     message_max: usize,
@@ -232,7 +232,7 @@ impl CloudKey {
         })
     }
 
-    /// As it was named.
+    /// The key as the configuration names it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -322,7 +322,7 @@ impl CloudKey {
 struct PendingSignature<'a> {
     key: &'a CloudKey,
     deadline: Deadline,
-    /// What it waits for now.
+    /// The operation in progress, for the log.
     waits_for: Mutex<&'static str>,
     is_counted: bool,
 }

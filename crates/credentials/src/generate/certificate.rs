@@ -1,4 +1,4 @@
-//! Certificates: what is asked for, and their making.
+//! Generation of certificates from their parameters.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ pub struct CertificateParameters {
     /// Whether a CA whose certificate has expired may sign it. Not in CredHub.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_expired_ca: bool,
-    /// Whether it signs itself.
+    /// Whether the certificate is self-signed.
     pub self_sign: bool,
     /// Whether it is an authority's.
     pub is_ca: bool,
@@ -135,14 +135,14 @@ fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D
     Option::<Vec<String>>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Who signs.
+/// The CA that signs.
 pub(crate) struct SigningCa {
     pub(crate) certificate: Certificate,
     pub(crate) pem: String,
     pub(crate) key: PrivateKey,
     /// The authority's other version, PEM.
     pub(crate) trusted: Option<String>,
-    /// What tells of revocations by it.
+    /// Publication of the CA's revocations.
     pub(crate) published: Option<Published>,
 }
 

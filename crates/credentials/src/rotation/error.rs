@@ -5,7 +5,7 @@ use crate::{CredentialError, Refusal};
 /// Why a value was not made again.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RotateError {
-    /// Nothing says how.
+    /// No rotation policy covers the credential.
     #[error("It was set by hand: nothing says how to make another. Generate it, or set it anew in time.")]
     ByHand,
     /// The hook did not agree.

@@ -46,7 +46,7 @@ const CALLS_WITHIN: Duration = HOOK_LIMIT;
 pub struct ShownHook {
     /// Its name.
     pub name: String,
-    /// Where.
+    /// The URL.
     pub url: String,
     /// See [`Hook::before`].
     pub before: bool,
@@ -54,7 +54,7 @@ pub struct ShownHook {
     pub after: bool,
     /// When it was set, µs.
     pub set_at_us: i64,
-    /// By whom.
+    /// Actor that set it.
     pub set_by: String,
 }
 

@@ -46,7 +46,7 @@ const DUTY: &str = "credential-rotation";
 const LEASE_US: i64 = 60_000_000;
 /// While a round takes longer, the duty is renewed so often: three times before it ends.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
-/// Between two looks.
+/// Interval between rounds.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Events read at a time.
 const EVENTS: i64 = 1_000;

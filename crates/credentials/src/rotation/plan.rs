@@ -8,7 +8,7 @@ use crate::tables::{PlannedNames, plan_rotations};
 
 /// What can be made again.
 pub(super) const KINDS: &[Kind] = &[Kind::Password, Kind::User, Kind::Rsa, Kind::Ssh, Kind::Certificate];
-/// Who makes it.
+/// Actor that creates it.
 pub(super) const ROTATOR: &str = "system:rotation";
 
 /// Plans names, and tells of failures that are over.
@@ -22,7 +22,7 @@ pub(super) async fn plan(
     store::emit(tx, over(&healed, at_us)).await
 }
 
-/// What tells that these names' failures are over.
+/// Events that end the alerts about these names' failures.
 pub(crate) fn over(names: &[String], at_us: i64) -> Vec<NewEvent> {
     let event = |name: &String| {
         let body = CredentialName { name: name.clone() };

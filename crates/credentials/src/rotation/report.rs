@@ -1,6 +1,6 @@
 //! The counters of rotation.
 
-/// What rounds have done.
+/// Counters of rotation rounds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RotationReport {
     /// Values made again.

@@ -43,7 +43,7 @@ enum RotationOutcome {
     Overtaken,
     /// An authority goes on.
     Step(RotationStep),
-    /// It did not.
+    /// The rotation failed.
     Failed(RotationFailure),
 }
 

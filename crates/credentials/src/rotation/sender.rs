@@ -14,13 +14,13 @@ pub const HOOK_LIMIT: Duration = Duration::from_secs(15);
 pub struct Hook {
     /// Its name: letters, digits, `-` and `_`, at most 64.
     pub name: String,
-    /// Where it is posted to.
+    /// URL of the webhook.
     pub url: String,
-    /// What signs it: at least 16 bytes.
+    /// The signing key: at least 16 bytes.
     pub secret: Secret,
     /// Whether it is asked before a value becomes current; anything but 2xx keeps the old value.
     pub before: bool,
-    /// Whether it is told after, again and again until it answers 2xx.
+    /// Whether to notify after the rotation, with retries until a 2xx status.
     pub after: bool,
     /// Certificates to trust there in place of the system's, PEM.
     pub roots: Option<String>,

@@ -16,7 +16,7 @@ pub(super) enum Flag {
     Older,
 }
 
-/// What to do.
+/// The next action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Act {
     /// Note that it is to be changed.
@@ -35,7 +35,7 @@ pub(super) enum Act {
     End,
 }
 
-/// What follows a step, given where the flag is.
+/// The action that follows a step, given the state of the flag.
 pub(super) fn next(step: Step, flag: Flag) -> Act {
     match (step, flag) {
         (Step::None, _) => Act::Begin,

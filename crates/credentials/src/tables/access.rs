@@ -56,7 +56,7 @@ pub struct AccessDifference {
 pub struct AccessChangeRow {
     /// When, µs.
     pub at_us: i64,
-    /// By whom.
+    /// The actor.
     pub by: String,
     /// `credential.grant` or `credential.ungrant`.
     pub action: String,

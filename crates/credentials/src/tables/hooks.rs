@@ -23,7 +23,7 @@ pub struct HookRow {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// Where.
+    /// The URL.
     pub url: String,
     /// Whether it is asked before a value becomes current.
     pub before: bool,
@@ -35,7 +35,7 @@ pub struct HookRow {
     pub sealed: Vec<u8>,
     /// When it was set, µs.
     pub set_at_us: i64,
-    /// By whom.
+    /// Actor that set it.
     pub set_by: String,
 }
 

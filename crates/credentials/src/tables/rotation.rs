@@ -39,7 +39,7 @@ pub struct RotationPolicyRow {
     pub hook: Option<String>,
     /// When it was set, µs.
     pub set_at_us: i64,
-    /// By whom.
+    /// Actor that set it.
     pub set_by: String,
 }
 

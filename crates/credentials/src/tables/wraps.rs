@@ -30,7 +30,7 @@ pub struct NewWrap {
     pub sealed: Vec<u8>,
     /// When, µs.
     pub at_us: i64,
-    /// By whom.
+    /// The actor.
     pub by: String,
     /// Until when it may be read, µs.
     pub expires_at_us: i64,
@@ -60,7 +60,7 @@ pub enum Unwrapped {
         name: String,
         /// When, µs.
         at_us: i64,
-        /// Who.
+        /// The actor.
         by: String,
         /// Whether nobody came second before.
         first_again: bool,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub struct MonitorFigures {
     /// Domains that are watched.
     pub domains: usize,
-    /// Verdicts given, by name.
+    /// Number of verdicts, by name.
     pub verdicts: Vec<(&'static str, u64)>,
     /// By name.
     pub services: Vec<(String, ServiceFigures)>,
@@ -18,13 +18,13 @@ pub struct MonitorFigures {
 /// A search service's.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServiceFigures {
-    /// Pages it answered.
+    /// Pages that were answered.
     pub answered: u64,
     /// Questions it did not take for now.
     pub throttled: u64,
     /// Questions that failed otherwise.
     pub failed: u64,
-    /// Issuances that nobody had told of before.
+    /// Issuances that no source reported before.
     pub new: u64,
     /// Seconds since its longest overdue question was due, or since one fails; as the node sees it that judges.
     pub lag_s: f64,
@@ -35,13 +35,13 @@ pub struct ServiceFigures {
 pub struct LogFigures {
     /// Entries read.
     pub entries: u64,
-    /// Issuances that nobody had told of before.
+    /// Issuances that no source reported before.
     pub new: u64,
     /// Entries of its tree at the last step.
     pub size: u64,
     /// Entries not read.
     pub behind: u64,
-    /// Whether it was not what it had been, at the last try.
+    /// Whether the log was inconsistent at the last check.
     pub inconsistent: bool,
     /// Tries that came to nothing.
     pub failed: u64,

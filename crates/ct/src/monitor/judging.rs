@@ -16,15 +16,15 @@ use crate::ledger::{Judged, judge_issuances};
 use crate::tables;
 use crate::tables::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
 
-/// Between two looks.
+/// Interval between rounds.
 const PERIOD: Duration = Duration::from_secs(5);
 /// The same while no domain is watched.
 const IDLE_PERIOD: Duration = Duration::from_secs(60);
-/// How long the one who looks holds that duty: twelve looks.
+/// Lease of the node that judges: twelve rounds.
 const LEASE: Duration = Duration::from_secs(60);
 /// Looks between two at who is behind: a minute.
 const BEHIND_EVERY: u64 = 12;
-/// Looks between two at what nobody asked for and may be known by now: ten minutes.
+/// Rounds between two reviews of unexpected issuances: ten minutes.
 const AGAIN_EVERY: u64 = 120;
 /// Looks between two clean-ups: an hour.
 const TRIM_EVERY: u64 = 720;
@@ -192,7 +192,7 @@ impl Monitor {
     }
 }
 
-/// What a verdict tells: that nobody asked for it, or that somebody did, after all.
+/// The event of a verdict: unexpected, or expected after all.
 fn told(judged: &Judged, now_us: i64) -> Option<NewEvent> {
     let issuance = &judged.issuance;
     let told = || CtIssuance {

@@ -92,11 +92,11 @@ impl Default for MonitorOptions {
 pub struct NewDomain {
     /// A registered domain.
     pub name: String,
-    /// Who may issue for it.
+    /// Issuers that may issue for the domain.
     pub rule: IssuerRule,
     /// Which services watch it, [`LOGS`] among them; empty: all.
     pub services: Vec<String>,
-    /// Whether it is asked for and matched.
+    /// Whether the client certificate is requested and matched.
     pub enabled: bool,
 }
 
@@ -121,13 +121,13 @@ pub enum MonitorError {
     /// There is none.
     #[error("there is no {0}")]
     Unknown(String),
-    /// Caller: change it instead.
+    /// Caller: change the existing watch instead.
     #[error("{0} is watched already")]
     Taken(String),
     /// Operator: remove some.
     #[error("{CT_DOMAINS_MAX} domains are watched already")]
     Full,
-    /// Caller: somebody was faster; read it again.
+    /// Caller: another request changed it first; read it again.
     #[error("it was changed meanwhile")]
     Changed,
     /// Caller: resume it first, or wait.
@@ -175,7 +175,7 @@ impl Watched {
 }
 
 impl Monitor {
-    /// Opens it; nothing is asked before [`Monitor::run`].
+    /// Opens the monitor. Sends no request before [`Monitor::run`].
     #[must_use]
     pub fn new(
         store: Store,
@@ -205,14 +205,14 @@ impl Monitor {
         }))
     }
 
-    /// Asks, follows and judges until told to stop; then gives back what it holds.
+    /// Searches, follows logs and judges until `stop`; then releases its leases.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("ct-monitor");
         tokio::join!(self.ask(&stop), self.follow(&stop), self.judge(&stop));
     }
 
-    /// What was done here, and how things stand.
+    /// Counters of this process, and the state of searches and logs.
     #[must_use]
     pub fn figures(&self) -> MonitorFigures {
         self.0.counters.lock().figures(self.0.watched.read().all.len())

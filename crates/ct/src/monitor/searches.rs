@@ -37,7 +37,7 @@ const LAST_TRY: Duration = Duration::from_secs(2);
 /// Service and domain.
 type Key = (String, String);
 
-/// What a node asks.
+/// Runs a node's searches.
 struct SearchRunner {
     monitor: Monitor,
     node: Uuid,

@@ -30,7 +30,7 @@ struct IssuanceJson {
     issuer: Option<IssuerJson>,
     not_before: Option<String>,
     not_after: Option<String>,
-    /// As `expand=cert_der` gives it.
+    /// The certificate, by `expand=cert_der`.
     cert_der: Option<String>,
     /// As `expand=cert` gave it before.
     cert: Option<CertificateJson>,

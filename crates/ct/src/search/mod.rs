@@ -168,7 +168,7 @@ pub enum SearchError {
     Failing {
         /// Which.
         service: String,
-        /// What it did.
+        /// The failure.
         reason: String,
         /// When to come back.
         retry_after: Duration,
@@ -178,7 +178,7 @@ pub enum SearchError {
     SuspiciousEmpty {
         /// Which.
         service: String,
-        /// For whom.
+        /// The requester.
         domain: String,
         /// When to come back.
         retry_after: Duration,
@@ -188,7 +188,7 @@ pub enum SearchError {
     Refused {
         /// Which.
         service: String,
-        /// What it says.
+        /// The content.
         reason: String,
     },
 }
@@ -216,7 +216,7 @@ pub struct SearchService {
 }
 
 impl SearchService {
-    /// A service asked over `http`.
+    /// A service, requested over `http`.
     #[must_use]
     pub fn new(options: SearchOptions, http: Client, clock: Clock) -> Self {
         let gate = Gate::new(options.pace, options.in_flight, options.patience);
@@ -339,12 +339,12 @@ impl SearchService {
     }
 }
 
-/// What is to be asked of a service.
+/// A query to a service.
 #[derive(Clone, Debug)]
 pub struct SearchQuery {
     /// A registered domain.
     pub domain: String,
-    /// Where the service was left for it.
+    /// The cursor after the last page.
     pub cursor: SearchCursor,
 }
 

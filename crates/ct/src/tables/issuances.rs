@@ -15,15 +15,15 @@ use db::{
 pub const CT_JUDGED_MAX: usize = 256;
 
 coded! {
-    /// Whether somebody asked for an issuance.
+    /// Whether an issuance was expected.
     pub enum CtVerdict: "verdict" {
         /// Not decided: what it belongs to may still be on its way into the database.
         Pending = 0 => "pending",
-        /// Somebody did.
+        /// Expected: a known request led to it.
         Expected = 1 => "expected",
-        /// Nobody did.
+        /// Unexpected: no known request led to it.
         Unasked = 2 => "unexpected",
-        /// Nobody did, and somebody has seen to it.
+        /// Unexpected, and a person acknowledged it.
         Acknowledged = 3 => "acknowledged",
     }
 }
@@ -47,13 +47,13 @@ pub struct NewCtIssuance {
     pub not_before_us: i64,
     /// µs.
     pub not_after_us: i64,
-    /// SHA-256 of the SubjectPublicKeyInfo, where it is known.
+    /// SHA-256 of the SubjectPublicKeyInfo, if known.
     pub spki_sha256: Option<[u8; 32]>,
     /// SHA-256 of the certificate or precertificate, where it is known.
     pub sha256: Option<[u8; 32]>,
     /// Which log or service told first.
     pub source: String,
-    /// When it was logged, where it is known, µs.
+    /// Time of logging, µs, if known.
     pub logged_at_us: Option<i64>,
     /// When it was found, µs.
     pub found_at_us: i64,
@@ -82,7 +82,7 @@ pub struct CtIssuanceRow {
     pub not_before_us: i64,
     /// µs.
     pub not_after_us: i64,
-    /// SHA-256 of the SubjectPublicKeyInfo, where it is known.
+    /// SHA-256 of the SubjectPublicKeyInfo, if known.
     pub spki_sha256: Option<[u8; 32]>,
     /// SHA-256 of the certificate or precertificate, where it is known.
     pub sha256: Option<[u8; 32]>,
@@ -92,7 +92,7 @@ pub struct CtIssuanceRow {
     pub logged_at_us: Option<i64>,
     /// When it was found, µs.
     pub found_at_us: i64,
-    /// Whether somebody asked for it.
+    /// Whether the issuance was expected.
     pub verdict: CtVerdict,
     /// Why, JSON; empty while pending.
     pub reason: String,
@@ -103,7 +103,7 @@ pub struct CtIssuanceRow {
 pub struct CtFilter {
     /// Those of this watched domain.
     pub domain: Option<String>,
-    /// Those with this verdict.
+    /// Only issuances with this verdict.
     pub verdict: Option<CtVerdict>,
     /// Those found at this time or later, µs.
     pub found_from_us: Option<i64>,
@@ -154,7 +154,7 @@ macro_rules! with_verdicts {
     };
 }
 
-/// What was told without its hash is told with it now.
+/// Adds the hash to issuances that were reported without one.
 pub(super) const LEARN_TBS: Bulk = Bulk {
     sqlite: "-- ct_issuances_learn_tbs
 UPDATE ct_issuances SET tbs = ?2, spki_sha256 = COALESCE(spki_sha256, ?3), sha256 = COALESCE(sha256, ?4)

@@ -24,11 +24,11 @@ pub use issuances::{
 pub struct CtDomainRow {
     /// A registered domain, mostly; lower case, A-labels.
     pub name: String,
-    /// Who may issue for it, JSON.
+    /// Issuers that may issue for it, JSON.
     pub rule: String,
-    /// Whether it is asked for and matched.
+    /// Whether the client certificate is requested and matched.
     pub enabled: bool,
-    /// Who watches it, by name; empty: all.
+    /// Names of the services that watch it; empty: all.
     pub services: Vec<String>,
     /// Moves with every change.
     pub revision: i64,
@@ -68,9 +68,9 @@ pub struct CtSearchRow {
     pub last_error: Option<String>,
     /// When the first of them was, µs.
     pub failing_since_us: Option<i64>,
-    /// When it had told all it knew for the first time, µs.
+    /// End of the first complete search, µs.
     pub baseline_at_us: Option<i64>,
-    /// Who asks.
+    /// The requester.
     pub holder: Option<Uuid>,
     /// Until when the holder is trusted to, µs.
     pub until_us: Option<i64>,
@@ -81,7 +81,7 @@ pub struct CtSearchRow {
 pub struct CtServiceRow {
     /// Which service.
     pub service: String,
-    /// Domains it watches.
+    /// Number of domains that it watches.
     pub domains: i64,
     /// Those among them whose last question failed.
     pub failing: i64,
@@ -127,13 +127,13 @@ pub struct CtLogStep {
     pub name: String,
     /// The place it was made from; empty at the start.
     pub from: String,
-    /// The place after it.
+    /// The cursor after it.
     pub place: String,
     /// Entries not read.
     pub behind: i64,
     /// See [`CtLogRow::behind_since_us`].
     pub behind_since_us: Option<i64>,
-    /// What is odd though it was read: the log stands still.
+    /// A warning although the log answers: its tree does not grow.
     pub warning: Option<String>,
     /// Since when it is, µs.
     pub failing_since_us: Option<i64>,
@@ -216,7 +216,7 @@ const LEAVE: &str = "-- ct_search_leave
 UPDATE ct_searches SET cursor = ?4, due_at = ?5, answered_at = ?6, failures = ?7, last_error = ?8, failing_since = ?9,
   baseline_at = ?10, lease_holder = ?11, lease_until = ?12
 WHERE service = ?1 AND domain = ?2 AND lease_holder = ?3";
-/// Not while somebody asks.
+/// Skips searches that a node holds.
 const WANT: &str = "-- ct_searches_want
 UPDATE ct_searches SET due_at = ?2 WHERE domain = ?1 AND (lease_until IS NULL OR lease_until <= ?2)";
 const SEARCHES_OF: &str = concat!(
@@ -245,12 +245,12 @@ SET name = excluded.name, place = excluded.place, behind = excluded.behind, behi
     last_error = excluded.last_error, failing_since = excluded.failing_since, stepped_at = excluded.stepped_at,
     alarm = NULL, alarmed_at = NULL
 WHERE ct_logs.place = ?9";
-/// Since when it fails stays what it was.
+/// Keeps the time since when the log fails.
 const LOG_FAILED: &str = "-- ct_log_failed
 INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, last_error, failing_since) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
 ON CONFLICT (log_id) DO UPDATE
 SET last_error = excluded.last_error, failing_since = COALESCE(ct_logs.failing_since, excluded.failing_since)";
-/// Since when it is wrong stays what it was.
+/// Keeps the time since when the log is inconsistent.
 const LOG_ALARMED: &str = "-- ct_log_alarmed
 INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, alarm, alarmed_at) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
 ON CONFLICT (log_id) DO UPDATE
@@ -319,9 +319,9 @@ pub(crate) const SENDS: Sends = Sends {
 /// What became of a domain to be watched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CtDomainInsertion {
-    /// It is watched.
+    /// The watch was created.
     Made,
-    /// It was watched already.
+    /// The watch existed already.
     There,
     /// There are [`CT_DOMAINS_MAX`].
     Full,

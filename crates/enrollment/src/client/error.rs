@@ -10,15 +10,15 @@ pub enum ApiError {
     /// No answer.
     #[error("{server} does not answer: {reason}")]
     Away {
-        /// Who was asked.
+        /// The server.
         server: String,
-        /// What went wrong.
+        /// The error.
         reason: String,
     },
     /// A refusal.
     #[error("{server} refuses ({status}): {reason}")]
     Refused {
-        /// Who was asked.
+        /// The server.
         server: String,
         /// The HTTP status.
         status: u16,
@@ -30,9 +30,9 @@ pub enum ApiError {
     /// An answer that makes no sense.
     #[error("{server} answers what cannot be understood: {reason}")]
     Answer {
-        /// Who was asked.
+        /// The server.
         server: String,
-        /// What is wrong.
+        /// The error.
         reason: String,
     },
 }

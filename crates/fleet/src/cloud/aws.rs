@@ -92,7 +92,7 @@ struct Contents {
 
 struct Aws(std::sync::Arc<Mutex<Contents>>);
 
-/// A running cloud. Dropping it stops it.
+/// A running simulated cloud. Stops when dropped.
 pub struct AwsCloud {
     server: Server,
     contents: std::sync::Arc<Mutex<Contents>>,

@@ -72,7 +72,7 @@ struct Azure {
     port: Arc<AtomicU64>,
 }
 
-/// A running cloud. Dropping it stops it.
+/// A running simulated cloud. Stops when dropped.
 pub struct AzureCloud {
     server: Server,
     contents: Arc<Mutex<Contents>>,

@@ -55,7 +55,7 @@ struct Contents {
 
 struct Gcp(Arc<Mutex<Contents>>);
 
-/// A running cloud. Dropping it stops it.
+/// A running simulated cloud. Stops when dropped.
 pub struct GcpCloud {
     server: Server,
     contents: Arc<Mutex<Contents>>,

@@ -31,7 +31,7 @@ const BASE_SPAN_MIN_US: i64 = DAY_US;
 pub struct Piece {
     /// When the stretch begins, µs.
     pub from_us: i64,
-    /// Whose it is.
+    /// The node that measured it.
     pub node: Uuid,
     /// The values.
     pub sketch: Sketch,
@@ -40,7 +40,7 @@ pub struct Piece {
 /// What was measured of a series in seven days.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Past {
-    /// Where it begins, µs.
+    /// Start, µs.
     pub began_us: Option<i64>,
     /// What is older than a day.
     pub older: Sketch,
@@ -73,16 +73,16 @@ impl Figures {
     }
 }
 
-/// Whether it is what it was.
+/// Whether a series changed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// There is no rule for it: it is shown.
     Shown,
     /// There is too little to tell.
     Learning,
-    /// It is.
+    /// The series is steady.
     Steady,
-    /// It is not, and people are told.
+    /// The series drifts; an alert is open.
     Drifting,
 }
 
@@ -99,7 +99,7 @@ impl Verdict {
     }
 }
 
-/// What a series is, beside what it was.
+/// The judgement of a series against its past.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// Which.
@@ -112,7 +112,7 @@ pub struct Judgement {
     pub value: Option<f64>,
     /// The same of the days before.
     pub base_value: Option<f64>,
-    /// Whether it is what it was.
+    /// Whether the series changed.
     pub verdict: Verdict,
 }
 
@@ -232,12 +232,12 @@ impl Rule {
     }
 }
 
-/// What people were told of a series and that is not over.
+/// The open alert about a series.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reported {
     /// Nothing.
     Nothing,
-    /// That it drifts.
+    /// The series drifts.
     Drift,
 }
 

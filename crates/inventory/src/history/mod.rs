@@ -47,7 +47,7 @@ const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 const LOOK_EVERY: u64 = 4;
 /// Looks between two foldings: ten minutes.
 const TIDY_EVERY: u64 = 10;
-/// How long the one who tells holds that duty, µs: three looks.
+/// Lease of the node that sends alerts, µs: three rounds.
 const LEASE_US: i64 = 180_000_000;
 const LEASE: &str = "history";
 /// What may be spent on the last measurements, once the process is to stop.
@@ -87,7 +87,7 @@ struct Older {
 pub struct SeriesStatus {
     /// The judgement.
     pub judgement: Judgement,
-    /// Since when people are told of it, µs.
+    /// Time since when the alert is open, µs.
     pub since_us: Option<i64>,
 }
 
@@ -361,7 +361,7 @@ fn event_of(judgement: &Judgement, begins: bool, at_us: i64) -> Option<NewEvent>
     Some(new_event(at_us, subject, &if begins { began(drift) } else { over(drift) }))
 }
 
-/// What people are told of it, in figures.
+/// The text of the alert, with figures.
 fn detail(judgement: &Judgement) -> String {
     let shown = |value: f64| match judgement.series.unit() {
         "share" => format!("{:.1} %", value * 100.0),

@@ -2,7 +2,7 @@
 
 use clouds::Provider;
 
-/// What is measured.
+/// A measured series.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Series {
     /// How long a scan of so many endpoints took, seconds.
@@ -28,7 +28,7 @@ pub struct FleetSize(u8);
 /// The largest size: a million endpoints and more.
 const SIZE_MAX: u8 = 6;
 
-/// What calls go to.
+/// The destination of calls.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum CallTarget {
     /// Endpoints that were probed; one that showed no certificate counts as an error.
@@ -89,7 +89,7 @@ impl Series {
         ALL.iter().find(|(_, known)| *known == name).map(|(series, _)| *series)
     }
 
-    /// In what it is measured.
+    /// The unit of the series.
     #[must_use]
     pub fn unit(self) -> &'static str {
         match self {

@@ -15,17 +15,17 @@ pub fn is_label(text: &str) -> bool {
     !text.trim().is_empty() && text.len() <= LABEL_OCTETS_MAX && !text.chars().any(char::is_control)
 }
 
-/// Whom a rule names, and what it says beside.
+/// Values that a rule assigns: owner, team, environment and more.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Assignment {
     /// The team that answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// Who does.
+    /// The owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where it is used.
+    /// The environment: `production`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
     /// Labels.

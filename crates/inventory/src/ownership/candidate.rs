@@ -11,15 +11,15 @@ use crate::tables::ownership::OWNERSHIP_NAMES_MAX;
 pub struct Candidate {
     /// Name, address or path.
     pub host: String,
-    /// The name asked for.
+    /// The requested server name (SNI).
     pub server_name: String,
     /// The address that was connected to.
     pub address: Option<IpAddr>,
     /// What the certificate speaks for: its subject alternative names, at most [`OWNERSHIP_NAMES_MAX`].
     pub names: Vec<String>,
-    /// Who issued the certificate.
+    /// Issuer of the certificate.
     pub issuer: String,
-    /// What is spoken, or where it is kept: `tls`, `smtp`, `aws-acm`.
+    /// Protocol or cloud service: `tls`, `smtp`, `aws-acm`.
     pub protocol: String,
     /// The group of the watch that looks there.
     pub group: String,

@@ -41,7 +41,7 @@ pub struct When {
     /// What one of the certificate's names is like.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Glob>,
-    /// Where the address is.
+    /// Network of the address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<IpNet>,
     /// What the protocol or the watch's group is like.

@@ -22,7 +22,7 @@ pub enum BadRule {
     /// Empty, too long, or with control characters.
     #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} octets and no control characters")]
     Issuer,
-    /// It would change nothing.
+    /// The rule assigns nothing.
     #[error("a rule names a team, an owner, an environment or a tag")]
     Nothing,
     /// Too long, empty, or with control characters.

@@ -145,7 +145,7 @@ mod tests {
         assert!(Glob::parse(&"x".repeat(GLOB_OCTETS_MAX)).is_ok());
     }
 
-    /// What a pattern says, letter by letter.
+    /// Matches byte by byte, as a reference for tests.
     fn by_letter(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern.split_first(), text.split_first()) {
             (None, None) => true,

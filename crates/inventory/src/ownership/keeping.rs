@@ -23,7 +23,7 @@ pub const NAME_MAX: usize = 64;
 pub const POSITION_MAX: u32 = 1_000_000;
 /// From the last rule to one without a position of its own, so that others fit between.
 const POSITION_STEP: u32 = 10;
-/// No name: it stands in the API where names do.
+/// Reserved name: the API's path uses it.
 const RESERVED: &str = "explain";
 
 /// A rule to make, or what one shall be.
@@ -33,11 +33,11 @@ pub struct NewRule {
     pub name: String,
     /// Its place among the others, at most [`POSITION_MAX`], lowest first. Behind all others, or where it was, when `None`.
     pub position: Option<u32>,
-    /// Where it holds.
+    /// The conditions of the rule.
     pub when: Conditions,
-    /// Whom it names.
+    /// The owner, team and environment that the rule assigns.
     pub assign: Assignment,
-    /// What of it is taken from tags.
+    /// Values that are taken from tags.
     pub from_tags: FromTags,
 }
 
@@ -48,9 +48,9 @@ pub struct RuleRecord {
     pub rule: Rule,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
@@ -72,7 +72,7 @@ pub enum OwnershipError {
     /// Operator: remove some, or put several into one by wider patterns.
     #[error("there are {OWNERSHIP_RULES_MAX} ownership rules already")]
     Full,
-    /// Caller: somebody was faster; read it again.
+    /// Caller: another request changed it first; read it again.
     #[error("the ownership rule was changed meanwhile")]
     Changed,
 }
@@ -223,7 +223,7 @@ impl Ownership {
         }
     }
 
-    /// Removes a rule. What it said of things already told or claimed stays.
+    /// Deletes a rule. Its past assignments stay on claimed certificates and on sent alerts.
     ///
     /// # Errors
     /// [`OwnershipError::Unknown`]; those of the database.

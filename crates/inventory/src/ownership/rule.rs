@@ -19,11 +19,11 @@ pub struct Rule {
     pub name: String,
     /// Its place among the others, lowest first; of equal ones the name decides.
     pub position: u32,
-    /// Where it holds.
+    /// The conditions of the rule.
     pub when: When,
-    /// Whom it names.
+    /// The owner, team and environment that the rule assigns.
     pub assign: Assignment,
-    /// What of it is taken from tags.
+    /// Values that are taken from tags.
     pub from_tags: FromTags,
 }
 
@@ -34,7 +34,7 @@ impl Rule {
         self.when.unmet(lower).or_else(taken)
     }
 
-    /// Whom it names there.
+    /// The assignment of the rule for a candidate.
     fn names(&self, place: &Candidate) -> Assignment {
         let mut assign = self.assign.clone();
         self.from_tags.fill(&place.tags, &mut assign);

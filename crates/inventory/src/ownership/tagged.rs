@@ -65,10 +65,10 @@ pub struct FromTags {
     /// The team that answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// Who does.
+    /// The owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where it is used.
+    /// The environment: `production`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
 }

@@ -9,11 +9,11 @@ use db::{Bulk, Column, Cost, Row, StoreError, Tx, limit_of};
 use store::{EndpointKey, Scans, address, endpoint_key};
 
 store::handle! {
-    /// What watches told of endpoints.
+    /// Rows of notices about endpoints.
     EndpointNotices
 }
 
-/// What people were told of an endpoint.
+/// The last notice about an endpoint.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EndpointNotice {
     /// The certificate's row.
@@ -37,15 +37,15 @@ pub struct SeenEndpoint {
     pub endpoint: EndpointKey,
     /// Whether it was in no scan before.
     pub new: bool,
-    /// When it was looked at, µs.
+    /// Time of the observation, µs.
     pub at_us: i64,
     /// The address that was connected to.
     pub address: Option<IpAddr>,
     /// JSON.
     pub findings: String,
-    /// The certificate it showed.
+    /// The observed certificate.
     pub leaf: SeenLeaf,
-    /// What was told of it before.
+    /// The last notice about it.
     pub told: Option<EndpointNotice>,
 }
 
@@ -78,7 +78,7 @@ pub struct SeenLeaf {
     pub replaced_at_us: Option<i64>,
     /// Whether an authority here issued it.
     pub issued: bool,
-    /// Whether nobody wants to hear of it at the time asked for.
+    /// Whether it is dismissed at the given time.
     pub dismissed: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct SilentEndpoint {
     pub row: i64,
     /// Which.
     pub endpoint: EndpointKey,
-    /// When it was looked at, µs.
+    /// Time of the observation, µs.
     pub at_us: i64,
     /// How the probe ended.
     pub outcome: ProbeOutcome,
@@ -110,7 +110,7 @@ pub struct SilentEndpoint {
     pub name: String,
     /// Its issuer's name.
     pub issuer_name: String,
-    /// What was told of it.
+    /// The last notice about it.
     pub told: EndpointNotice,
 }
 
@@ -121,7 +121,7 @@ pub struct UnseenEndpoint {
     pub row: i64,
     /// Which.
     pub endpoint: EndpointKey,
-    /// What was told of it.
+    /// The last notice about it.
     pub told: EndpointNotice,
 }
 

@@ -20,9 +20,9 @@ pub const FOLDED: Uuid = Uuid::nil();
 pub struct HistoryKey {
     /// When the stretch begins, µs.
     pub from_us: i64,
-    /// What was measured.
+    /// The measured series.
     pub series: String,
-    /// Whose it is.
+    /// The node that measured it.
     pub node: Uuid,
 }
 
@@ -38,7 +38,7 @@ pub struct HistoryRow {
 /// A drift that people were told of, and that is not over.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DriftRow {
-    /// Of what.
+    /// The series.
     pub series: String,
     /// Since when, µs.
     pub began_at_us: i64,

@@ -23,7 +23,7 @@ pub struct TagsRow {
     pub protocol: String,
     /// Its name there: an endpoint's host.
     pub host: String,
-    /// The certificate it keeps.
+    /// The certificate that the resource holds.
     pub sha256: Option<[u8; 32]>,
     /// A JSON object; `None`: it has none.
     pub tags: Option<String>,

@@ -26,7 +26,7 @@ pub struct OwnershipSettings {
     pub name: String,
     /// Its place among the others, lowest first; of equal ones the name decides.
     pub position: u32,
-    /// What it matches, and whom it names: JSON.
+    /// Conditions and assignment, JSON.
     pub body: String,
 }
 
@@ -35,20 +35,20 @@ pub struct OwnershipSettings {
 pub struct OwnershipRow {
     /// Its identity.
     pub id: Uuid,
-    /// What it is to be.
+    /// The new settings.
     pub settings: OwnershipSettings,
     /// Moves with every change, from 1.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
 /// What became of a rule to be made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OwnershipInsertion {
-    /// It is there.
+    /// The rule was created.
     Made,
     /// Another has its name.
     Taken,

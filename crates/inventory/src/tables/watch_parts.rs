@@ -27,7 +27,7 @@ pub struct PartRow {
     pub part: u64,
     /// How many there are.
     pub parts: u64,
-    /// Whose run it is.
+    /// The watch of the run.
     pub watch: Uuid,
     /// How often it was claimed: the holder's fence.
     pub claims: i64,

@@ -46,9 +46,9 @@ pub struct WatchTimes {
 coded::named! {
     /// Whether a run went over all of its targets.
     pub enum WatchOutcome: "outcome of a watch" {
-        /// It did.
+        /// The run scanned all targets.
         Finished => "finished",
-        /// It did not.
+        /// The run failed.
         Failed => "failed",
     }
 }
@@ -60,9 +60,9 @@ pub struct WatchEnd {
     pub scan: Option<Uuid>,
     /// When, µs.
     pub ended_at_us: i64,
-    /// Whether it went over all of its targets.
+    /// Whether the run scanned all its targets.
     pub outcome: WatchOutcome,
-    /// Why it failed.
+    /// The error.
     pub error: Option<String>,
     /// JSON; `None` when nothing was counted.
     pub counts: Option<String>,
@@ -73,15 +73,15 @@ pub struct WatchEnd {
 /// The last run that ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchLast {
-    /// The scan it filled.
+    /// The scan that the run recorded.
     pub scan: Option<Uuid>,
-    /// When it began, µs.
+    /// Start time, µs.
     pub began_at_us: i64,
-    /// When it ended, µs.
+    /// End time, µs.
     pub ended_at_us: i64,
-    /// Whether it went over all of its targets.
+    /// Whether the run scanned all its targets.
     pub outcome: WatchOutcome,
-    /// Why it failed.
+    /// The error.
     pub error: Option<String>,
     /// JSON.
     pub counts: Option<String>,
@@ -90,11 +90,11 @@ pub struct WatchLast {
 /// The run under way.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WatchRun {
-    /// When it began, µs.
+    /// Start time, µs.
     pub began_at_us: i64,
-    /// The scan it fills, once it does.
+    /// The scan that the run records, once it began.
     pub scan: Option<Uuid>,
-    /// Who is at it; none when it was given back.
+    /// The node that runs it; `None` if it was released.
     pub holder: Option<Uuid>,
     /// Until when the holder is trusted to be at it, µs.
     pub until_us: Option<i64>,
@@ -105,11 +105,11 @@ pub struct WatchRun {
 pub struct WatchRow {
     /// Its identity.
     pub id: Uuid,
-    /// What it is to be.
+    /// The new settings.
     pub settings: WatchSettings,
     /// Moves with every change of the settings, from 1.
     pub revision: i64,
-    /// When it runs next.
+    /// Times of the next runs.
     pub times: WatchTimes,
     /// How often a run of it was claimed: the holder's fence.
     pub claims: i64,
@@ -117,7 +117,7 @@ pub struct WatchRow {
     pub run: Option<WatchRun>,
     /// The last run that ended.
     pub last: Option<WatchLast>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When its settings last changed, µs.
     pub updated_at_us: i64,
@@ -183,7 +183,7 @@ pub(crate) const BULKS: &[&Bulk] = &[&CLAIM, &RENEW];
 /// What became of a watch to be made.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WatchInsertion {
-    /// It is there.
+    /// The watch was created.
     Made,
     /// Another has its name.
     Taken,

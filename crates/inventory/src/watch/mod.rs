@@ -89,7 +89,7 @@ pub struct NewWatch {
     pub name: String,
     /// The same characters; may be empty.
     pub group: String,
-    /// What to look at.
+    /// Targets and options of the scan.
     pub spec: WatchSpec,
     /// From one run to the next.
     pub interval: Duration,
@@ -102,7 +102,7 @@ pub struct NewWatch {
 /// How far a run under way has come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// What is done.
+    /// Progress of the run.
     pub done: RunProgress,
     /// Endpoints that are looked at in all; `None` when that is not known beforehand.
     pub expected: Option<u64>,
@@ -167,7 +167,7 @@ pub struct WatchOptions {
     pub patience: Duration,
     /// Endpoints of a part: a run over more is cut into parts that nodes share.
     pub part_endpoints: u64,
-    /// Where it is measured how runs fare.
+    /// Samples of the runs' durations.
     pub samples: Option<Samples>,
 }
 
@@ -200,7 +200,7 @@ pub enum WatchError {
     /// Operator: remove some, or put targets together.
     #[error("there are {WATCHES_MAX} watches already")]
     Full,
-    /// Caller: somebody was faster; read it again.
+    /// Caller: another request changed it first; read it again.
     #[error("the watch was changed meanwhile")]
     Changed,
     /// Caller: resume it first, or wait for the run's end.

@@ -1,4 +1,4 @@
-//! What there is to tell of one endpoint, given what it showed and what was told of it before. Pure.
+//! Notices about one endpoint, from its observation and the last notice. Pure functions.
 
 use std::collections::BTreeMap;
 
@@ -110,7 +110,7 @@ enum Topic {
 #[derive(Default)]
 pub(super) struct Budget {
     told: BTreeMap<Topic, usize>,
-    /// What was not told for being too much.
+    /// Notices that were left out because there were too many.
     pub(super) untold: u64,
 }
 
@@ -193,7 +193,7 @@ pub(super) fn changed_since(changed_us: i64, watch: &WatchRow) -> bool {
     changed_us > 0 && told_us.is_none_or(|told_us| told_us < changed_us.saturating_add(CLOCKS_APART_US))
 }
 
-/// What is to be told of one endpoint.
+/// The notices about one endpoint.
 pub(super) fn news_of(seen: &SeenEndpoint, run: TellingRun<'_>, budget: &mut Budget) -> News {
     let (mut news, watch) = (News::default(), run.watch);
     let leaf = &seen.leaf;
@@ -325,7 +325,7 @@ pub(super) fn in_set(conditions: i64) -> impl Iterator<Item = Condition> {
     CONDITIONS.into_iter().filter(move |one| conditions & bit(*one) != 0)
 }
 
-/// As people write it.
+/// The endpoint as people write it.
 fn written(endpoint: &EndpointKey) -> String {
     let text = record::target(endpoint)
         .map_or_else(|| format!("{}:{}", endpoint.host, endpoint.port), |target| target.to_string());
@@ -340,7 +340,7 @@ pub(super) fn found(leaf: &[u8; 32]) -> String {
     format!("found/{}", x509::Fingerprint::from_bytes(*leaf))
 }
 
-/// What every event about an endpoint says.
+/// The common members of events about an endpoint.
 fn certificate(seen: &SeenEndpoint, watch: &WatchRow) -> EndpointCertificate {
     EndpointCertificate {
         name: written(&seen.endpoint),
@@ -480,7 +480,7 @@ mod tests {
         }
     }
 
-    /// What is told, without the details.
+    /// The kinds of the notices, without details.
     fn topics(news: &News) -> Vec<(&'static str, Topic)> {
         let of = |one: &EndpointEvent| {
             let topic = match &one.event {

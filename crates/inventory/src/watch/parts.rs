@@ -27,7 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 struct PartResult {
     /// Endpoints by the severity of their worst finding.
     findings: Findings,
-    /// Why it failed.
+    /// The error.
     error: Option<String>,
 }
 

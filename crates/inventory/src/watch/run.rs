@@ -27,7 +27,7 @@ use crate::tables::watches::{WatchEnd, WatchOutcome, WatchRow, end_watch, fill_w
 /// Parts of sources that could not be listed of which a run says why; the rest is counted.
 const FAILURES_SHOWN: usize = 10;
 
-/// What a run could not list, or not read beside what it listed.
+/// Targets that a run could not list or read.
 #[derive(Default)]
 struct NotListed {
     count: u64,

@@ -31,7 +31,7 @@ const PASS_SHARE: u32 = 9;
 /// When a run tells.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Pass {
-    /// While it looks.
+    /// During the scan.
     Meanwhile,
     /// At its end.
     Last,

@@ -60,7 +60,7 @@ impl std::fmt::Debug for Responders {
 }
 
 impl Responders {
-    /// Over this database.
+    /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock) -> Self {
         Self(Arc::new(ResponderParts {

@@ -30,13 +30,13 @@ pub struct ConfiguredIssuer {
     pub enabled: bool,
     /// Grows by one with each change of its settings.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When its settings last changed, µs.
     pub updated_at_us: i64,
     /// Its account with an ACME server.
     pub account: Option<IssuerAccount>,
-    /// How it does.
+    /// Health of the issuer.
     pub health: IssuerHealth,
 }
 
@@ -90,7 +90,7 @@ pub struct IssuerOrder {
     pub url: Option<String>,
     /// What it gave: DER certificates one after the other.
     pub chain: Option<Vec<u8>>,
-    /// When it began, µs.
+    /// Start time, µs.
     pub created_at_us: i64,
 }
 

@@ -7,7 +7,7 @@ use crate::wire::ErrorCode;
 /// Why the client cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientStartError {
-    /// Nobody to ask.
+    /// No server is configured.
     #[error("there is no key service to ask")]
     NoServer,
     /// More than [`SERVERS_MAX`].
@@ -39,12 +39,12 @@ pub enum ClientError {
     /// Nobody is connected. Operator: look at `bulla_keyless_client_up`, and at the service.
     #[error("no key service can be reached")]
     Unreachable,
-    /// The server says so.
+    /// The server refused the request.
     #[error("{server} answered with an error: {code}", code = code.name())]
     Refused {
-        /// Who.
+        /// The server.
         server: Server,
-        /// What.
+        /// The error code of the protocol.
         code: ErrorCode,
     },
     /// A payload longer than a message can hold.

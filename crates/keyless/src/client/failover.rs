@@ -75,7 +75,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether somebody is connected.
+    /// Whether at least one server is connected.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.0.channels.iter().any(|channel| channel.state() == ConnectionState::Up)

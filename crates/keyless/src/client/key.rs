@@ -32,7 +32,7 @@ impl RemoteKey {
         Some(Self { client, ski: Ski::of_spki(spki), kind, spki: spki.into() })
     }
 
-    /// What the service knows it by.
+    /// The key's identifier (SKI) at the service.
     #[must_use]
     pub fn ski(&self) -> Ski {
         self.ski

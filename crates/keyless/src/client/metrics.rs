@@ -108,7 +108,7 @@ impl ClientMetrics {
         self.0.retries.get_or_create(&RetryLabel { outcome }).inc();
     }
 
-    /// Those of one server.
+    /// The metrics of one server.
     pub(super) fn of(&self, server: &Server) -> ServerMetrics {
         let label = ServerLabel { server: server.to_string() };
         ServerMetrics {

@@ -9,7 +9,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore};
 
-/// Whom to present and whom to believe.
+/// The client certificate and the trust anchors for servers.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     /// Our own.

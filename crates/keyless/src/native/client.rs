@@ -226,7 +226,7 @@ impl Client {
         Ok(())
     }
 
-    /// The same of a node of the same site, which is told what is wanted of it and says what it reaches.
+    /// Pings a node of the same site: sends which nodes are wanted, and receives which ones it reaches.
     pub(crate) async fn ping_for(
         &self,
         request: proto::PingRequest,
@@ -286,7 +286,7 @@ fn is_in_chain<E: Error + 'static>(status: &Status) -> bool {
     false
 }
 
-/// What a reply says.
+/// Content of a reply.
 ///
 /// # Errors
 /// Why there is no signature.

@@ -33,7 +33,7 @@ pub enum BadAttribute {
     Value {
         /// Whose.
         name: String,
-        /// What was given.
+        /// The rejected value.
         value: String,
     },
     /// Too many.

@@ -24,7 +24,7 @@ pub const DEPTH_MAX: usize = 32;
 pub struct FormulaError {
     /// The character, from 1.
     pub column: usize,
-    /// What is wrong there.
+    /// The error.
     pub trouble: Trouble,
 }
 
@@ -49,9 +49,9 @@ pub enum Trouble {
     /// A parenthesis is not closed.
     #[error("expected `and`, `or` or the `)` of the `(` in column {opened}, found {found}")]
     Unclosed {
-        /// Where it was opened.
+        /// Position of the opening parenthesis.
         opened: usize,
-        /// What is there instead.
+        /// The token found instead.
         found: Token,
     },
     /// Too much nesting.
@@ -65,7 +65,7 @@ pub enum Trouble {
     TooLong,
 }
 
-/// What stands in the text.
+/// A token of a formula.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Token {
     /// A word.

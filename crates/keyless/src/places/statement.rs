@@ -28,7 +28,7 @@ pub enum StatementError {
     /// Signed, and not understood.
     #[error("the statement cannot be read; update the program: {0}")]
     Malformed(String),
-    /// Nobody sends such.
+    /// The statement is longer than any valid one.
     #[error("the statement is longer than {PAYLOAD_MAX} octets")]
     TooLong,
     /// The key did not sign.
@@ -41,11 +41,11 @@ pub enum StatementError {
 pub struct Statement {
     /// Which node.
     pub node: Uuid,
-    /// What people call it.
+    /// The display name.
     pub name: String,
     /// The name of its site.
     pub site: String,
-    /// Where others reach it: host and port.
+    /// Address of the node for other nodes: host and port.
     pub address: String,
     /// What is sealed to it is sealed to this.
     pub kem: KemPublic,

@@ -9,7 +9,7 @@ use x509::merkle::{self, Hash};
 pub struct SegmentHead {
     /// Its number; the first segment of a folder is 1.
     pub segment: u64,
-    /// Records in it.
+    /// Number of records in the segment.
     pub records: u64,
     /// When it was closed, in microseconds since 1970.
     pub closed_us: u64,
@@ -36,7 +36,7 @@ impl SegmentHead {
         hash_of(&self.line())
     }
 
-    /// As it stands in the file.
+    /// The head's line in the file.
     #[must_use]
     pub fn line(&self) -> String {
         // Numbers and texts: nothing that JSON has no form for.

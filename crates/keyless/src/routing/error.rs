@@ -14,7 +14,7 @@ pub(super) enum PeerError {
     Lost,
     /// It did not answer in time. Whatever comes later is dropped.
     Late,
-    /// It said so.
+    /// The node answered with this status.
     Answered(Status),
 }
 
@@ -82,24 +82,24 @@ pub enum RouteError {
         node: String,
         /// There and back.
         way_ms: u64,
-        /// What was left.
+        /// Milliseconds that were left.
         left_ms: u64,
     },
-    /// In time nobody answered.
+    /// No node answered before the deadline.
     #[error("not in time: {0}")]
     Late(String),
     /// All that may be asked have too much to do.
     #[error("overloaded: {0}")]
     Overloaded(String),
-    /// Those that were asked could not.
+    /// All attempted nodes failed.
     #[error("{0}")]
     Unavailable(String),
     /// The key, or what was to be signed: the same everywhere.
     #[error("{node}: {status}", status = status.message())]
     Refused {
-        /// Who.
+        /// The node.
         node: String,
-        /// What it said.
+        /// The message of the other side.
         status: Status,
     },
 }

@@ -80,7 +80,7 @@ impl Holders {
         nearest.into_iter().map(|(_, peer)| Arc::clone(peer)).collect()
     }
 
-    /// Whether somebody may be asked soon who cannot be just now.
+    /// Whether a holder that is unavailable now may become available soon.
     pub(super) fn may_come(&self) -> bool {
         self.peers.read().iter().any(|peer| peer.may_come())
     }

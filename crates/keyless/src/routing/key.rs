@@ -222,7 +222,7 @@ struct Candidates {
     other_ways: usize,
 }
 
-/// What follows an attempt.
+/// The step after an attempt.
 enum NextStep {
     Signed(Vec<u8>),
     /// Send the request to this node, for this reason.

@@ -49,15 +49,15 @@ pub(super) struct Links {
     grouped: Option<Instant>,
     /// How many nodes of a site are asked, where that is more than usual.
     widths: HashMap<String, usize>,
-    /// What each of them was told last that is wanted of it.
+    /// The wanted nodes, as last sent to each pod mate.
     wanted: HashMap<NodeId, BTreeSet<NodeId>>,
 }
 
 struct Link {
     peer: Arc<Peer>,
-    /// Holders that want it.
+    /// Number of local holders that want this link.
     wanted: usize,
-    /// Whether others of the pod asked for it.
+    /// Whether other nodes of the pod want this link.
     is_for_others: bool,
     /// Ends the connection of the own node.
     connection: Option<CancellationToken>,
@@ -74,7 +74,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// It is asked no more; what is under way there is lost, and asked of others.
+    /// Closes the link. Requests in progress on it fail and are retried at other nodes.
     fn drop(&mut self) {
         self.disconnect();
         self.peer.set_relays(Vec::new(), 1, false);
@@ -235,7 +235,7 @@ impl Links {
         self.notify_mates();
     }
 
-    /// Those at other sites that are asked.
+    /// Nodes at other sites that receive requests.
     fn destinations(&self) -> BTreeSet<NodeId> {
         let is_far = |link: &&Link| link.wanted > 0 && !self.is_of_site(link.peer.member());
         self.peers.values().filter(is_far).map(|link| link.peer.member().id).collect()
@@ -336,7 +336,7 @@ impl Links {
         link.peer.set_relays(through.collect(), owners, may_come);
     }
 
-    /// Has the pod told what is wanted of whom, where that is another than before.
+    /// Notifies the pod of the wanted nodes, if they changed.
     fn notify_mates(&mut self) {
         let mut wanted = self.pod.wanted(self.own);
         self.detours.add_wanted(&mut wanted);
@@ -464,7 +464,7 @@ mod tests {
     use super::super::peer::{PeerRequest, PendingRequest};
     use super::*;
 
-    /// Connects to nobody.
+    /// A connector that never connects.
     struct Nobody;
 
     impl PeerFactory for Nobody {

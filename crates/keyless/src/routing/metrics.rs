@@ -185,7 +185,7 @@ impl RoutingMetrics {
         self.0.second_tries.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// Those of one site.
+    /// The metrics of one site.
     pub(super) fn of(&self, site: &str) -> SiteMetrics {
         let label = SiteLabel { site: site.to_owned() };
         SiteMetrics {

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Nodes asked for one signature, the nearest first.
 pub const TRIES_MAX: usize = 3;
 
-/// How nodes are asked.
+/// Options of routing between nodes.
 #[derive(Clone, Debug)]
 pub struct RouterOptions {
     /// For making a connection, handshake included.

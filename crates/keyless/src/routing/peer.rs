@@ -197,7 +197,7 @@ impl Peer {
         replied > 0 && self.born + Duration::from_micros(replied) > then
     }
 
-    /// Has it measured now, and told what is wanted of it.
+    /// Triggers a ping now, which also sends the wanted nodes.
     pub(super) fn wake(&self) {
         self.woken.notify_one();
     }

@@ -55,7 +55,7 @@ fn owners(pod: &BTreeSet<NodeId>, destinations: &BTreeSet<NodeId>) -> HashMap<No
     all
 }
 
-/// Who owns what, as this node sees it, and what it was told.
+/// Which node of the pod owns which connection, as this node sees it.
 #[derive(Default)]
 pub(super) struct Pod {
     available: BTreeSet<NodeId>,

@@ -38,7 +38,7 @@ pub(super) struct RouterState {
     pub(super) stopping: CancellationToken,
 }
 
-/// What was settled last.
+/// The last settled state.
 #[derive(Default)]
 pub(super) struct Settled {
     pub(super) peers: HashMap<NodeId, Arc<Peer>>,
@@ -54,7 +54,7 @@ impl RouterState {
         self.links.lock().wanted_of(node)
     }
 
-    /// A node said what it reaches, and how far that is, if it passes requests on.
+    /// Records which nodes a relay reaches, and their round-trip times.
     pub(super) fn record_reachable(&self, node: NodeId, reached: Option<HashMap<NodeId, Duration>>) {
         if self.links.lock().record_reachable(node, reached) {
             self.unsettled.notify_one();

@@ -1,4 +1,4 @@
-//! One request under way, by whichever protocol it came: what is counted of it, what is traced of it, why it failed.
+//! One request in progress, over any protocol: its counters, its trace, its failure.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -39,9 +39,9 @@ pub(super) enum Failure {
     /// More bytes than are taken.
     #[error("{given} octets, at most {most} are taken")]
     TooLong {
-        /// What was sent.
+        /// Length of the input.
         given: usize,
-        /// What may be.
+        /// Maximum length.
         most: usize,
     },
     /// A limit is reached.
@@ -68,7 +68,7 @@ pub(super) enum Failure {
     /// The key is not sealed to the policy that was asked for; what it is sealed to.
     #[error("the key is not sealed to the policy that was asked for: it is sealed to {}", sealed_to(.0.as_deref()))]
     Policy(Option<Arc<str>>),
-    /// So says the node that was asked.
+    /// The node that holds the key refused by its policy.
     #[error("{0}")]
     RemotePolicy(String),
     /// RSA without padding.
@@ -116,7 +116,7 @@ impl Failure {
         }
     }
 
-    /// As gRPC has it.
+    /// The status code of gRPC.
     pub(super) const fn grpc(&self) -> Code {
         match self {
             Self::UnknownKey => Code::NotFound,
@@ -169,7 +169,7 @@ impl From<RouteError> for Failure {
     }
 }
 
-/// What a request says of itself, beside what it asks for.
+/// Metadata of a request, apart from its operation.
 #[derive(Default)]
 pub(super) struct Origin {
     /// For the log.
@@ -178,7 +178,7 @@ pub(super) struct Origin {
     pub(super) trace: Option<TraceParent>,
     /// By which key, where one is named.
     pub(super) key: Option<KeyName>,
-    /// What the client calls it.
+    /// The client's id of the request.
     pub(super) request_id: Option<Box<str>>,
     /// It is passed on for another node, whose tenant's limits it is held to there.
     pub(super) is_relayed: bool,
@@ -322,7 +322,7 @@ impl Entry {
         tracing::debug_span!(parent: &self.span, "stage", stage)
     }
 
-    /// What is refused is counted as such, too.
+    /// Records a failure; refusals are also counted separately.
     pub(super) fn failed(&mut self, failure: &Failure, name: &'static str) {
         if let Failure::Overloaded(refusal) = failure {
             self.metrics.refused(*refusal);
@@ -334,7 +334,7 @@ impl Entry {
         self.ended(Some((name, failure)), false);
     }
 
-    /// It leaves a record when it is answered.
+    /// Has a record written once the request is answered.
     pub(super) fn record(&mut self, slot: Slot, key: Arc<Key>, input: &[u8]) {
         self.draft = Some(Draft::new(slot, key, OPERATIONS[self.place].1, input));
     }
@@ -347,7 +347,7 @@ impl Entry {
         self.ended(None, false);
     }
 
-    /// Nobody waits for it any more.
+    /// Records that the client cancelled the request.
     pub(super) fn gone(&mut self) {
         self.ended(None, true);
     }

@@ -73,9 +73,9 @@ pub enum StartError {
     /// Somebody else listens there, or it is not permitted.
     #[error("cannot listen on {place}: {source}")]
     Bind {
-        /// Where.
+        /// The location.
         place: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The certificate, its key, or a root.
@@ -88,11 +88,11 @@ pub enum StartError {
 
 /// A server that runs, until [`Running::stop`].
 pub struct Running {
-    /// Where TLS is spoken.
+    /// Address of the TLS listener.
     pub address: Option<SocketAddr>,
-    /// Where the native protocol is spoken over TLS.
+    /// Address of the native protocol's TLS listener.
     pub native: Option<SocketAddr>,
-    /// Where other nodes ask.
+    /// Address of the listener for other nodes.
     pub nodes: Option<SocketAddr>,
     shared: Arc<ServerState>,
     sockets: Vec<BoundSocket>,

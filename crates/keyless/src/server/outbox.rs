@@ -43,7 +43,7 @@ impl Outbox {
         })
     }
 
-    /// Who asks.
+    /// The requester.
     pub(super) fn client(&self) -> &Client {
         &self.client
     }
@@ -53,7 +53,7 @@ impl Outbox {
         !self.closed.load(Ordering::Relaxed)
     }
 
-    /// Who writes them.
+    /// Registers the waker of the writing task.
     pub(super) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
@@ -68,7 +68,7 @@ impl Outbox {
         true
     }
 
-    /// Whether the peer reads too little of what it asks for.
+    /// Whether the peer reads too few of its replies.
     pub(super) fn has_overflowed(&self) -> bool {
         self.overflowed.load(Ordering::Relaxed)
     }

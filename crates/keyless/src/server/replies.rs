@@ -29,7 +29,7 @@ fn octets(outcome: &Outcome) -> usize {
     REPLY + outcome.as_ref().map_or(0, Vec::len)
 }
 
-/// What is ready, and whether anybody takes it.
+/// Finished replies, and whether the client still reads them.
 pub(super) struct Replies {
     unread: Arc<Unread>,
     state: Mutex<State>,
@@ -87,7 +87,7 @@ impl CancelSignal {
         self.replies.is_wanted(self.id)
     }
 
-    /// Until nobody does.
+    /// Waits until the client stops reading.
     pub(super) async fn cancelled(&self) {
         loop {
             // Listens before it looks, so that no word is missed.
@@ -205,7 +205,7 @@ pub(super) struct Call {
     replies: Arc<Replies>,
     id: u64,
     pub(super) entry: Entry,
-    /// Another node asks.
+    /// Whether the caller is another node.
     pub(super) is_node: bool,
     open: bool,
 }

@@ -90,7 +90,7 @@ fn origin(items: &Items<'_>, client: &Client, tenant: &str) -> Origin {
     Origin { span, trace, key: items.ski.map(KeyName::Ski), request_id, is_relayed: false, client }
 }
 
-/// What a request is known by, for anyone who looks (`--log keyless=debug`).
+/// The tracing span of a request (`--log keyless=debug`).
 fn span(items: &Items<'_>, tenant: &str, request_id: Option<&str>) -> Span {
     let opcode = operation::place(items.opcode).map_or("unknown", |place| OPERATIONS[place].1);
     let request_id = request_id.unwrap_or_default();

@@ -57,10 +57,10 @@ pub(super) struct Keys {
     unread: Arc<Unread>,
 }
 
-/// What comes with a call beside its message.
+/// Metadata of a call, apart from its message.
 #[derive(Clone)]
 struct CallMetadata {
-    /// When all of it is due; `None` when it is not said.
+    /// The deadline of the call; `None` without one.
     due: Option<Instant>,
     trace: Option<TraceParent>,
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// Nobody could come in.
+    /// No trust anchors: no client could connect.
     #[error("there is no root for client certificates")]
     NoRoots,
     /// A root cannot be used.
@@ -27,7 +27,7 @@ pub enum TlsError {
     Rustls(#[from] rustls::Error),
 }
 
-/// Whom to present and whom to believe.
+/// The server certificate and the trust anchors for clients.
 #[derive(Clone, Debug)]
 pub struct TlsOptions {
     /// The server's own.

@@ -1,4 +1,4 @@
-//! Who a client is, and by what a tenant knows it.
+//! The identity of a client, and the patterns by which a tenant matches it.
 
 use rustls::pki_types::CertificateDer;
 use x509::{Certificate, GeneralName, SpkiHash};
@@ -10,7 +10,7 @@ use crate::node::{NodeId, node_of_uri};
 pub(super) enum Pattern {
     Organization(String),
     Dns(String),
-    /// What stands after the first label, dot included.
+    /// The suffix after the first label, with its dot.
     DnsBelow(String),
     Uri(String),
     UriBelow(String),
@@ -54,11 +54,11 @@ impl Pattern {
     }
 }
 
-/// Who a client is: what its certificate says.
+/// The identity in a client's certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Identity {
     pub(super) is_local: bool,
-    /// It came as a node, where nodes come.
+    /// Whether the client connected to the listener for nodes.
     is_node: bool,
     organization: Option<String>,
     /// In lower case.

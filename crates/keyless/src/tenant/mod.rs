@@ -331,7 +331,7 @@ impl Client {
         Self { identity, tenant: Mutex::new((generation, tenant)) }
     }
 
-    /// Whose it is now.
+    /// The tenant of the connection by the present configuration.
     pub(crate) fn tenant(&self, tenants: &Tenants) -> Arc<Tenant> {
         let generation = tenants.generation.load(Ordering::Acquire);
         let mut tenant = self.tenant.lock();

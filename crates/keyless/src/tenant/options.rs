@@ -1,4 +1,4 @@
-//! What the operator says of tenants, and whether it can be.
+//! The configuration of tenants, and its checks.
 
 use std::collections::HashSet;
 
@@ -21,7 +21,7 @@ const ENTRIES_MAX: usize = 10_000;
 /// Requests a second, or at once, at most.
 const RATE_MAX: u32 = 10_000_000;
 
-/// What the operator says of a tenant.
+/// The configuration of a tenant.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TenantOptions {
     /// As metrics and logs write it.

@@ -37,7 +37,7 @@ pub const TOLD_MAX: usize = 256;
 const SHARDS: usize = 16;
 /// Rings that are tried before a request is given up.
 const TRIES: usize = 4;
-/// Where the answers are.
+/// Path of the traces.
 const PATH: &str = "/traces";
 
 /// The requests that are kept. Cheap to clone; the clones share them.
@@ -52,7 +52,7 @@ struct TraceStore {
     notable: Rings,
     others: Rings,
     dropped: Counter,
-    /// Where spans go, where somebody collects them.
+    /// The exporter of spans, if one is configured.
     export: OnceLock<Spans>,
     /// Requests that were asked whether they are wanted there.
     numbers: AtomicU64,
@@ -108,7 +108,7 @@ impl Ring {
 }
 
 impl Rings {
-    /// False when nobody had time for it.
+    /// Queues a record; false if the queue is full.
     fn put(&self, record: Record) -> bool {
         let (first, record) = (self.next.fetch_add(1, Relaxed), Arc::new(record));
         for shard in (0..TRIES).map(|more| &self.shards[(first + more) % SHARDS]) {
@@ -129,7 +129,7 @@ impl Rings {
     }
 }
 
-/// What is told.
+/// The JSON document of traces.
 #[derive(Serialize)]
 struct TracesDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! One request that is kept: whose it was, who was asked for it, what took how long, how it ended.
+//! One traced request: its client, its hops, its durations, its outcome.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,7 @@ impl Hops {
 pub(crate) enum End {
     /// Answered.
     Done,
-    /// Nobody waited any more.
+    /// The client cancelled the request.
     Gone,
     /// Answered with an error: its name in the protocol, and what it says.
     Failed(&'static str, String),
@@ -78,7 +78,7 @@ pub(crate) struct Record {
     pub(crate) trace: u128,
     /// Its own; of what was passed on, that by which the other node knows it.
     pub(crate) span: u64,
-    /// Of anyone who asked; 0 where nobody said.
+    /// Span id of the caller; 0 without one.
     pub(crate) parent: u64,
     pub(crate) request_id: Option<Box<str>>,
     /// When it was read, µs since 1970.
@@ -94,7 +94,7 @@ pub(crate) struct Record {
     pub(crate) end: End,
 }
 
-/// Nodes asked, once all is over.
+/// The nodes that received the request.
 #[derive(Debug)]
 pub(crate) struct FinishedHops {
     /// Until the first was asked: for a connection to one. `None` when there was none.
@@ -123,7 +123,7 @@ impl FinishedHops {
     }
 }
 
-/// What is told of a request.
+/// The JSON of a traced request.
 #[derive(Debug, Serialize)]
 pub(super) struct RecordView<'a> {
     trace_id: String,

@@ -17,7 +17,7 @@ pub enum KeyringError {
     File {
         /// Which.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// Others than its owner may read or write the key.
@@ -36,7 +36,7 @@ pub enum KeyringError {
     NotParameters {
         /// Which file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// The passphrase is not the one the parameters were made with.
@@ -53,7 +53,7 @@ pub enum KeyringError {
     NotWrapped {
         /// Which file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         what: String,
     },
     /// Who encrypts the key did not give it.

@@ -41,7 +41,7 @@ pub enum TokenError {
     Pin {
         /// The token.
         label: String,
-        /// What it said.
+        /// The message of the other side.
         reason: String,
     },
     /// No such key.
@@ -61,7 +61,7 @@ pub enum TokenError {
     Call {
         /// What was asked of it.
         what: &'static str,
-        /// What it said.
+        /// The message of the other side.
         reason: String,
     },
     /// Not in time, or no session was free.

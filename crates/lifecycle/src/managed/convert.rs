@@ -20,7 +20,7 @@ use crate::tables::managed::{ManagedRow, ManagedVersion, ManagedView, NEVER_ISSU
 pub struct Unreadable {
     /// Which.
     pub id: Uuid,
-    /// What about it.
+    /// The error in the row.
     pub what: String,
 }
 

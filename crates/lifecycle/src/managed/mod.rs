@@ -1,4 +1,4 @@
-//! Certificates under management: what one is, and what may be asked of it.
+//! Managed certificates, and the requests about them.
 
 mod convert;
 mod request;
@@ -39,31 +39,31 @@ pub struct ManagedCertificate {
     pub id: Uuid,
     /// Its name, unique.
     pub name: String,
-    /// What it speaks for.
+    /// The names in the certificate.
     pub names: Vec<GeneralName>,
     /// The profile it is issued by.
     pub profile: String,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
-    /// Who answers for it.
+    /// The owner.
     pub owner: Option<String>,
     /// The team that does.
     pub team: Option<String>,
     /// Labels of people's own.
     pub tags: BTreeMap<String, String>,
-    /// Where it is used.
+    /// The environment: `production`.
     pub environment: Option<String>,
-    /// The policy that says when it is renewed.
+    /// The renewal policy.
     pub policy: Option<String>,
     /// Where its private key is.
     pub key_location: KeyLocation,
     /// The kind of its key.
     pub key_type: KeyType,
-    /// Where it goes.
+    /// The deployment targets.
     pub targets: Vec<TargetRef>,
     /// The rest of what people decide.
     pub options: Options,
-    /// What it waits for.
+    /// The state of the certificate.
     pub state: State,
     /// Moves with every change; for ETags.
     pub revision: i64,
@@ -77,11 +77,11 @@ pub struct ManagedCertificate {
     pub run: Option<Run>,
     /// Runs without success since the last one with.
     pub failures: u32,
-    /// What the last of them said.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
     /// When it was entered, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
@@ -100,7 +100,7 @@ pub enum KeyLocation {
     KeyService,
 }
 
-/// Where a certificate goes.
+/// A deployment target of a certificate.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum TargetRef {
@@ -172,7 +172,7 @@ pub struct CurrentVersion {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// Whether it is revoked.
+    /// Whether the version is revoked.
     pub revoked: bool,
 }
 
@@ -192,7 +192,7 @@ pub struct ServedVersion {
 pub struct Run {
     /// Which.
     pub job: JobId,
-    /// How far it is.
+    /// The state.
     pub state: crate::job::JobState,
     /// When it begins, or tries again, µs.
     pub next_attempt_at_us: i64,
@@ -240,7 +240,7 @@ pub struct Version {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// Whether this server holds the key.
     pub key_here: bool,

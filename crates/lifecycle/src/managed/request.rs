@@ -18,19 +18,19 @@ use crate::state::State;
 pub struct NewCertificate {
     /// Unique; the first of the names when `None`.
     pub name: Option<String>,
-    /// What it is to speak for, as people write it.
+    /// Requested names, as people write them.
     pub names: Vec<String>,
     /// The profile.
     pub profile: String,
     /// The issuer; our own CA when `None`.
     pub issuer: Option<String>,
-    /// Who answers for it.
+    /// The owner.
     pub owner: Option<String>,
     /// The team that does.
     pub team: Option<String>,
     /// Labels of people's own.
     pub tags: BTreeMap<String, String>,
-    /// Where it is used.
+    /// The environment: `production`.
     pub environment: Option<String>,
     /// The policy.
     pub policy: Option<String>,
@@ -38,11 +38,11 @@ pub struct NewCertificate {
     pub key_location: KeyLocation,
     /// The kind of its key.
     pub key_type: KeyType,
-    /// Where it goes.
+    /// The deployment targets.
     pub targets: Vec<TargetRef>,
     /// The rest.
     pub options: Options,
-    /// Whether it is issued now, rather than when somebody asks for it.
+    /// Whether to issue now, and not at the first request.
     pub issue: bool,
 }
 
@@ -129,10 +129,10 @@ pub enum BadRequest {
     /// The same target twice.
     #[error("a target is named twice")]
     TargetTwice,
-    /// Over [`NOTES_OCTETS_MAX`].
+    /// Notes longer than [`NOTES_OCTETS_MAX`].
     #[error("notes have up to {NOTES_OCTETS_MAX} octets")]
     Notes,
-    /// Over before it began.
+    /// The dismissal would end before it begins.
     #[error("the time until which it is to be ignored has passed already")]
     DismissalOver,
     /// Not a distinguished name.

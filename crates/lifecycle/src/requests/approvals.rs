@@ -47,7 +47,7 @@ pub enum ApprovalError {
     /// The note is too long.
     #[error(transparent)]
     Note(#[from] BadRequest),
-    /// The one who decides asked for the run, or changed its plan.
+    /// The approver requested the run, or changed its plan.
     #[error("{0} asked for this or changed its plan, so a second person has to approve it")]
     SamePerson(String),
     /// The plan is not the one that the approval was asked for.
@@ -55,7 +55,7 @@ pub enum ApprovalError {
         "the plan changed after this approval was asked for, so it is void: another approval shows the plan as it is now"
     )]
     PlanChanged,
-    /// The one who decides approved the plan before.
+    /// The approver already approved the plan.
     #[error("you approved this plan already: {needed} different people must approve it, {given} did")]
     Repeated {
         /// How many did.
@@ -68,10 +68,10 @@ pub enum ApprovalError {
         "the approval is for another plan than the one with this SHA-256: read the plan again, then approve its SHA-256"
     )]
     OtherPlan,
-    /// It was decided already, or is over.
+    /// The approval is decided or expired.
     #[error("the approval is {0} already")]
     Decided(&'static str),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

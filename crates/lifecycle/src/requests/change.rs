@@ -35,19 +35,19 @@ pub enum UpdateError {
     /// The request makes no sense by itself.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// It names what does not exist, or policies forbid it.
+    /// The request names an object that does not exist, or a policy forbids it.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
     /// The name is taken.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// It was changed since it was read.
+    /// The object was changed since the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
     /// A run is in the way.
     #[error(transparent)]
     UnderWay(#[from] UnderWay),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -57,7 +57,7 @@ from_data!(UpdateError);
 /// Why a certificate was not archived, restored or deployed again.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum MoveError {
-    /// It was changed since it was read.
+    /// The object was changed since the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
     /// The state does not allow it.
@@ -66,7 +66,7 @@ pub enum MoveError {
     /// There is nothing to deploy.
     #[error("{0}")]
     NothingToDeploy(&'static str),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -82,14 +82,14 @@ pub enum JobError {
     /// The run does not wait for this.
     #[error(transparent)]
     NotWaiting(#[from] NotWaiting),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
 from_data!(JobError);
 
-/// What a transaction over one certificate came to.
+/// Result of a transaction on one certificate.
 type Outcome<E> = Result<(), E>;
 
 /// A change that was checked.

@@ -34,7 +34,7 @@ pub enum ExportFormat {
     },
 }
 
-/// What was given out. It may hold a private key.
+/// An exported certificate. It may contain a private key.
 pub struct Exported {
     /// The certificate.
     pub certificate: Uuid,
@@ -57,7 +57,7 @@ pub enum ExportError {
     /// Keys at rest.
     #[error(transparent)]
     Keys(#[from] KeyStoreError),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

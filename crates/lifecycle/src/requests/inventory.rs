@@ -89,13 +89,13 @@ pub enum ClaimError {
     /// The request makes no sense by itself.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// It names what does not exist, or policies forbid it.
+    /// The request names an object that does not exist, or a policy forbids it.
     #[error(transparent)]
     Admission(#[from] AdmissionError),
     /// The name is taken.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -108,7 +108,7 @@ pub enum DismissError {
     /// The request makes no sense by itself.
     #[error(transparent)]
     Bad(#[from] BadRequest),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

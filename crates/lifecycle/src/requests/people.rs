@@ -23,13 +23,13 @@ use crate::tables::policies::NamedDocument;
 pub struct PersonRecord {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The person or team.
     pub person: Person,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
@@ -64,17 +64,17 @@ pub enum PersonChangeError {
     /// Another team owns an object that this one is to own.
     #[error("the {kind} {object:?} belongs to the team {team:?}")]
     Owned {
-        /// What it is.
+        /// The kind of the object.
         kind: OwnedKind,
         /// Its name.
         object: String,
         /// Its owner.
         team: String,
     },
-    /// It was changed since it was read.
+    /// The object was changed since the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

@@ -33,13 +33,13 @@ use crate::tables::policies::{
 pub struct PolicyRecord {
     /// Its name.
     pub name: String,
-    /// What it says.
+    /// The content.
     pub policy: Policy,
     /// Moves with every change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
@@ -58,10 +58,10 @@ pub enum PolicyChangeError {
     /// The name is taken.
     #[error(transparent)]
     Taken(#[from] NameTaken),
-    /// It was changed since it was read.
+    /// The object was changed since the caller read it.
     #[error(transparent)]
     Stale(#[from] Stale),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }
@@ -81,7 +81,7 @@ pub struct ViolationRecord {
     pub policy: String,
     /// The rule's word.
     pub rule: String,
-    /// How bad it is.
+    /// Severity of the violation.
     pub severity: Severity,
     /// For people.
     pub message: String,

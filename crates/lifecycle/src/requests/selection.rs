@@ -61,7 +61,7 @@ pub struct BulkReport {
     pub done: u64,
     /// Those that were so already, or are under way.
     pub already: u64,
-    /// Those it could not be done to.
+    /// Number of objects refused.
     pub refused: u64,
     /// Identities asked for that do not exist.
     pub missing: u64,
@@ -117,7 +117,7 @@ pub enum BulkError {
     /// Too many are named at once.
     #[error("{0}")]
     TooMany(&'static str),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

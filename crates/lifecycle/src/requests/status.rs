@@ -44,7 +44,7 @@ pub struct SchedulerStatus {
 }
 
 impl Lifecycle {
-    /// What the scheduler is doing, over all nodes.
+    /// Work of the scheduler on all nodes.
     ///
     /// # Errors
     /// Those of the database.

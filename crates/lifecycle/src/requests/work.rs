@@ -33,7 +33,7 @@ use crate::transition::{Delivery, Failure, Transition, run_of_job};
 /// Why an agent's CSR was not taken.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CsrError {
-    /// The CSR is not what was asked for.
+    /// The CSR differs from the request.
     #[error("the CSR is refused: {0}")]
     BadCsr(String),
     /// The run does not wait for this.
@@ -42,7 +42,7 @@ pub enum CsrError {
     /// The state does not allow it.
     #[error(transparent)]
     Illegal(#[from] Illegal),
-    /// What is stored.
+    /// An error in stored data.
     #[error(transparent)]
     Data(#[from] DataError),
 }

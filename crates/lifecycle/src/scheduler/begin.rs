@@ -34,7 +34,7 @@ const KEY_SERVICE: &str = "pkcs11";
 /// A run that can go to its issuer.
 #[derive(Clone, Debug)]
 pub(super) struct ReadyRun {
-    /// The run as it stands now.
+    /// The run before it begins.
     pub(super) job: JobRow,
     pub(super) order: Order,
     pub(super) facts: Option<ProfileFacts>,
@@ -58,7 +58,7 @@ struct PreparedRun {
     /// A new key and the request for it.
     key: Option<KeyRow>,
     csr: Option<Vec<u8>>,
-    /// Why it cannot begin.
+    /// The error that prevents the start.
     error: Option<String>,
 }
 

@@ -23,7 +23,7 @@ use crate::runs::Planner;
 
 pub(crate) use finish::finisher;
 
-/// What a tick did.
+/// Result of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TickReport {
     /// Runs whose lease had ended: queued again.

@@ -32,7 +32,7 @@ use crate::transition::{Revocation, Transition, described};
 /// Revocations asked of other issuers at once.
 const AT_ONCE: usize = 16;
 
-/// What is said in a revocation's detail.
+/// The detail of a revocation run, JSON.
 #[derive(Clone, Copy, Debug)]
 struct Detail {
     reason: Reason,

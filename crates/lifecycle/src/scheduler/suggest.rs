@@ -35,7 +35,7 @@ enum IssuerOpinion {
     Window(Window),
     /// It has no opinion, and will have none.
     None,
-    /// It could not be asked.
+    /// The issuer did not answer; try later.
     Later,
 }
 

@@ -1,4 +1,4 @@
-//! Consent: asked for, given, refused, lapsed.
+//! Rows of approvals: open, approved, rejected, expired.
 
 use uuid::Uuid;
 
@@ -10,7 +10,7 @@ store::handle! {
     Approvals
 }
 
-/// A consent asked for.
+/// A request for approval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApprovalRow {
     /// Its row.
@@ -23,19 +23,19 @@ pub struct ApprovalRow {
     pub certificate: i64,
     /// 0 open, 1 approved, 2 rejected, 3 expired, 4 withdrawn, 5 void.
     pub state: ApprovalState,
-    /// Why it is needed.
+    /// Why approval is needed.
     pub reason: String,
-    /// Who wants the run.
+    /// Actor that requested the run.
     pub requested_by: String,
-    /// When it was asked for, µs.
+    /// Time of the request, µs.
     pub requested_at_us: i64,
-    /// When it lapses, µs.
+    /// Expiry, µs.
     pub expires_at_us: i64,
-    /// Who decided.
+    /// Actor that decided.
     pub decided_by: Option<String>,
     /// When, µs.
     pub decided_at_us: Option<i64>,
-    /// What they said.
+    /// The note with the decision.
     pub note: Option<String>,
     /// The plan, JSON; `None` for approvals from before plans were stored.
     pub plan: Option<String>,
@@ -71,13 +71,13 @@ pub struct ApprovalView {
 pub struct Decision {
     /// The consent's row.
     pub id: i64,
-    /// The state it gets.
+    /// The state after the change.
     pub state: ApprovalState,
-    /// Who decided.
+    /// Actor that decided.
     pub by: String,
     /// When, µs.
     pub at_us: i64,
-    /// What they said.
+    /// The note with the decision.
     pub note: Option<String>,
 }
 
@@ -157,7 +157,7 @@ const APPROVALS_VOID: Bulk = db::bulk! { (job bigint, at bigint)
 UPDATE approvals SET state = {ApprovalState::Void}, decided_at = coalesce(decided_at, :at)
 WHERE job_id = :job AND state IN ({ApprovalState::Open}, {ApprovalState::Approved})")
 };
-/// What is open or given for these runs.
+/// Open and approved approvals of these runs.
 const APPROVALS_STANDING: Bulk = db::bulk! { (job bigint)
     with_states!(concat!("-- approvals_standing\nSELECT ", approval_columns!(), " FROM approvals a
 WHERE a.job_id = :job AND a.state IN ({ApprovalState::Open}, {ApprovalState::Approved})"))

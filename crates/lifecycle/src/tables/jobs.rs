@@ -20,13 +20,13 @@ pub struct JobRow {
     pub id: i64,
     /// The certificate's row.
     pub certificate: i64,
-    /// What it does.
+    /// The kind of work.
     pub kind: JobKind,
-    /// How far it is.
+    /// The state.
     pub state: JobState,
     /// Whether consent is needed, or was given.
     pub approval: Consent,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// The agent that does it, or that makes the CSR.
     pub agent: Option<Uuid>,
@@ -34,13 +34,13 @@ pub struct JobRow {
     pub version: Option<i64>,
     /// Why there is such a run, a word.
     pub reason: String,
-    /// Who wanted it, as the audit names actors.
+    /// Actor that requested the run, as in the audit log.
     pub requested_by: String,
     /// How often it was claimed. Also its fence: anyone who claimed it n times may change it while this is n.
     pub attempts: i64,
     /// When it may be claimed, µs.
     pub next_attempt_at_us: i64,
-    /// When it is given up, µs.
+    /// Deadline: the run fails after it, µs.
     pub deadline_at_us: i64,
     /// Until when its claimer is trusted to be at it, µs.
     pub lease_until_us: Option<i64>,
@@ -50,13 +50,13 @@ pub struct JobRow {
     pub key: Option<Uuid>,
     /// JSON of its kind.
     pub detail: Option<String>,
-    /// What the last attempt said.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// When it was first claimed, µs.
     pub started_at_us: Option<i64>,
-    /// When it ended, µs.
+    /// End time, µs.
     pub finished_at_us: Option<i64>,
 }
 
@@ -89,7 +89,7 @@ pub struct NewJob {
     pub created_at_us: i64,
 }
 
-/// What a run becomes.
+/// A change of a run.
 #[derive(Clone, Debug)]
 pub struct JobChange {
     /// The run as it was read: changed only while its state and attempts are still those.
@@ -311,7 +311,7 @@ const DEPLOYING_OVERDUE: &str = with_states!(concat!(
       ORDER BY deadline_at, id LIMIT ?2"
 ));
 
-/// What these runs still had to deploy.
+/// Cancels the pending deployments of these runs.
 const DEPLOYMENTS_CANCEL: Bulk = db::bulk! { (job bigint, at bigint)
     db::with_codes!([DeploymentState::{Waiting, Failed, RolledBack, Broken, Cancelled}]
     "-- jobs_deployments_cancel
@@ -405,7 +405,7 @@ pub struct QueuedJob {
     pub id: i64,
     /// The certificate's row.
     pub certificate: i64,
-    /// What it does.
+    /// The kind of work.
     pub kind: JobKind,
     /// JSON of its kind, as given.
     pub detail: Option<String>,

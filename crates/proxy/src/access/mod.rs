@@ -46,9 +46,9 @@ const WAIT: Duration = Duration::from_secs(10);
 /// A token of which only the digest is known.
 #[derive(Clone, Debug)]
 pub struct Token {
-    /// Who has it.
+    /// The user's name.
     pub name: String,
-    /// SHA-256 of it.
+    /// The SHA-256 fingerprint.
     pub digest: [u8; DIGEST],
 }
 
@@ -89,7 +89,7 @@ impl Denied {
     }
 }
 
-/// Tells whether who asks may.
+/// Authenticates clients and checks their access.
 pub(super) struct Access {
     users: Arc<Users>,
     /// By digests under `key`: how long a look takes says nothing of what stands there.
@@ -100,7 +100,7 @@ pub(super) struct Access {
     key: hmac::Key,
     remembered: Cache<Digest, Arc<str>, Denied>,
     attempts: Attempts,
-    /// Of those that hash.
+    /// Permits for hashing passwords.
     workers: Arc<Semaphore>,
     waiting: Slots,
 }
@@ -139,7 +139,7 @@ impl Access {
         }
     }
 
-    /// Whether somebody has to say who they are.
+    /// Whether clients must authenticate.
     pub(super) fn asks(&self) -> bool {
         self.certificates || !self.users.is_empty() || !self.tokens.is_empty()
     }
@@ -154,7 +154,7 @@ impl Access {
         self.door.as_ref()
     }
 
-    /// Who asks, by `Proxy-Authorization`; nobody where nobody has to say.
+    /// Authenticates the client by `Proxy-Authorization`; anonymous, if authentication is not required.
     pub(super) async fn of_request(&self, headers: &HeaderMap, client: &Client) -> Result<Client, Denied> {
         if !self.asks() || client.user.is_some() {
             return Ok(client.clone());
@@ -248,7 +248,7 @@ impl Access {
         self.remembered.fetch(&key, look).await
     }
 
-    /// What somebody who is not let in is told (RFC 9110 section 11.7).
+    /// The response to a client that failed to authenticate (RFC 9110 section 11.7).
     pub(super) fn refusal(&self, denied: Denied) -> Response<Body> {
         let status = match denied {
             // Nothing that a header could say would do.

@@ -47,7 +47,7 @@ pub enum BadUsers {
 /// Names and hashes of their passwords.
 #[derive(Clone, Debug, Default)]
 pub struct Users {
-    /// Where each one's hash stands.
+    /// Index of each user's hash.
     names: HashMap<Arc<str>, usize>,
     hashes: Vec<Hash>,
 }
@@ -102,7 +102,7 @@ impl Users {
         Self::parse(&format!("{name}:{hash}"))
     }
 
-    /// Whether there is nobody.
+    /// Whether there are no users.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()

@@ -6,7 +6,7 @@ use crate::mint::MintError;
 /// Why a client gets no leaf.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum FetchError {
-    /// It was not minted.
+    /// Minting failed.
     #[error(transparent)]
     Mint(#[from] MintError),
     /// The client has asked for too many names that nobody asked for before.

@@ -9,17 +9,17 @@ use crate::mint::{KeysOfLeaves, LeafKeyKind};
 /// All that a leaf depends on.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct LeafId {
-    /// Whom it is for.
+    /// The host of the leaf.
     pub name: HostOrIp,
     /// The authority's certificate.
     pub authority: Fingerprint,
     /// The key's type.
     pub kind: LeafKeyKind,
-    /// Whether others stand over its key too.
+    /// Which leaves share a key.
     pub keys: KeysOfLeaves,
-    /// Whose leaves alone stand over its key ([`KeysOfLeaves::ByUser`]).
+    /// The user whose leaves share the key ([`KeysOfLeaves::ByUser`]).
     pub user: Option<Arc<str>>,
-    /// How it is made.
+    /// The profile of the leaf.
     pub profile: Arc<str>,
     /// The certificate whose like it is, if it is one's.
     pub mirrored: Option<Fingerprint>,

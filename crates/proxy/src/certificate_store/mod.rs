@@ -57,7 +57,7 @@ const RENEW_PARTS: u32 = 3;
 pub struct StoreCounts {
     /// Answered from memory.
     pub hits: u64,
-    /// Waited for what another had asked for.
+    /// Requests that joined a minting in progress.
     pub joined: u64,
     /// Minted, renewals among them.
     pub minted: u64,
@@ -190,7 +190,7 @@ impl CertificateStore {
         }
     }
 
-    /// Beside anyone who asks, who has one that still holds. Another proxy's will do, where it ends later.
+    /// Renews a leaf in the background while clients get the valid one. Takes another proxy's leaf if that one expires later.
     fn renew<W>(
         &self,
         id: LeafId,
@@ -217,7 +217,7 @@ impl CertificateStore {
         self.0.leaves.get(id)
     }
 
-    /// Forgets a leaf: the next who asks has it minted again.
+    /// Removes a leaf; the next request mints it again.
     pub fn forget(&self, id: &LeafId) {
         self.0.leaves.invalidate(id);
     }
@@ -234,7 +234,7 @@ impl CertificateStore {
         self.len() == 0
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> StoreCounts {
         let flight = self.0.leaves.counts();

@@ -52,7 +52,7 @@ impl fmt::Display for RateLimitKey {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{client} asks for too many new names: {per_minute} a minute, {burst} at once")]
 pub struct TooManyNames {
-    /// Who asks.
+    /// The requester.
     pub client: RateLimitKey,
     /// That are let in.
     pub per_minute: u32,

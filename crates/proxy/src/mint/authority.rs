@@ -1,4 +1,4 @@
-//! Who signs leaves.
+//! The CA that signs leaves.
 
 use std::sync::Arc;
 use std::time::Duration;

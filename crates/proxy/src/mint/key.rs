@@ -32,7 +32,7 @@ impl LeafKeyKind {
 #[derive(Clone)]
 pub struct LeafKey {
     kind: LeafKeyKind,
-    /// For anyone who keeps it, sealed.
+    /// The private key, for storage under seal.
     private: PrivateKey,
     spki: Arc<[u8]>,
     id: [u8; 20],
@@ -92,7 +92,7 @@ impl LeafKey {
         self.is_handed_out.then(|| self.private.to_pkcs8_pem())
     }
 
-    /// Whether no other leaf stands over it ([`KeysOfLeaves::ByHost`](super::KeysOfLeaves::ByHost)).
+    /// Whether only one leaf uses the key ([`KeysOfLeaves::ByHost`](super::KeysOfLeaves::ByHost)).
     #[must_use]
     pub fn is_of_one_leaf(&self) -> bool {
         self.of == KeyOf::Leaf
@@ -120,7 +120,7 @@ impl LeafKey {
         Fingerprint::of(&self.spki)
     }
 
-    /// What it is.
+    /// Type of the key.
     #[must_use]
     pub fn kind(&self) -> LeafKeyKind {
         self.kind

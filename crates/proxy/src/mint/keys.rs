@@ -1,4 +1,4 @@
-//! The keys that leaves stand over.
+//! The keys of leaves.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
 /// The longest that may be said: anyone who keeps leaves keeps their keys by it.
 pub const LEAF_KEY_LIFE_MAX: Duration = Duration::from_secs(86_400);
 
-/// Which leaves stand over one key.
+/// Which leaves share a key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub enum KeysOfLeaves {
     /// All that are made within the key's life: a leaf is one signature.
@@ -60,7 +60,7 @@ impl LeafKeys {
         Self { of_leaves, ..self }
     }
 
-    /// Which leaves stand over one key.
+    /// Which leaves share a key.
     pub(super) fn which(&self) -> KeysOfLeaves {
         self.of_leaves
     }

@@ -14,7 +14,7 @@ use super::key::LeafKey;
 pub struct Leaf {
     /// The chain and the key.
     pub certified: Arc<CertifiedKey>,
-    /// What it stands over.
+    /// The key of the leaf.
     pub key: LeafKey,
     /// Its first second.
     pub not_before: UnixTime,
@@ -28,7 +28,7 @@ pub enum BadLeaf {
     /// There is no certificate, or one that is not read.
     #[error("its certificate cannot be read: {0}")]
     Unreadable(#[from] x509::ParseError),
-    /// It stands over another key.
+    /// The certificate does not match the key.
     #[error("its certificate stands over another key")]
     OtherKey,
 }

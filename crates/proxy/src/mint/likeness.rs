@@ -23,7 +23,7 @@ pub struct Likeness {
 /// Why nothing is like a certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoLikeness {
-    /// It is no certificate.
+    /// The bytes are no certificate.
     #[error("its certificate cannot be read: {0}")]
     Unreadable(#[from] x509::ParseError),
     /// Clients would refuse a leaf like it.

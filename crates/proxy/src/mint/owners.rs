@@ -9,7 +9,7 @@ use keys::KeyError;
 use super::keys::LeafKeys;
 use super::stock::RsaStock;
 
-/// The current keys of each owner: nobody's leaves stand over another's, nor over the process's.
+/// The present keys of each owner. Leaves of two owners never share a key, nor one with the process's own leaves.
 #[derive(Clone, Debug)]
 pub struct KeysByOwner {
     owners: BoundedMap<Arc<str>, Arc<LeafKeys>>,

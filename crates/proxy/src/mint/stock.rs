@@ -28,7 +28,7 @@ struct StockState {
 }
 
 impl RsaStock {
-    /// One that nobody has had.
+    /// Takes an unused key.
     pub(super) fn take(&self) -> Option<LeafKey> {
         let key = self.0.ready.lock().pop();
         self.0.taken.notify_one();

@@ -1,4 +1,4 @@
-//! Who asks, and the key that leaves for it stand over.
+//! Consumers of leaves, and the keys of their leaves.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,11 +18,11 @@ const LOCAL: &str = "minted-for-this-machine";
 pub(super) struct Consumer {
     /// Whose leaves its are: no two consumers share one.
     pub(super) profile: Arc<str>,
-    /// As who is asked for permission is told of it, and tells it from others.
+    /// The consumer's identity for permission questions and for keys.
     pub(super) identity: Arc<Identity>,
     /// Charged for names that are new.
     pub(super) address: IpAddr,
-    /// Until when it is who it is.
+    /// End of validity of the consumer's identity.
     pub(super) until: Option<UnixTime>,
 }
 

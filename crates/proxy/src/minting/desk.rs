@@ -25,10 +25,10 @@ pub(super) enum NoLeaf {
     /// Not one of the names that leaves are handed out for.
     #[error("there are no leaves for that name here")]
     NotAllowed,
-    /// Who is asked says that there may not be one, now.
+    /// The permission service denies a leaf.
     #[error("the name is not permitted")]
     NotPermitted,
-    /// There is nobody who says that there may be.
+    /// The permission service did not answer.
     #[error("nobody says now whether it is permitted")]
     Unknown(#[source] NotPermitted),
     #[error(transparent)]
@@ -47,15 +47,15 @@ impl NoLeaf {
     }
 }
 
-/// Where leaves are from.
+/// The source of leaves.
 pub(crate) struct Leaves {
     pub(crate) minter: Minter,
     /// How the minter makes them.
     pub(crate) profile: Arc<str>,
     pub(crate) store: CertificateStore,
-    /// Who is asked before there is one.
+    /// The permission check before minting.
     pub(crate) permission: Permission,
-    /// Of keys for leaves over RSA; anyone who calls keeps it, where there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
+    /// RSA keys in stock. The caller keeps it filled if there are [`Options::rsa_consumers`](super::Options::rsa_consumers).
     pub(crate) stock: RsaStock,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct LeafDesk {
     leaves: Leaves,
     names: Rules,
     keys: KeysByOwner,
-    /// Who has leaves over RSA.
+    /// Consumers that receive RSA leaves.
     rsa: HashSet<String>,
     metrics: MintingMetrics,
 }
@@ -81,7 +81,7 @@ impl LeafDesk {
         Self { leaves, names, keys, rsa, metrics }
     }
 
-    /// What its leaves stand over where nobody says what their clients verify.
+    /// Key type of the consumer's leaves, unless a request lists supported algorithms.
     pub(super) fn kind_of(&self, consumer: &Consumer) -> LeafKeyKind {
         let identity = &consumer.identity;
         match std::iter::once(&identity.subject).chain(&identity.names).any(|name| self.rsa.contains(name)) {

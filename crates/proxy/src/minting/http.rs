@@ -22,9 +22,9 @@ use super::service::MintingService;
 use crate::certificate_store::FetchError;
 use crate::mint::LeafKeyKind;
 
-/// Where Caddy asks (`get_certificate http`).
+/// Path for Caddy (`get_certificate http`).
 const CERTIFICATE: &str = "/certificate";
-/// Where gRPC's methods are.
+/// Path of the gRPC methods.
 const SDS: &str = "/envoy.service.secret.v3.SecretDiscoveryService/";
 /// ecdsa_secp256r1_sha256 (RFC 8446 section 4.2.3), as Caddy writes it.
 const P256: &str = "403";

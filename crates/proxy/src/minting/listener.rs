@@ -1,4 +1,4 @@
-//! Where consumers connect.
+//! Listeners for consumers.
 
 use std::sync::Arc;
 

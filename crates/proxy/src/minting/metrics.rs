@@ -22,14 +22,14 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-/// By what a consumer asks.
+/// Protocol of a consumer's request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MintingProtocol {
     Http,
     Sds,
 }
 
-/// What it gets.
+/// Outcome of a request for a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     Leaf,

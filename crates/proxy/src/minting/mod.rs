@@ -31,10 +31,10 @@ use desk::LeafDesk;
 use listener::{Listener, listen};
 use service::MintingService;
 
-/// Where it listens; the socket goes with it.
+/// An open listener; removes its socket when dropped.
 #[derive(Debug)]
 pub(crate) struct Open {
-    /// The address, where it is one.
+    /// The address, for TCP.
     pub(crate) address: Option<SocketAddr>,
 }
 

@@ -13,7 +13,7 @@ use crate::revocation::{BadLists, RevocationLists};
 /// Names of all streams together, some 1 KiB each.
 pub const NAMES_MAX: usize = 262_144;
 
-/// Where consumers find it.
+/// Address or socket for consumers.
 #[derive(Clone, Debug)]
 pub enum Listen {
     /// Of this machine alone, in the clear.
@@ -27,7 +27,7 @@ pub enum Listen {
 /// How leaves are handed to others.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where.
+    /// Address or socket for consumers.
     pub listen: Listen,
     /// Lists of revoked certificates, where consumers show theirs.
     pub revoked: Option<RevocationLists>,
@@ -51,9 +51,9 @@ pub enum StartError {
     /// Somebody else listens there, or it is not permitted.
     #[error("cannot listen on {place}: {source}")]
     Bind {
-        /// Where.
+        /// The location.
         place: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Anybody who sees the network would have the keys.

@@ -32,7 +32,7 @@ pub mod proto {
     include!("envoy.service.secret.v3.rs");
 }
 
-/// What is told of.
+/// Type of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
 /// Bytes of a request for each name that a stream may have: a long one, said to be asked for and again with its version.
 const NAME_OCTETS: usize = 640;
@@ -138,11 +138,11 @@ fn packed(name: &str, leaf: &Leaf) -> Option<Any> {
     Some(Any { type_url: TYPE_URL.to_owned(), value })
 }
 
-/// A stream that is told of what changes.
+/// A stream of responses about changes.
 trait Responds: Sized + Send + 'static {
     type Notification: 'static;
 
-    /// What is said next; `None` at the end.
+    /// The next response; `None` at the end.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Notification>, Status>> + Send;
 
     fn all(self) -> BoxStream<'static, Result<Self::Notification, Status>> {

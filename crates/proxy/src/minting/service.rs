@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use super::desk::LeafDesk;
 use super::metrics::MintingMetrics;
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct MintingService {
     pub(super) desk: LeafDesk,
     pub(super) streams: Arc<Semaphore>,

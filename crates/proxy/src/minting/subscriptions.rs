@@ -24,7 +24,7 @@ pub(super) const NAME_MAX: usize = 255;
 /// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it again.
 const RENEW_PARTS: u32 = 4;
 
-/// What a consumer is to be told.
+/// A notification for a consumer.
 #[derive(Debug)]
 pub(super) enum Change {
     /// There is this leaf now, of this version.
@@ -36,7 +36,7 @@ pub(super) enum Change {
 struct Subscription {
     /// What the consumer has; empty when it has nothing.
     version: String,
-    /// Whether it was told that there is none.
+    /// Whether the consumer was notified that there is no leaf.
     told_none: bool,
     asking: AbortHandle,
     /// How often in a row it could not be had.

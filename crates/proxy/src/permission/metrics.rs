@@ -101,7 +101,7 @@ impl PermissionMetrics {
     }
 }
 
-/// Counted when it is looked at.
+/// Counts cached decisions at each scrape.
 #[derive(Clone)]
 struct Remembered(Arc<OnceLock<DecisionCache>>);
 

@@ -71,7 +71,7 @@ pub(crate) struct Permission(Option<Arc<PermissionState>>);
 struct PermissionState {
     asking: PermissionService,
     answers: Cache<Question, bool, Unanswered>,
-    /// Who has questions asked: names come from clients.
+    /// Limits questions about new names, which clients choose.
     newcomers: NewNameLimit,
     places: QuestionSlots,
     silence: Silence,

@@ -18,7 +18,7 @@ pub const ANSWERS_MAX: u64 = 65_536;
 /// Questions at once: at 10 ms each, 25,000 a second.
 pub const QUESTIONS_MAX: usize = 256;
 
-/// What becomes of a name of which nobody says whether it may be.
+/// The decision while the permission service is unavailable.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum WhenAway {
     /// There is no leaf.
@@ -46,12 +46,12 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Who is asked, and how.
+/// Options of the permission service.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Where: https, or http of this machine. What is asked is added to its query.
     pub url: String,
-    /// What is shown there.
+    /// The token sent to the service.
     pub token: Option<Token>,
     /// The only roots (DER) it may stand below; `None`: this system's.
     pub roots: Option<Vec<Vec<u8>>>,
@@ -90,7 +90,7 @@ impl Options {
     }
 }
 
-/// Why nobody can be asked.
+/// An invalid configuration of the permission service.
 #[derive(Debug, thiserror::Error)]
 pub enum BadPermission {
     /// It is no URL, has a user or password, or an address that is not connected to.
@@ -101,7 +101,7 @@ pub enum BadPermission {
         "who is to be asked for permission at {0} has to be spoken to by https, unless it is of this machine"
     )]
     InTheClear(String),
-    /// What is shown there can stand in no header. It is not said.
+    /// The token cannot be sent in a header. The error does not show the token.
     #[error("what is shown to who is asked for permission is empty, or has more than visible ASCII")]
     Token,
     /// The roots, or the library.

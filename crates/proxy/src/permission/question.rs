@@ -1,4 +1,4 @@
-//! A question for permission, and who asks it.
+//! A question for permission, and its requester.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use crate::certificate_store::{RateLimitKey, TooManyNames};
 /// For whom a leaf is to be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker<'a> {
-    /// Where it is.
+    /// The address.
     pub(crate) address: IpAddr,
-    /// Who it is, where it had to say.
+    /// The authenticated user, if any.
     pub(crate) user: Option<&'a str>,
     /// A consumer of leaves and their keys, if it is one.
     pub(crate) consumer: Option<&'a Arc<Identity>>,
@@ -60,7 +60,7 @@ impl Question {
 #[derive(Clone, Debug)]
 pub(super) enum Unanswered {
     NoAnswer(Arc<str>),
-    /// Whatever [`WhenAway`] says: it is not away.
+    /// The question could not be put; [`WhenAway`] does not apply.
     NotPut(Arc<str>),
     TooMany(TooManyNames),
     /// Of this client.

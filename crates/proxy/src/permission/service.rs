@@ -22,7 +22,7 @@ const NAMES_MAX: usize = 16;
 /// Why there is none.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum AskError {
-    /// It did not come, or says neither.
+    /// No answer, or one without a decision.
     Silent(String),
     /// The question cannot be put: that is no silence of who is asked.
     NotPut(String),
@@ -107,7 +107,7 @@ impl PermissionService {
     }
 }
 
-/// Where a letter ends.
+/// Cuts a text at a character boundary.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(WHO_OCTETS_MAX)]
 }

@@ -22,7 +22,7 @@ pub const IDENTITIES_MAX: usize = 100_000;
 /// Bytes of a name.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A key, what is wrong with it, and how to correct it.
+/// An invalid key: its name, the error, the correction.
 struct Wrong(&'static str, String, &'static str);
 
 /// A compiled policy. Clones share it. The default has no identities and no rules, and allows all requests.

@@ -26,7 +26,7 @@ pub enum Evidence<'a> {
 /// What is known of a client: how it has authenticated, and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Presented<'a> {
-    /// How it has authenticated.
+    /// The evidence of authentication.
     pub evidence: Evidence<'a>,
     /// Its address.
     pub address: IpAddr,

@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a rule decides.
+/// The decision of a rule.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -147,7 +147,7 @@ pub struct PolicyText {
     pub rules: Vec<PolicyRuleText>,
 }
 
-/// An error in a policy: where it is, what is wrong, and how to correct it.
+/// An error in a policy: position, reason, correction.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{list}[{number}]{}: {key}: {why}", if name.is_empty() { String::new() } else { format!(" ({name})") })]
 pub struct BadPolicy {
@@ -159,8 +159,8 @@ pub struct BadPolicy {
     pub name: String,
     /// The key.
     pub key: &'static str,
-    /// What is wrong.
+    /// The error.
     pub why: String,
-    /// How to correct it.
+    /// The correction.
     pub hint: &'static str,
 }

@@ -27,7 +27,7 @@ pub(crate) struct MatchedRules {
     compiled: Arc<Compiled>,
     met: Vec<u32>,
     host: HostOrIp,
-    /// Whom the connection was asked for, whatever rules make of it.
+    /// The target of the connection, before rules change it.
     target: Target,
     /// What the connection is for, in TLS.
     server: Option<HostOrIp>,
@@ -133,7 +133,7 @@ enum Kind {
     Missing,
     /// Without its parameters, in lower case.
     Of(String),
-    /// There are two, or it is no text: who gets it may take it for any.
+    /// Two values, or not text: receivers could interpret it differently.
     Unreadable,
 }
 
@@ -180,7 +180,7 @@ impl MatchedRules {
         self.of_requests().find_map(|rule| rule.delay)
     }
 
-    /// What the proxy says itself.
+    /// The proxy's own response, if a rule has one.
     pub(crate) fn own_answer(&self) -> Option<Response<Body>> {
         self.of_requests().find_map(|rule| rule.answer.as_ref().map(|answer| said(rule, answer)))
     }
@@ -354,7 +354,7 @@ fn said(rule: &Rule, answer: &OwnAnswer) -> Response<Body> {
     }
 }
 
-/// RFC 9209's name for it, and what the client may know: not where the credential stands.
+/// The response without a credential: RFC 9209's error name, without the credential's path.
 fn no_credential(error: &NoSecret) -> Response<Body> {
     let (status, detail) = match error {
         NoSecret::Away(_) => {
@@ -409,7 +409,7 @@ fn moved(rewrite: &Rewrite, place: &Destination) -> Option<Destination> {
     Some(Destination { origin: Arc::new(origin), authority })
 }
 
-/// What an upstream said beside its headers goes no further where a credential was sent to it.
+/// Removes the reason phrase of an upstream that received a credential.
 pub(crate) fn redact(response: &mut Response<Relayed>, injected: &[Injected]) {
     if injected.is_empty() {
         return;

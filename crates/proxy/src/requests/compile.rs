@@ -49,7 +49,7 @@ pub(super) struct Headers {
     pub(super) set: Vec<(HeaderName, HeaderValue)>,
 }
 
-/// What the proxy says itself.
+/// A response of the proxy itself.
 #[derive(Debug)]
 pub(super) enum OwnAnswer {
     Redirect(StatusCode, HeaderValue),

@@ -21,7 +21,7 @@ use super::inject::REDACTED;
 use super::needles::{Needles, TooLong};
 use super::{body, fields};
 
-/// What a file ends with; the next entry is written over it.
+/// End of a file; the next entry overwrites it.
 const TAIL: &str = "\n]}}\n";
 /// Begins the names of all files: those alone are ever removed.
 const NAMED: &str = "bulla-proxy-";
@@ -32,7 +32,7 @@ const NUMBERS_MAX: u32 = 100_000;
 /// Headers that are never recorded, beside those that are configured and those that a rule puts in.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
 
-/// As clients write it who know no better.
+/// Base64 with or without padding, as clients write it.
 const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -41,7 +41,7 @@ const PADDED_OR_NOT: GeneralPurpose = GeneralPurpose::new(
 /// How recordings are kept.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// Where; made when it is missing.
+    /// The folder; created if missing.
     pub folder: PathBuf,
     /// Bytes of a body, each way; what is over is left out.
     pub body_octets_max: usize,
@@ -233,7 +233,7 @@ impl HarFolder {
         (format!("{before}?{}{fragment}", fields::joined(&pairs)), all.collect())
     }
 
-    /// What is looked for wherever else it may stand: credentials that were put in, and values that are left out where they are said.
+    /// Values to remove wherever they appear: injected credentials and redacted values.
     fn needles(&self, exchange: &Exchange) -> Needles {
         let mut needles = exchange.needles.clone();
         for (name, value) in exchange.request.iter().chain(&exchange.response) {

@@ -30,18 +30,18 @@ const FILE_OCTETS_MAX: u64 = 64 << 10;
 const FILE_FRESH: Duration = Duration::from_secs(5);
 /// Shorter texts are not looked for in answers: they would stand there at random.
 pub(super) const NEEDLE_OCTETS_MIN: usize = 4;
-/// What stands in their place.
+/// Replaces removed values.
 pub(super) const REDACTED: &str = "[redacted]";
 
 /// A credential that is to come.
 pub type Fetching<'a> = Pin<Box<dyn Future<Output = Result<Vec<Secret>, NoSecret>> + Send + 'a>>;
 
-/// Where credentials come from. Anyone who implements it remembers them, asks once for all who wait, and has a deadline.
+/// A source of credentials. Implementations cache values, coalesce requests, and have a deadline.
 pub trait Secrets: fmt::Debug + Send + Sync {
     /// The texts at `fields` of what is current at `path`; an empty field is the whole value, which is a text then.
     fn fetch<'a>(&'a self, path: &'a str, fields: &'a [Vec<String>]) -> Fetching<'a>;
 
-    /// A server did not take it: the next who asks is to have it again.
+    /// Invalidates a credential that a server rejected: the next request reads it again.
     fn doubt(&self, path: &str);
 }
 
@@ -56,7 +56,7 @@ pub enum NoSecret {
     Unusable(String),
 }
 
-/// Where it comes from, and how it is written.
+/// The source and form of an injected credential.
 #[derive(Debug)]
 pub(super) struct Injection {
     source: Source,
@@ -67,7 +67,7 @@ pub(super) struct Injection {
     grants: Grants,
     ports: Vec<u16>,
     pub(super) insecure: bool,
-    /// Whether it could not be had when it was last asked for.
+    /// Whether the last read failed.
     is_missing: AtomicBool,
     /// What of it a server refused last (SHA-256): it is asked for again once, not with each request.
     refused: Mutex<Option<[u8; 32]>>,
@@ -172,12 +172,12 @@ impl Injection {
         port == if in_tls { 443 } else { 80 } || self.ports.contains(&port)
     }
 
-    /// Says whether it could be had: true where that is news.
+    /// Records whether the read succeeded; true if that changed.
     pub(super) fn is_news(&self, is_missing: bool) -> bool {
         self.is_missing.swap(is_missing, Relaxed) != is_missing
     }
 
-    /// What it is called: never its value.
+    /// The credential's name, never its value.
     pub(super) fn called(&self) -> String {
         match &self.source {
             Source::Store { path, .. } => path.clone(),
@@ -256,7 +256,7 @@ impl Injection {
     }
 }
 
-/// As URLs escape it.
+/// The percent-encoded form.
 fn escaped(text: &str) -> Zeroizing<Vec<u8>> {
     let mut into = Zeroizing::new(Vec::with_capacity(text.len() * 3));
     for part in percent_encoded(text) {

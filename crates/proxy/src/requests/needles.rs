@@ -70,7 +70,7 @@ impl Needles {
         self.put(text);
     }
 
-    /// What a client or a server says that is left out elsewhere: as it is said, and as it is meant where it is escaped as in URLs.
+    /// Adds a value to remove elsewhere, both as written and percent-decoded.
     pub(super) fn own(&mut self, text: &[u8]) {
         self.own_as_it_is(text);
         if text.contains(&b'%') {

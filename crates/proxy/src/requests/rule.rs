@@ -55,7 +55,7 @@ pub struct RuleText {
     /// The status of a refusal, 400 to 599.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block: Option<u16>,
-    /// What the refusal says: HTML where it begins with `<`.
+    /// The body of the refusal: HTML if it begins with `<`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page: Option<String>,
     /// Another host or path.
@@ -64,7 +64,7 @@ pub struct RuleText {
     /// How long the request is held back, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<u64>,
-    /// Whether it is recorded.
+    /// Whether to record the exchange.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub record: bool,
     /// A credential that is put in.
@@ -76,7 +76,7 @@ pub struct RuleText {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewriteText {
-    /// What paths begin with.
+    /// Prefix of the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     /// What they begin with instead.
@@ -109,7 +109,7 @@ pub struct InjectText {
     /// The header, with `header`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
-    /// What stands before it there.
+    /// Text before the credential in the header: `Bearer `.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
     /// Ports of its hosts beside 443 (in the clear 80) to which it may go.
@@ -152,8 +152,8 @@ pub struct BadRequestRule {
     pub name: String,
     /// The key.
     pub key: &'static str,
-    /// What is wrong.
+    /// The error.
     pub why: String,
-    /// What would be right.
+    /// The correction.
     pub hint: &'static str,
 }

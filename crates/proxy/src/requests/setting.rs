@@ -23,7 +23,7 @@ const NOT_OURS: [&str; 14] = [
     "expect",
 ];
 
-/// A key, what is wrong with it, what would be right.
+/// An invalid setting: its key, the error, the correction.
 pub(super) struct InvalidSetting {
     pub(super) key: &'static str,
     pub(super) why: String,

@@ -24,18 +24,18 @@ pub const SEALED_LEAVES: SealedColumn = sealed_column!("proxy_leaves", "id" Text
 /// Their keys, sealed.
 pub const SEALED_LEAF_KEYS: SealedColumn = sealed_column!("proxy_leaf_keys", "id" Text "text", "sealed");
 
-/// Who asks for a leaf, and what of one does.
+/// A request for a leaf and the lease for minting it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LeafAsk<'a> {
     /// The digest of what the leaf depends on: 64 hexadecimal digits.
     pub id: &'a str,
     /// One that ends before this will not do, µs.
     pub ends_from_us: i64,
-    /// Who mints it where there is none.
+    /// The proxy that mints the leaf if there is none.
     pub holder: Uuid,
     /// Now, µs.
     pub now_us: i64,
-    /// Until when nobody else mints it then, µs.
+    /// End of its lease, µs.
     pub until_us: i64,
 }
 
@@ -64,7 +64,7 @@ pub struct StoredLeaf {
 }
 
 impl std::fmt::Debug for LeafLookup {
-    /// Without what is sealed.
+    /// Omits sealed values.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Stored(_) => "Stored",
@@ -79,7 +79,7 @@ impl std::fmt::Debug for LeafLookup {
 pub struct NewLeaf<'a> {
     /// As of [`LeafAsk`].
     pub id: &'a str,
-    /// Who has the lease.
+    /// The holder of the lease.
     pub holder: Uuid,
     /// The leaf, sealed.
     pub sealed: &'a [u8],
@@ -91,7 +91,7 @@ pub struct NewLeaf<'a> {
     pub now_us: i64,
 }
 
-/// What one batch deleted.
+/// Rows that one batch deleted.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Tidied {
     /// Leaves or keys, of whichever more.

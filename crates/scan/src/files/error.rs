@@ -39,7 +39,7 @@ pub enum FileError {
     Malformed {
         /// What it looked like.
         format: Format,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// Readable, and no certificate in it.

@@ -12,9 +12,9 @@ pub const DEPTH_MAX: usize = 64;
 /// A file that was read, or a folder that could not be.
 #[derive(Debug)]
 pub struct WalkedFile {
-    /// Where.
+    /// The path.
     pub path: PathBuf,
-    /// What it holds.
+    /// The permissions of the role.
     pub result: Result<Contents, FileError>,
 }
 

@@ -8,7 +8,7 @@ use x509::UnixTime;
 
 use super::list::List;
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fetched {
     /// A CRL.

@@ -104,7 +104,7 @@ impl List {
         &self.freshest
     }
 
-    /// When it was made.
+    /// Creation time.
     pub(super) fn this_update(&self) -> UnixTime {
         self.this_update
     }

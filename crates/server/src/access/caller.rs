@@ -1,4 +1,4 @@
-//! Who asks.
+//! The requester.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -35,7 +35,7 @@ named! {
 /// Permissions within a scope: a grant with its role looked up.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Granted {
-    /// What.
+    /// The permissions.
     pub permissions: Permissions,
     /// Within what.
     pub scope: Scope,

@@ -97,7 +97,7 @@ struct AccessParts {
 }
 
 impl AccessControl {
-    /// Over this database.
+    /// Creates a handle over this database.
     #[must_use]
     pub fn new(store: Store, clock: Clock, sessions: SessionOptions) -> Self {
         let teams = TeamDirectory::new(store.clone());

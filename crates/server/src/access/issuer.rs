@@ -224,7 +224,7 @@ fn checked_url(url: &str) -> Result<&str, Problem> {
 }
 
 impl Description {
-    /// Where people log in.
+    /// URLs of the login service.
     ///
     /// # Errors
     /// 503 where it names no such place.

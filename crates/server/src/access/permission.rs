@@ -192,9 +192,9 @@ impl fmt::Debug for Permissions {
 pub struct BuiltInRole {
     /// Its name.
     pub name: &'static str,
-    /// What it is for.
+    /// A description.
     pub description: &'static str,
-    /// What it holds.
+    /// The permissions of the role.
     pub permissions: Permissions,
 }
 

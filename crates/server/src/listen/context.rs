@@ -12,7 +12,7 @@ use super::options::ServerOptions;
 use super::tls::Presented;
 use crate::state::State;
 
-/// What all connections share.
+/// State that all connections share.
 pub(super) struct ServerContext {
     pub(super) state: State,
     pub(super) options: ServerOptions,

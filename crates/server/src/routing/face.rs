@@ -16,7 +16,7 @@ pub struct FaceOperation {
     pub method: Method,
     /// Its path as a template.
     pub path: String,
-    /// Who may call it.
+    /// The permission that a caller needs.
     pub need: FaceNeed,
 }
 

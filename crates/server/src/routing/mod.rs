@@ -37,7 +37,7 @@ pub struct RouteInfo {
     pub method: Method,
     /// Its path as a template.
     pub path: String,
-    /// Who may call it.
+    /// The permission that a caller needs.
     pub need: Need,
     /// Whether a permission in a narrower scope lets in.
     pub scoped: bool,

@@ -33,7 +33,7 @@ const PAUSE_MAX: Duration = AWAY_PAUSE_MAX;
 /// A control plane that refuses this node for so long has retired it. Longer than a server takes that starts with another
 /// database by mistake and is stopped at once.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// Between two notes of who is there: what a restart knows before it is told.
+/// Interval at which the members are written to disk, for the next start.
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 /// Of fewer nodes each change is noted.
 const NOTED_AT_ONCE: usize = 100;
@@ -45,7 +45,7 @@ struct BeatState {
     twice: DoubledBeats<BeatAnswer>,
     /// Since when the control plane refuses this node.
     refused_since: Option<Instant>,
-    /// The number of what is new, as it was told last.
+    /// Revision of the newest change received.
     told: Option<i64>,
 }
 
@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(counted.asked(), 2 * (SENT_ONCE + 1) + 2);
     }
 
-    /// Given up, it would take its connection with it.
+    /// Cancelling the second request would close its connection.
     #[tokio::test(start_paused = true)]
     async fn of_two_beats_the_one_that_does_not_count_comes_to_its_end() {
         let (counted, mut twice) = (Counted::default(), DoubledBeats::default());

@@ -1,4 +1,4 @@
-//! What a node keeps: who it is, its keys, and what it was told last.
+//! A node's folder: its identity, its keys, and the last state from the server.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};

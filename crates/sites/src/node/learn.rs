@@ -17,7 +17,7 @@ const ASK_EVERY: Duration = Duration::from_secs(60);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Opened before they sign, 0.4 ms each: who waits for the first does not wait for the last.
 const BATCH: usize = 250;
-/// Bytes of what was told, before it is written again as one: beyond twice what it was then.
+/// Bytes of the log of changes at which it may be compacted, if it is also twice as long as after the last compaction.
 const PAGES_MIN: u64 = 1 << 20;
 
 impl KeyNode {

@@ -125,7 +125,7 @@ impl Members {
         self.nodes.values().map(|known| member(&known.statement)).collect()
     }
 
-    /// Who can open what is sealed to this.
+    /// Nodes that satisfy a formula, and so can open what is sealed to it.
     pub(super) fn satisfying(&self, formula: &Formula) -> HashSet<NodeId> {
         let those = self.nodes.keys().filter(|node| self.satisfies(**node, formula));
         those.map(|node| NodeId(*node.as_bytes())).collect()

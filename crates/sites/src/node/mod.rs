@@ -52,7 +52,7 @@ pub enum NodeError {
     /// Join first.
     #[error("{0} holds no node: give the control plane's address and a token")]
     NotJoined(PathBuf),
-    /// It is one already.
+    /// The folder belongs to a node already.
     #[error("this host is the node {name} of {server} already: remove {folder} to join anew")]
     Joined {
         /// Its name.
@@ -79,7 +79,7 @@ impl From<ApiError> for NodeError {
     }
 }
 
-/// Who a node is.
+/// A node's identity.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
     /// Which.
@@ -102,7 +102,7 @@ pub struct NodeTls {
 }
 
 impl NodeTls {
-    /// Towards those who ask it.
+    /// TLS options of the listener for other nodes.
     #[must_use]
     pub fn server(&self) -> TlsOptions {
         let (certificate, client_roots) = (Arc::clone(&self.certificate), self.roots.clone());
@@ -139,7 +139,7 @@ pub struct KeyNode {
     is_suspended: AtomicBool,
 }
 
-/// What a node knows.
+/// A node's knowledge of members, policies and keys.
 struct NodeKnowledge {
     members: Members,
     sealed: SealedKeys,
@@ -281,13 +281,13 @@ impl KeyNode {
         Ok(node)
     }
 
-    /// Who it is.
+    /// The node's name.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it is.
+    /// The node's site.
     #[must_use]
     pub fn site(&self) -> &str {
         &self.site

@@ -23,7 +23,7 @@ pub const SEALED_KEYS_MAX: usize = 100_000;
 /// A generation of a policy.
 pub(super) type Generation = (Uuid, u32);
 
-/// A policy, and who satisfies it.
+/// A policy, and the nodes that satisfy it.
 struct Policy {
     told: PolicyNews,
     /// Its name, for its keys.
@@ -39,9 +39,9 @@ struct Sealed {
     told: KeyNews,
     /// Its SubjectPublicKeyInfo, DER.
     spki: Vec<u8>,
-    /// What is sealed.
+    /// The sealed bytes.
     blob: Vec<u8>,
-    /// What signs by it: that of before, until it is settled what it is now.
+    /// The signer in use: the previous one until the new one is opened.
     source: Option<Source>,
     is_settled: bool,
 }
@@ -52,7 +52,7 @@ impl Sealed {
     }
 }
 
-/// All of it, and what this node makes of it.
+/// All sealed keys, and the signers that this node makes of them.
 pub(super) struct SealedKeys {
     node: Uuid,
     kem: Arc<NodeKey>,

@@ -50,7 +50,7 @@ pub struct ResolvedSite {
 /// What a formula means here and now.
 #[derive(Clone, Debug)]
 pub struct Resolved {
-    /// As it was read.
+    /// The formula in canonical form.
     pub formula: Formula,
     /// Its normal form.
     pub canonical: Formula,
@@ -65,7 +65,7 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// What to say when there is nobody.
+    /// The error if no node satisfies the policy.
     pub(super) fn nobody(&self) -> PolicyError {
         PolicyError::Nobody { formula: self.formula.to_string(), there_are: tell(&self.there_are) }
     }

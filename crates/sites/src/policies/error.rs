@@ -13,7 +13,7 @@ pub enum PolicyError {
     /// Nothing by that identity or name.
     #[error("there is no {0}")]
     NotFound(&'static str),
-    /// What was asked for makes no sense; what to change.
+    /// The request is invalid; the text says what to change.
     #[error("{0}")]
     Invalid(String),
     /// Not a formula.
@@ -30,15 +30,15 @@ pub enum PolicyError {
     /// Another has that name.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
-    /// Somebody else rotated it at the same time.
+    /// Another request rotated it at the same time.
     #[error("it has changed meanwhile: look at it again")]
     Changed,
     /// Sealed to another generation than the newest.
     #[error("the key is sealed to generation {given}, and the newest is {newest}: seal it again")]
     Behind {
-        /// As it came.
+        /// The given version.
         given: u32,
-        /// As it should be.
+        /// The newest version.
         newest: u32,
     },
     /// Keys are sealed to it.
@@ -52,7 +52,7 @@ pub enum PolicyError {
     /// No more are taken.
     #[error("there are {max} {what} already, and no more are taken")]
     Full {
-        /// Of what.
+        /// The kind of the object.
         what: &'static str,
         /// How many.
         max: i64,
@@ -68,7 +68,7 @@ pub enum PolicyError {
         /// Why not.
         why: String,
     },
-    /// Who satisfies what was not looked at to the end.
+    /// The search for satisfying nodes reached its limit.
     #[error("the look at who satisfies which policies was broken off")]
     Stopped,
     /// The cryptographic library.

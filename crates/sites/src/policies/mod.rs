@@ -249,7 +249,7 @@ impl KeyPolicies {
         Ok(tables::Places::of(self.store()).state(node, after.max(0), STATE_ROWS_MAX).await?)
     }
 
-    /// [`Self::state_of`], as nodes are told it.
+    /// [`Self::state_of`] in the form sent to nodes.
     ///
     /// # Errors
     /// Those of the database.

@@ -21,7 +21,7 @@ use crate::tables::{GenerationRow, NewWrap, PolicyNode, PolicyRow, WrapKey};
 /// Wraps made and stored by one transaction: 0.2 s of a processor, and 1.2 MB.
 const BATCH: usize = 1_000;
 
-/// What a pass did.
+/// Result of a pass.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Reconciled {
     /// Wraps made.

@@ -21,7 +21,7 @@ use crate::tables::{GenerationRow, SEALED_SEEDS};
 pub const SEALED_KEYS_MAX: i64 = 100_000;
 /// Between two passes that look at every wrap, whether something changed or not.
 pub(super) const WALK_EVERY: Duration = Duration::from_secs(60);
-/// Who does what nobody asked for.
+/// The actor of automatic changes in the audit log.
 pub(super) const ACTOR: &str = "system:key-policies";
 
 /// Policies of one database. Clones share everything.
@@ -38,12 +38,12 @@ pub(super) struct RegistryState {
     pub(super) unmade: AtomicUsize,
     /// Keys that the last look could not seal again, and policies of which it could seal none.
     pub(super) stuck: AtomicUsize,
-    /// When what is stuck was last told.
+    /// Time of the last log line about stuck policies.
     pub(super) stuck_told: Mutex<Option<Instant>>,
 }
 
 impl KeyPolicies {
-    /// Over a database and its master keys. Have [`Self::run`] running beside it.
+    /// Creates the registry over a database and its master keys. The caller must run [`Self::run`] as well.
     #[must_use]
     pub fn new(store: Store, keystore: KeyStore, clock: Clock) -> Self {
         keystore.also_sealed(&SEALED_SEEDS);

@@ -37,7 +37,7 @@ pub struct NewSealedKey {
     pub policy: Uuid,
     /// To this pair of it.
     pub generation: u32,
-    /// What [`keys::sealed::seal_key`] gave.
+    /// The output of [`keys::sealed::seal_key`].
     pub blob: Vec<u8>,
 }
 

@@ -1,4 +1,4 @@
-//! A policy with what became of it.
+//! A policy with its state.
 
 use std::collections::HashSet;
 
@@ -29,9 +29,9 @@ pub struct PolicyView {
 pub struct GenerationView {
     /// As stored.
     pub row: GenerationRow,
-    /// Nodes that have it.
+    /// Nodes that hold the key of the policy.
     pub wrapped: u64,
-    /// Keys sealed to it.
+    /// Number of keys sealed to it.
     pub keys: u64,
     /// Names of nodes that should have it and have not, [`LAGGING_MAX`] at most.
     pub lagging: Vec<String>,

@@ -47,9 +47,9 @@ pub struct SiteRow {
     pub attributes: String,
     /// Moves with every change, from 1.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 

@@ -24,15 +24,15 @@ pub struct NodeRow {
     pub site_attributes: String,
     /// JSON object: the node's own attributes.
     pub attributes: String,
-    /// `HOST:PORT` where the others ask it to sign.
+    /// `HOST:PORT` for signing requests of other nodes.
     pub address: String,
-    /// The public key to which it opens what is sealed for it.
+    /// The public key to which secrets are sealed for the node.
     pub kem: Vec<u8>,
     /// SHA-256 of the SubjectPublicKeyInfo it shows itself with.
     pub spki_sha256: [u8; 32],
     /// End of its certificate's validity, µs.
     pub not_after_us: i64,
-    /// JSON: what is said of it, signed.
+    /// The signed statement about it, JSON.
     pub statement: String,
     /// When its next statement is due, µs.
     pub sign_at_us: i64,
@@ -55,7 +55,7 @@ pub struct NodeRow {
 /// Which nodes to list.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NodeFilter {
-    /// Those of a site.
+    /// Only nodes of this site.
     pub site: Option<Uuid>,
     /// Retired ones too.
     pub retired: bool,

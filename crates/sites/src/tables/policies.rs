@@ -16,7 +16,7 @@ pub struct PolicyRow {
     pub id: Uuid,
     /// Its name, unique.
     pub name: String,
-    /// Which nodes satisfy it.
+    /// The formula: which nodes satisfy the policy.
     pub formula: String,
     /// Its newest pair, from 1.
     pub generation: u32,
@@ -24,11 +24,11 @@ pub struct PolicyRow {
     pub revision: i64,
     /// The number of its last change that nodes read.
     pub changed: i64,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
@@ -43,14 +43,14 @@ pub struct GenerationRow {
     pub generation: u32,
     /// What keys are sealed to.
     pub public: Vec<u8>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
 }
 
 /// What became of a policy that was to be removed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PolicyRemoval {
-    /// It is gone.
+    /// The policy was deleted.
     Done,
     /// So many keys are sealed to it.
     HasKeys(i64),

@@ -1,4 +1,4 @@
-//! Who is there: leases, and what the others are told of them.
+//! Presence of nodes: leases, and the notifications about them.
 
 use uuid::Uuid;
 

@@ -13,7 +13,7 @@ pub struct SealedKeyRow {
     pub spki_sha256: [u8; 32],
     /// Its SubjectPublicKeyInfo, DER.
     pub spki: Vec<u8>,
-    /// What people call it.
+    /// The display name.
     pub name: String,
     /// Its kind, a word.
     pub kind: String,
@@ -23,7 +23,7 @@ pub struct SealedKeyRow {
     pub policy_name: String,
     /// To this pair of it.
     pub generation: u32,
-    /// Who sealed it.
+    /// Actor that sealed it.
     pub created_by: String,
     /// When it first came, µs.
     pub created_at_us: i64,
@@ -34,7 +34,7 @@ pub struct SealedKeyRow {
 /// What became of a sealed key that was to be stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SealedPut {
-    /// It is stored.
+    /// The key was stored.
     Stored,
     /// There is no such policy.
     NoPolicy,

@@ -1,4 +1,4 @@
-//! What a node reads: everything that changed since it last asked.
+//! The state for nodes: everything that changed since the node's last request.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -14,11 +14,11 @@ pub struct PolicyChange {
     pub id: Uuid,
     /// Its name.
     pub name: String,
-    /// Which nodes satisfy it.
+    /// The formula: which nodes satisfy the policy.
     pub formula: String,
     /// Its newest pair.
     pub generation: u32,
-    /// Whether it is gone.
+    /// Whether it was deleted.
     pub removed: bool,
     /// The number of the change.
     pub changed: i64,
@@ -44,7 +44,7 @@ pub struct KeyChange {
     pub spki_sha256: [u8; 32],
     /// Its SubjectPublicKeyInfo, DER.
     pub spki: Vec<u8>,
-    /// What people call it.
+    /// The display name.
     pub name: String,
     /// Its kind, a word.
     pub kind: String,
@@ -52,7 +52,7 @@ pub struct KeyChange {
     pub policy: Uuid,
     /// To this pair of it.
     pub generation: u32,
-    /// What is sealed; `None` once it is withdrawn.
+    /// The sealed bytes; `None` once withdrawn.
     pub blob: Option<Vec<u8>>,
     /// The number of the change.
     pub changed: i64,

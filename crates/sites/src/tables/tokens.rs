@@ -16,15 +16,15 @@ pub struct NodeTokenRow {
     pub site_name: String,
     /// JSON object: the node's own attributes.
     pub attributes: String,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// After this it makes no node, µs.
     pub expires_at_us: i64,
     /// When it was used, µs.
     pub used_at_us: Option<i64>,
-    /// The node it made.
+    /// The node that enrolled with it.
     pub node: Option<Uuid>,
 }
 

@@ -8,7 +8,7 @@ use super::changes::take_changes;
 use super::handle::Places;
 use db::{Bulk, Column, Cost, StoreError, Tx, limit_of};
 
-/// Whose wrap, of what.
+/// The node and key of a wrap.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct WrapKey {
     /// The policy.
@@ -22,7 +22,7 @@ pub struct WrapKey {
 /// A wrap to store, and by what it was made.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewWrap {
-    /// Whose, of what.
+    /// The node and key.
     pub key: WrapKey,
     /// The wrap.
     pub blob: Vec<u8>,

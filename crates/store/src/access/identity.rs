@@ -41,9 +41,9 @@ pub struct Identity {
     pub enabled: bool,
     /// Grows by one with each change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// By whom.
+    /// Actor that created it.
     pub created_by: String,
     /// From when it is not let in any more, µs.
     pub expires_at_us: Option<i64>,
@@ -66,7 +66,7 @@ pub struct NewIdentity {
     pub settings: IdentitySettings,
     /// When, µs.
     pub created_at_us: i64,
-    /// By whom.
+    /// Actor that created it.
     pub created_by: String,
 }
 

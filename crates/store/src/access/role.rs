@@ -14,15 +14,15 @@ const ROLES_MAX: i64 = 1_000;
 pub struct Role {
     /// Its name, unique.
     pub name: String,
-    /// What it is for.
+    /// A description.
     pub description: String,
     /// What it holds, JSON.
     pub permissions: String,
     /// Grows by one with each change.
     pub revision: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 

@@ -37,7 +37,7 @@ pub struct Session {
     pub grants: String,
     /// From where the login came.
     pub address: String,
-    /// When it began, µs.
+    /// Start time, µs.
     pub created_at_us: i64,
     /// When it was last seen, µs, kept coarsely.
     pub last_seen_at_us: i64,

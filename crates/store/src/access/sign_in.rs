@@ -26,7 +26,7 @@ pub struct SignInLink {
     pub session_end_us: Option<i64>,
     /// The client certificates with which it was asked for.
     pub chain: Option<Vec<u8>>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// Until when it can be used, µs.
     pub expires_at_us: i64,
@@ -130,7 +130,7 @@ pub struct NewPassword {
     pub hash: String,
     /// When it was set, µs.
     pub set_at_us: i64,
-    /// By whom.
+    /// Actor that set it.
     pub set_by: String,
     /// The one session of the user that goes on.
     pub keep: Option<[u8; 32]>,

@@ -255,7 +255,7 @@ pub struct SignedSpec<'a> {
     pub content: Option<&'a [u8]>,
     /// DER, to come along.
     pub certificates: &'a [&'a [u8]],
-    /// Who signs.
+    /// The signer.
     pub signer: &'a Identity,
     /// By which [`Self::attributes`] hash the content.
     pub digest: Digest,

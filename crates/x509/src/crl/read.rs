@@ -27,11 +27,11 @@ pub enum ParseError {
 pub struct Crl {
     /// The bytes as found.
     pub der: Arc<[u8]>,
-    /// Who signed.
+    /// The issuer.
     pub issuer: DistinguishedName,
     /// How.
     pub signature: SignatureAlgorithm,
-    /// When it was made.
+    /// Creation time.
     pub this_update: UnixTime,
     /// When the next one comes at the latest.
     pub next_update: Option<UnixTime>,

@@ -52,7 +52,7 @@ pub struct SingleAnswer {
 pub struct BasicResponse {
     /// When it was signed.
     pub produced_at: UnixTime,
-    /// What it says.
+    /// The content.
     pub answers: Vec<SingleAnswer>,
     responder: ResponderId,
     algorithm: SignatureAlgorithm,

@@ -24,10 +24,10 @@ pub enum PolicyError {
     System {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// Somebody else could have written it.
+    /// Another user can write the file.
     #[error(
         "the policy of this host, {path}, is refused: {object} can be written by others: chmod go-w {object}"
     )]
@@ -37,7 +37,7 @@ pub enum PolicyError {
         /// The file, or a folder above it.
         object: PathBuf,
     },
-    /// It belongs to somebody else.
+    /// Another user owns the file.
     #[error(
         "the policy of this host, {path}, is refused: {object} belongs to user {owner}: chown root {object}"
     )]
@@ -52,12 +52,12 @@ pub enum PolicyError {
     /// A folder, a device, or far too large.
     #[error("the policy of this host, {0}, is no ordinary file of at most {FILE_MAX} bytes")]
     NotAFile(PathBuf),
-    /// It is no policy.
+    /// The file does not parse as a policy.
     #[error("the policy of this host, {path}, has a mistake: {reason}")]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// Where, and what.
+        /// Position and reason of the error.
         reason: String,
     },
 }

@@ -18,7 +18,7 @@ pub(crate) struct PathPattern {
     text: String,
     /// Its folders without a wildcard.
     literal: PathBuf,
-    /// What comes below `literal`.
+    /// The segments after `literal`.
     rest: Vec<String>,
 }
 

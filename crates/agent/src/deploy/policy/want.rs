@@ -30,7 +30,7 @@ pub enum Want {
     Name(String),
     /// An endpoint, as the policy would name it.
     Address(String),
-    /// What no line allows.
+    /// No line of a policy can allow it.
     Never {
         /// The object.
         what: String,

@@ -24,7 +24,7 @@ pub const REQUEST_MAX: usize = 64 * 1024;
 /// Bytes of a key identifier or URL in a header.
 const TEXT_MAX: usize = 2_048;
 
-/// Who signed, as the header says.
+/// The signer named in the header: a key or an account.
 #[derive(Debug)]
 pub enum Signer {
     /// The key itself.
@@ -37,13 +37,13 @@ pub enum Signer {
 pub struct Jws {
     /// The algorithm's name as sent.
     alg: String,
-    /// Who signed.
+    /// The signer.
     pub signer: Signer,
     /// The anti-replay nonce (RFC 8555 section 6.5.2).
     pub nonce: Option<String>,
     /// The URL it is meant for (RFC 8555 section 6.4).
     pub url: String,
-    /// What was signed, decoded.
+    /// The decoded payload.
     pub payload: Vec<u8>,
     signing_input: Vec<u8>,
     signature: Vec<u8>,

@@ -9,7 +9,7 @@ use super::{Failure, Proven, Question};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
-/// What the authority says of itself.
+/// The CA's domain names and account URLs in the record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
     /// Its names.

@@ -4,7 +4,7 @@ use crate::acme::identifier::Identifier;
 use crate::acme::options::Method;
 use crate::acme::problem::{Kind, Problem};
 
-/// What is to be proven, and by whom.
+/// The identifier to prove, and the account that proves it.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     /// Without `*.`.
@@ -40,7 +40,7 @@ impl Question {
 /// A proof.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proven {
-    /// What was seen where, for the audit log.
+    /// Observations for the audit log: addresses and answers.
     pub(crate) evidence: Vec<String>,
     /// Until when it may count, µs.
     pub(crate) until_us: Option<i64>,

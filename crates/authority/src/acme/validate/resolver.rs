@@ -33,7 +33,7 @@ pub(crate) enum DnsError {
         /// The response code.
         code: String,
     },
-    /// Nobody answered.
+    /// No name server answered.
     #[error("no name server answered for {0}")]
     Silent(String),
     /// Aliases without an end.

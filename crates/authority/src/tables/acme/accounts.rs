@@ -12,7 +12,7 @@ use super::place::{place, placed};
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
-    /// Where an account stands.
+    /// State of an account.
     pub enum AcmeAccountStatus: "ACME account status" {
         /// In use.
         Valid = 0 => "valid",
@@ -32,7 +32,7 @@ pub struct AcmeAccount {
     pub thumbprint: [u8; 32],
     /// Its public key as canonical JSON.
     pub jwk: String,
-    /// Where it stands.
+    /// The state.
     pub status: AcmeAccountStatus,
     /// `mailto:` addresses.
     pub contacts: Vec<String>,
@@ -44,9 +44,9 @@ pub struct AcmeAccount {
     pub profile: String,
     /// The address it was made from.
     pub address: String,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
     /// Until when it may have authorizations made without an order, µs.
     pub preauthorized_until_us: Option<i64>,
@@ -86,7 +86,7 @@ pub struct NewAcmeAccount {
 /// How making an account went.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NewAcmeAccountOutcome {
-    /// It is made.
+    /// The account was created.
     Made,
     /// There is one with this key.
     KeyInUse,

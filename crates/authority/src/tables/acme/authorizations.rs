@@ -89,11 +89,11 @@ pub struct AcmeAuthorization {
     pub account: Uuid,
     /// Under which profile's rules.
     pub profile: String,
-    /// For what: `dns:a.example`, `ip:10.0.0.1`.
+    /// The identifier: `dns:a.example`, `ip:10.0.0.1`.
     pub identifier: String,
     /// Whether for `*.` of that name.
     pub wildcard: bool,
-    /// Where it stands.
+    /// The state.
     pub status: AcmeAuthorizationStatus,
     /// Random bytes of all its challenges.
     pub token: Vec<u8>,
@@ -101,9 +101,9 @@ pub struct AcmeAuthorization {
     pub methods: i64,
     /// What it was answered or proven by; `None`: nothing yet.
     pub proof: Option<AcmeProof>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it ends, µs.
+    /// Expiry, µs.
     pub expires_at_us: i64,
     /// When it was proven, or failed to be, µs.
     pub validated_at_us: Option<i64>,
@@ -111,7 +111,7 @@ pub struct AcmeAuthorization {
     pub reusable_until_us: Option<i64>,
     /// Why it is invalid, JSON.
     pub error: Option<String>,
-    /// Until when somebody is validating it, µs.
+    /// End of the claim by the node that validates it, µs.
     pub claimed_until_us: Option<i64>,
 }
 

@@ -17,7 +17,7 @@ pub struct AcmeExternalKey {
     pub kid: String,
     /// The MAC key, sealed.
     pub secret: Vec<u8>,
-    /// What it is for, in words.
+    /// A description.
     pub label: String,
     /// Whether it may bind any number of accounts.
     pub reusable: bool,
@@ -27,9 +27,9 @@ pub struct AcmeExternalKey {
     pub names: Vec<String>,
     /// The team that its accounts act for.
     pub team: Option<String>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
     /// When it stops binding new accounts, µs.
     pub expires_at_us: Option<i64>,
@@ -60,7 +60,7 @@ pub struct NewAcmeExternalKey {
     pub kid: String,
     /// The MAC key, sealed.
     pub secret: Vec<u8>,
-    /// What it is for, in words.
+    /// A description.
     pub label: String,
     /// Whether it may bind any number of accounts.
     pub reusable: bool,
@@ -72,7 +72,7 @@ pub struct NewAcmeExternalKey {
     pub team: Option<String>,
     /// Now, µs.
     pub created_at_us: i64,
-    /// Who makes it.
+    /// Actor that creates it.
     pub created_by: String,
     /// When it stops binding new accounts, µs.
     pub expires_at_us: Option<i64>,

@@ -36,9 +36,9 @@ pub struct AcmeOrder {
     pub account: Uuid,
     /// By which profile the certificate is made.
     pub profile: String,
-    /// Where it stands.
+    /// The state.
     pub status: AcmeOrderStatus,
-    /// What for: `dns:*.a.example`, `ip:10.0.0.1`.
+    /// The identifiers: `dns:*.a.example`, `ip:10.0.0.1`.
     pub names: Vec<String>,
     /// One for each name, in the same order.
     pub authorizations: Vec<Uuid>,
@@ -46,7 +46,7 @@ pub struct AcmeOrder {
     pub not_before_us: Option<i64>,
     /// The notAfter asked for, µs.
     pub not_after_us: Option<i64>,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
     /// By when it must be finalized, µs.
     pub expires_at_us: i64,
@@ -54,11 +54,11 @@ pub struct AcmeOrder {
     pub replaces: Option<String>,
     /// The certificate request, DER, once finalized.
     pub csr: Option<Vec<u8>>,
-    /// What was issued.
+    /// The issued certificate.
     pub certificate: Option<Uuid>,
     /// Why it is invalid, JSON.
     pub error: Option<String>,
-    /// Until when somebody is issuing it, µs.
+    /// End of the claim by the node that issues it, µs.
     pub claimed_until_us: Option<i64>,
 }
 

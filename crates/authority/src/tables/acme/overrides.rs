@@ -39,9 +39,9 @@ pub struct AcmeLimitOverride {
     pub seconds: u32,
     /// Why, in words.
     pub note: String,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
-    /// Who made it.
+    /// Actor that created it.
     pub created_by: String,
 }
 

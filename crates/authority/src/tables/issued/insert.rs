@@ -248,7 +248,7 @@ fn facts(new: &[&NewIssued]) -> Vec<Column> {
     ]
 }
 
-/// Who issued what for whom.
+/// Columns of issuer and requester.
 fn origin(new: &[&NewIssued]) -> [Column; 6] {
     [
         Column::Uuid(new.iter().map(|row| row.id).collect()),
@@ -260,7 +260,7 @@ fn origin(new: &[&NewIssued]) -> [Column; 6] {
     ]
 }
 
-/// On SQLite, what is beside the facts, of those that were stored.
+/// On SQLite: writes the contents of the rows that were stored.
 async fn insert_contents(
     tx: &mut Tx,
     new: &[&NewIssued],

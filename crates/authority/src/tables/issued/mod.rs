@@ -45,17 +45,17 @@ named! {
 pub struct NewIssued {
     /// Its id outside, made by the caller.
     pub id: Uuid,
-    /// What the inventory knows of it.
+    /// The certificate's row of the inventory.
     pub certificate: Arc<NewCertificate>,
-    /// Which CA signed it.
+    /// The CA that signed it.
     pub ca: Uuid,
     /// The content bytes of its serial number.
     pub serial: Vec<u8>,
     /// By which profile; empty for those issued without.
     pub profile: String,
-    /// Over which protocol.
+    /// The protocol of the request.
     pub source: Source,
-    /// For whom.
+    /// The requester.
     pub requester: String,
     /// When, µs.
     pub issued_at_us: i64,
@@ -65,7 +65,7 @@ pub struct NewIssued {
     pub once: Option<Once>,
 }
 
-/// An idempotency key and what was asked under it, both hashed.
+/// An idempotency key and its request, both hashed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Once {
     /// SHA-256 of the key and its scope.
@@ -90,7 +90,7 @@ pub enum Insertion {
 pub struct UsedKey {
     /// The certificate issued then.
     pub id: Uuid,
-    /// What was asked then, hashed.
+    /// SHA-256 of the first request.
     pub request_sha256: [u8; 32],
 }
 
@@ -99,15 +99,15 @@ pub struct UsedKey {
 pub struct IssuedRow {
     /// Its id outside.
     pub id: Uuid,
-    /// Which CA signed it.
+    /// The CA that signed it.
     pub ca: Uuid,
     /// The content bytes of its serial number.
     pub serial: Vec<u8>,
     /// By which profile.
     pub profile: String,
-    /// Over which protocol.
+    /// The protocol of the request.
     pub source: Source,
-    /// For whom.
+    /// The requester.
     pub requester: String,
     /// When it was issued, µs.
     pub issued_at_us: i64,
@@ -151,7 +151,7 @@ pub struct IssuedFilter {
     pub profile: Option<String>,
     /// For this requester.
     pub requester: Option<String>,
-    /// Over this protocol.
+    /// Only certificates requested over this protocol.
     pub source: Option<Source>,
     /// With a name that is this one or lies below it.
     pub name_suffix: Option<String>,

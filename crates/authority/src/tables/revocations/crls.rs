@@ -20,9 +20,9 @@ pub struct CrlState {
     pub built: i64,
     /// Number of the newest; 0 when there is none yet.
     pub number: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub this_update_us: i64,
-    /// When it ends, µs.
+    /// Expiry, µs.
     pub next_update_us: i64,
     /// When the next one is to be made at the latest, µs.
     pub refresh_at_us: i64,
@@ -33,11 +33,11 @@ pub struct CrlState {
 pub struct CrlRow {
     /// Its number (RFC 5280 section 5.2.3).
     pub number: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub this_update_us: i64,
-    /// When it ends, µs.
+    /// Expiry, µs.
     pub next_update_us: i64,
-    /// Certificates on it.
+    /// Number of certificates on the CRL.
     pub entries: i64,
     /// The number of the full one it builds upon, for a delta.
     pub base: Option<i64>,
@@ -56,7 +56,7 @@ pub struct BuiltCrl {
     pub built: i64,
     /// When the next one is to be made at the latest, µs.
     pub refresh_at_us: i64,
-    /// What will be served.
+    /// The CRL to serve.
     pub crl: CrlRow,
 }
 
@@ -136,7 +136,7 @@ const ENTRIES_SHARD: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_en
 SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
 WHERE ca = ?1 AND shard = ?3 AND not_after >= ?2 AND reason <> {Reason::RemoveFromCrl}");
 
-/// Holds lifted: what a delta tells beside revocations.
+/// Lifted holds: a delta CRL lists them with the revocations.
 const LIFTED_SINCE: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_lifted_since
 SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
 WHERE ca = ?1 AND not_after >= ?2 AND reason = {Reason::RemoveFromCrl} AND recorded_at >= ?3");
@@ -246,7 +246,7 @@ impl Revocations<'_> {
         self.0.rows(Cost::Point, DUE, vec![now_us.into()]).await?.into_iter().map(state_of).collect()
     }
 
-    /// Where a CRL stands.
+    /// State of a CRL.
     ///
     /// # Errors
     /// Those of the database.

@@ -25,7 +25,7 @@ pub struct RevocationEntry {
     pub recorded_at_us: i64,
     /// End of the certificate's validity, µs.
     pub not_after_us: i64,
-    /// Who revoked it.
+    /// Actor that revoked it.
     pub actor: String,
     /// The call that did it.
     pub action: Uuid,
@@ -38,7 +38,7 @@ pub struct BlockedKey {
     pub spki_sha256: [u8; 32],
     /// When it was blocked, µs.
     pub blocked_at_us: i64,
-    /// Who blocked it.
+    /// Actor that blocked it.
     pub actor: String,
 }
 
@@ -59,13 +59,13 @@ pub struct CrlStatus {
     pub next_update_us: i64,
     /// When the next one is to be made at the latest, µs.
     pub refresh_at_us: i64,
-    /// Certificates on it.
+    /// Number of certificates on the CRL.
     pub entries: i64,
     /// Attempts since the newest that failed.
     pub failures: i64,
     /// When the last of them failed, µs.
     pub failed_at_us: Option<i64>,
-    /// What it said.
+    /// The last error.
     pub last_error: Option<String>,
 }
 

@@ -42,7 +42,7 @@ pub struct RevocationMark {
     pub invalidity_at_us: Option<i64>,
     /// Now, µs. What has ended before is left alone.
     pub now_us: i64,
-    /// Who.
+    /// The actor.
     pub actor: String,
 }
 

@@ -92,7 +92,7 @@ pub enum Direction {
 /// An order and its direction.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ManagedSort {
-    /// By what.
+    /// The sort order.
     pub by: ManagedOrder,
     /// From which end.
     pub direction: Direction,

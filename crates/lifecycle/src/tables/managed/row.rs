@@ -23,15 +23,15 @@ pub struct ManagedRow {
     pub revision: i64,
     /// The profile it is issued by.
     pub profile: String,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
-    /// Who answers for it.
+    /// The owner.
     pub owner: Option<String>,
     /// The owner's team.
     pub team: Option<String>,
-    /// Where it is used.
+    /// The environment: `production`.
     pub environment: Option<String>,
-    /// The policy it names.
+    /// The certificate's own policy.
     pub policy: Option<String>,
     /// Where its key is: a number.
     pub key_location: KeyHolder,
@@ -65,11 +65,11 @@ pub struct ManagedRow {
     pub revoked: bool,
     /// Runs without success since the last one with.
     pub failures: i64,
-    /// What the last of them said.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
     /// When it was entered, µs.
     pub created_at_us: i64,
-    /// When it last changed, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
@@ -145,7 +145,7 @@ pub struct OpenRun {
     pub next_attempt_at_us: i64,
     /// How often it was tried.
     pub attempts: i64,
-    /// When it was made, µs.
+    /// Creation time, µs.
     pub created_at_us: i64,
 }
 

@@ -5,7 +5,7 @@ use super::handle::Managed;
 use super::row::{ManagedView, managed_columns, managed_row};
 use db::{Bulk, Cost, StoreError, Value, contains, reversed};
 
-/// What to look for.
+/// Conditions of a search.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ManagedSearch {
     /// A name that begins so.

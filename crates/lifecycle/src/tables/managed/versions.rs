@@ -24,7 +24,7 @@ pub struct NewManagedVersion {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// The key, when this server holds it.
     pub key: Option<Uuid>,
@@ -53,7 +53,7 @@ pub struct ManagedVersion {
     pub not_before_us: i64,
     /// End of validity, µs.
     pub not_after_us: i64,
-    /// The issuer asked.
+    /// The issuer.
     pub issuer: String,
     /// The key, when this server holds it.
     pub key: Option<Uuid>,
@@ -226,7 +226,7 @@ pub struct RevokedVersion {
     pub certificate: i64,
     /// Why.
     pub reason: Reason,
-    /// By whom.
+    /// The actor.
     pub actor: String,
 }
 

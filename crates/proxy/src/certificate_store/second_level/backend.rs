@@ -12,7 +12,7 @@ use crate::tables::{self, LeafAsk, LeafLookup, NewLeaf, Tidied};
 /// The lease of anyone who tidies.
 const TIDY_LEASE: &str = "proxy-leaves-tidy";
 
-/// Keeps leaves and their keys, sealed, and says who mints what. All who share one see what the others put.
+/// Storage for leaves and their sealed keys, with leases for minting. Shared by all proxies of a cluster.
 pub trait Backend: Send + Sync + 'static {
     /// The leaf, or the lease to mint it, or neither where another has it.
     fn look<'a>(&'a self, ask: LeafAsk<'a>) -> BoxFuture<'a, Result<LeafLookup, StoreError>>;

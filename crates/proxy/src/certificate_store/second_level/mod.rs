@@ -51,7 +51,7 @@ pub const LEAVES_MAX: u64 = 100_000;
 /// How soon a waiter asks again at first, and how soon in the end; between, each time after twice as long.
 const POLL_FIRST: Duration = Duration::from_millis(5);
 const POLL_LAST: Duration = Duration::from_millis(100);
-/// While it is away, how often it is asked whether it is back.
+/// Interval of probes while the storage is unavailable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// How often what has ended is deleted, by one proxy of all.
 const TIDY_EVERY: Duration = Duration::from_secs(60);
@@ -81,7 +81,7 @@ pub enum WhenAway {
 /// How the second level is used.
 #[derive(Clone, Copy, Debug)]
 pub struct SecondLevelOptions {
-    /// What is done while it is away.
+    /// Behaviour while the storage is unavailable.
     pub when_away: WhenAway,
     /// For one trip.
     pub trip_timeout: Duration,
@@ -136,7 +136,7 @@ struct LevelState {
     /// Keys that the backend has, by id, and until when, µs.
     said: BoundedMap<String, i64>,
     away: AtomicBool,
-    /// Told when it goes away.
+    /// Notified when the storage becomes unavailable.
     trouble: Notify,
     /// Whether the last leaf that was found opened.
     opens: AtomicBool,
@@ -147,13 +147,13 @@ struct LevelState {
     without: AtomicU64,
 }
 
-/// A leaf, and where it is from.
+/// A leaf and its origin.
 pub(super) enum Obtained {
     Minted(Leaf),
     Found(Leaf),
 }
 
-/// Whose turn it is.
+/// Which proxy mints.
 enum Turn {
     Found(Leaf),
     Ours,
@@ -182,7 +182,7 @@ impl Drop for Lease {
     }
 }
 
-/// One leaf asked for.
+/// A request for one leaf.
 struct LeafRequest {
     /// Its digest, 64 hexadecimal digits.
     id: String,
@@ -236,7 +236,7 @@ impl SecondLevel {
         }))
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> SecondLevelCounts {
         let level = &self.0;
