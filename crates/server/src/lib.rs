@@ -8,6 +8,7 @@ pub mod extract;
 mod face_limit;
 mod gates;
 pub mod idempotency;
+mod keyed_limit;
 pub mod limit;
 pub mod listen;
 pub mod metrics;

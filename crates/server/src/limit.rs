@@ -6,16 +6,15 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use governor::clock::{Clock, DefaultClock};
-use governor::middleware::{StateInformationMiddleware, StateSnapshot};
-use governor::state::keyed::DashMapStateStore;
-use governor::{Quota, RateLimiter};
+use governor::Quota;
+use governor::middleware::StateSnapshot;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use inbound::{Share, Shares};
 use parking_lot::RwLock;
 use uuid::Uuid;
 
 use crate::access::{Caller, CallerKind};
+use crate::keyed_limit::KeyedLimit;
 use crate::problem::Problem;
 use crate::sign_in_limit::SignInLimits;
 
@@ -140,34 +139,25 @@ impl Left {
     }
 }
 
-type Keyed<K> = RateLimiter<K, DashMapStateStore<K>, DefaultClock, StateInformationMiddleware>;
-
-/// A limiter by key, bounded.
+/// A limiter by key that also tells how much of the allowance is left.
 pub(crate) struct Limiter<K: Hash + Eq + Clone> {
     rate: Rate,
-    keyed: Keyed<K>,
-    overflow: K,
-    clock: DefaultClock,
+    buckets: KeyedLimit<K>,
 }
 
 impl<K: Hash + Eq + Clone> Limiter<K> {
     fn new(rate: Rate, overflow: K) -> Self {
         let quota = Quota::per_second(rate.per_second).allow_burst(rate.burst);
-        let keyed = RateLimiter::dashmap(quota).with_middleware::<StateInformationMiddleware>();
-        Self { rate, keyed, overflow, clock: DefaultClock::default() }
+        Self { rate, buckets: KeyedLimit::new(quota, overflow, KEYS_MAX) }
     }
 
     /// Takes one from the allowance of `key`; else the seconds until there is one.
-    fn take(&self, key: K) -> Result<Left, u64> {
-        let key = if self.keyed.len() < KEYS_MAX { &key } else { &self.overflow };
-        match self.keyed.check_key(key) {
-            Ok(snapshot) => Ok(self.left(&snapshot)),
-            Err(until) => Err(seconds(until.wait_time_from(self.clock.now()))),
-        }
+    fn take(&self, key: &K) -> Result<Left, u64> {
+        self.buckets.take(key).map(|snapshot| self.left(&snapshot))
     }
 
     fn forget_idle(&self) {
-        self.keyed.retain_recent();
+        self.buckets.forget_idle();
     }
 
     fn left(&self, snapshot: &StateSnapshot) -> Left {
@@ -175,10 +165,6 @@ impl<K: Hash + Eq + Clone> Limiter<K> {
         let missing = u64::from(limit - remaining.min(limit));
         Left { limit, remaining, reset_seconds: missing.div_ceil(u64::from(self.rate.per_second.get())) }
     }
-}
-
-fn seconds(wait: std::time::Duration) -> u64 {
-    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 /// The listeners whose requests count by address.
@@ -257,7 +243,7 @@ impl Limits {
         }
         for team in caller.teams() {
             if let Some(per_second) = ownership.quota(team).requests_per_second {
-                self.team(team, per_second).take(0).map_err(Problem::too_many)?;
+                self.team(team, per_second).take(&0).map_err(Problem::too_many)?;
             }
         }
         Ok(())
@@ -339,7 +325,7 @@ where
     K: Hash + Eq + Clone,
     Q: ToOwned<Owned = K> + ?Sized,
 {
-    limiter.map(|limiter| limiter.take(key.to_owned())).transpose().map_err(Problem::too_many)
+    limiter.map(|limiter| limiter.take(&key.to_owned())).transpose().map_err(Problem::too_many)
 }
 
 #[cfg(test)]

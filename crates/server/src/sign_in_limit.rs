@@ -8,10 +8,10 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use governor::clock::{Clock, DefaultClock};
-use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use governor::Quota;
 use parking_lot::Mutex;
 
+use crate::keyed_limit::KeyedLimit;
 use crate::problem::Problem;
 
 /// Keys that a limiter remembers. Past it newcomers share one allowance, until those that are idle are forgotten.
@@ -51,34 +51,21 @@ impl Default for SignInRates {
     }
 }
 
-struct Limiter<K: Hash + Eq + Clone> {
-    keyed: DefaultKeyedRateLimiter<K>,
-    overflow: K,
-    clock: DefaultClock,
+fn limiter<K: Hash + Eq + Clone>(rate: SlowRate, overflow: K) -> KeyedLimit<K> {
+    let burst = NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
+    let quota = Quota::with_period(rate.every).unwrap_or_else(|| Quota::per_second(burst)).allow_burst(burst);
+    KeyedLimit::new(quota, overflow, KEYS_MAX)
 }
 
-impl<K: Hash + Eq + Clone> Limiter<K> {
-    fn new(rate: SlowRate, overflow: K) -> Self {
-        let burst = NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
-        let quota =
-            Quota::with_period(rate.every).unwrap_or_else(|| Quota::per_second(burst)).allow_burst(burst);
-        Self { keyed: RateLimiter::keyed(quota), overflow, clock: DefaultClock::default() }
-    }
-
-    fn take(&self, key: &K) -> Result<(), Problem> {
-        let key = if self.keyed.len() < KEYS_MAX { key } else { &self.overflow };
-        self.keyed.check_key(key).map_err(|until| {
-            let wait = until.wait_time_from(self.clock.now());
-            Problem::too_many(wait.as_secs() + u64::from(wait.subsec_nanos() > 0))
-        })
-    }
+fn take<K: Hash + Eq + Clone>(limit: &KeyedLimit<K>, key: &K) -> Result<(), Problem> {
+    limit.take(key).map(drop).map_err(Problem::too_many)
 }
 
 /// The limits in force.
 pub(crate) struct SignInLimits {
-    pairs: Limiter<(String, IpAddr)>,
-    addresses: Limiter<IpAddr>,
-    names: Limiter<String>,
+    pairs: KeyedLimit<(String, IpAddr)>,
+    addresses: KeyedLimit<IpAddr>,
+    names: KeyedLimit<String>,
     known: Mutex<HashSet<(String, IpAddr)>>,
 }
 
@@ -86,9 +73,9 @@ impl SignInLimits {
     pub(crate) fn new(rates: &SignInRates) -> Self {
         let nowhere = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         Self {
-            pairs: Limiter::new(rates.pair, (String::new(), nowhere)),
-            addresses: Limiter::new(rates.address, nowhere),
-            names: Limiter::new(rates.name, String::new()),
+            pairs: limiter(rates.pair, (String::new(), nowhere)),
+            addresses: limiter(rates.address, nowhere),
+            names: limiter(rates.name, String::new()),
             known: Mutex::default(),
         }
     }
@@ -100,9 +87,9 @@ impl SignInLimits {
     pub(crate) fn attempt(&self, name: &str, address: IpAddr) -> Result<(), Problem> {
         let address = inbound::network(address);
         let pair = (name.to_owned(), address);
-        self.addresses.take(&address)?;
-        self.pairs.take(&pair)?;
-        if self.known.lock().contains(&pair) { Ok(()) } else { self.names.take(&pair.0) }
+        take(&self.addresses, &address)?;
+        take(&self.pairs, &pair)?;
+        if self.known.lock().contains(&pair) { Ok(()) } else { take(&self.names, &pair.0) }
     }
 
     /// The password was right.
@@ -116,9 +103,9 @@ impl SignInLimits {
 
     /// Forgets anyone who has their whole allowance again.
     pub(crate) fn forget_idle(&self) {
-        self.pairs.keyed.retain_recent();
-        self.addresses.keyed.retain_recent();
-        self.names.keyed.retain_recent();
+        self.pairs.forget_idle();
+        self.addresses.forget_idle();
+        self.names.forget_idle();
     }
 }
 
