@@ -5,11 +5,10 @@ use api::changes::{ChangeQuery, ChangeView};
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::Value;
-use x509::Fingerprint;
 
+use super::Run;
 use super::consent::confirm;
-use super::decision::{self, show_with_plan, values, with_short_hash};
-use super::{Run, input};
+use super::decision::{self, ApproveArgs, RejectArgs, ShowArgs, show_with_plan, values, with_short_hash};
 use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::Outcome;
@@ -30,48 +29,25 @@ pub enum ChangeCommand {
         listing: Listing,
     },
     /// Show a change: the values that differ, before and after, and who approved it
-    Show {
-        /// Its id
-        id: String,
-        #[command(flatten)]
-        show: Output,
-    },
+    Show(ShowArgs),
     /// Approve a change: it is applied exactly as shown, once as many people approved it as the profile wants. At a terminal it shows
     /// the change and asks
     ///
     /// Example: bulla change approve ID --plan SHA256 --note "ticket 123"
-    Approve {
-        /// Its id
-        id: String,
-        /// The SHA-256 of the plan to approve, as `bulla change show` prints it. The server refuses any other plan
-        #[arg(long, value_name = "SHA256")]
-        plan: Option<Fingerprint>,
-        /// Why
-        #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
-    },
+    Approve(ApproveArgs),
     /// Reject a change: nothing is changed
-    Reject {
-        /// Its id
-        id: String,
-        /// Why
-        #[arg(long, value_name = "TEXT")]
-        note: Option<String>,
-    },
+    Reject(RejectArgs),
 }
 
 impl Run for ChangeCommand {
     async fn run(&self, client: &Client) -> Outcome<()> {
-        let place = |id: &str| format!("{PATH}/{}", input::segment(id));
         match self {
             Self::List { state, listing } => list(client, state, listing).await,
-            Self::Show { id, show } => show_change(&client.get(&place(id), &()).await?, show),
-            Self::Approve { id, plan, note } => {
-                let place = place(id);
-                let ask = async || ask(client, &place).await;
-                decision::approve(client, &place, plan.as_ref(), note.as_deref(), ask).await
+            Self::Show(ShowArgs { id, show }) => {
+                show_change(&client.get(&decision::object(PATH, id), &()).await?, show)
             }
-            Self::Reject { id, note } => decision::reject(client, &place(id), note.as_deref()).await,
+            Self::Approve(args) => args.run(client, PATH, async |path| ask(client, path).await).await,
+            Self::Reject(args) => args.run(client, PATH).await,
         }
     }
 }

@@ -3,11 +3,13 @@
 use std::io::IsTerminal as _;
 
 use api::approvals::{ApproveBody, DecisionBody};
+use clap::Args;
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::Value;
 use x509::Fingerprint;
 
+use super::input;
 use crate::connection::{Client, Columns, DocumentRow, Output, document_of, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::printer::Printer;
@@ -19,26 +21,67 @@ const SHORT_HASH: usize = 12;
 /// The value of a plan's field that has none.
 const NOT_SET: &str = "not set";
 
-/// Approves the plan with the SHA-256 `plan`. Without one, `ask` shows the plan at a terminal and returns its SHA-256.
-pub(super) async fn approve(
-    client: &Client,
-    place: &str,
-    plan: Option<&Fingerprint>,
-    note: Option<&str>,
-    ask: impl AsyncFnOnce() -> Outcome<String>,
-) -> Outcome<()> {
-    let plan_sha256 = match plan {
-        None if std::io::stdin().is_terminal() => Some(ask().await?),
-        given => given.map(ToString::to_string),
-    };
-    let body = ApproveBody { note: note.map(str::to_owned), plan_sha256 };
-    client.submit(Method::POST, &format!("{place}/approve"), &body).await.map(drop)
+/// The options of `show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// Its id
+    pub(super) id: String,
+    #[command(flatten)]
+    pub(super) show: Output,
 }
 
-/// Rejects the plan.
-pub(super) async fn reject(client: &Client, place: &str, note: Option<&str>) -> Outcome<()> {
-    let body = DecisionBody { note: note.map(str::to_owned) };
-    client.submit(Method::POST, &format!("{place}/reject"), &body).await.map(drop)
+/// The options of `approve`.
+#[derive(Debug, Args)]
+pub struct ApproveArgs {
+    /// Its id
+    id: String,
+    /// The SHA-256 of the plan to approve, as `show` prints it. The server refuses any other plan
+    #[arg(long, value_name = "SHA256")]
+    plan: Option<Fingerprint>,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+impl ApproveArgs {
+    /// Approves the plan by its SHA-256. Without `--plan`, `ask` shows the plan at this path at a terminal and returns its SHA-256.
+    pub(super) async fn run(
+        &self,
+        client: &Client,
+        path: &str,
+        ask: impl AsyncFnOnce(&str) -> Outcome<String>,
+    ) -> Outcome<()> {
+        let path = object(path, &self.id);
+        let plan_sha256 = match &self.plan {
+            None if std::io::stdin().is_terminal() => Some(ask(&path).await?),
+            given => given.as_ref().map(ToString::to_string),
+        };
+        let body = ApproveBody { note: self.note.clone(), plan_sha256 };
+        client.submit(Method::POST, &format!("{path}/approve"), &body).await.map(drop)
+    }
+}
+
+/// The options of `reject`.
+#[derive(Debug, Args)]
+pub struct RejectArgs {
+    /// Its id
+    id: String,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+impl RejectArgs {
+    /// Rejects the plan.
+    pub(super) async fn run(&self, client: &Client, path: &str) -> Outcome<()> {
+        let body = DecisionBody { note: self.note.clone() };
+        client.submit(Method::POST, &format!("{}/reject", object(path, &self.id)), &body).await.map(drop)
+    }
+}
+
+/// The path of one object below `path`.
+pub(super) fn object(path: &str, id: &str) -> String {
+    format!("{path}/{}", input::segment(id))
 }
 
 /// The document with the first characters of its plan's SHA-256.
