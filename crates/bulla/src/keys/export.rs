@@ -6,7 +6,7 @@ use std::time::Duration;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client, StatusCode};
-use telemetry::spans::{self, NotTaken, Spans, Waiting};
+use telemetry::spans::{self, NotTaken, SpanQueue, Spans};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::TelemetrySettings;
@@ -19,13 +19,13 @@ const SERVICE: &str = "bulla-keys";
 /// A collector, and what is to go there.
 pub(crate) struct Export {
     spans: Spans,
-    waiting: Waiting,
+    waiting: SpanQueue,
     http: Client,
     url: String,
 }
 
 impl Export {
-    /// `None` where nobody collects traces.
+    /// `None` without a collector of traces.
     pub(crate) fn open(settings: &TelemetrySettings) -> Outcome<Option<Self>> {
         let Some(url) = settings.url()? else { return Ok(None) };
         let http = client(&settings.otlp_ca_file)?;
@@ -33,7 +33,7 @@ impl Export {
         Ok(Some(Self { spans, waiting, http, url }))
     }
 
-    /// Where spans are put.
+    /// The queue for spans.
     pub(crate) fn spans(&self) -> &Spans {
         &self.spans
     }
