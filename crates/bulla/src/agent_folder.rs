@@ -16,7 +16,7 @@ pub(crate) struct FolderArgs {
     pub(crate) state: PathBuf,
 }
 
-/// Whose turn it is, and what to do.
+/// The exit code and hint for an error of the agent.
 pub(crate) fn failed(error: &AgentRunError) -> Problem {
     let (exit, hint) = match error {
         AgentRunError::NotEnrolled(_) => (Exit::Usage, "make a token on the server: `bulla agent token`"),

@@ -14,7 +14,7 @@ use crate::config::Role;
 pub(crate) struct Description {
     /// Where it listens, the most important address first: `https://HOST:PORT`, `unix:PATH`.
     pub(crate) places: Vec<String>,
-    /// What else there is to know of it.
+    /// More facts about the role.
     pub(crate) notes: Vec<String>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Description {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub(crate) enum Drained {
-    /// It was.
+    /// Everything was finished.
     All,
     /// Something was cut off.
     CutOff,

@@ -1,4 +1,4 @@
-//! What a provider's interface answers when it does not answer with what was asked for.
+//! Errors of a provider's API.
 
 use std::time::Duration;
 

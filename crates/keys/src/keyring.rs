@@ -40,10 +40,10 @@ const WRAPPED: usize = NONCE + KEY + TAG;
 pub const OVERHEAD: usize = HEAD + WRAPPED + NONCE + TAG;
 /// Master keys held at once: the current one, and those of rotations not finished.
 const MASTERS_MAX: usize = 16;
-/// What a canary says once it is opened.
+/// The plaintext of a canary.
 const CANARY: &[u8] = b"bulla canary 1";
 
-/// Where a secret stands: bound to it, so that it opens nowhere else.
+/// Table, row and column of a secret, bound to its ciphertext, so that it opens nowhere else.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Context<'a> {
     /// The table's name.

@@ -28,7 +28,7 @@ pub trait KeyProvider: Send + Sync + fmt::Debug {
 /// A key that a provider holds.
 #[derive(Clone, Debug)]
 pub struct ProvidedKey {
-    /// Where it is found again.
+    /// The locator by which the provider finds the key.
     pub locator: String,
     /// The signer for this key.
     pub signer: KeyRef,

@@ -78,9 +78,9 @@ pub enum Misfit {
     /// No value of the hash.
     #[error("{given} octets to sign, {wanted} expected")]
     Length {
-        /// What the hash has.
+        /// Length of the hash in bytes.
         wanted: usize,
-        /// What there was.
+        /// Length of the input in bytes.
         given: usize,
     },
 }

@@ -11,13 +11,13 @@ use zeroize::Zeroizing;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Takes the text over.
+    /// Takes ownership of the text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(Zeroizing::new(text.into()))
     }
 
-    /// The text itself. Give it to whom it is for and to nobody else.
+    /// The plain text. Pass it to its destination only.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0

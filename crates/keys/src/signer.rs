@@ -36,13 +36,13 @@ pub enum AtOnce {
 
 /// A private key that signs, wherever it lives: in this process, in a security module, elsewhere.
 pub trait Signer: Send + Sync + fmt::Debug {
-    /// What kind of key it is.
+    /// Type of the key.
     fn key_type(&self) -> KeyType;
 
     /// The public half: a DER SubjectPublicKeyInfo (RFC 5280 section 4.1.2.7).
     fn spki(&self) -> &[u8];
 
-    /// What [`Self::sign`] makes, as it stands in certificates.
+    /// The signature algorithm of [`Self::sign`] as in certificates.
     fn algorithm(&self) -> SignatureAlgorithm {
         self.key_type().algorithm()
     }

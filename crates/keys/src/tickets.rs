@@ -25,7 +25,7 @@ pub enum TicketError {
     /// Its key is retired, or of another process: anyone who holds the value begins again.
     #[error("sealed under a key that is no longer held")]
     Retired,
-    /// It is not what was sealed.
+    /// The ticket was altered, or sealed by another key.
     #[error("not sealed here, or changed since")]
     Forged,
     /// The library failed.

@@ -33,7 +33,7 @@ pub enum Pressure {
     Lost,
 }
 
-/// What a limit looks like from outside.
+/// Metrics of a limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Gauges {
     /// Places taken.
@@ -268,7 +268,7 @@ impl Budget {
         BudgetPermit { _whole: self.whole.acquire().await, _class: class }
     }
 
-    /// The limit over everything.
+    /// The limit on all connections.
     #[must_use]
     pub fn whole(&self) -> &Adaptive {
         &self.whole

@@ -86,7 +86,7 @@ impl DialError {
         }
     }
 
-    /// What it says about this machine's own limits, for [`crate::budget`].
+    /// The exhausted resource of this machine, for [`crate::budget`].
     #[must_use]
     pub fn pressure(self) -> Option<Pressure> {
         match self {
@@ -151,9 +151,9 @@ async fn open(address: SocketAddr) -> io::Result<TcpStream> {
 /// A try at one address that came to nothing.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Attempt {
-    /// Where to.
+    /// The address.
     pub address: IpAddr,
-    /// What happened.
+    /// The error.
     pub error: DialError,
 }
 
@@ -162,7 +162,7 @@ pub struct Attempt {
 pub struct Connected {
     /// Open.
     pub stream: TcpStream,
-    /// Where to.
+    /// The address.
     pub address: IpAddr,
     /// In the order in which they failed.
     pub failed: Vec<Attempt>,

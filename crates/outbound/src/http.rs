@@ -88,7 +88,7 @@ pub enum HttpError {
     /// A redirect that is not followed.
     #[error("{host} {reason}")]
     Redirected {
-        /// Who redirects.
+        /// The host that redirects.
         host: String,
         /// Why that is not followed.
         reason: &'static str,
@@ -96,13 +96,13 @@ pub enum HttpError {
     /// No whole answer in time. Safe to ask again.
     #[error("{host} did not answer in time")]
     TimedOut {
-        /// Who.
+        /// The host.
         host: String,
     },
     /// No connection, or one lost half way. Safe to ask again.
     #[error("{host}: {reason}")]
     Unreachable {
-        /// Who.
+        /// The host.
         host: String,
         /// The innermost causes.
         reason: String,
@@ -110,7 +110,7 @@ pub enum HttpError {
     /// The answer is longer than it may be; it was not read on.
     #[error("{host} gives an answer of over {limit} octets")]
     TooLong {
-        /// Who.
+        /// The host.
         host: String,
         /// Bytes.
         limit: usize,

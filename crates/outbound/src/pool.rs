@@ -26,7 +26,7 @@ const HEALING: Policy = Policy { base: Duration::from_millis(200), cap: Duration
 /// Operations with a pace of their own in one pool; they are literals in the program. Further ones share a pacer.
 const OPERATIONS_MAX: usize = 64;
 
-/// What an answer says about the next call.
+/// Effect of a response on the next call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// Too often: HTTP 429, `ThrottlingException`, `RESOURCE_EXHAUSTED` and the like. The server may have said for how
@@ -41,7 +41,7 @@ pub enum Verdict {
     Final,
 }
 
-/// An error that knows what it says about the next call.
+/// An error with an effect on the next call.
 pub trait Judged {
     /// A hint: what to do.
     fn verdict(&self) -> Verdict;
@@ -55,7 +55,7 @@ pub enum CallError<E: std::error::Error + 'static> {
     Failed {
         /// Which call.
         operation: &'static str,
-        /// What came.
+        /// The last error.
         #[source]
         source: E,
     },
@@ -113,7 +113,7 @@ struct Turn {
     pacer: Mutex<Pacer>,
 }
 
-/// What a pool looks like from outside.
+/// Metrics of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolGauges {
     /// Its name.

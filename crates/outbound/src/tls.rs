@@ -52,7 +52,7 @@ pub enum TlsError {
     /// No connection to speak TLS over.
     #[error("{address}: {error}")]
     Dial {
-        /// Where to.
+        /// The address.
         address: SocketAddr,
         /// Why.
         error: DialError,
@@ -69,7 +69,7 @@ pub enum TlsError {
     /// The handshake failed: the peer's or our own verdict is the source.
     #[error("TLS handshake with {address} failed")]
     Handshake {
-        /// With whom.
+        /// The address.
         address: SocketAddr,
         /// The error.
         #[source]
@@ -78,7 +78,7 @@ pub enum TlsError {
     /// No end of the handshake in time.
     #[error("{address} did not finish the TLS handshake in time")]
     TimedOut {
-        /// Who.
+        /// The address.
         address: SocketAddr,
     },
     /// Operator: give trusted roots, or install the system's (`ca-certificates`).
@@ -89,7 +89,7 @@ pub enum TlsError {
     Setup(#[source] Error),
 }
 
-/// What a handshake cost.
+/// Whether a handshake was full or resumed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Handshake {
     /// With certificates and their proof.

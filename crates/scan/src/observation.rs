@@ -48,7 +48,7 @@ pub struct Trust {
 /// One look at one endpoint.
 #[derive(Debug)]
 pub struct Observation {
-    /// What was asked for.
+    /// The target.
     pub target: Arc<Target>,
     /// The address used, once there was one.
     pub address: Option<IpAddr>,
@@ -56,17 +56,17 @@ pub struct Observation {
     pub by_address: bool,
     /// When the look began.
     pub at_us: i64,
-    /// How it ended.
+    /// The outcome of the probe.
     pub outcome: ProbeOutcome,
     /// What else is known of the end, for people; no secret, no control characters.
     pub detail: Option<String>,
     /// How many connections were begun for it.
     pub attempts: u8,
-    /// Where the time went.
+    /// Durations of the phases.
     pub timing: Timing,
     /// The handshake, as far as it came.
     pub session: Option<Box<tls::Evidence>>,
-    /// What the server accepts besides what it chose; `None`: not known.
+    /// Versions, suites and groups that the server accepts in addition to the negotiated ones; `None`: not probed.
     pub accepted: Option<tls::Accepted>,
     /// The ClientHello profile sent, by name.
     pub profile: Option<&'static str>,
@@ -84,12 +84,12 @@ pub struct Observation {
     pub kept: Option<Box<CloudEntry>>,
 }
 
-/// What a cloud or cluster says of a certificate it keeps.
+/// A cloud's or cluster's view of a certificate.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CloudEntry {
     /// The source that listed it.
     pub source: Arc<str>,
-    /// What uses it there.
+    /// Resources that use the certificate.
     pub used_by: Vec<Use>,
     /// Read from the inventory, because its source says that it is unchanged.
     pub unchanged: bool,

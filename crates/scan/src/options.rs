@@ -1,4 +1,4 @@
-//! What a scan may be told.
+//! Options of a scan.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub struct ScanOptions {
     pub expiring_fraction: f64,
     /// Tried on key stores.
     pub passwords: Arc<Passwords>,
-    /// Asked about every certificate seen, beside the looks; `None`: nobody is asked.
+    /// Checks the revocation of every certificate, in parallel with the probes; `None`: no checks.
     pub revocation: Option<RevocationChecker>,
     /// The addresses that may be connected to; `None`: all.
     pub guard: Option<Guard>,

@@ -32,9 +32,9 @@ pub struct Snapshot {
     pub answered: u64,
     /// Left out because this scan had observed them before (`--resume`).
     pub skipped: u64,
-    /// Given more than once.
+    /// Targets that were given more than once.
     pub repeated: u64,
-    /// Looks under way.
+    /// Probes in progress.
     pub in_flight: usize,
     /// The most looks under way at once.
     pub in_flight_peak: usize,

@@ -99,7 +99,7 @@ impl Trusted {
         self.all.len()
     }
 
-    /// Whether nobody is trusted.
+    /// Whether there are no trust anchors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -1,4 +1,4 @@
-//! What happens, from the outbox to anyone who follows it here.
+//! The stream of events, from the outbox to its subscribers.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(crate) struct CredentialChange {
     name_key: String,
     /// JSON.
     pub(crate) data: String,
-    /// Who of those who follow may read it.
+    /// Which subscribers may read the event.
     readers: Arc<CredentialReaders>,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct Events {
     somebody: Arc<Notify>,
     /// Where the feed begins when it wakes up: nothing falls between the first follower and its first look.
     begin: Arc<Mutex<Option<OutboxPlace>>>,
-    /// Places of those who follow all that happens.
+    /// Permits of subscribers to all events.
     places: Arc<Semaphore>,
     /// Who follows the credentials, with how many followers, those who may read all among them.
     actors: Arc<Mutex<HashMap<String, usize>>>,
@@ -167,14 +167,14 @@ impl Drop for ActorSlot {
     }
 }
 
-/// What a follower gets.
+/// An item of the stream.
 pub(crate) enum Followed {
     Event(Arc<FollowedEvent>),
     /// So many events were lost.
     Lagged(u64),
 }
 
-/// One who follows.
+/// A subscriber.
 pub(crate) struct Follower {
     store: Store,
     live: broadcast::Receiver<Arc<FollowedEvent>>,
@@ -308,7 +308,7 @@ impl Events {
 }
 
 impl Follower {
-    /// Up to where it has been told.
+    /// Position of the last event sent.
     pub(crate) fn place(&self) -> OutboxPlace {
         self.last
     }

@@ -17,7 +17,7 @@ use crate::state::State;
 /// The header (draft-ietf-httpapi-idempotency-key-header).
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Says that an answer is the one kept.
+/// Marks a stored response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// Longest key, in bytes.

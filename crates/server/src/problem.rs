@@ -94,7 +94,7 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "bad-request", "The request cannot be understood").detail(detail)
     }
 
-    /// 401: nobody has shown who they are.
+    /// 401: the request has no valid credential.
     #[must_use]
     pub fn unauthenticated(detail: impl fmt::Display) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", "Say who you are")

@@ -12,23 +12,23 @@ use tokio_util::sync::CancellationToken;
 /// A report that nobody has waited for is kept for so long: anyone who was told that it takes longer comes back for it.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// How a rotation ended: what it did, or why it did not.
+/// Result of a rotation.
 type Ended = Result<Rotated, Arc<RotateError>>;
 
-/// What those who wait are shown: nothing while it goes on.
+/// The result, for all that wait; `None` during the rotation.
 type Shown = watch::Receiver<Option<(Instant, Ended)>>;
 
 /// The rotation under way, or the last.
 #[derive(Clone, Default)]
 pub(crate) struct Rotating(Arc<Mutex<Option<Shown>>>);
 
-/// What became of it within the time that somebody waited.
+/// State of a rotation after a bounded wait.
 pub(crate) enum Progress {
-    /// It has ended.
+    /// The rotation ended.
     Ended(Ended),
-    /// It goes on.
+    /// The rotation continues.
     GoesOn,
-    /// It was cut off: the server stops, or it broke. What it did stays done.
+    /// The rotation was interrupted: the server stops, or the task failed. Finished steps stay.
     Cut,
 }
 
@@ -105,7 +105,7 @@ impl Rotating {
         shown
     }
 
-    /// Somebody has the report: anyone who asks now asks for another rotation.
+    /// Marks the result as delivered: the next request starts another rotation.
     fn taken(&self) {
         let mut last = self.0.lock();
         if last.as_ref().is_some_and(|shown| !goes_on(shown)) {

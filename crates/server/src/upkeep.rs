@@ -23,7 +23,7 @@ const TRIM_EVERY: Duration = Duration::from_secs(3_600);
 /// Between two rounds of saying that this server runs.
 const SEEN_EVERY: Duration = Duration::from_secs(15);
 
-/// Says that this server runs, until it stops.
+/// Records a heartbeat of this server until it stops.
 async fn say_that_it_runs(store: &Store, clock: &Clock, stopping: CancellationToken) {
     let _task = telemetry::tasks::guard("server-node");
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();

@@ -319,7 +319,7 @@ macro_rules! sealed_column {
 /// The private keys themselves.
 pub const SEALED_KEYS: SealedColumn = sealed_column!("keys", "id" Uuid "uuid", "sealed");
 
-/// A sealed value and where it stands.
+/// A sealed value, with its table, row and column.
 #[derive(Clone)]
 pub struct SealedValue {
     /// The bytes of its row's key.

@@ -18,9 +18,9 @@ pub struct ServerNode {
     pub host: String,
     /// The version of the program.
     pub version: String,
-    /// When it started, µs.
+    /// Start time, µs.
     pub started_at_us: i64,
-    /// When it last said that it runs, µs.
+    /// Time of the last heartbeat, µs.
     pub seen_at_us: i64,
 }
 

@@ -20,7 +20,7 @@ pub const HOURS_KEPT_US: i64 = 100 * DAY_US;
 pub const DAYS_KEPT_US: i64 = 5 * 366 * DAY_US;
 
 coded! {
-    /// What is counted.
+    /// A counted series.
     pub enum Series: "series" {
         /// Certificates issued: by the own CA over any protocol, and managed ones from any issuer.
         Issued = 0 => "issued",
@@ -73,7 +73,7 @@ impl SeriesCounts {
 /// A count of one interval.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SeriesPoint {
-    /// What.
+    /// The series.
     pub series: Series,
     /// The start of the interval, µs.
     pub from_us: i64,

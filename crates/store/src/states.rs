@@ -15,7 +15,7 @@ coded! {
         Issuing = 3 => "issuing",
         /// Issued; not in place at every target yet.
         Deploying = 4 => "deploying",
-        /// Issued, and in place where it has targets.
+        /// Issued, and deployed to its targets, if any.
         Active = 5 => "active",
         /// The last run ended without success. The version issued before is still the current one.
         Failed = 6 => "failed",
@@ -87,7 +87,7 @@ coded! {
         NotNeeded = 0 => "not_needed",
         /// Yes, and it was not given yet. A queued job is not claimed.
         Needed = 1 => "needed",
-        /// It was given.
+        /// Approved.
         Given = 2 => "given",
     }
 }
@@ -95,13 +95,13 @@ coded! {
 coded! {
     /// State of an approval.
     pub enum ApprovalState: "approval state" {
-        /// Nobody has decided.
+        /// Waits for a decision.
         Open = 0 => "open",
         /// Approved.
         Approved = 1 => "approved",
         /// Rejected.
         Rejected = 2 => "rejected",
-        /// Nobody decided in time.
+        /// Expired without a decision.
         Expired = 3 => "expired",
         /// The job ended without a decision.
         Withdrawn = 4 => "withdrawn",
@@ -149,9 +149,9 @@ coded! {
 coded! {
     /// How far an alert is.
     pub enum AlertState: "alert state" {
-        /// Nobody has seen to it.
+        /// Open: nobody acknowledged it.
         Open = 0 => "open",
-        /// Somebody has seen to it.
+        /// Acknowledged.
         Acknowledged = 1 => "acknowledged",
         /// Its cause is gone.
         Resolved = 2 => "resolved",
@@ -195,7 +195,7 @@ named! {
 named! {
     /// Why a message about an alert is sent.
     pub enum MessageReason: "message reason" {
-        /// It happened.
+        /// The alert was raised.
         Raised => "raised",
         /// Nobody took care of it in time.
         Escalated => "escalated",

@@ -72,7 +72,7 @@ impl Estate {
         Ok((file, port.to_owned()))
     }
 
-    /// Ends it; what its servers counted.
+    /// Stops the estate and returns the counters of its servers.
     pub(crate) fn stop(mut self) -> String {
         let _ = kill_process(Pid::from_child(&self.child), Signal::INT);
         let mut said = String::new();

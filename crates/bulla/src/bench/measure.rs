@@ -1,11 +1,11 @@
-//! A child process, with what it cost.
+//! A child process with its resource usage.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cli::exit::{Exit, Outcome, Problem};
 
-/// What a run cost.
+/// Resource usage of a run.
 pub(crate) struct Measured {
     pub(crate) wall: Duration,
     /// User and system time.
@@ -13,7 +13,7 @@ pub(crate) struct Measured {
     /// The most memory resident at once.
     pub(crate) memory_kib: u64,
     pub(crate) succeeded: bool,
-    /// The end of what it said on standard error.
+    /// The end of its standard error.
     pub(crate) said: String,
 }
 

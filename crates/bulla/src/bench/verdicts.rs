@@ -1,4 +1,4 @@
-//! What a scan said, against what is so.
+//! Results of a scan, compared with the truth.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;

@@ -296,7 +296,7 @@ impl EdgeSettings {
         Ok(Some(ClientAuth { mode: self.client_certificates, roots, lists }))
     }
 
-    /// What the terminator is told, but for where it listens.
+    /// The options of the terminator, without its addresses.
     pub(crate) fn options(&self) -> Outcome<Options> {
         let given = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
         Ok(Options {

@@ -273,7 +273,7 @@ impl KeyServiceSettings {
         folder.map(|folder| RecordsOptions { when_full: self.records_full, ..RecordsOptions::new(folder) })
     }
 
-    /// What the server is told, but for where it listens.
+    /// The options of the server, without its addresses.
     pub(crate) fn options(&self) -> Options {
         Options {
             native_socket: Some(&self.native_socket).filter(|path| !path.is_empty()).map(PathBuf::from),

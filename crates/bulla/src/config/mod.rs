@@ -329,11 +329,11 @@ pub(crate) enum FamilySetting {
     Ipv6,
 }
 
-/// Who is asked whether certificates were revoked.
+/// Whether and where revocation is checked.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RevocationSetting {
-    /// Nobody.
+    /// Not checked.
     #[default]
     Off,
     /// Staples, then CRLs.
@@ -517,7 +517,7 @@ impl Configuration {
         Ok(Self::load(global.config.as_deref())?.of_client())
     }
 
-    /// What client commands need of it.
+    /// The settings that client commands need.
     pub(crate) fn of_client(&self) -> ClientConfiguration {
         ClientConfiguration {
             client: self.settings.client.clone(),

@@ -1,4 +1,4 @@
-//! `[telemetry]`: who collects traces.
+//! `[telemetry]`: the collector of traces.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ impl Default for TelemetrySettings {
 }
 
 impl TelemetrySettings {
-    /// Where spans are posted; `None` where nobody collects them.
+    /// URL for spans; `None` without a collector.
     pub(crate) fn url(&self) -> Outcome<Option<String>> {
         let of_others = || std::env::var(OTEL_ENDPOINT).unwrap_or_default();
         let endpoint = if self.otlp_endpoint.is_empty() { of_others() } else { self.otlp_endpoint.clone() };

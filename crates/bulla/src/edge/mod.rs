@@ -28,7 +28,7 @@ use crate::listening::{bound_connections, descriptors_for_one_of, figures_listen
 const FOLDER: &str = "edge";
 /// Of fetched staples, in the data folder.
 const STAPLES: &str = "edge-staples";
-/// Beyond what connections are given at the stop.
+/// Time on top of the connections' own, at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla edge`.
@@ -147,7 +147,7 @@ impl EdgeSettings {
 }
 
 impl RunningEdge {
-    /// Says where it is, and what is wrong with its files.
+    /// Prints the addresses, and warnings about files.
     fn announce(&self) {
         if let Some(url) = &self.figures_url {
             eprintln!("figures at {url}");
@@ -164,7 +164,7 @@ impl RunningEdge {
         );
     }
 
-    /// Says what is wrong with its files.
+    /// Prints warnings about files.
     pub(crate) fn warn(&self) {
         for (path, error) in &self.loaded.broken {
             eprintln!("warning: no certificate in {}: {}", path.display(), chain(error));
@@ -179,7 +179,7 @@ impl RunningEdge {
         servers.join(" and ")
     }
 
-    /// Where it is, and how many certificates it has.
+    /// The addresses and the number of certificates.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("tls://{}", self.running.address)];
         places.extend(self.figures_url.clone());

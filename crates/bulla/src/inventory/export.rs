@@ -21,7 +21,7 @@ struct Export<'a> {
     chains: HashSet<ChainId>,
 }
 
-/// Exports what is given; without anything given the chains of all endpoints.
+/// Exports the named chains; without names those of all endpoints.
 pub(super) async fn run(store: &Store, what: &[String]) -> Outcome<()> {
     let mut export = Export { store, printed: HashSet::new(), chains: HashSet::new() };
     if what.is_empty() {

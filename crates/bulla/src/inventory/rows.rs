@@ -68,7 +68,7 @@ fn short_issuer(issuer: &str) -> &str {
     issuer.split(", ").find_map(|part| part.strip_prefix("CN=")).unwrap_or(issuer)
 }
 
-/// An endpoint as it stands.
+/// The present state of an endpoint.
 pub(crate) struct Endpoint(pub(crate) InventoryRow);
 
 impl Endpoint {

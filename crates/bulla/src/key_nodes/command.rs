@@ -102,7 +102,7 @@ impl SiteChange {
         show_one(&client.change(&site(&self.name), to_be).await?, &self.show)
     }
 
-    /// Shows who may open what from then on, and asks.
+    /// Shows which nodes could open keys after the change, and asks for confirmation.
     async fn ask(&self, client: &Client, before: &SiteView, after: &SiteBody) -> Outcome<()> {
         let name = before.name.as_str();
         let nodes = nodes_of(client, NODES, name).await?;

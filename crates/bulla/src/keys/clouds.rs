@@ -32,7 +32,7 @@ mod some {
     use crate::config::KeyServiceSettings;
     use cli::exit::{Exit, Outcome, Problem, chain};
 
-    /// Asked for at once.
+    /// Concurrent requests.
     const AT_ONCE: usize = 16;
 
     type Opening<'a> = BoxFuture<'a, Result<CloudKey, CloudKeyError>>;

@@ -76,7 +76,7 @@ impl NodeSettings {
         }
     }
 
-    /// Its keys, its certificate, and what it was told last.
+    /// The folder with keys, certificate, and the last state from the server.
     pub(crate) fn folder(&self) -> Outcome<PathBuf> {
         if self.folder.as_os_str().is_empty() {
             Ok(data_folder::folder()?.join(FOLDER))
@@ -85,7 +85,7 @@ impl NodeSettings {
         }
     }
 
-    /// What other nodes dial.
+    /// The address for other nodes.
     fn advertised(&self) -> Outcome<String> {
         if !self.advertise.is_empty() {
             return Ok(self.advertise.clone());
@@ -124,7 +124,7 @@ impl NodeSettings {
     }
 }
 
-/// The node, and what is counted of it.
+/// The node and its metrics.
 pub(crate) struct Node {
     node: KeyNode,
     metrics: NodeMetrics,
@@ -181,7 +181,7 @@ impl Node {
         self.routing.register(registry);
     }
 
-    /// Has what is kept of requests say where it was.
+    /// Sets the node's name on recorded traces.
     pub(crate) fn name_in(&self, traces: &Traces) {
         traces.is_node(self.node.name(), self.node.site());
     }
@@ -191,12 +191,12 @@ impl Node {
         (self.node.name().to_owned(), self.node.site().to_owned())
     }
 
-    /// Which node it is, and where.
+    /// Name and site of the node.
     pub(crate) fn described(&self) -> String {
         format!("node {} of the site {}", self.node.name(), self.node.site())
     }
 
-    /// Why it brings no key, where it brings none.
+    /// The reason why the node has no keys, if so.
     pub(crate) fn lacks(&self) -> String {
         format!("node {}: {}", self.node.name(), self.node.why_no_keys())
     }
@@ -215,7 +215,7 @@ impl Node {
     }
 }
 
-/// Whose turn it is, and what to do.
+/// The exit code and hint for an error of the node.
 fn failed(error: &NodeError) -> Problem {
     match error {
         NodeError::Join(error) => not_joined(error, "bulla key node token --site NAME"),

@@ -230,7 +230,7 @@ impl KeyServiceSettings {
 }
 
 impl RunningKeys {
-    /// Says where it is, which keys it has, and why it has none.
+    /// Prints the addresses and the keys, or the reason why there are none.
     fn announce(&self) -> Outcome<()> {
         if let Some(url) = &self.figures_url {
             eprintln!("figures at {url}");
@@ -260,7 +260,7 @@ impl RunningKeys {
         Ok(listeners)
     }
 
-    /// Where it is, and how many keys it has.
+    /// The addresses and the number of keys.
     pub(crate) fn description(&self) -> Outcome<Description> {
         let mut places = self.listeners()?;
         places.extend(self.figures_url.clone());

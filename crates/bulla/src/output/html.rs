@@ -30,7 +30,7 @@ pub(crate) struct HtmlReport {
     groups: BTreeMap<&'static str, Group>,
 }
 
-/// A finding and who has it.
+/// A finding and the endpoints that have it.
 struct Group {
     rule: &'static Rule,
     endpoints: u64,

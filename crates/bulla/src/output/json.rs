@@ -22,7 +22,7 @@ enum Form {
     Lines,
 }
 
-/// A line of JSON lines says what it is.
+/// A line of JSON lines, with its type.
 #[derive(Serialize)]
 struct Line<'a, T: Serialize> {
     #[serde(rename = "type")]

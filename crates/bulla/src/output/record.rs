@@ -59,12 +59,12 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) kept: Option<SourceView<'a>>,
 }
 
-/// What a cloud or cluster says of a certificate it keeps.
+/// A cloud's or cluster's view of a certificate.
 #[derive(Serialize)]
 pub(crate) struct SourceView<'a> {
     /// The source that listed it.
     source: &'a str,
-    /// What uses it there, with the host names it serves.
+    /// Resources that use it there, with their host names.
     used_by: &'a [scan::observation::Use],
     /// Read from the inventory, because its source says that it is unchanged.
     unchanged: bool,
@@ -151,7 +151,7 @@ pub(crate) struct RevocationView<'a> {
     certificate: Fingerprint,
     /// `good`, `revoked`, `unknown` or `not-applicable`.
     verdict: &'static str,
-    /// Who says so: `staple`, `crl`, `delta-crl` or `ocsp`.
+    /// Source of the status: `staple`, `crl`, `delta-crl` or `ocsp`.
     source: Option<&'static str>,
     url: Option<&'a str>,
     /// Of good: when newer news is due.
@@ -310,7 +310,7 @@ impl Endpoint<'_> {
     }
 }
 
-/// What the server accepts besides what it chose.
+/// Versions, suites and groups that the server accepts in addition to the negotiated ones.
 #[derive(Serialize)]
 pub(crate) struct AcceptedView {
     /// The newest of TLS 1.1 and before.

@@ -10,7 +10,7 @@ use scan::{EstateFinding, Observation};
 
 use super::tally::{Closing, Tally};
 
-/// Where results are written.
+/// Destination of the results.
 pub(crate) type Sink = Box<dyn Write + Send>;
 
 /// The whole of a scan's output, in one format.

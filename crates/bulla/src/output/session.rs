@@ -1,4 +1,4 @@
-//! What the handshake showed, as programs read it.
+//! Facts about the handshake, for programs.
 
 use std::borrow::Cow;
 

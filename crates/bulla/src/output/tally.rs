@@ -43,7 +43,7 @@ impl Words {
     }
 }
 
-/// What was counted.
+/// Counters of a scan.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) endpoints: u64,
@@ -113,7 +113,7 @@ impl Tally {
     }
 }
 
-/// Where results went.
+/// Destination of the results.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stored {
     /// The database, without any password.

@@ -45,7 +45,7 @@ enum ExplainFormat {
     Json,
 }
 
-/// A decision, and what follows from it.
+/// A decision and its consequences.
 #[derive(Debug, Serialize)]
 struct Explanation {
     decision: &'static str,

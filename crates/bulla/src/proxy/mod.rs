@@ -31,7 +31,7 @@ use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 
-/// Beyond what connections are given at the stop.
+/// Time on top of the connections' own, at shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla proxy`.
@@ -135,7 +135,7 @@ impl ProxySettings {
 }
 
 impl RunningProxy {
-    /// Says where it is and what clients have to do.
+    /// Prints the addresses and the setup of clients.
     fn announce(&self) {
         if let Some(url) = &self.figures_url {
             eprintln!("figures at {url}");
@@ -149,7 +149,7 @@ impl RunningProxy {
         say_how(&self.settings, &self.running, &self.certificate);
     }
 
-    /// Where it is.
+    /// The addresses.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("{}://{}", self.settings.scheme(), self.running.address)];
         places.extend(self.figures_url.clone());
@@ -189,7 +189,7 @@ async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> 
     Ok([access.await?, minting.await?].into_iter().flatten().collect())
 }
 
-/// Of what others may do where it listens, or stands between.
+/// Warns about listeners that other hosts can reach or intercept.
 fn warn(settings: &ProxySettings, listen: SocketAddr) {
     if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
         eprintln!("warning: whoever reaches {listen} may use the proxy");

@@ -58,7 +58,7 @@ pub fn region_of(name: &str) -> Region {
 pub struct JsonProtocol {
     /// Its name in signatures and addresses: `kms`.
     pub name: &'static str,
-    /// What stands before its operations in `X-Amz-Target`: `TrentService`.
+    /// Prefix of its operations in `X-Amz-Target`: `TrentService`.
     pub target: &'static str,
 }
 
@@ -95,7 +95,7 @@ impl JsonService {
         Self { protocol, region: region.to_owned(), endpoint, credentials, http }
     }
 
-    /// Where it is asked.
+    /// The endpoint.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
@@ -205,7 +205,7 @@ impl fmt::Debug for Renewable {
 }
 
 impl Renewable {
-    /// Those that `provider` gives.
+    /// Uses the credentials of `provider`.
     #[must_use]
     pub fn new(provider: SharedCredentialsProvider) -> Self {
         let source = move |_| -> Fetching<Credentials> {

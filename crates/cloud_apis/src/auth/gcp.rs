@@ -43,7 +43,7 @@ struct Renewing {
 
 struct Current {
     credentials: Credentials,
-    /// Those before it.
+    /// Number of the token before.
     number: u64,
     /// How often they were made again since they were good.
     failures: u32,
@@ -126,7 +126,7 @@ impl CredentialsProvider for Renewing {
 }
 
 impl fmt::Debug for Renewing {
-    /// Says nothing of what is kept.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Renewing")
     }

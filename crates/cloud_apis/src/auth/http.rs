@@ -122,7 +122,7 @@ impl HttpClient {
         Ok(response)
     }
 
-    /// What it did so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> HttpCounts {
         HttpCounts {

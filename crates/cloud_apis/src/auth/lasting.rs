@@ -32,13 +32,13 @@ const RETRY: Policy = Policy { base: Duration::from_millis(200), cap: Duration::
 /// How long a failure is remembered, so that a crowd that asks is not a crowd there.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
-/// What is fetched, and when it ends.
+/// A fetched value and its expiry.
 pub(super) type Fetching<T> = BoxFuture<'static, Result<(T, SystemTime), ApiError>>;
 /// One try to fetch; given is what was refused last, of which a source may have kept a copy.
 pub(super) type Source<T> = Box<dyn Fn(Option<T>) -> Fetching<T> + Send + Sync>;
 type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 
-/// What ends, and where more of it is.
+/// A value that expires, and its source.
 pub(super) struct Lasting<T> {
     inner: Arc<LastingState<T>>,
     /// Fetches. Ends with this.
@@ -63,7 +63,7 @@ struct Leases<T> {
 
 struct Lease<T> {
     value: T,
-    /// How often it had been fetched, or not, with it.
+    /// Number of fetches, failed ones included, up to this one.
     number: u64,
     end: SystemTime,
     renew_at: SystemTime,
@@ -170,7 +170,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
         (standing != LeaseAge::Over).then(|| (lease.value.clone(), standing))
     }
 
-    /// What anyone who began beside this has fetched meanwhile, however short it lasts, or again.
+    /// The value, if another task fetched one since `before`, even if it expired; otherwise fetches it.
     async fn fetched_since(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
         let meanwhile = {
             let kept = self.kept.lock();
@@ -182,7 +182,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
         }
     }
 
-    /// Shared by those who wait for it now; what is remembered is the lease.
+    /// Fetches once for all waiting tasks; caches the result until its expiry.
     async fn fetched(&self) -> Result<Fresh<T>, Failed<ApiError>> {
         let tried = tokio::time::timeout(FETCH_LIMIT, self.tried()).await;
         let mut kept = self.kept.lock();
@@ -221,7 +221,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
 }
 
 impl<T> fmt::Debug for Lasting<T> {
-    /// Says nothing of what is kept.
+    /// Omits the value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Lasting")
     }

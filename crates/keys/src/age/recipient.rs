@@ -50,7 +50,7 @@ impl Identity {
         Recipient(self.public)
     }
 
-    /// As `age` writes it.
+    /// The text form of `age`.
     #[must_use]
     pub fn to_text(&self) -> SecretString {
         let hrp = Hrp::parse_unchecked(PRIVATE);

@@ -7,13 +7,13 @@ use super::recipient::{Identity, Recipient};
 /// Who is to open a file.
 #[derive(Clone, Debug)]
 pub enum Seal {
-    /// Anyone who knows this.
+    /// A passphrase.
     Passphrase(SecretString),
     /// Anyone who has a key of one of these; one at least.
     Recipients(Vec<Recipient>),
 }
 
-/// What opens a file.
+/// The means to open a file.
 #[derive(Clone, Debug)]
 pub enum Opening {
     /// The passphrase. Up to some seconds of this thread.

@@ -14,7 +14,7 @@ named! {
     pub enum Batches: "choice of batches" {
         /// None: every signature is made by itself, by the library.
         Off => "off",
-        /// Those by RSA-2048 keys.
+        /// Batches of RSA-2048 keys.
         #[default]
         Rsa => "rsa",
         /// Those by RSA-2048, P-256 and Ed25519 keys.

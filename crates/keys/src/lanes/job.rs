@@ -1,4 +1,4 @@
-//! What a batch is made of, and what comes of it.
+//! Jobs of a batch and their results.
 
 use crate::Scheme;
 

@@ -16,7 +16,7 @@ pub struct SignJob<'a> {
     pub key: &'a PrivateKey,
     /// How.
     pub scheme: Scheme,
-    /// Over what: a digest, for Ed25519 a message.
+    /// The input: a digest, or a message for Ed25519.
     pub input: &'a [u8],
 }
 

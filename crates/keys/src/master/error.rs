@@ -56,10 +56,10 @@ pub enum KeyringError {
         /// The error.
         what: String,
     },
-    /// Who encrypts the key did not give it.
+    /// The service that wraps the key did not return it.
     #[error("{by} did not give the master key: {why}")]
     Wrapper {
-        /// Who was asked.
+        /// Name of the service.
         by: String,
         /// In its words.
         why: String,
@@ -67,7 +67,7 @@ pub enum KeyringError {
     /// Who encrypts the key gave another one.
     #[error("{by} gave another key than the one that {path} was made with")]
     OtherKey {
-        /// Who was asked.
+        /// Name of the service.
         by: String,
         /// Which file.
         path: PathBuf,

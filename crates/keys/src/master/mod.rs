@@ -19,14 +19,14 @@ pub(crate) use id::{KEY, MASTER_KEY_ID, id_of};
 pub use passphrase::{Argon2Cost, PassphraseSource};
 pub use wrapped::{MissingFile, UnwrappedKey, Wrapper};
 
-/// One master key, and where to get it.
+/// A master key's source.
 #[derive(Clone, Debug)]
 pub enum MasterKey {
     /// A file of 32 bytes that only its owner (and group) may read.
     File {
         /// Which.
         path: PathBuf,
-        /// Make it, mode 0600, if it is missing.
+        /// Whether to create the file (mode 0600) if it is missing.
         create: bool,
     },
     /// A passphrase, stretched by argon2id.
@@ -48,7 +48,7 @@ impl MasterKey {
         }
     }
 
-    /// The key's id, as it stands in what is sealed under it.
+    /// The id of the key, as in the values sealed under it.
     ///
     /// # Errors
     /// As [`crate::Keyring::open`].

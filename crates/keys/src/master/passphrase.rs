@@ -26,7 +26,7 @@ const PASSES_MAX: u32 = 1000;
 pub struct Argon2Cost {
     /// Memory in kibibytes, 8 or more a lane.
     pub memory_kib: u32,
-    /// Passes over it, 1 or more.
+    /// Number of passes, 1 or more.
     pub passes: u32,
     /// Lanes, 1 or more.
     pub lanes: u32,

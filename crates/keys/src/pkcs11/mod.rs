@@ -17,7 +17,7 @@ pub use token::{Token, TokenConfig, finish};
 
 use crate::{KeyType, SignError};
 
-/// Why a security module did not do what it was asked.
+/// An error of a security module.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TokenError {
     /// The library cannot be loaded.
@@ -25,15 +25,15 @@ pub enum TokenError {
     Module {
         /// Its path.
         module: PathBuf,
-        /// What the system or the module said.
+        /// The error of the system or the module.
         reason: String,
     },
     /// No token of this label.
     #[error("there is no token {label:?}; there are: {there}")]
     NoToken {
-        /// The label asked for.
+        /// The requested label.
         label: String,
-        /// Those that are there.
+        /// The existing labels.
         there: String,
     },
     /// The PIN is wrong, locked or expired.
@@ -44,7 +44,7 @@ pub enum TokenError {
         /// The message of the other side.
         reason: String,
     },
-    /// No such key.
+    /// The key does not exist.
     #[error("there is no private key {0} on the token")]
     NoKey(String),
     /// The name does not tell which key.
@@ -59,7 +59,7 @@ pub enum TokenError {
     /// A call failed.
     #[error("the token: {what}: {reason}")]
     Call {
-        /// What was asked of it.
+        /// The requested operation.
         what: &'static str,
         /// The message of the other side.
         reason: String,

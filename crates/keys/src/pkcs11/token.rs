@@ -60,7 +60,7 @@ pub struct Token {
 
 struct TokenState {
     config: TokenConfig,
-    /// As figures name it.
+    /// The name in metrics.
     destination: String,
     context: Pkcs11,
     /// A module may be in use in this many calls at once.
@@ -182,7 +182,7 @@ impl Token {
         &self.inner.config.label
     }
 
-    /// What key rows name it by.
+    /// The token's name in rows of keys.
     pub(super) fn name_in_rows(&self) -> &str {
         &self.inner.config.name
     }

@@ -12,7 +12,7 @@ pub struct WrapContext {
 }
 
 impl WrapContext {
-    /// Says what is sealed: HPKE's `info`.
+    /// Domain separation: HPKE's `info`.
     pub(super) const DOMAIN: &'static [u8] = b"bulla policy seed to node v1";
 
     /// HPKE's `aad`.
@@ -33,7 +33,7 @@ pub struct SealContext {
 }
 
 impl SealContext {
-    /// Says what is sealed: HPKE's `info`.
+    /// Domain separation: HPKE's `info`.
     pub(super) const DOMAIN: &'static [u8] = b"bulla private key to policy v1";
 
     /// HPKE's `aad`.

@@ -25,7 +25,7 @@ pub enum SealedError {
     /// It opens, and a key is not in it.
     #[error("what is sealed is not a private key: {0}")]
     NotKey(#[from] KeyError),
-    /// It opens, and another key is in it than it is said to be.
+    /// The sealed key is another one than its context names.
     #[error("another private key is sealed than its public half says")]
     OtherKey,
     /// Not an X-Wing public key.

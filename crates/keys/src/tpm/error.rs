@@ -14,7 +14,7 @@ pub enum TpmError {
     /// The value that authorises is too long.
     #[error("the authorisation value has {0} bytes; 32 is the most")]
     AuthLength(usize),
-    /// It cannot be reached.
+    /// The TPM cannot be reached.
     #[error("the TPM cannot be used")]
     Io(#[source] io::Error),
     /// An answer is not what the specification says, or was changed on its way.

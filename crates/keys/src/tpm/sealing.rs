@@ -70,7 +70,7 @@ fn seal_below(
     Ok(sealed.as_slice().to_vec())
 }
 
-/// Opens what [`seal`] gave.
+/// Opens the output of [`seal`].
 pub(super) fn unseal(
     tpm: &mut Connection,
     policy: &Policy,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-/// Where a TPM is.
+/// Address of a TPM.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum TpmAddress {
     /// The kernel's device: `/dev/tpmrm0`, whose resource manager lets others use the TPM too.

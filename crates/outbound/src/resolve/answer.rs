@@ -1,4 +1,4 @@
-//! What a message says about a name. Pure.
+//! Interpretation of DNS messages. Pure functions.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub(crate) enum Reading {
     End(End),
 }
 
-/// Where a name leads.
+/// The end of an alias chain.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum End {
     /// To addresses.

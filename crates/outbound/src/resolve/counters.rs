@@ -29,7 +29,7 @@ pub struct Counts {
     pub prefetches: u64,
     /// Answered from memory.
     pub hits: u64,
-    /// Looked up.
+    /// Names that were not in the cache.
     pub misses: u64,
     /// Waited for a look-up that another had begun.
     pub joined: u64,

@@ -28,7 +28,7 @@ pub enum ResolveError {
     /// one at which they were given up.
     #[error("the aliases (CNAME) lead in a circle, or too far, at {0}")]
     AliasLoop(String),
-    /// No answer could be read; says what is wrong with it.
+    /// The answer is malformed, for this reason.
     #[error("the resolver's answer is of no use: {0}")]
     Malformed(&'static str),
     /// Never asked: not a host name.

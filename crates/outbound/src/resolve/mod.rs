@@ -206,7 +206,7 @@ impl Resolver {
         self.one_name(&parsed, families, limit, deadline).await
     }
 
-    /// What it has done so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.0.lookups.counts()

@@ -129,7 +129,7 @@ impl Upstream {
         self.no_edns.store(true, Ordering::Relaxed);
     }
 
-    /// The upstream's answer, whatever it says, over TCP where it does not fit UDP.
+    /// Sends a query; over TCP if the answer does not fit UDP. Returns the answer, errors included.
     pub(crate) async fn ask(&self, query: Query, patience: Patience) -> Result<Vec<u8>, ResolveError> {
         let give_up = Instant::now() + patience.give_up;
         let answer = self.ask_over_udp(query.clone(), patience).await?;

@@ -74,7 +74,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The first element and what follows it.
+/// Splits off the first element.
 fn split(bytes: &[u8], depth: usize) -> Option<(Element<'_>, &[u8])> {
     let (&tag, &first) = (bytes.first()?, bytes.get(1)?);
     // Tags of several bytes do not occur in these formats.

@@ -1,6 +1,6 @@
 //! What a file holds: its format and its certificates.
 
-/// What kind of file it is.
+/// Format of a file.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Format {
     /// RFC 7468.
@@ -46,10 +46,10 @@ pub struct CertificateFound {
     pub der: Vec<u8>,
 }
 
-/// What a file holds.
+/// Contents of a file.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Contents {
-    /// What kind of file it is.
+    /// Format of the file.
     pub format: Format,
     /// In the file's order.
     pub certificates: Vec<CertificateFound>,

@@ -5,7 +5,7 @@ use super::contents::Format;
 /// Why a file gave no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system says no.
+    /// The operating system denies access.
     #[error("cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
     /// A device, pipe or socket: never opened, because opening alone may hang or do something.
@@ -37,7 +37,7 @@ pub enum FileError {
     /// The right format, broken or of a kind that is not known.
     #[error("is {format} that cannot be read: {why}", format = .format.name())]
     Malformed {
-        /// What it looked like.
+        /// The detected format.
         format: Format,
         /// The error.
         why: String,

@@ -38,7 +38,7 @@ impl Passwords {
         Self(lines.filter(|line| !line.is_empty()).map(SecretString::from).collect())
     }
 
-    /// How many were given.
+    /// Number of passwords.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.len()

@@ -46,7 +46,7 @@ struct Block<'a> {
     body: Option<&'a [u8]>,
 }
 
-/// The next block and what follows it.
+/// The next block, and the rest of the text.
 fn next_block(text: &[u8]) -> Option<(Block<'_>, &[u8])> {
     let mut text = text;
     loop {

@@ -32,7 +32,7 @@ impl Fetched {
 /// subscribers' certificates is ten days, Baseline Requirements section 4.9.7); older ones are behind the last.
 pub const LIST_AGES_S: [u64; 5] = [3_600, 6 * 3_600, 86_400, 2 * 86_400, 7 * 86_400];
 
-/// What was asked and is kept.
+/// Counters of requests and of the cache.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RevocationCounts {
     /// Verdicts given, by their word.

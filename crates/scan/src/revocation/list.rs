@@ -34,9 +34,9 @@ pub(super) struct List {
     unknown_critical: Option<String>,
     freshest: Vec<Arc<str>>,
     serials: Serials,
-    /// Sent back when it is asked for again.
+    /// Sent back in conditional requests.
     pub(super) etag: Option<String>,
-    /// Sent back when it is asked for again.
+    /// Sent back in conditional requests.
     pub(super) last_modified: Option<String>,
 }
 

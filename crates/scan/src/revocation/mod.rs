@@ -55,7 +55,8 @@ const ENTRY_OCTETS: usize = 512;
 /// How certificates are checked.
 #[derive(Clone, Copy, Debug)]
 pub struct RevocationOptions {
-    /// Ask OCSP responders, where no staple and no CRL could tell. It tells the responder who looks at what.
+    /// Whether to query OCSP responders if no staple or CRL has the status. The responder learns which certificates are
+    /// checked.
     pub ocsp: bool,
     /// For one certificate, all its sources together.
     pub limit: Duration,
@@ -83,7 +84,7 @@ impl Default for RevocationOptions {
 pub struct Subject {
     /// Which.
     pub certificate: Arc<Certificate>,
-    /// Anyone who signed it.
+    /// The certificate of the issuer.
     pub issuer: Arc<Certificate>,
     /// The OCSP response of the handshake.
     pub staple: Option<Arc<[u8]>>,
@@ -236,7 +237,7 @@ impl RevocationChecker {
         verdicts.into_iter().map(|(_, verdict)| verdict).collect()
     }
 
-    /// What was asked so far.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> RevocationCounts {
         let counters = self.counters();

@@ -9,7 +9,7 @@ const SERIAL_MAX: usize = 64;
 const TIME: usize = 5;
 /// Bytes beside the serial number in an entry: the date and the reason.
 pub(super) const BESIDE: usize = TIME + 1;
-/// Stands for "no reason".
+/// Encodes "no reason".
 const NO_REASON: u8 = 0xff;
 
 /// A set of revoked certificates, by serial number as a number.
@@ -26,7 +26,7 @@ struct Group {
     rows: Box<[u8]>,
 }
 
-/// What the list says of a certificate on it.
+/// A certificate's entry on the list.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Entry {
     pub(super) at: UnixTime,

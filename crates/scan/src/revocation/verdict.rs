@@ -19,7 +19,7 @@ const SEVEN_DAYS_FROM: UnixTime = UnixTime(1_773_532_800);
 pub enum Verdict {
     /// Not revoked.
     Good {
-        /// Who says so.
+        /// Source of the status.
         source: Source,
         /// When newer news is due.
         until: UnixTime,
@@ -30,10 +30,10 @@ pub enum Verdict {
         at: UnixTime,
         /// Why, when that is told.
         reason: Option<Reason>,
-        /// Who says so.
+        /// Source of the status.
         source: Source,
     },
-    /// Nobody could tell.
+    /// No source had the status.
     Unknown {
         /// Why the most telling source did not help.
         cause: Cause,
@@ -46,7 +46,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What is known where nobody is who signed it.
+    /// The verdict if the issuer's certificate is unknown.
     pub(super) fn without_issuer(certificate: &Certificate, now: UnixTime) -> Self {
         match Why::of(certificate, now) {
             Some(why) => Self::NotApplicable { why },
@@ -80,7 +80,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Who said it.
+/// Source of a status.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Source {
     /// The OCSP response in the handshake.
@@ -111,7 +111,7 @@ impl Source {
         }
     }
 
-    /// Where it was asked.
+    /// URL of the source.
     #[must_use]
     pub fn url(&self) -> Option<&str> {
         match self {

@@ -11,19 +11,19 @@ pub enum StartTlsError {
     /// The server speaks the protocol, but has no TLS on it.
     #[error("the server offers no TLS{}", Words(.words))]
     NotOffered {
-        /// What it said instead, if anything.
+        /// The server's reply, if any.
         words: String,
     },
     /// The server knows TLS and will not do it now, or turns us away altogether.
     #[error("the server refused{}", Words(.words))]
     Refused {
-        /// What it said.
+        /// The server's reply.
         words: String,
     },
     /// Something else answers on that port.
     #[error("not {protocol}{}", Words(.first))]
     NotThatProtocol {
-        /// What was expected.
+        /// The expected protocol.
         protocol: Protocol,
         /// The first of what came.
         first: String,
@@ -31,15 +31,15 @@ pub enum StartTlsError {
     /// The protocol, broken.
     #[error("{what}{}", Words(.words))]
     Malformed {
-        /// What is broken.
+        /// The malformed part.
         what: &'static str,
-        /// What was said.
+        /// The server's reply.
         words: String,
     },
     /// More than any real server says ([`super::LINE_MAX`], [`super::DIALOGUE_MAX`], [`super::TDS_PACKET_MAX`]).
     #[error("the server's {what} is longer than {max} octets")]
     TooLong {
-        /// What is too long.
+        /// The part that is too long.
         what: &'static str,
         /// The bound, in bytes.
         max: usize,

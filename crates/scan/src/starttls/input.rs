@@ -1,4 +1,4 @@
-//! What the server has said and nobody has taken yet.
+//! Bytes from the server that are not parsed yet.
 
 use super::error::{StartTlsError, words};
 use crate::target::Protocol;

@@ -20,7 +20,7 @@ pub use error::StartTlsError;
 pub use input::{DIALOGUE_MAX, LINE_MAX};
 pub use tds::{TDS_PACKET_MAX, Wrapping};
 
-/// What to do after the server said something.
+/// The next step after a reply of the server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Step {
     /// Wait for more.

@@ -41,11 +41,11 @@ impl fmt::Display for TargetOrigin {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{place}: `{text}`: {problem}")]
 pub struct TargetError {
-    /// Where it was written.
+    /// Origin of the target: argument, file and line.
     pub place: TargetOrigin,
     /// What was written, without control characters and passwords, shortened.
     pub text: String,
-    /// What is wrong with it and what to write instead.
+    /// The error, and the correction.
     pub problem: TargetProblem,
 }
 
@@ -68,7 +68,7 @@ pub enum InvalidPorts {
     },
 }
 
-/// What is wrong with a target. The text says what to do.
+/// An invalid target. The text says what to do.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TargetProblem {
     /// Nothing there.

@@ -34,7 +34,7 @@ pub use ports::Ports;
 pub use protocol::{CloudStore, HTTPS_PORT, Protocol, ProtocolSource};
 pub use x509::HostName;
 
-/// Where a target is.
+/// Host of a target.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum Host {
     /// A name, to be resolved.
@@ -50,7 +50,7 @@ pub enum Host {
 /// One endpoint (or file) to look at.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Target {
-    /// Where it is.
+    /// Host of the target.
     pub host: Host,
     /// The TCP port; 0 for a file.
     pub port: u16,
@@ -62,7 +62,7 @@ pub struct Target {
     pub server_name: Option<HostName>,
     /// The host as text, where the host does not hold it.
     text: Box<str>,
-    /// Whether it is an address of a network, where silence says nothing.
+    /// Whether it is an address of a scanned network: no answer is no finding there.
     of_network: bool,
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Endpoints {
     pub(super) hosts: Hosts,
     /// As written, or the scheme's own.
     pub(super) port: Option<u16>,
-    /// Said by the scheme.
+    /// The protocol of the scheme.
     pub(super) protocol: Option<Protocol>,
     /// After `=`.
     pub(super) server_names: Vec<HostName>,

@@ -1,4 +1,4 @@
-//! What is spoken before TLS, and where.
+//! Protocols before TLS, and their ports.
 
 use std::fmt;
 
@@ -75,7 +75,7 @@ named! {
     pub enum ProtocolSource: "source of a protocol" {
         /// Said by the user: a scheme or `--starttls`.
         Given => "given",
-        /// The port is known for it; nobody said so.
+        /// Guessed from the port.
         GuessedFromPort => "guessed-from-port",
         /// Nothing said otherwise: TLS from the first byte.
         Default => "default",

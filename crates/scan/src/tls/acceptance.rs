@@ -37,7 +37,7 @@ pub enum ServerReply {
     Refused,
 }
 
-/// What a server accepts besides what it chooses.
+/// Versions, suites and groups that a server accepts in addition to the negotiated ones.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Accepted {
     /// The newest of TLS 1.1 and before.

@@ -83,7 +83,7 @@ pub enum Failure {
     NotTls {
         /// The first bytes, up to [`super::limits::FIRST_OCTETS_MAX`].
         first: Vec<u8>,
-        /// What they look like.
+        /// The likely implementation.
         guess: Option<&'static str>,
     },
     /// The peer answered in SSL 2.0, whose records no newer hello can use.
@@ -103,7 +103,7 @@ pub enum Failure {
     /// The peer sends more than any honest one.
     #[error("more than {limit} {what}")]
     LimitExceeded {
-        /// What is counted.
+        /// The counted item.
         what: &'static str,
         /// How many are accepted.
         limit: usize,

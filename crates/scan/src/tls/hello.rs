@@ -96,7 +96,7 @@ pub(super) struct ClientHello {
     pub(super) message: Vec<u8>,
     /// Where the list of extensions begins with its length.
     extensions_at: usize,
-    /// Where the key_share extension stands, always the last.
+    /// Offset of the key_share extension, always the last one.
     key_share_at: usize,
 }
 

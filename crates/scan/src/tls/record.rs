@@ -20,7 +20,7 @@ const HEADER: usize = 5;
 #[derive(Default)]
 pub(super) struct Records {
     buffer: Vec<u8>,
-    /// Where the first byte not yet read stands.
+    /// Offset of the first unread byte.
     at: usize,
     opener: Option<Protection>,
     count: usize,

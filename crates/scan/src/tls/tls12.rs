@@ -20,7 +20,7 @@ pub(super) struct Session {
     exchanged: bool,
 }
 
-/// How the suite agrees on keys: it decides what ServerKeyExchange looks like.
+/// Key exchange of the suite, which decides the form of ServerKeyExchange.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Exchange {
     Ecdhe,

@@ -53,7 +53,7 @@ impl Change {
         }
     }
 
-    /// What it changes, as the audit trail names it.
+    /// The resource, as in the audit log.
     pub(crate) fn resource(&self) -> String {
         match self {
             Self::Insert(new) => resource(new.kind, new.id),
@@ -174,7 +174,7 @@ pub(crate) fn end(access: &AccessControl, text: Option<&str>) -> Result<Option<i
     Ok(end)
 }
 
-/// What is new.
+/// The new values.
 pub(crate) struct New {
     pub(crate) kind: IdentityKind,
     pub(crate) key_hash: [u8; 32],

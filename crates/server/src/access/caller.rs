@@ -37,14 +37,14 @@ named! {
 pub struct Granted {
     /// The permissions.
     pub permissions: Permissions,
-    /// Within what.
+    /// The scope.
     pub scope: Scope,
 }
 
 /// What a caller may see of a listing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Reach {
-    /// All of it.
+    /// All objects.
     Everything,
     /// What lies in one of these, sorted. None of them is [`Scope::Any`].
     Only(Vec<Scope>),

@@ -88,7 +88,7 @@ pub(crate) struct Issuer(Arc<IssuerParts>);
 struct IssuerParts {
     /// Where its description is, without the well-known path.
     base: String,
-    /// What it has to call itself; anything, where its place is what it is known by.
+    /// The issuer's name, to be compared with its metadata; any name if the metadata's URL identifies the issuer.
     name: Option<String>,
     client: Client,
     description: Shared<Description>,
@@ -121,12 +121,12 @@ impl Issuer {
         })))
     }
 
-    /// For requests to it.
+    /// The HTTP client for requests to it.
     pub(crate) fn client(&self) -> &Client {
         &self.0.client
     }
 
-    /// What it says of itself.
+    /// The issuer's metadata.
     pub(crate) async fn description(&self) -> Result<Arc<Description>, Problem> {
         let inner = Arc::clone(&self.0);
         self.0
@@ -233,7 +233,7 @@ impl Description {
         checked_url(url.ok_or_else(|| unusable("its description has no authorization_endpoint"))?)
     }
 
-    /// Where codes are exchanged for tokens.
+    /// URL at which codes are exchanged for tokens.
     ///
     /// # Errors
     /// 503 where it names no such place.
@@ -267,7 +267,7 @@ pub(crate) fn trustworthy(url: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && loopback)
 }
 
-/// What it answers, bounded.
+/// The response, bounded in size.
 pub(crate) async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, Problem> {
     let mut response = request.send().await.map_err(|error| away(&error))?;
     let status = response.status();

@@ -1,4 +1,4 @@
-//! Who asks and what they may do.
+//! Authentication and authorisation of callers.
 
 pub(crate) mod admin;
 mod authenticate;

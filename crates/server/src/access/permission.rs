@@ -81,7 +81,7 @@ named! {
         ProtocolRead => "protocol.read",
         /// Make EAB keys, passwords and overrides for ACME, EST and SCEP clients.
         ProtocolManage => "protocol.manage",
-        /// See what scans found.
+        /// See the results of scans.
         InventoryRead => "inventory.read",
         /// Start scans, change what they left.
         InventoryManage => "inventory.manage",
@@ -134,7 +134,7 @@ impl Permissions {
     /// None.
     pub const NONE: Self = Self(0);
 
-    /// Those given.
+    /// The set of these permissions.
     #[must_use]
     pub const fn of(permissions: &[Permission]) -> Self {
         let (mut bits, mut at) = (0, 0);
@@ -169,7 +169,7 @@ impl Permissions {
         Self(self.0 | other.0)
     }
 
-    /// Without those.
+    /// The set without the permissions of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -32,7 +32,7 @@ pub(crate) fn label_of(token: &str) -> String {
     token.chars().take(LABEL_CHARS).collect()
 }
 
-/// SHA-256 over texts, each with its length before it; the first says what for.
+/// SHA-256 over texts, each preceded by its length; the first names the purpose.
 pub(crate) fn hash(parts: &[&str]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for part in parts {

@@ -20,7 +20,7 @@ pub(crate) struct SessionStart<'a> {
     /// An end before that of every session, µs.
     pub(crate) end_us: Option<i64>,
     pub(crate) chain: Option<Vec<u8>>,
-    /// Where the browser is.
+    /// Address of the browser.
     pub(crate) address: &'a str,
     /// The session that the browser had until now (its cookie's hash). It ends.
     pub(crate) replaces: Option<[u8; 32]>,

@@ -6,7 +6,7 @@ use credentials::{CredentialError, Refusal};
 use http::StatusCode;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 
-/// What a request that is not as it should be is told.
+/// The message for malformed requests.
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not \
                                       meet expectation. Please check the documentation for required formatting and \
                                       retry your request.";
@@ -16,7 +16,7 @@ const BAD_REQUEST: &str = "The request could not be fulfilled because the reques
 pub(crate) struct Refused {
     status: StatusCode,
     error: String,
-    /// Only where OAuth says so.
+    /// Only if OAuth specifies one.
     description: Option<String>,
 }
 

@@ -172,7 +172,7 @@ impl Uaa {
         Ok(Self { issuer: Issuer::new(&options.url, named, &options.roots)?, options })
     }
 
-    /// Where clients log in.
+    /// URL at which clients log in.
     pub(crate) fn url(&self) -> &str {
         self.options.url.trim_end_matches('/')
     }

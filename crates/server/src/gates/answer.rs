@@ -15,7 +15,7 @@ use crate::time;
 
 /// The result of a write that may have to wait for approval. As a response, a change that waits is 202 with the change.
 pub(crate) enum WriteResult<T> {
-    /// It is done.
+    /// The write was made.
     Done(T),
     /// The request waits for a decision.
     Waits(Box<ChangeView>),

@@ -41,7 +41,7 @@ impl From<Prepared> for GateChange {
 }
 
 impl GateChange {
-    /// What it does, as the audit log names it.
+    /// The action, as in the audit log.
     pub(crate) fn action(&self) -> &'static str {
         match self {
             Self::PutProfile { .. } => "profile.put",
@@ -58,7 +58,7 @@ impl GateChange {
         }
     }
 
-    /// What it changes.
+    /// The object of the change.
     pub(crate) fn object(&self) -> String {
         match self {
             Self::PutProfile { profile, .. } => format!("profile/{}", profile.name),

@@ -28,7 +28,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(10);
 /// For a whole connection; scrapers come back.
 const CONNECTION_WITHIN: Duration = Duration::from_secs(300);
 
-/// What is told beside the figures: JSON, by path.
+/// JSON documents beside the metrics, by path.
 pub type Documents = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Answers `/metrics` with the figures, `/healthz` with 200, and other paths with what there is in `documents`, until `stop`.

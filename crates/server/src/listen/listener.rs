@@ -8,7 +8,7 @@ use super::options::ServerOptions;
 /// every new connection with a whole handshake.
 const CREDENTIALS_IDLE: Duration = Duration::from_secs(600);
 
-/// What a listener serves.
+/// The service of a listener.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(super) enum Listener {
     Tls,

@@ -103,7 +103,7 @@ fn local(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, Star
 
 /// A server that runs. Dropping it does not stop it.
 pub struct Running {
-    /// Where TLS is spoken.
+    /// Address of the TLS listener.
     pub address: SocketAddr,
     /// Where plain HTTP is spoken.
     pub public_address: Option<SocketAddr>,

@@ -1,4 +1,4 @@
-//! How long a client may take to read what it asked for.
+//! Timeouts for clients that read their responses slowly.
 
 use std::time::Duration;
 

@@ -104,7 +104,7 @@ impl Kind {
 
 /// The hits of one request.
 struct Hits {
-    /// As given, without space around it.
+    /// The query, trimmed.
     query: String,
     /// In lower case.
     low: String,

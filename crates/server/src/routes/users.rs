@@ -1,4 +1,4 @@
-//! People: those who have logged in, and those who may.
+//! Users: those who logged in, and those who were invited.
 
 use api::access::{IdentityPatch, IdentityView, NewUser, SessionView};
 use api::changes::ChangeView;

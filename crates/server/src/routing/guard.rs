@@ -35,7 +35,7 @@ pub(crate) struct Guard {
     pub(super) query: QueryParameters,
 }
 
-/// Who was let in.
+/// The authorised caller.
 struct Admitted {
     caller: Option<Caller>,
     /// Until the answer's head is made.

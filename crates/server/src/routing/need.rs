@@ -1,4 +1,4 @@
-//! What a route needs of its caller, and what it allows.
+//! Requirements of a route on its caller.
 
 use http::Method;
 
@@ -9,9 +9,9 @@ use crate::access::Permission;
 pub enum Need {
     /// Anybody, known or not.
     Nothing,
-    /// Anyone who is known.
+    /// Any authenticated caller.
     Caller,
-    /// Who holds this permission.
+    /// Callers with this permission.
     Permission(Permission),
 }
 

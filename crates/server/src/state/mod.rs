@@ -157,7 +157,7 @@ impl State {
         &self.0.metrics
     }
 
-    /// Who is let in.
+    /// Access control.
     #[must_use]
     pub fn access(&self) -> &AccessControl {
         &self.0.access

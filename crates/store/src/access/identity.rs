@@ -9,7 +9,7 @@ use super::handle::Access;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
 named! {
-    /// What kind of identity.
+    /// Kind of an identity.
     pub enum IdentityKind: "identity kind" {
         /// An API token; found by the hash of its secret.
         Token => "token",
@@ -29,7 +29,7 @@ pub struct Identity {
     pub kind: IdentityKind,
     /// Its name, unique within its kind.
     pub name: String,
-    /// By what it is found: a SHA-256.
+    /// The lookup key: a SHA-256.
     pub key_hash: [u8; 32],
     /// To recognise it by: a token's first characters, a person's subject, a certificate's fingerprint or name.
     pub label: String,

@@ -16,7 +16,7 @@ pub struct Role {
     pub name: String,
     /// A description.
     pub description: String,
-    /// What it holds, JSON.
+    /// The permissions, JSON.
     pub permissions: String,
     /// Grows by one with each change.
     pub revision: i64,

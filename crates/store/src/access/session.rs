@@ -31,7 +31,7 @@ named! {
 pub struct Session {
     /// SHA-256 of the cookie's secret.
     pub token_hash: [u8; 32],
-    /// Whose it is.
+    /// The identity.
     pub identity: Uuid,
     /// What the login's groups gave: roles with scopes, JSON.
     pub grants: String,

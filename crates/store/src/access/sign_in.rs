@@ -20,9 +20,9 @@ pub struct SignInLink {
     pub identity: Uuid,
     /// What the login's groups gave the session that asked, JSON.
     pub grants: String,
-    /// When the person of the session that asked had proved who they are, µs; `None` where no session asked.
+    /// Time at which the requesting session's person last authenticated, µs; `None` without a session.
     pub proved_at_us: Option<i64>,
-    /// When the session that asked ends, µs; `None` where no session asked.
+    /// Expiry of the requesting session, µs; `None` without a session.
     pub session_end_us: Option<i64>,
     /// The client certificates with which it was asked for.
     pub chain: Option<Vec<u8>>,

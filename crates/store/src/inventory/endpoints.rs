@@ -81,7 +81,7 @@ impl Inventory<'_> {
         })
     }
 
-    /// One endpoint as it stands.
+    /// The present state of one endpoint.
     ///
     /// # Errors
     /// Those of the database.

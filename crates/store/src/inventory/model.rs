@@ -102,7 +102,7 @@ pub struct NewObservation {
     pub detail: String,
 }
 
-/// What [`crate::Scans::record`] did.
+/// Result of [`crate::Scans::record`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Recorded {
     /// Observations stored.
@@ -147,9 +147,9 @@ pub struct ScanRow {
     pub finished_at_us: Option<i64>,
     /// How far it has come.
     pub state: ScanState,
-    /// What was asked for, JSON.
+    /// Targets and options, JSON.
     pub spec: String,
-    /// What its end said, JSON.
+    /// Summary at its end, JSON.
     pub summary: Option<String>,
     /// Observations stored.
     pub observations: u64,
@@ -192,7 +192,7 @@ pub enum InventoryOrder {
     Host,
 }
 
-/// An endpoint as it stands.
+/// The present state of an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InventoryRow {
     /// Which endpoint.
@@ -219,7 +219,7 @@ pub struct InventoryRow {
     pub last: Option<LastObservation>,
 }
 
-/// What a listing says of a leaf.
+/// Facts about a leaf, for listings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LeafFacts {
     /// Its fingerprint.
@@ -323,7 +323,7 @@ pub struct ObservationRow {
     pub findings: String,
     /// A JSON object.
     pub detail: String,
-    /// What it changed, if anything.
+    /// The change of the endpoint, if any.
     pub change: Option<ChangeKind>,
 }
 
@@ -334,7 +334,7 @@ coded! {
         New = 1 => "new",
         /// It showed a certificate before and does not now.
         Gone = 2 => "gone",
-        /// It shows another certificate.
+        /// The endpoint shows another certificate.
         CertificateChanged = 3 => "certificate-changed",
         /// The same certificate, or none as before, but another outcome.
         OutcomeChanged = 4 => "outcome-changed",
@@ -348,7 +348,7 @@ coded! {
 /// One change of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChangeRow {
-    /// What kind.
+    /// Kind of the change.
     pub kind: ChangeKind,
     /// Which endpoint.
     pub endpoint: EndpointKey,
@@ -366,7 +366,7 @@ pub struct ChangeRow {
     pub severity: Option<Severity>,
 }
 
-/// An issuer and what it has issued among what was seen.
+/// An issuer, with the number of its certificates.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IssuerRow {
     /// Its name, as certificates show it.
@@ -392,7 +392,7 @@ pub struct KnownEndpoint {
     pub last_observed_us: i64,
 }
 
-/// Counts over everything.
+/// Totals of the inventory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
     /// Endpoints ever observed.

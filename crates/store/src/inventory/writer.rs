@@ -55,7 +55,7 @@ pub struct WriterOptions {
     pub queue_rows_max: usize,
     /// How long a transient error is waited out, counted from its first appearance.
     pub patience: Duration,
-    /// Who is told of each transaction.
+    /// Called after each transaction.
     pub on_flush: Option<OnFlush>,
 }
 
@@ -80,7 +80,7 @@ pub enum Status {
     Waiting {
         /// Since when.
         since: Instant,
-        /// What the database said last.
+        /// The last error of the database.
         error: Arc<str>,
     },
 }
@@ -88,7 +88,7 @@ pub enum Status {
 /// What a writer has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// The sum of what [`crate::Scans::record`] said.
+    /// Sum of the results of [`crate::Scans::record`].
     pub recorded: Recorded,
     /// Transactions acknowledged.
     pub batches: u64,
@@ -111,7 +111,7 @@ pub struct Totals {
 pub struct WriterError {
     /// Rows taken by [`Sender::send`] that are not known to be stored.
     pub not_stored: u64,
-    /// What was done before.
+    /// Totals of earlier writers.
     pub totals: Totals,
     /// The last error.
     #[source]
@@ -179,7 +179,7 @@ impl Writer {
         self.status.clone()
     }
 
-    /// What it has done so far.
+    /// The totals.
     #[must_use]
     pub fn totals(&self) -> Totals {
         *self.totals.lock().unwrap_or_else(PoisonError::into_inner)

@@ -33,7 +33,7 @@ pub(crate) struct TokenSettings {
 }
 
 impl AccessSettings {
-    /// Whether somebody has to say who they are.
+    /// Whether clients must authenticate.
     pub(crate) fn asks(&self) -> bool {
         self.has_users() || !self.tokens.is_empty() || !self.client_ca_files.is_empty()
     }
@@ -79,7 +79,7 @@ impl AccessSettings {
         self.tokens.iter().map(TokenSettings::read).collect()
     }
 
-    /// What the proxy is told; files are read.
+    /// The access options of the proxy; reads files.
     pub(crate) fn options(&self) -> Outcome<AccessOptions> {
         let mut options = AccessOptions { tokens: self.tokens()?, ..AccessOptions::default() };
         if self.has_users() {

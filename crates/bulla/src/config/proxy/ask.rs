@@ -26,7 +26,7 @@ pub(crate) struct AskSettings {
     pub(crate) names_clients: bool,
 }
 
-/// What becomes of a name while nobody says whether it may be.
+/// The decision while the permission service is unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RefuseOrAllow {
@@ -76,7 +76,7 @@ impl AskSettings {
         Ok(())
     }
 
-    /// What the proxy is told, if somebody is asked; files are read.
+    /// The options of the permission service, if one is configured; reads files.
     pub(crate) fn options(&self) -> Outcome<Option<Options>> {
         if self.url.is_empty() {
             return Ok(None);

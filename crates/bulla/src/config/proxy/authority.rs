@@ -1,4 +1,4 @@
-//! `[proxy.authority]`: where the key of the proxy's authority is, and what stands below it.
+//! `[proxy.authority]`: the key of the proxy's CA, and its intermediate CA.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl ProxyAuthoritySettings {
         self.keys.iter().map(read).collect()
     }
 
-    /// What key services over TLS are shown, if that is given.
+    /// The client certificate for key services over TLS, if one is configured.
     pub(crate) fn client_tls(&self) -> Outcome<Option<ClientTls>> {
         if self.keys_certificate_file.as_os_str().is_empty() {
             return Ok(None);

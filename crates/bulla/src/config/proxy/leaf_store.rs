@@ -23,7 +23,7 @@ pub(crate) struct ProxyStoreSettings {
     pub(crate) leaves_max: u64,
 }
 
-/// Where leaves are kept.
+/// Storage of leaves.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LeafBackend {

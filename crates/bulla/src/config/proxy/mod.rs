@@ -107,16 +107,16 @@ pub(crate) enum DefaultAction {
     Reject,
 }
 
-/// Which leaves stand over one key.
+/// Which leaves share a key.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LeafKeysOf {
     /// All of an hour.
     #[default]
     Shared,
-    /// Each over its own.
+    /// No two hosts share a key.
     ByHost,
-    /// Those of a user.
+    /// The leaves of one user share a key.
     ByUser,
 }
 
@@ -301,7 +301,7 @@ impl ProxySettings {
         Ok(policy)
     }
 
-    /// What the proxy is told, but for where it listens and whom it believes.
+    /// The options of the proxy, without its addresses and trust anchors.
     pub(crate) fn options(&self) -> Outcome<Options> {
         Ok(Options {
             clients: self.clients.clone(),

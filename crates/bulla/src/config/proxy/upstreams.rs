@@ -61,7 +61,7 @@ pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> 
     Ok(())
 }
 
-/// Reads all of it, files among it; of what was checked.
+/// The policies of all upstreams; reads files. The settings were checked before.
 pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
     let mut policies = UpstreamPolicies::default();
     if let Some(way) = read_way(&parent.url, &parent.credentials_file)? {

@@ -76,7 +76,7 @@ impl Rates {
         Self(after.0.iter().map(rate).collect())
     }
 
-    /// Another service's beside these.
+    /// Adds the figures of another service.
     pub(super) fn add(&mut self, other: &Self) {
         for (series, value) in &other.0 {
             let held = self.0.entry(series.clone()).or_default();

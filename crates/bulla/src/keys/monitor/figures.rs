@@ -5,14 +5,14 @@ use serde::Serialize;
 use super::exposition::Rates;
 use super::services::Unreachable;
 
-/// All of it, between two looks.
+/// All figures of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct View {
     /// Services that answered both times.
     pub(super) services: usize,
     /// And those that did not.
     pub(super) away: Vec<Unreachable>,
-    /// Between the looks.
+    /// Length of the interval.
     pub(super) seconds: f64,
     pub(super) requests_per_s: f64,
     pub(super) errors_per_s: f64,
@@ -81,7 +81,7 @@ pub(super) struct Tenant {
     /// Under way now (L).
     pub(super) in_flight: f64,
     pub(super) in_flight_max: f64,
-    /// What those that ended took on average (W).
+    /// Mean duration of finished requests (W).
     pub(super) mean_ms: Option<f64>,
     /// λW: as many as ought to be under way.
     pub(super) expected_in_flight: f64,

@@ -19,7 +19,7 @@ const ANSWER_MAX: usize = 16 << 20;
 /// For one answer, connection included.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Whom to ask.
+/// Addresses of the services.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServicesArgs {
     /// Where a key service shows its figures; may be repeated [default: keys.metrics_listen of the configuration]

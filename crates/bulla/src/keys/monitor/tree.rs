@@ -21,7 +21,7 @@ pub(super) struct ServiceTraces {
 /// A request at one service.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Request {
-    /// Where it was told.
+    /// The service that returned the trace.
     #[serde(default)]
     pub(super) service: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ pub(super) struct Hop {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) took_us: Option<u64>,
     pub(super) outcome: String,
-    /// Absent where that node was not asked, or did not keep it.
+    /// `None` if that node was not queried or did not keep the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<Box<Request>>,
 }
@@ -80,14 +80,14 @@ pub(super) struct Tree {
     /// Services that answered.
     pub(super) services: usize,
     pub(super) away: Vec<Unreachable>,
-    /// Some service has more than it told.
+    /// Whether a service has more traces than it returned.
     pub(super) more: bool,
-    /// Those that nobody known asked for, the earliest first.
+    /// Requests without a known parent, the earliest first.
     pub(super) requests: Vec<Request>,
 }
 
 impl Tree {
-    /// Of what services told, each with where it was asked.
+    /// Builds the tree from the services' traces, each with its address.
     pub(super) fn of(told: Vec<(String, ServiceTraces)>, away: Vec<Unreachable>) -> Self {
         let (services, more) = (told.len(), told.iter().any(|(_, told)| told.more));
         let mut seen = HashSet::new();

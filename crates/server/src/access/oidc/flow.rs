@@ -50,7 +50,7 @@ pub(crate) struct Login {
 pub(crate) struct CallbackParams {
     /// Exchanged for the ID token.
     code: Option<String>,
-    /// As it was sent.
+    /// The state parameter as sent.
     state: Option<String>,
     /// The issuer (RFC 9207).
     iss: Option<String>,

@@ -25,7 +25,7 @@ pub struct OidcOptions {
     pub client_secret: Option<SecretString>,
     /// Where the browser comes back to: `https://HOST/api/v1/auth/callback`, as registered with the issuer.
     pub redirect_url: String,
-    /// What is asked for beside `openid`.
+    /// Scopes to request in addition to `openid`.
     pub scopes: Vec<String>,
     /// The ID token's claim that holds a person's groups.
     pub groups_claim: String,
@@ -44,7 +44,7 @@ pub struct GroupGrant {
     pub group: String,
     /// A role.
     pub role: String,
-    /// How far it reaches.
+    /// The scope of the grant.
     pub scope: Scope,
 }
 

@@ -37,7 +37,7 @@ struct OidcParts {
 }
 
 impl Oidc {
-    /// Asks nobody yet.
+    /// Creates the provider without sending a request.
     ///
     /// # Errors
     /// [`OidcError`].

@@ -1,4 +1,4 @@
-//! What callers send.
+//! Conversion of request bodies.
 
 use api::certificates::{CertificatePatch, KeyLocationBody, NewCertificateBody, TargetBody};
 use keys::KeyType;

@@ -1,4 +1,4 @@
-//! What callers are shown.
+//! Conversion to response bodies.
 
 use agent::tables::DeploymentRow;
 use api::certificates::{

@@ -40,7 +40,7 @@ impl FromRequest<Context> for Body {
 
 /// Why the fields of a request cannot be read.
 pub(super) enum Unreadable {
-    /// No such field.
+    /// Unknown field.
     UnknownField(String),
     /// A field of another type, or a missing one.
     Malformed,

@@ -38,7 +38,7 @@ impl Context {
         &self.hub
     }
 
-    /// What every server has.
+    /// The server's state.
     pub(crate) fn server(&self) -> &State {
         &self.server
     }

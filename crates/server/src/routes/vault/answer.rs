@@ -14,7 +14,7 @@ use crate::credhub::{self, CredHub};
 
 const DENIED: &str = "permission denied";
 
-/// A refusal: a status and what is said about it.
+/// An error response: a status and its messages.
 #[derive(Debug)]
 pub(super) struct Refused {
     status: StatusCode,
@@ -144,7 +144,7 @@ pub(super) fn destroyed_times() -> Map<String, Json> {
     ])
 }
 
-/// What stands beside the data of a version.
+/// Metadata of a version.
 pub(super) fn version_metadata(
     number: u64,
     mut times: Map<String, Json>,

@@ -18,7 +18,7 @@ use super::principal::Principal;
 /// What a patch calls itself (RFC 7396).
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
-/// What stands behind the question mark.
+/// The query parameters.
 #[derive(Deserialize)]
 pub(super) struct VersionQuery {
     version: Option<String>,

@@ -18,7 +18,7 @@ use super::versions::there_or_not;
 /// Versions that one answer tells of.
 const VERSIONS_MAX: u64 = 10_000;
 
-/// What stands behind the question mark.
+/// The query parameters.
 #[derive(Deserialize)]
 pub(super) struct ListQuery {
     list: Option<String>,

@@ -1,7 +1,7 @@
 //! The mount, and the method that lists it.
 
-/// The one mount, as clients name it.
+/// The only mount.
 pub(super) const MOUNT: &str = "secret/";
 
-/// What listing is asked with where a client has the method for it.
+/// The method of listings, for clients that support it.
 pub(super) const LIST: &str = "LIST";

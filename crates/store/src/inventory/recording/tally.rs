@@ -156,7 +156,7 @@ pub(crate) struct Ids {
 }
 
 impl Ids {
-    /// Takes over what a transaction learnt, once it is committed.
+    /// Adopts the ids of a committed transaction.
     pub(crate) fn learn(&mut self, new: Ids) {
         take_over(&mut self.certificates, new.certificates);
         take_over(&mut self.chains, new.chains);
