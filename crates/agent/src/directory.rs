@@ -47,7 +47,7 @@ pub enum AgentError {
     #[error("the name {0:?} is taken")]
     NameTaken(String),
     /// The object was changed since the caller read it.
-    #[error("it has changed meanwhile: read it again")]
+    #[error("another request changed the object: read it again")]
     Changed,
     /// The agent is retired.
     #[error("the agent is retired")]

@@ -160,7 +160,7 @@ impl HttpClient {
         let mut builder = self.client.request(request.method, url);
         for (name, value) in request.headers {
             let mut value = HeaderValue::from_str(&value).map_err(|_| {
-                HttpError::misconfigured(format!("the value of header {name} has odd letters"))
+                HttpError::misconfigured(format!("invalid character in the value of header {name}"))
             })?;
             value.set_sensitive(matches!(name, "authorization" | "x-vault-token"));
             builder = builder.header(name, value);

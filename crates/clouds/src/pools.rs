@@ -169,7 +169,7 @@ pub enum PoolsError {
         room: usize,
     },
     /// Operator: give a number from 1, or leave it out.
-    #[error("{0} is 0, with which nothing would ever happen")]
+    #[error("{0} is 0: give at least 1, or leave it out")]
     Zero(String),
     /// Operator: the operations there are stand in the message.
     #[error("{provider} knows no operation {operation:?}; there are {known}")]

@@ -101,7 +101,7 @@ pub enum CredentialError {
         by: String,
     },
     /// No token that was good for one reading, or one that has ended.
-    #[error("There is no such token, or its time is over and nobody has read it.")]
+    #[error("The token does not exist, or it expired before it was read.")]
     NoToken,
     /// The value of this credential does not open; others are unaffected.
     #[error(

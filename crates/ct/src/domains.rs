@@ -42,7 +42,7 @@ pub enum BadDomain {
     #[error("{0:?} is a public suffix: name a domain below it")]
     PublicSuffix(String),
     /// Beyond [`DOMAINS_MAX`].
-    #[error("over {DOMAINS_MAX} domains")]
+    #[error("more than {DOMAINS_MAX} domains")]
     TooMany,
 }
 

@@ -79,13 +79,13 @@ impl LogState {
 #[derive(Debug, thiserror::Error)]
 pub enum LogListError {
     /// Beyond [`LIST_OCTETS_MAX`].
-    #[error("a log list of over {LIST_OCTETS_MAX} octets")]
+    #[error("the log list is larger than {LIST_OCTETS_MAX} bytes")]
     TooLong,
     /// Not JSON of this shape.
     #[error("no log list")]
     Shape(#[source] serde_json::Error),
     /// Beyond [`LOGS_MAX`].
-    #[error("over {LOGS_MAX} logs")]
+    #[error("the log list has more than {LOGS_MAX} logs")]
     TooMany,
 }
 

@@ -28,7 +28,7 @@ pub enum BadRoute {
     #[error("mode = \"http\" asks an upstream by \"{HTTP_1}\" or \"{HTTP_2}\": {0:?} is no alpn for it")]
     Http(Vec<String>),
     /// Its connections are of many clients.
-    #[error("mode = \"http\" goes without proxy_protocol: the fields of each request say who asks")]
+    #[error("mode = \"http\" does not combine with proxy_protocol: header fields carry the client's address")]
     ProxyProtocol,
     /// None, or more than are held.
     #[error("the upstream {0:?} has no servers, or more than {SERVERS_MAX}")]
@@ -43,6 +43,6 @@ pub enum BadRoute {
     #[error("there are more than {NAMES_MAX} names")]
     TooMany,
     /// No protocol's name, or too many.
-    #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} octets")]
+    #[error("alpn is at most {ALPN_MAX} names of 1 to {ALPN_OCTETS_MAX} bytes")]
     Alpn,
 }

@@ -69,7 +69,7 @@ pub enum BadCertificate {
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
     /// Longer than is read.
-    #[error("it is longer than a chain is")]
+    #[error("the file is larger than a certificate chain may be")]
     TooLong,
     /// Nothing in it is a certificate.
     #[error("there is no certificate in it")]

@@ -31,7 +31,7 @@ pub enum KeepError {
     #[error(transparent)]
     TicketKeys(#[from] BadTicketKeys),
     /// The default is not there.
-    #[error("there is no {0}.pem to be presented to who names no host")]
+    #[error("there is no {0}.pem for clients without SNI")]
     NoDefault(String),
     /// The TLS library.
     #[error("the TLS library does not take the certificates: {0}")]

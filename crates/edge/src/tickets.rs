@@ -44,7 +44,7 @@ pub enum BadTicketKeys {
     )]
     Malformed(PathBuf),
     /// There is no randomness.
-    #[error("no random octets can be had")]
+    #[error("the operating system gives no random bytes")]
     NoRandom,
 }
 

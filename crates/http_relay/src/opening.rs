@@ -149,10 +149,10 @@ pub enum OpeningError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The client closed the connection at once.
-    #[error("the client said nothing")]
+    #[error("the client sent nothing")]
     Nothing,
     /// The ClientHello is too long.
-    #[error("a ClientHello takes at most {HELLO_OCTETS_MAX} octets")]
+    #[error("a ClientHello takes at most {HELLO_OCTETS_MAX} bytes")]
     TooLong,
     /// The first bytes look like TLS, and are no ClientHello.
     #[error("this is no ClientHello: {0}")]

@@ -34,7 +34,7 @@ pub enum ScanEnd {
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The database did not store the rows of an interrupted scan within [`LAST_ROWS_LIMIT`].
-    #[error("the database did not take the last results in time")]
+    #[error("the database did not store the last results before the timeout")]
     OutOfTime,
     /// The writer's.
     #[error(transparent)]

@@ -30,7 +30,7 @@ pub enum IssuerError {
         reason: String,
     },
     /// Too much was asked of it. It is well.
-    #[error("the issuer limits how much may be asked: {reason}")]
+    #[error("the issuer's rate limit is reached: {reason}")]
     RateLimited {
         /// Not before this has passed, if it said so.
         retry_after: Option<Duration>,
@@ -52,7 +52,7 @@ pub enum IssuerError {
         stage: &'static str,
     },
     /// We do not ask now: its circuit breaker is open, or our own limits for it are reached.
-    #[error("the issuer is given a rest: {reason}")]
+    #[error("the circuit breaker of the issuer is open after failures: {reason}")]
     Held {
         /// When we will ask again.
         retry_after: Duration,
@@ -60,7 +60,7 @@ pub enum IssuerError {
         reason: String,
     },
     /// What it delivered is not what was asked for.
-    #[error("the issuer delivered something else than was asked for: {reason}")]
+    #[error("the issuer's certificate does not match the request: {reason}")]
     Lying {
         /// The difference.
         reason: String,

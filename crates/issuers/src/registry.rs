@@ -82,7 +82,7 @@ pub enum ManageError {
     #[error("another issuer has that name")]
     NameTaken,
     /// It was changed meanwhile.
-    #[error("the issuer was changed meanwhile; read it again")]
+    #[error("another request changed the issuer: read it again")]
     Stale,
     /// There is none.
     #[error("no such issuer")]

@@ -14,7 +14,7 @@ const SECRET_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSecret {
     /// Only texts can be secret.
-    #[error("{pointer} must be a text of at most {SECRET_MAX} octets")]
+    #[error("{pointer} must be a text of at most {SECRET_MAX} bytes")]
     NotText {
         /// Where, as a JSON pointer.
         pointer: String,

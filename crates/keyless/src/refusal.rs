@@ -46,13 +46,13 @@ impl Refusal {
     pub(crate) const fn reason(self) -> &'static str {
         match self {
             Self::Stage => "as many of the tenant's signatures wait as may",
-            Self::Key => "as many requests to this key are under way as may",
+            Self::Key => "too many concurrent requests to this key",
             Self::TenantKey => "as many of the tenant's requests to this key are under way as may",
-            Self::Remote => "as many requests to keys elsewhere are under way as may",
+            Self::Remote => "too many concurrent requests to keys on other nodes",
             Self::Rate => "the tenant's rate is reached",
             Self::InFlight => "as many of the tenant's requests are under way as may",
-            Self::Stream => "as many requests of this stream are under way as may",
-            Self::Connection => "as many requests of this connection are under way as may",
+            Self::Stream => "too many concurrent requests of this stream",
+            Self::Connection => "too many concurrent requests of this connection",
             Self::Octets => "as many octets wait to be signed as may",
             Self::Destination => "the nodes that may use this key have too much to do",
             Self::Records => "records of signatures cannot be written to the disk as fast as may",

@@ -186,13 +186,13 @@ pub fn first(octets: &[u8]) -> Option<(Header, &[u8])> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Malformed {
     /// A tag that may appear once appears twice.
-    #[error("the item {0:#04x} stands twice")]
+    #[error("the item {0:#04x} appears twice")]
     Repeated(u8),
     /// An item longer than what is left.
     #[error("the item {0:#04x} runs past the body")]
     PastEnd(u8),
     /// An item of a fixed length has another.
-    #[error("the item {tag:#04x} has {length} octets")]
+    #[error("the item {tag:#04x} has {length} bytes")]
     Length {
         /// Which.
         tag: u8,

@@ -62,7 +62,7 @@ pub enum DecryptError {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignError {
     /// The deadline passed before the key answered; the same call may succeed later.
-    #[error("the key did not answer in time; ask again with a later deadline")]
+    #[error("the key did not answer before the deadline; retry with a later one")]
     Late,
     /// The key, or what holds it, cannot be reached; the same call may succeed later.
     #[error("the key cannot be reached: {0}")]

@@ -76,7 +76,7 @@ pub enum Misfit {
     #[error("a key of kind {0} does not sign so")]
     Kind(KeyType),
     /// No value of the hash.
-    #[error("{given} octets to sign, {wanted} expected")]
+    #[error("{given} bytes to sign, {wanted} expected")]
     Length {
         /// Length of the hash in bytes.
         wanted: usize,

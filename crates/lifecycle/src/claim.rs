@@ -76,7 +76,7 @@ pub enum BadClaim {
     #[error("the certificate cannot be read: {0}")]
     Unreadable(String),
     /// It speaks for nothing that can be asked for again.
-    #[error("the certificate has no names that could be asked for again")]
+    #[error("the certificate has no names that a new one could have")]
     NoNames,
     /// The certificate is a CA's.
     #[error("the certificate is an authority's: authorities are imported, not claimed")]

@@ -100,7 +100,7 @@ pub struct Missing {
 
 /// The object was changed since the caller read it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("it was changed meanwhile: read it again (its revision is now {revision})")]
+#[error("another request changed the object: read it again (its revision is now {revision})")]
 pub struct Stale {
     /// The revision now.
     pub revision: i64,
@@ -116,7 +116,7 @@ pub struct UnderWay {
 
 /// The run does not wait for this.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("the run {job} is {state}, so it takes no such report")]
+#[error("the run {job} is {state}, so this report does not apply")]
 pub struct NotWaiting {
     /// Which.
     pub job: JobId,

@@ -50,13 +50,13 @@ pub enum BadPerson {
     #[error("there are up to {CONTACTS_MAX} contacts")]
     TooManyContacts,
     /// Too long, empty, or with control characters.
-    #[error("a contact has 1 to {TEXT_OCTETS_MAX} octets and no control characters")]
+    #[error("a contact has 1 to {TEXT_OCTETS_MAX} bytes and no control characters")]
     Contact,
     /// Not an address of email.
     #[error("{0:?} is no email address")]
     Email(String),
     /// Too long.
-    #[error("a description has up to {TEXT_OCTETS_MAX} octets")]
+    #[error("a description has up to {TEXT_OCTETS_MAX} bytes")]
     Description,
     /// Teams are flat.
     #[error("a team belongs to no team")]

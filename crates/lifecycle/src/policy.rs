@@ -172,7 +172,7 @@ pub enum BadPolicy {
     #[error("a rule lists up to {ENTRIES_MAX} entries")]
     TooManyEntries,
     /// The same rule twice: violations are told apart by it.
-    #[error("the rule {0} stands twice: a policy has each rule once")]
+    #[error("the rule {0} appears twice: a policy has each rule once")]
     Twice(&'static str),
     /// The name is no name.
     #[error(transparent)]

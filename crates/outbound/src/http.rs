@@ -83,7 +83,7 @@ pub enum HttpError {
     #[error(transparent)]
     Refused(#[from] Refused),
     /// A header value with letters that do not belong there. Retrying cannot help.
-    #[error("the value of header {0} has odd letters")]
+    #[error("invalid character in the value of header {0}")]
     Header(&'static str),
     /// A redirect that is not followed.
     #[error("{host} {reason}")]
@@ -108,7 +108,7 @@ pub enum HttpError {
         reason: String,
     },
     /// The answer is longer than it may be; it was not read on.
-    #[error("{host} gives an answer of over {limit} octets")]
+    #[error("the answer of {host} is larger than {limit} bytes")]
     TooLong {
         /// The host.
         host: String,

@@ -34,7 +34,7 @@ pub(crate) type Named = (String, Arc<CertificateKey>);
 pub(crate) enum BadCertificate {
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    #[error("it is longer than {FILE_OCTETS_MAX} octets")]
+    #[error("it is longer than {FILE_OCTETS_MAX} bytes")]
     TooLong,
     #[error("there is a private key in it: keep it with the key service, and certificates alone here")]
     PrivateKey,

@@ -64,7 +64,7 @@ pub enum ConfigError {
         source: io::Error,
     },
     /// Longer than it may be.
-    #[error("{0} is longer than {FILE_OCTETS_MAX} octets")]
+    #[error("{0} is longer than {FILE_OCTETS_MAX} bytes")]
     TooLong(PathBuf),
     /// No TOML, a value of another type, or a key that nobody knows.
     #[error("{path}: {source}")]

@@ -38,13 +38,13 @@ pub(super) enum NoRequest {
     Io(#[from] std::io::Error),
     #[error("this is not SOCKS5")]
     NotSocks,
-    #[error("the client offers no way to say who it is that is asked for here")]
+    #[error("the client offers no authentication method that this proxy accepts")]
     NoMethod,
     #[error(transparent)]
     Denied(#[from] Denied),
     #[error("only CONNECT is served")]
     Command,
-    #[error("an address of a kind that is not known, or a name that is none")]
+    #[error("the address type is unknown, or the name is invalid")]
     Address,
     #[error("connections to {0} are not allowed here")]
     Rejected(Target),

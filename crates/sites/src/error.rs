@@ -24,7 +24,7 @@ pub enum SiteError {
     #[error("another node, perhaps a retired one, was enrolled with this key: make a new one")]
     KeyTaken,
     /// The object was changed since the caller read it.
-    #[error("it has changed meanwhile: read it again")]
+    #[error("another request changed the object: read it again")]
     Changed,
     /// A site with nodes stays.
     #[error("{0} nodes are at this site: retire them first")]

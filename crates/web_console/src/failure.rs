@@ -12,7 +12,7 @@ pub(crate) enum Failure {
     #[error("{}", .0.title)]
     Refused(Box<ProblemDocument>),
     /// Nobody has signed in; the path to come back to.
-    #[error("nobody has signed in")]
+    #[error("not signed in")]
     SignedOut(String),
     /// An answer of the API cannot be read.
     #[error("an answer of the API cannot be read: {0}")]

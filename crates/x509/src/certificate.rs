@@ -256,7 +256,7 @@ pub enum SignatureAlgorithm {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// Longer than [`Certificate::DER_MAX`] bytes.
-    #[error("{0} octets: certificates over {max} are not read", max = Certificate::DER_MAX)]
+    #[error("{0} bytes: certificates over {max} are not read", max = Certificate::DER_MAX)]
     TooLong(usize),
     /// Not the DER of RFC 5280 section 4.1.
     #[error("not an X.509 certificate: {0}")]

@@ -25,7 +25,7 @@ const PASSWORD_MAX: usize = 255;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// Longer than [`CertificateRequest::DER_MAX`] bytes.
-    #[error("{0} octets: requests over {max} are not read", max = CertificateRequest::DER_MAX)]
+    #[error("{0} bytes: requests over {max} are not read", max = CertificateRequest::DER_MAX)]
     TooLong(usize),
     /// Not the DER of RFC 2986 section 4, or a part of it is malformed.
     #[error("not a certification request: {0}")]

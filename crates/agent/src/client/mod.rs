@@ -47,7 +47,7 @@ pub enum AgentRunError {
     #[error("{0} holds no enrolled agent: run `bulla agent enroll` first")]
     NotEnrolled(PathBuf),
     /// It is an agent already.
-    #[error("this host is the agent {name} of {server} already: remove {folder} to enrol it anew")]
+    #[error("this host is already the agent {name} of {server}: remove {folder} to enrol it again")]
     Enrolled {
         /// Its name.
         name: String,

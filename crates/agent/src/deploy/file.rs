@@ -42,7 +42,7 @@ pub enum FileError {
     #[error("{0} is no ordinary file")]
     NotAFile(PathBuf),
     /// Not something to be replaced.
-    #[error("{0} is larger than {FILE_MAX} octets: not a certificate or key")]
+    #[error("{0} is larger than {FILE_MAX} bytes: not a certificate or key")]
     TooLarge(PathBuf),
     /// Users and groups are looked up in `/etc/passwd` and `/etc/group`.
     #[error(transparent)]

@@ -394,7 +394,9 @@ pub async fn update_alert_channel(
         now_us.into(),
     ];
     match tx.execute(CHANNEL_UPDATE, parameters).await? {
-        0 => Err(StoreError::Stale("the channel is gone or was changed meanwhile: read it again".to_owned())),
+        0 => Err(StoreError::Stale(
+            "the channel was deleted or changed by another request: read it again".to_owned(),
+        )),
         _ => Ok(()),
     }
 }

@@ -79,7 +79,7 @@ pub enum ExternalKeyError {
     #[error("there is an external key of the name {0:?}")]
     NameTaken(String),
     /// The system gives no random bytes.
-    #[error("the operating system gives no random octets")]
+    #[error("the operating system gives no random bytes")]
     Random,
     /// An error of the database.
     #[error(transparent)]

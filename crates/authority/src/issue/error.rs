@@ -58,7 +58,7 @@ pub enum IssueError {
     #[error("the idempotency key was used for another request")]
     KeyReused,
     /// Caller: shorten the text.
-    #[error("the idempotency key has {0} octets: up to {max} are taken", max = super::IDEMPOTENCY_KEY_MAX)]
+    #[error("the idempotency key has {0} bytes, at most {max} are permitted", max = super::IDEMPOTENCY_KEY_MAX)]
     KeyTooLong(usize),
     /// The CA's key did not sign.
     #[error("the key of the authority: {0}")]

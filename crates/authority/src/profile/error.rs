@@ -14,7 +14,7 @@ pub enum ProfileError {
     #[error("the profile makes no sense: {0}")]
     Invalid(String),
     /// Caller: read it again and decide again.
-    #[error("the profile {0:?} was changed meanwhile")]
+    #[error("another request changed the profile {0:?}: read it again")]
     Stale(String),
     /// Operator: correct it in the database, or delete it.
     #[error("the profile {name:?} in the database cannot be read: {reason}")]

@@ -48,7 +48,7 @@ pub enum NewCaError {
     #[error("{0} has path length 0: no authority can stand below it")]
     NoneBelow(String),
     /// More could stand below the new one than the parent allows.
-    #[error("path length {asked} is over what the parent allows, {allowed}")]
+    #[error("path length {asked} is greater than the parent permits, {allowed}")]
     PathLength {
         /// The requested value.
         asked: u32,
@@ -210,7 +210,7 @@ pub enum RetireError {
     #[error("{0} is retired")]
     Retired(String),
     /// Another request made the change first.
-    #[error("{0} was changed by somebody else meanwhile: look again")]
+    #[error("another request changed {0}: read it again")]
     Changed(String),
     /// The profiles cannot be read.
     #[error(transparent)]

@@ -765,7 +765,7 @@ pub(super) const KEYS: &[Key] = &[
     (
         "proxy.access.users_file",
         Kind::Text,
-        "users and hashes of their passwords, as `htpasswd -5` makes them; empty: nobody has to say who they are",
+        "users and hashes of their passwords, as `htpasswd -5` makes them; empty: no authentication",
     ),
     (
         "proxy.access.tokens",

@@ -96,7 +96,9 @@ impl Storing {
         let Self { store, scan, shown_url, recording, samples } = self;
         let gave_up = StoreOutcome {
             stored: None,
-            error: Some("the database did not take the last results in time; go on with --resume".into()),
+            error: Some(
+                "the database did not store the last results before the timeout; go on with --resume".into(),
+            ),
         };
         let end = if interrupted { ScanEnd::Interrupted } else { ScanEnd::Complete };
         let totals = match recording.finish(end).await {

@@ -40,7 +40,7 @@ pub enum HttpError {
     #[error("no answer: {0}")]
     NoAnswer(String),
     /// More bytes than are read.
-    #[error("the answer has more than {BODY_MAX} octets")]
+    #[error("the answer has more than {BODY_MAX} bytes")]
     TooLarge,
 }
 

@@ -6,7 +6,7 @@ use crate::{CredentialError, Refusal};
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RotateError {
     /// No rotation policy covers the credential.
-    #[error("It was set by hand: nothing says how to make another. Generate it, or set it anew in time.")]
+    #[error("The value was set by hand, so it cannot be generated again. Set a new value, or generate one.")]
     ByHand,
     /// The hook did not agree.
     #[error("The hook did not agree: {0}")]

@@ -128,7 +128,7 @@ pub enum MonitorError {
     #[error("{CT_DOMAINS_MAX} domains are watched already")]
     Full,
     /// Caller: another request changed it first; read it again.
-    #[error("it was changed meanwhile")]
+    #[error("another request changed it: read it again")]
     Changed,
     /// Caller: resume it first, or wait.
     #[error("{0} is paused, or its questions are under way")]

@@ -156,7 +156,7 @@ pub struct SearchPage {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SearchError {
     /// The service says so, or its bucket is empty for longer than the patience.
-    #[error("{service} is not to be asked for {} s", retry_after.as_secs())]
+    #[error("{service} sent a rate limit: no request for {} s", retry_after.as_secs())]
     Throttled {
         /// Which.
         service: String,

@@ -101,6 +101,6 @@ pub enum NoParent {
     #[error("it does not speak HTTP: {0}")]
     Http(#[from] hyper::Error),
     /// The target is no valid authority.
-    #[error("the name cannot be asked for")]
+    #[error("the name cannot be sent as SNI")]
     Name,
 }

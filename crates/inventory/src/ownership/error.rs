@@ -20,20 +20,20 @@ pub enum BadRule {
     #[error("network: {0:?} is neither a network as 10.0.0.0/8 nor an address")]
     Network(String),
     /// Empty, too long, or with control characters.
-    #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} octets and no control characters")]
+    #[error("issuer: a part of a name has 1 to {ISSUER_OCTETS_MAX} bytes and no control characters")]
     Issuer,
     /// The rule assigns nothing.
     #[error("a rule names a team, an owner, an environment or a tag")]
     Nothing,
     /// Too long, empty, or with control characters.
-    #[error("{0} has 1 to {LABEL_OCTETS_MAX} octets and no control characters")]
+    #[error("{0} has 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
     Label(&'static str),
     /// More than [`TAGS_MAX`].
     #[error("a rule adds up to {TAGS_MAX} tags")]
     TooManyTags,
     /// Neither a key nor a key and a pattern.
     #[error(
-        "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} octets, without control characters"
+        "a tag to look at is KEY or KEY=PATTERN, a key of 1 to {TAG_KEY_OCTETS_MAX} bytes, without control characters"
     )]
     Tag,
 }

@@ -29,7 +29,7 @@ enum Form {
 
 /// Why there is no pattern.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("a pattern has 1 to {GLOB_OCTETS_MAX} octets and no control characters")]
+#[error("a pattern has 1 to {GLOB_OCTETS_MAX} bytes and no control characters")]
 pub struct BadGlob;
 
 impl Glob {

@@ -73,7 +73,7 @@ pub enum OwnershipError {
     #[error("there are {OWNERSHIP_RULES_MAX} ownership rules already")]
     Full,
     /// Caller: another request changed it first; read it again.
-    #[error("the ownership rule was changed meanwhile")]
+    #[error("another request changed the ownership rule: read it again")]
     Changed,
 }
 

@@ -201,7 +201,7 @@ pub enum WatchError {
     #[error("there are {WATCHES_MAX} watches already")]
     Full,
     /// Caller: another request changed it first; read it again.
-    #[error("the watch was changed meanwhile")]
+    #[error("another request changed the watch: read it again")]
     Changed,
     /// Caller: resume it first, or wait for the run's end.
     #[error("the watch is paused, or a run is under way")]

@@ -11,7 +11,7 @@ pub enum ClientStartError {
     #[error("there is no key service to ask")]
     NoServer,
     /// More than [`SERVERS_MAX`].
-    #[error("there are {0} key services; {SERVERS_MAX} are asked at most")]
+    #[error("{0} key services are configured; at most {SERVERS_MAX} are supported")]
     TooMany(usize),
     /// A server over TLS, and no certificate for it.
     #[error("{0} is spoken to over TLS, which takes a certificate of our own and roots for its")]
@@ -31,7 +31,7 @@ pub enum ClientError {
     #[error("{0} did not answer in time")]
     Late(Server),
     /// As many requests as may are under way there.
-    #[error("as many requests to {0} as may are under way")]
+    #[error("too many concurrent requests to {0}: retry later")]
     Overloaded(Server),
     /// The connection was lost while the request was under way.
     #[error("the connection to {0} was lost")]

@@ -37,7 +37,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The server's name is no DNS name or address.
-    #[error("the server's name is none: {0}")]
+    #[error("the server's name is invalid: {0}")]
     Name(#[from] InvalidDnsNameError),
 }
 

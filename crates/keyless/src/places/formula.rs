@@ -55,13 +55,13 @@ pub enum Trouble {
         found: Token,
     },
     /// Too much nesting.
-    #[error("more than {DEPTH_MAX} parentheses and `not`s within each other")]
+    #[error("more than {DEPTH_MAX} nested parentheses and `not`s")]
     TooDeep,
     /// Too many conditions.
     #[error("more than {ATOMS_MAX} conditions")]
     TooMany,
     /// Too much text.
-    #[error("the formula, or its normal form, is longer than {TEXT_MAX} octets")]
+    #[error("the formula, or its normal form, is longer than {TEXT_MAX} bytes")]
     TooLong,
 }
 

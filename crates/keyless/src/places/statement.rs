@@ -23,13 +23,13 @@ pub enum StatementError {
     #[error("the statement's signature is not this control plane's")]
     Forged,
     /// What signs statements is another key.
-    #[error("what signs statements is an Ed25519 key, and this is none")]
+    #[error("statements are signed by an Ed25519 key, and this key is of another type")]
     NotEd25519,
     /// Signed, and not understood.
     #[error("the statement cannot be read; update the program: {0}")]
     Malformed(String),
     /// The statement is longer than any valid one.
-    #[error("the statement is longer than {PAYLOAD_MAX} octets")]
+    #[error("the statement is longer than {PAYLOAD_MAX} bytes")]
     TooLong,
     /// The key did not sign.
     #[error("the statement could not be signed: {0}")]

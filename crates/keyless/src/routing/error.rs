@@ -60,7 +60,7 @@ impl PeerError {
 impl std::fmt::Display for PeerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Full => f.write_str("as many requests as may are under way to it"),
+            Self::Full => f.write_str("too many concurrent requests to it"),
             Self::Unsent => f.write_str("there is no connection to it"),
             Self::Lost => f.write_str("the connection to it was lost"),
             Self::Late => f.write_str("it did not answer in time"),
@@ -121,7 +121,7 @@ pub(crate) enum RelayError {
     #[error("this node has no way to that one")]
     NoWay,
     /// As many requests as may are under way to it.
-    #[error("as many requests as may are under way to that node")]
+    #[error("too many concurrent requests to that node")]
     Full,
     /// The connection was lost with it.
     #[error("the way to that node was lost")]

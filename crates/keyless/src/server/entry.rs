@@ -25,7 +25,7 @@ use crate::wire::ErrorCode;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Failure {
     /// None named, or not by as many bytes as a name has.
-    #[error("no key is named: give its SKI (20 octets) or the SHA-256 of its SubjectPublicKeyInfo (32)")]
+    #[error("no key is named: give its SKI (20 bytes) or the SHA-256 of its SubjectPublicKeyInfo (32 bytes)")]
     NoKey,
     /// No such key, or none that this tenant may use: which of the two is told to nobody.
     #[error("no such key, or none that this client may use")]
@@ -37,7 +37,7 @@ pub(super) enum Failure {
     #[error("{0}")]
     Misfit(#[from] Misfit),
     /// More bytes than are taken.
-    #[error("{given} octets, at most {most} are taken")]
+    #[error("{given} bytes, at most {most} are permitted")]
     TooLong {
         /// Length of the input.
         given: usize,
@@ -66,7 +66,7 @@ pub(super) enum Failure {
     #[error("the key cannot sign this: {0}")]
     Broken(String),
     /// The key is not sealed to the policy that was asked for; what it is sealed to.
-    #[error("the key is not sealed to the policy that was asked for: it is sealed to {}", sealed_to(.0.as_deref()))]
+    #[error("the key is not sealed to the requested policy: it is sealed to {}", sealed_to(.0.as_deref()))]
     Policy(Option<Arc<str>>),
     /// The node that holds the key refused by its policy.
     #[error("{0}")]

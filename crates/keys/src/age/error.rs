@@ -30,10 +30,10 @@ pub enum AgeError {
     #[error("its header was changed: the MAC does not fit")]
     HeaderChanged,
     /// The content was changed.
-    #[error("it was changed or cut off after {0} octets of content")]
+    #[error("it was changed or cut off after {0} bytes of content")]
     Changed(u64),
     /// Something stands behind the end.
-    #[error("something was added behind its end")]
+    #[error("there are bytes after its end")]
     Longer,
     /// No recipient, no key.
     #[error("{0}")]

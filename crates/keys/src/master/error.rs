@@ -10,7 +10,7 @@ pub(super) const PASSPHRASE_MIN: usize = 12;
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
     /// The file is not there.
-    #[error("the master key file {0} does not exist; create one with 32 random octets, mode 0600")]
+    #[error("the master key file {0} does not exist; create one with 32 random bytes, mode 0600")]
     Missing(PathBuf),
     /// The file cannot be read or written.
     #[error("the master key file {path}: {error}")]
@@ -29,7 +29,7 @@ pub enum KeyringError {
         mode: u32,
     },
     /// Not 32 bytes.
-    #[error("{0} is not a master key: it must hold 32 octets, no text")]
+    #[error("{0} is not a master key: it must hold 32 bytes, no text")]
     NotKey(PathBuf),
     /// The parameters file of a passphrase is not one.
     #[error("{path} does not hold the parameters of a passphrase: {what}")]

@@ -12,7 +12,7 @@ pub const KEM_PUBLIC: usize = 1_216;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SealedError {
     /// Fewer or more bytes than it has.
-    #[error("not sealed octets, or cut off: {0} octets")]
+    #[error("not sealed bytes, or cut off: {0} bytes")]
     Length(usize),
     /// Made by a later version.
     #[error("sealed by algorithm {0}, which this version does not know; update the program")]
@@ -29,10 +29,10 @@ pub enum SealedError {
     #[error("another private key is sealed than its public half says")]
     OtherKey,
     /// Not an X-Wing public key.
-    #[error("not an X-Wing public key: {KEM_PUBLIC} octets, of which the first 1,184 are one of ML-KEM-768")]
+    #[error("not an X-Wing public key: {KEM_PUBLIC} bytes, of which the first 1,184 are one of ML-KEM-768")]
     NotPublic,
     /// Not a seed.
-    #[error("not a seed: it must have {SEED} octets, not {0}")]
+    #[error("not a seed: it must have {SEED} bytes, not {0}")]
     NotSeed(usize),
     /// The library failed.
     #[error("the cryptographic library failed")]

@@ -115,7 +115,7 @@ pub enum BadRequest {
     #[error(transparent)]
     Name(#[from] BadName),
     /// Too long, empty, or with control characters.
-    #[error("{field} has 1 to {LABEL_OCTETS_MAX} octets and no control characters")]
+    #[error("{field} has 1 to {LABEL_OCTETS_MAX} bytes and no control characters")]
     Label {
         /// Which text.
         field: &'static str,
@@ -130,7 +130,7 @@ pub enum BadRequest {
     #[error("a target is named twice")]
     TargetTwice,
     /// Notes longer than [`NOTES_OCTETS_MAX`].
-    #[error("notes have up to {NOTES_OCTETS_MAX} octets")]
+    #[error("notes have up to {NOTES_OCTETS_MAX} bytes")]
     Notes,
     /// The dismissal would end before it begins.
     #[error("the time until which it is to be ignored has passed already")]

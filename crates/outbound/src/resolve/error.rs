@@ -10,10 +10,10 @@ pub enum ResolveError {
     #[error("no such name (NXDOMAIN)")]
     NxDomain,
     /// The name exists and has no address of the families asked for (NODATA, RFC 2308 section 2.2).
-    #[error("the name exists but has no address of the family asked for")]
+    #[error("the name exists but has no address of the requested family")]
     NoAddress,
     /// The name servers of the zone fail, or its signatures do (code 2).
-    #[error("the resolver could not find out (SERVFAIL); try `dig` on the zone's own name servers")]
+    #[error("the name servers failed (SERVFAIL); try `dig` on the zone's own name servers")]
     ServFail,
     /// The upstream does not serve us (code 5).
     #[error("the resolver refuses to answer; use another upstream")]

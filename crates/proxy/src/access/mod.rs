@@ -68,7 +68,7 @@ pub struct AccessOptions {
 /// Why somebody is not let in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Denied {
-    #[error("who uses this proxy has to say who they are")]
+    #[error("this proxy requires authentication")]
     Missing,
     #[error("the user or the password, or the token, is wrong")]
     Wrong,

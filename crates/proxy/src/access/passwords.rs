@@ -26,7 +26,7 @@ const SALT_OCTETS_MAX: usize = 16;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadUsers {
     /// Neither empty, nor a comment, nor `NAME:HASH`. The line is not shown, as it may be a password.
-    #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_OCTETS_MAX} octets")]
+    #[error("line {0} is not NAME:HASH, with a name of 1 to {CREDENTIAL_OCTETS_MAX} bytes")]
     Line(usize),
     /// A hash that is not understood, or too weak to be one.
     #[error("line {0}: the hash is neither of SHA-crypt ($6$, $5$) nor of argon2 ($argon2id$)")]
@@ -37,7 +37,7 @@ pub enum BadUsers {
     )]
     Dear(usize),
     /// A name in two lines.
-    #[error("line {0}: the name stands there already")]
+    #[error("line {0}: the name appears on an earlier line")]
     Twice(usize),
     /// More than are held.
     #[error("there are more than {USERS_MAX} users")]

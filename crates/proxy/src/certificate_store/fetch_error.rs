@@ -16,6 +16,6 @@ pub enum FetchError {
     #[error("another proxy has taken too long to mint the certificate")]
     Awaited,
     /// The second level is away, and by [`WhenAway::Refuse`](super::WhenAway::Refuse) nothing is minted meanwhile.
-    #[error("the certificate store is away, and no leaf is minted without it")]
+    #[error("the certificate store is unavailable, and leaves are not minted without it")]
     Away,
 }

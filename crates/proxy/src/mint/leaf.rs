@@ -29,7 +29,7 @@ pub enum BadLeaf {
     #[error("its certificate cannot be read: {0}")]
     Unreadable(#[from] x509::ParseError),
     /// The certificate does not match the key.
-    #[error("its certificate stands over another key")]
+    #[error("the certificate does not match the private key")]
     OtherKey,
 }
 

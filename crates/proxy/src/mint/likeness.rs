@@ -31,7 +31,7 @@ pub enum NoLikeness {
     OtherName,
     /// It would burden every handshake.
     #[error(
-        "its certificate's subject and names take {0} octets, and leaves have at most {LIKENESS_OCTETS_MAX}"
+        "its certificate's subject and names take {0} bytes, and leaves have at most {LIKENESS_OCTETS_MAX}"
     )]
     TooLong(usize),
     /// Within a minute, or it has ended, or has not begun.

@@ -29,7 +29,7 @@ pub(super) enum NoLeaf {
     #[error("the name is not permitted")]
     NotPermitted,
     /// The permission service did not answer.
-    #[error("nobody says now whether it is permitted")]
+    #[error("the permission service is unavailable")]
     Unknown(#[source] NotPermitted),
     #[error(transparent)]
     NotFetched(#[from] FetchError),

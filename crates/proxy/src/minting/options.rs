@@ -57,7 +57,9 @@ pub enum StartError {
         source: io::Error,
     },
     /// Anybody who sees the network would have the keys.
-    #[error("{0} is not of this machine alone, and leaves go out with their private keys")]
+    #[error(
+        "{0} is reachable from other machines, and leaves are sent with their private keys: use a Unix socket or a loopback address"
+    )]
     InTheClear(SocketAddr),
     /// The certificates.
     #[error("TLS cannot be set up: {0}")]

@@ -42,7 +42,7 @@ pub(crate) enum NotPermitted {
     #[error("it is not permitted here")]
     No,
     /// There is no answer, and by [`WhenAway::Refuse`] no leaf.
-    #[error("nobody says whether it is permitted: {0}")]
+    #[error("the permission service did not decide: {0}")]
     Unknown(Arc<str>),
     /// The client has had too many names asked for.
     #[error(transparent)]

@@ -94,17 +94,15 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum BadPermission {
     /// It is no URL, has a user or password, or an address that is not connected to.
-    #[error("who is to be asked for permission: {0}")]
+    #[error("the permission service: {0}")]
     Url(#[from] outbound::guard::Refused),
     /// Anybody on the way could answer.
-    #[error(
-        "who is to be asked for permission at {0} has to be spoken to by https, unless it is of this machine"
-    )]
+    #[error("the permission service {0} must use https, unless it is on this machine")]
     InTheClear(String),
     /// The token cannot be sent in a header. The error does not show the token.
-    #[error("what is shown to who is asked for permission is empty, or has more than visible ASCII")]
+    #[error("the token for the permission service is empty, or has characters other than visible ASCII")]
     Token,
     /// The roots, or the library.
-    #[error("who is to be asked for permission: {0}")]
+    #[error("the permission service: {0}")]
     Setup(#[from] SetupError),
 }

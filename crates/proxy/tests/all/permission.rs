@@ -395,6 +395,6 @@ async fn consumers_are_asked_for_too_and_refused_in_their_own_forms() {
     assert_eq!(get("c.example").await, 503);
     let error = fetch("c.example").await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::Unavailable);
-    assert_eq!(error.message(), "nobody says now whether it is permitted", "why is nothing of a consumer's");
+    assert_eq!(error.message(), "the permission service is unavailable", "why is nothing of a consumer's");
     assert_eq!(world.running.store().counts().minted, 1);
 }

@@ -12,7 +12,7 @@ pub enum FileError {
     #[error("is a {0}, not a file; only regular files are read")]
     Special(&'static str),
     /// Larger than [`super::FILE_MAX`].
-    #[error("has {size} octets, more than the {max} that are read; split it or name its parts")]
+    #[error("has {size} bytes, at most {max} are read; split it or name its parts")]
     TooLarge {
         /// In bytes.
         size: u64,

@@ -137,16 +137,16 @@ pub enum Cause {
     #[error("the certificate names no CRL and no OCSP responder")]
     NoSource,
     /// It names OCSP only, which is not switched on.
-    #[error("the certificate names an OCSP responder only, and OCSP is not asked")]
+    #[error("the certificate names an OCSP responder only, and OCSP is disabled")]
     OcspOff,
     /// Its issuer's certificate is neither sent nor known, so nothing could be checked.
     #[error("the issuer's certificate is not known")]
     NoIssuer,
     /// It is on no path to a trusted root: anyone who made it chose the URLs that would be fetched.
-    #[error("not asked: no path to a trusted root leads through the certificate")]
+    #[error("not checked: no path to a trusted root leads through the certificate")]
     Untrusted,
     /// The guard over outgoing connections refuses the URL (see `outbound::guard`).
-    #[error("not asked: {0}")]
+    #[error("not checked: {0}")]
     Refused(String),
     /// A redirect that is not followed: one too many, to nowhere, from https to http.
     #[error("{0}")]
@@ -161,7 +161,7 @@ pub enum Cause {
     #[error("HTTP status {0}")]
     Status(u16),
     /// Longer than is read, bytes.
-    #[error("over {limit} octets")]
+    #[error("larger than {limit} bytes")]
     TooLarge {
         /// Bytes.
         limit: usize,

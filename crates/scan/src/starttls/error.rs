@@ -37,7 +37,7 @@ pub enum StartTlsError {
         words: String,
     },
     /// More than any real server says ([`super::LINE_MAX`], [`super::DIALOGUE_MAX`], [`super::TDS_PACKET_MAX`]).
-    #[error("the server's {what} is longer than {max} octets")]
+    #[error("the server's {what} is longer than {max} bytes")]
     TooLong {
         /// The part that is too long.
         what: &'static str,

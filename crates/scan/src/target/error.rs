@@ -129,7 +129,7 @@ pub enum TargetProblem {
     #[error("standard input can be read only once")]
     StandardInputTwice,
     /// A list longer per line than any target.
-    #[error("the line is longer than {max} octets")]
+    #[error("the line is longer than {max} bytes")]
     LineTooLong {
         /// The bound in force.
         max: usize,

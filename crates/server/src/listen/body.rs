@@ -19,7 +19,7 @@ use super::reader::ReaderPatience;
 
 /// A request's body that did not come in time.
 #[derive(Debug, thiserror::Error)]
-#[error("the body did not come in time")]
+#[error("the body did not arrive before the timeout")]
 pub(super) struct TooSlow;
 
 /// Whether this request's body was too slow: the listener answers 408 then, whatever its handler makes of it.

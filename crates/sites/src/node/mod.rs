@@ -53,7 +53,7 @@ pub enum NodeError {
     #[error("{0} holds no node: give the control plane's address and a token")]
     NotJoined(PathBuf),
     /// The folder belongs to a node already.
-    #[error("this host is the node {name} of {server} already: remove {folder} to join anew")]
+    #[error("this host is already the node {name} of {server}: remove {folder} to join again")]
     Joined {
         /// Its name.
         name: String,

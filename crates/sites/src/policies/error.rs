@@ -31,7 +31,7 @@ pub enum PolicyError {
     #[error("the name {0:?} is taken")]
     NameTaken(String),
     /// Another request rotated it at the same time.
-    #[error("it has changed meanwhile: look at it again")]
+    #[error("another request changed the object: read it again")]
     Changed,
     /// Sealed to another generation than the newest.
     #[error("the key is sealed to generation {given}, and the newest is {newest}: seal it again")]
@@ -69,7 +69,7 @@ pub enum PolicyError {
         why: String,
     },
     /// The search for satisfying nodes reached its limit.
-    #[error("the look at who satisfies which policies was broken off")]
+    #[error("the check which nodes satisfy the policy was interrupted")]
     Stopped,
     /// The cryptographic library.
     #[error("no pair can be made: {0}")]

@@ -13,7 +13,7 @@ use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadName {
     /// Over [`GeneralName::TEXT_MAX`] bytes.
-    #[error("a name has up to {max} octets", max = GeneralName::TEXT_MAX)]
+    #[error("a name has up to {max} bytes", max = GeneralName::TEXT_MAX)]
     TooLong,
     /// No host name, and nothing else either.
     #[error("{0:?} is no name: {1}")]
@@ -28,7 +28,7 @@ pub enum BadName {
     #[error("{0:?} is no email address")]
     Email(String),
     /// Not `scheme:rest` in printable ASCII.
-    #[error("{0:?} is no URI; octets beyond ASCII are written %XX")]
+    #[error("{0:?} is no URI; bytes beyond ASCII are written %XX")]
     Uri(String),
     /// Not an IPv4 or IPv6 address.
     #[error("{0:?} is no IP address")]

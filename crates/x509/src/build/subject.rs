@@ -115,7 +115,7 @@ pub enum BadSubject {
     #[error("a plus sign joins attributes, which is not supported; write \\+ for the sign itself")]
     MultiValued,
     /// Over [`DistinguishedName::TEXT_MAX`] bytes.
-    #[error("a distinguished name has up to {max} octets of text", max = DistinguishedName::TEXT_MAX)]
+    #[error("a distinguished name has up to {max} bytes of text", max = DistinguishedName::TEXT_MAX)]
     TooLong,
 }
 

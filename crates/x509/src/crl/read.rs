@@ -15,7 +15,7 @@ use crate::{
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum ParseError {
     /// Longer than [`Crl::DER_MAX`] bytes.
-    #[error("{0} octets: CRLs over {max} are not read", max = Crl::DER_MAX)]
+    #[error("{0} bytes: CRLs over {max} are not read", max = Crl::DER_MAX)]
     TooLong(usize),
     /// Not the DER of RFC 5280 section 5.1, or a part of it is malformed.
     #[error("not a certificate revocation list: {0}")]

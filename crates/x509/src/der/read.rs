@@ -28,7 +28,7 @@ pub enum DerError {
         found: u8,
     },
     /// Bytes after the last element.
-    #[error("{0} octets too many")]
+    #[error("{0} bytes too many")]
     Trailing(usize),
     /// Content that its type does not allow.
     #[error("malformed {0}")]

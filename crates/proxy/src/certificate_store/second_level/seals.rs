@@ -19,7 +19,7 @@ const LENGTH: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub enum Unopened {
     /// Its key's row is not there.
-    #[error("its key is gone")]
+    #[error("its key was deleted")]
     NoKey,
     /// The seal of one of them.
     #[error(transparent)]
