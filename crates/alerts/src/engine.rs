@@ -85,7 +85,7 @@ pub enum AlertError {
     Sealed(String),
 }
 
-/// What a round did.
+/// Result of a round.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AlertReport {
     /// Events read.
@@ -98,7 +98,7 @@ pub struct AlertReport {
     pub sent: u64,
     /// Tries that failed.
     pub failed: u64,
-    /// Messages given up.
+    /// Messages that reached their last attempt.
     pub dead: u64,
 }
 
@@ -695,7 +695,7 @@ impl Alerts {
         Ok(())
     }
 
-    /// Somebody takes care: nobody else is told.
+    /// Acknowledges an alert, which ends its escalation.
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such alert is open.

@@ -8,12 +8,12 @@ use x509::Severity;
 
 use crate::rule::Attributes;
 
-/// What to do.
+/// The effect of an event on alerts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum EventMeaning {
     /// Tell people.
     Raise { kind: &'static str, subject: String, severity: Severity, title: String, attributes: Attributes },
-    /// What was told of is over.
+    /// The alert's condition ended.
     Resolve { subject: String, kinds: &'static [&'static str] },
     /// A certificate is in use now; its end is to be watched.
     Watch { subject: String, not_before_us: i64, not_after_us: i64, attributes: Attributes },
@@ -301,7 +301,7 @@ fn drift(
     raise(kind, subject, severity, title, named(&series.name, Some(&series.detail)))
 }
 
-/// What the end of a watch's run leaves to be said, and what it ends.
+/// Effects of a finished run of a watch: alerts to raise and to resolve.
 fn watch_finished(subject: &str, run: &WatchRun) -> Vec<EventMeaning> {
     let counts = run.counts.clone().unwrap_or_default();
     let ended = |kinds| resolve(subject.to_owned(), kinds);

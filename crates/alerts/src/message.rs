@@ -1,4 +1,4 @@
-//! What a channel is told.
+//! Messages to channels.
 
 use serde::Serialize;
 pub use store::states::MessageReason;
@@ -25,18 +25,18 @@ pub struct Message {
     pub subject: String,
     /// One line.
     pub title: String,
-    /// What more is known.
+    /// Further facts.
     pub attributes: Attributes,
     /// First and last time, RFC 3339, and how often.
     pub first_at: String,
     /// See `first_at`.
     pub last_at: String,
-    /// How often it happened.
+    /// Number of occurrences.
     pub count: i64,
     /// The lines of a digest.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lines: Vec<String>,
-    /// Where to read on.
+    /// A link to details.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link: Option<String>,
 }

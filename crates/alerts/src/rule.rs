@@ -13,7 +13,7 @@ pub struct Attributes {
     /// The certificate's or agent's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who owns it.
+    /// Filter: the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// The team it belongs to.
@@ -22,7 +22,7 @@ pub struct Attributes {
     /// production, staging, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Who issues it.
+    /// Filter: the issuer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
     /// By which profile.
@@ -86,7 +86,7 @@ impl Matcher {
     }
 }
 
-/// Who is told of what.
+/// A rule: which alerts go to which channels.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
@@ -95,7 +95,7 @@ pub struct Rule {
     pub when: Matcher,
     /// Names of the channels.
     pub channels: Vec<String>,
-    /// Who else is told when nobody acknowledges.
+    /// Further recipients of an alert that is not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalate: Option<Escalation>,
     /// Once a day, all together, instead of at once.
@@ -103,7 +103,7 @@ pub struct Rule {
     pub digest: bool,
 }
 
-/// Who is told when nobody acknowledges.
+/// Recipients of an alert that is not acknowledged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
@@ -128,10 +128,10 @@ pub struct Silence {
     pub reason: String,
 }
 
-/// Who is told of an alert.
+/// Recipients of an alert.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Routing {
-    /// Channels told at once.
+    /// Channels that are notified at once.
     pub(crate) now: Vec<String>,
     /// Channels told by digest; none that is told at once.
     pub(crate) digest: Vec<String>,
@@ -139,7 +139,7 @@ pub(crate) struct Routing {
     pub(crate) escalate_after: Option<u32>,
 }
 
-/// Who is told, by all rules that match.
+/// The recipients by all rules that match.
 pub(crate) fn route(
     rules: &[(Uuid, Rule)],
     kind: &str,

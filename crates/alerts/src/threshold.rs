@@ -85,7 +85,7 @@ impl Settings {
     }
 }
 
-/// Where a certificate stands between its thresholds.
+/// The thresholds that a certificate passed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Due {
     /// The nearest threshold reached: its place among them, and how bad it is.
@@ -94,7 +94,7 @@ pub(super) struct Due {
     pub(super) next_at_us: i64,
 }
 
-/// Where a certificate stands at `now_us`.
+/// The thresholds that a certificate passed at `now_us`.
 #[must_use]
 pub(super) fn due(settings: &Settings, not_before_us: i64, not_after_us: i64, now_us: i64) -> Due {
     let life = not_after_us.saturating_sub(not_before_us).max(0);

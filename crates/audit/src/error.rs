@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of the audit log.
 
 use audit_proof::segment::SegmentError;
 use authority::keystore::KeyStoreError;
@@ -20,13 +20,13 @@ pub enum AuditError {
     /// Other nodes signed a head each time.
     #[error("other nodes sign heads at the same time: try again")]
     Crowded,
-    /// No such segment.
+    /// The segment does not exist.
     #[error("there is no segment {0}")]
     NoSegment(u64),
     /// Its lines were deleted by the retention policy.
     #[error("the lines of segment {0} are pruned: its head alone is kept")]
     Pruned(u64),
-    /// No such line.
+    /// The line does not exist.
     #[error("segment {segment} has no line {line}")]
     NoLine {
         /// The segment.

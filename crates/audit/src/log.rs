@@ -9,7 +9,7 @@ use crate::options::AuditOptions;
 use crate::tables::SEALED_SEGMENTS;
 use crate::witness::Witnesses;
 
-/// What the audit log is opened over.
+/// Parts of the audit log.
 pub struct AuditParts {
     /// The database.
     pub store: Store,

@@ -27,7 +27,7 @@ const READ_ROWS: usize = 4_096;
 const SPAN_DAYS: i64 = 7;
 const DAY_US: i64 = 86_400_000_000;
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
     /// Nothing is left to do for now.

@@ -19,7 +19,7 @@ const COMPARED_MAX: u64 = 50_000;
 /// Walks that a segment was sealed under: the next one sees it.
 const ATTEMPTS: usize = 3;
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default)]
 pub struct Verified {
     /// Chains and faults.
@@ -201,7 +201,7 @@ impl AuditLog {
     }
 }
 
-/// What signed heads say.
+/// Points of the chains by signed heads.
 #[derive(Default)]
 struct SignedPoints {
     points: BTreeMap<(i64, i64), x509::Fingerprint>,

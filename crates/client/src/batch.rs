@@ -53,7 +53,7 @@ impl Batches {
         self.gate.read().await
     }
 
-    /// Asks the store.
+    /// Requests the names from the store.
     pub(crate) async fn lookup(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let gone = || Error::Unavailable("this client has stopped".to_owned());
         let (reply, answer) = oneshot::channel();
@@ -136,7 +136,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
     .boxed()
 }
 
-/// What an answer says of each name: those before the one that was found are not there; of those after it nothing is known.
+/// Derives from an answer what is known of each name: names before the found one do not exist; names after it are unknown.
 fn remember(names: &[Name], answer: &LookupResult, mut put: impl FnMut(Name, LookupResult)) {
     let found = answer.as_ref().and_then(|credential| credential.key().ok());
     for name in names {

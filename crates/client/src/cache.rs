@@ -52,7 +52,7 @@ struct Entry {
     /// From when on it is answered in no case.
     ends_at: Option<Instant>,
     renewing: AtomicBool,
-    /// Whether anybody has asked for it since it was last changed.
+    /// Whether the entry was read since its last change.
     used: AtomicBool,
     /// Whether it may have changed since.
     doubted: AtomicBool,
@@ -224,13 +224,13 @@ impl Cache {
         Some(age)
     }
 
-    /// Whether it is for this caller to make it again: for the first who asks until it is done.
+    /// Whether this caller renews the entry: true for the first caller until the renewal ends.
     pub(crate) fn begin_renewing(&self, names: &[Name]) -> bool {
         let entry = names.first().and_then(|name| self.entry(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))
     }
 
-    /// It came to nothing: the next who asks may try.
+    /// Ends a failed renewal; the next caller may try again.
     pub(crate) fn end_renewing(&self, names: &[Name]) {
         if let Some(entry) = names.first().and_then(|name| self.entry(name)) {
             entry.renewing.store(false, Ordering::Relaxed);
@@ -354,7 +354,7 @@ impl Cache {
         used
     }
 
-    /// It may have changed: it is asked for again, and answered where nobody can be asked.
+    /// Marks an entry as possibly stale: it is read again, and still served while the store is unavailable.
     pub(crate) fn doubt(&self, name: Name) {
         let mut recent = self.recent.lock();
         if let Some(entry) = self.entry(&name) {
@@ -363,7 +363,7 @@ impl Cache {
         recent.changed(name);
     }
 
-    /// It was read because it had changed: nobody has asked for it yet.
+    /// Marks an entry that a change refreshed as unread.
     pub(crate) fn unused(&self, name: &Name) {
         if let Some(entry) = self.entry(name) {
             entry.used.store(false, Ordering::Relaxed);

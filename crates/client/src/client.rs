@@ -50,7 +50,7 @@ impl Builder {
         self
     }
 
-    /// Shows who it is by a token that is good until somebody ends it.
+    /// Authenticates by a bearer token without expiry.
     #[must_use]
     pub fn bearer(mut self, token: impl Into<String>) -> Self {
         self.login = Login::Bearer(Arc::new(Secret::new(token)));
@@ -120,14 +120,14 @@ type Flight = (Arc<[Name]>, u64);
 struct ClientState {
     transport: Arc<Transport>,
     cache: Arc<Cache>,
-    /// What is asked for now; it remembers nothing itself.
+    /// Coalesces requests in progress; caches nothing itself.
     flights: flight::Cache<Flight, LookupResult, Error>,
-    /// What runs beside, from the first question on.
+    /// The background tasks, from the first request on.
     running: OnceLock<Batches>,
     changes: events::Sender,
     limits: Limits,
     stop: CancellationToken,
-    /// With the last clone what runs beside ends.
+    /// Stops the background tasks with the last clone.
     _stop: DropGuard,
 }
 
@@ -316,7 +316,7 @@ impl Client {
         timeout(most, self.0.flights.fetch(&flight, make)).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Beside what is answered meanwhile.
+    /// Renews entries in the background.
     fn renew(&self, names: Arc<[Name]>) {
         if !self.0.cache.begin_renewing(&names) {
             return;

@@ -1,4 +1,4 @@
-//! What the store answers, wiped when the last who has it drops it.
+//! Credentials of the store, wiped when the last reference is dropped.
 
 use std::fmt;
 use std::time::Duration;

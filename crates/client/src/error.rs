@@ -20,7 +20,7 @@ pub enum Error {
     /// Nothing is there, or this client may not read it: the store does not tell the two apart.
     #[error("there is no credential {0} that this client may read")]
     NotFound(String),
-    /// What was asked for cannot be.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
 }

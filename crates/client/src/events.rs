@@ -30,7 +30,7 @@ const GOOD: Duration = Duration::from_secs(10);
 /// After a gap clients ask again spread over this time.
 const SPREAD: Duration = Duration::from_secs(2);
 
-/// What has changed.
+/// A change.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
     /// This name: set, made, deleted.
@@ -39,7 +39,7 @@ pub enum Change {
     Any,
 }
 
-/// One who is told of changes.
+/// A subscriber of changes.
 #[derive(Debug)]
 pub struct Changes(broadcast::Receiver<Change>);
 

@@ -1,4 +1,4 @@
-//! How a client shows who it is.
+//! Authentication of a client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,16 +24,16 @@ const SPREAD: f64 = 0.1;
 const PARTS_LEFT: u32 = 5;
 /// A login that was refused is not tried again for so long: the store slows down who guesses.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
-/// For a token: anyone who waits for it has a deadline, what asks for the next one beside has none.
+/// Timeout of a request for a token. Callers that wait have their own deadline; the background renewal has none.
 const WITHIN: Duration = Duration::from_secs(5);
-/// What a token is good for where the issuer says nothing.
+/// Lifetime of a token if the issuer names none, seconds.
 const EXPIRES_IN: u64 = 60;
 /// Refusals that another token may mend.
 const ENDED: [&str; 2] = ["access_token_expired", "invalid_token"];
 
 pub(crate) type Token = Arc<Secret>;
 
-/// How a client shows who it is.
+/// Authentication of a client.
 pub(crate) enum Login {
     /// By its certificate, or not at all.
     None,

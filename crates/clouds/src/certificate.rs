@@ -31,13 +31,13 @@ pub enum Chain {
 /// A certificate as a cloud or cluster keeps it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CloudCertificate {
-    /// Where it is kept.
+    /// The resource that holds the certificate.
     pub place: CloudResource,
     /// Its bytes, or where they are.
     pub chain: Chain,
     /// End of validity as the listing says; the chain's own word counts where there is one.
     pub not_after: Option<UnixTime>,
-    /// What uses it there, in order.
+    /// Resources that use it, sorted.
     pub used_by: Vec<Use>,
     /// Its tags there; `None` when they are not known, as where they may not be read.
     pub tags: Option<Tags>,

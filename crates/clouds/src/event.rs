@@ -1,4 +1,4 @@
-//! What a listing gives.
+//! Events of a listing.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::SourceError;
 use crate::state::State;
 use crate::tags::Tags;
 
-/// What a listing gives.
+/// An event of a listing.
 #[derive(Debug)]
 pub enum Event {
     /// Certificates, some at a time.
@@ -51,7 +51,7 @@ pub struct Listed {
 pub struct Tagged {
     /// Which.
     pub place: CloudResource,
-    /// The certificate it keeps.
+    /// The certificate that the resource holds.
     pub leaf: Option<Fingerprint>,
     /// Its tags now.
     pub tags: Tags,

@@ -178,13 +178,13 @@ pub enum PoolsError {
         provider: Provider,
         /// As configured.
         operation: String,
-        /// Those there are.
+        /// The known names.
         known: String,
     },
 }
 
 impl PoolsError {
-    /// What the operator can do about it.
+    /// A hint for the operator.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

@@ -46,7 +46,7 @@ pub struct AwsAccount {
     /// The role to assume there, an ARN; left out: the credentials of the standard chain as they are.
     #[serde(default)]
     pub role: Option<String>,
-    /// What the role's trust policy asks for.
+    /// The external id in the role's trust policy.
     #[serde(default)]
     pub external_id: Option<String>,
     /// Its regions; left out: all that are enabled.

@@ -15,7 +15,7 @@ pub trait CloudSource: Send + Sync {
     /// The key of its [`State`](crate::State).
     fn name(&self) -> &Arc<str>;
 
-    /// Who runs it.
+    /// The provider.
     fn provider(&self) -> Provider;
 
     /// Lists everything into `sink`, which knows what was there before: what is unchanged is not read again.

@@ -14,7 +14,7 @@ use crate::tags::Tags;
 /// The form of stored states; another one is not read, which costs one full listing.
 const FORM: u32 = 1;
 
-/// What a source showed when it was last listed: opaque text to anyone who keeps it.
+/// State of a source at its last listing: opaque to the code that stores it.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct State {
     pub(super) known: BTreeMap<CloudResource, KnownCertificate>,
@@ -25,12 +25,12 @@ pub struct State {
 pub struct KnownCertificate {
     /// The part of the source that listed it: a region, a vault.
     pub part: String,
-    /// What would have changed with it.
+    /// A marker that changes with the certificate.
     pub marker: String,
     /// Its chain, leaf first; empty when there was none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<Fingerprint>,
-    /// What used it.
+    /// Resources that used it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used_by: Vec<Use>,
     /// Its tags; `None` when they could not be read, or were not yet.

@@ -20,7 +20,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// In place of `name`, for what `error` says.
+    /// Replaces the source `name` by one that fails with `error`.
     #[must_use]
     pub fn new(name: Arc<str>, provider: Provider, error: &SourceError) -> Self {
         Self { name, provider, why: chain(error) }

@@ -18,7 +18,7 @@ pub enum StoreError {
     Url {
         /// As given, with any password replaced.
         text: String,
-        /// What is wrong with it, and what would be right.
+        /// The error, and the correction.
         reason: String,
     },
     /// Operator: check that the folder or server is there and permitted.
@@ -26,7 +26,7 @@ pub enum StoreError {
     Open {
         /// The file, or the server without the password.
         database: String,
-        /// What the system or driver said.
+        /// The error of the system or driver.
         source: Cause,
     },
     /// Operator: run the newer Bulla, or point at another database. Nothing was changed.

@@ -29,7 +29,7 @@ impl Default for Fullness {
 }
 
 impl Fullness {
-    /// Notes what a write met; returns it.
+    /// Records whether a write met a full disk; returns its result.
     pub(crate) fn note<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Full { disk, .. }) = &outcome {
             *self.lock() = Some(disk.clone());

@@ -36,7 +36,7 @@ SELECT oldest FROM schema_compatibility WHERE id = 1";
 /// Without the statement that makes the table: it cannot be prepared.
 pub(crate) const SENDS: Sends = Sends::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 
-/// A migration that the database says it has.
+/// A migration recorded in the database.
 pub(crate) struct Applied {
     pub(crate) version: i64,
     pub(crate) checksum: String,

@@ -73,7 +73,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Whether this fault was asked for; asks for it no longer.
+    /// Whether this fault was requested; clears the request.
     pub(crate) fn take(self, switch: &AtomicU8) -> bool {
         switch.load(Ordering::Relaxed) != 0
             && switch.compare_exchange(self as u8, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()

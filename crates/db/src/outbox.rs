@@ -15,7 +15,7 @@ pub struct NewEvent {
     pub at_us: i64,
     /// What, as noun and past tense: `certificate.issued`.
     pub kind: &'static str,
-    /// To what: `certificate/UUID`.
+    /// The subject: `certificate/UUID`.
     pub subject: String,
     /// The rest as JSON; never a secret.
     pub body: String,
@@ -30,7 +30,7 @@ pub struct OutboxRow {
     pub at_us: i64,
     /// The kind.
     pub kind: String,
-    /// To what.
+    /// The subject.
     pub subject: String,
     /// JSON.
     pub body: String,

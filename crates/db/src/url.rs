@@ -1,4 +1,4 @@
-//! Where the database is.
+//! URLs of databases.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

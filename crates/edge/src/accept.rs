@@ -1,4 +1,4 @@
-//! Who listens.
+//! Listeners of the terminator.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ pub enum StartError {
 
 /// A terminator that runs, until [`Running::stop`].
 pub struct Running {
-    /// Where it listens.
+    /// Address of the listener.
     pub address: SocketAddr,
     now: Arc<Notify>,
     routes: LiveRoutes,

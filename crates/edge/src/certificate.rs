@@ -28,7 +28,7 @@ pub struct CertificateFile {
     pub ski: Ski,
     /// What kind of key that is.
     pub kind: KeyType,
-    /// Hosts it is for, `*.` before those that stand for all below.
+    /// Host names of the certificate; `*.NAME` covers all names below.
     pub names: Vec<String>,
     /// From when it is valid.
     pub not_before: UnixTime,
@@ -37,7 +37,7 @@ pub struct CertificateFile {
     pub(super) spki: Arc<[u8]>,
     pub(super) pem: Vec<u8>,
     pub(super) leaf: Arc<Certificate>,
-    /// Who signed it, where the file has that, and a responder is to be asked about it.
+    /// The issuer's certificate, if the file has it and OCSP is used.
     pub(super) issuer: Option<Arc<Certificate>>,
     pub(super) staple: Option<Staple>,
     /// What is wrong with the file of the staple.
@@ -86,7 +86,7 @@ pub enum BadCertificate {
     /// No key that TLS is spoken with here.
     #[error("TLS is spoken here with RSA and ECDSA keys only: its first certificate has {0}")]
     Kind(String),
-    /// Nobody could ask for it.
+    /// The certificate has no host name.
     #[error("its first certificate is for no host name")]
     NoName,
     /// The TLS library does not take it.
@@ -109,7 +109,7 @@ pub(super) fn folder(path: &Path) -> CertificateFolder {
 }
 
 impl CertificateFile {
-    /// Reads a chain and what is beside it.
+    /// Reads a chain and the files beside it.
     ///
     /// # Errors
     /// [`BadCertificate`]

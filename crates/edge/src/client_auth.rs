@@ -19,7 +19,7 @@ use x509::{Certificate, GeneralName};
 /// RFC 9440.
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
-/// As Envoy has it.
+/// Envoy's header field.
 const FORWARDED_CLIENT_CERT: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
 coded::named! {

@@ -93,7 +93,7 @@ impl Terminator {
         }
     }
 
-    /// And what it was answered with.
+    /// Performs the handshake.
     async fn handshake(&self, stream: TcpStream, client: SocketAddr) -> Option<(Stream, Chosen)> {
         let began = Instant::now();
         let greeting = Greeting::default();
@@ -140,7 +140,7 @@ impl Terminator {
     }
 }
 
-/// What the library says, or what a callback of ours said.
+/// The text of the TLS library's error, or of our callback's.
 struct TlsErrorText<'a>(&'a Error);
 
 impl std::fmt::Display for TlsErrorText<'_> {

@@ -75,7 +75,7 @@ pub(super) fn tell(headers: &mut HeaderMap, client: IpAddr, authority: &HeaderVa
     headers.entry(X_FORWARDED_HOST).or_insert_with(|| authority.clone());
 }
 
-/// What goes on in trailers: who asks is told in heads alone.
+/// Removes header fields about the client from trailers.
 pub(super) fn clean_trailers(trailers: &mut HeaderMap) {
     fields::clean_trailers(trailers);
     let told: Vec<HeaderName> = trailers.keys().filter(|name| tells_who_asks(name)).cloned().collect();

@@ -129,7 +129,7 @@ pub(super) enum Change {
     Same,
     /// It gets connections and requests again.
     Up,
-    /// It gets none.
+    /// The server is down and receives no connections.
     Down,
 }
 
@@ -281,7 +281,7 @@ impl Server {
         InFlight(Arc::clone(&self.in_flight))
     }
 
-    /// It was connected to, or it answered.
+    /// Records a successful connection or response.
     pub(super) fn answered(&self) {
         let mut state = self.state.lock();
         (state.failures, state.ejections, state.ejected_until) = (0, 0, None);

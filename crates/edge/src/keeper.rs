@@ -52,7 +52,7 @@ pub struct Loaded {
     pub not_stapled: Vec<(String, String)>,
 }
 
-/// Who looks.
+/// Reloads changed files.
 pub(super) struct Keeper {
     options: Options,
     client: Client,
@@ -132,7 +132,7 @@ impl Keeper {
         due.map_or(self.options.reload, |due| due.min(self.options.reload))
     }
 
-    /// Looks, on this thread.
+    /// Checks the files, on this thread.
     fn look(&mut self, first: bool) -> Result<Loaded, KeepError> {
         let tickets = self.tickets.look(Instant::now());
         self.metrics.ticket_keys_are_broken(tickets.is_err());

@@ -1,4 +1,4 @@
-//! How the terminator listens, what it presents, and to whom it passes on.
+//! Options of the terminator: listeners, certificates, upstreams.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

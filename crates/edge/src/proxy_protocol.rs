@@ -13,7 +13,7 @@ const TYPE_ALPN: u8 = 0x01;
 /// The name the client asked for.
 const TYPE_AUTHORITY: u8 = 0x02;
 
-/// What is told of a connection.
+/// A connection in a PROXY protocol header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProxiedConnection<'a> {
     pub(super) client: SocketAddr,

@@ -35,10 +35,10 @@ use super::routes::Route;
 use super::site::Site;
 use super::terminator::{Stream, Terminator};
 
-/// Who asks on a connection.
+/// The client of a connection.
 pub(super) struct AskingClient {
     pub(super) client: Client,
-    /// Its certificate, where it showed one.
+    /// The client's certificate, if it sent one.
     pub(super) identity: Option<Arc<ClientIdentity>>,
 }
 
@@ -46,18 +46,18 @@ pub(super) struct AskingClient {
 struct Connection {
     shared: Arc<Terminator>,
     client: Client,
-    /// Its certificate, where it showed one.
+    /// The client's certificate, if it sent one.
     identity: Option<Arc<ClientIdentity>>,
     is_trusted: bool,
-    /// That it was made under, as it came.
+    /// The server name (SNI), as sent.
     name: Option<String>,
-    /// What it showed.
+    /// The site whose certificate was sent.
     site: Arc<Site>,
     /// What goes on when its own part has ended: changes of protocol.
     tunnels: TaskTracker,
 }
 
-/// Where a request goes, and whom it asks for.
+/// Destination of a request, and its host.
 struct Destination {
     /// Of requests.
     route: Arc<Route>,
@@ -66,7 +66,7 @@ struct Destination {
 
 /// Why a request goes nowhere.
 enum Rejection {
-    /// It asks for a tunnel.
+    /// The request opens a tunnel.
     Connect,
     /// It names no host, or none that can be read.
     Host(&'static str),
@@ -317,7 +317,7 @@ impl Connection {
     }
 }
 
-/// What a server is asked.
+/// A request to a server.
 struct ServerRequest<'a> {
     route: &'a Route,
     authority: &'a HeaderValue,

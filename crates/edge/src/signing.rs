@@ -16,7 +16,7 @@ use super::alert::INTERNAL_ERROR;
 use super::greeting::Greeting;
 use super::metrics::EdgeMetrics;
 
-/// The key of a chain: who asks it for a signature.
+/// The remote key of a chain, with the caller of its signatures.
 #[derive(Debug)]
 pub(super) struct RemoteKey(pub(super) KeyRef);
 

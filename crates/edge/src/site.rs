@@ -9,7 +9,7 @@ use x509::HostOrIp;
 /// A set of chains for the same names, at most one for each kind of signature, ready to be used.
 pub(super) struct Site {
     pub(super) config: Config,
-    /// Files, for who looks.
+    /// The files to watch for changes.
     pub(super) files: Vec<String>,
     /// Hosts that a certificate of it is for, `*.` before those that stand for all below.
     pub(super) names: BTreeSet<String>,

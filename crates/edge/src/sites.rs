@@ -120,7 +120,7 @@ impl Sites {
         Ok(sites)
     }
 
-    /// The one for a name as it was asked for.
+    /// The site for a server name.
     pub(super) fn choose(&self, name: Option<&str>) -> Result<&Arc<Site>, NoSite> {
         let Some(name) = name else { return self.default.as_ref().ok_or(NoSite::NoName) };
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
@@ -178,7 +178,7 @@ fn common_names(files: &[&CertificateFile]) -> BTreeSet<String> {
     first.names.iter().filter(is_common).cloned().collect()
 }
 
-/// A chain that knows who signs for it.
+/// A chain with its key.
 fn chain(file: &CertificateFile, with: &SiteContext<'_>) -> Result<CertificateChain<'static>, Error> {
     let mut builder = cert_chain::Builder::new()?;
     builder.load_public_pem(&file.pem)?;

@@ -26,7 +26,7 @@ use super::metrics::EdgeMetrics;
 
 /// Responders asked at once: 16 KB of an answer each.
 const IN_FLIGHT: usize = 16;
-/// Asked before what was found is presented.
+/// Responses fetched before the first ones are installed.
 const PIECE: usize = 256;
 /// For an answer, connecting included.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ enum NotStapled {
     /// It is none that counts.
     #[error("{0}")]
     Unusable(String),
-    /// What was said before counts no more.
+    /// The certificate is revoked: earlier responses are discarded.
     #[error("the certificate is revoked")]
     Revoked,
 }
@@ -163,7 +163,7 @@ impl Staples {
         self.0.wanted.send_replace(wanted);
     }
 
-    /// Asks for what is due, again and again, until told to stop; `look` is told of what is new.
+    /// Fetches due responses until stopped; notifies `look` of new ones.
     pub(super) async fn fetch(
         self,
         http: http::Client,
@@ -221,7 +221,7 @@ impl Staples {
         }
     }
 
-    /// When the responder is asked next: once a response of the file beside it is over, where there is one.
+    /// Time of the next request: after the expiry of the response in the file, if there is one.
     fn due_at(
         &self,
         file: &CertificateFile,
@@ -240,7 +240,7 @@ impl Staples {
         failed.or_else(refresh).unwrap_or(now)
     }
 
-    /// Takes what a responder said; what is to be kept of it, or kept no more.
+    /// Checks a response; returns what to store or delete.
     fn take(
         &self,
         file: &CertificateFile,

@@ -18,7 +18,7 @@ use super::flight::Flight;
 use super::metrics::EdgeMetrics;
 use super::routes::LiveRoutes;
 
-/// What all requests share.
+/// State that all requests share.
 pub(super) struct RequestService {
     pub(super) upstreams: Upstreams,
     pub(super) access_log: AccessLogger,

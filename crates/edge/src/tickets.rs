@@ -33,7 +33,7 @@ pub enum BadTicketKeys {
     Io {
         /// Which.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Not what a file of them is.
@@ -124,7 +124,7 @@ fn secret(line: &str) -> Option<Secret> {
     Some(secret)
 }
 
-/// Where secrets come from, and those in force.
+/// The source of ticket keys, and the present ones.
 #[derive(Debug)]
 pub(super) struct TicketKeys {
     file: Option<PathBuf>,

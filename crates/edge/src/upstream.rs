@@ -27,7 +27,7 @@ pub(super) enum NoUpstream {
     Tls(#[from] NoConnection),
 }
 
-/// What comes before what the client sends.
+/// Bytes sent before the client's.
 pub(super) struct Introduction {
     /// A header of the PROXY protocol; empty for none. In the clear, before TLS.
     pub(super) header: Vec<u8>,

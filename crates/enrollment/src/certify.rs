@@ -1,4 +1,4 @@
-//! Who signs the certificates of those who join.
+//! Certification of joining hosts.
 
 use std::sync::Arc;
 

@@ -98,7 +98,7 @@ impl Material {
         certificates_pem(&self.chain[1..])
     }
 
-    /// The leaf and what stands above it, PEM.
+    /// The certificate and its chain, PEM.
     #[must_use]
     pub fn fullchain_pem(&self) -> String {
         certificates_pem(&self.chain)

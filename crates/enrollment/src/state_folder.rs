@@ -16,12 +16,12 @@ pub enum StateError {
     System {
         /// Which file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// The error of the operating system.
         reason: String,
     },
-    /// Somebody else could read the keys in it.
+    /// Another user can read the keys in it.
     #[error("{0} must belong to the user who runs this and be closed to others (chmod 700)")]
     Open(PathBuf),
     /// It was written by something else, or is damaged.

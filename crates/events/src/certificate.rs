@@ -22,7 +22,7 @@ pub struct ManagedCertificate {
     pub owner: Option<String>,
     /// The owner's team.
     pub team: Option<String>,
-    /// Where it is used: `production`.
+    /// The environment: `production`.
     pub environment: Option<String>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
@@ -80,7 +80,7 @@ pub struct CertificateCreated {
     /// The certificate.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// Who entered it.
+    /// Actor that created it.
     pub actor: String,
 }
 
@@ -157,7 +157,7 @@ pub struct CertificateDeployed {
 pub struct Deployment {
     /// The target's id; `None` when it is not known.
     pub target: Option<Uuid>,
-    /// How it ended.
+    /// Outcome of the deployment.
     pub outcome: DeploymentOutcome,
 }
 
@@ -235,7 +235,7 @@ pub struct RevokedVersion {
     /// The certificate.
     #[serde(flatten)]
     pub certificate: ManagedCertificate,
-    /// What revoked it.
+    /// The origin of the revocation.
     #[serde(flatten)]
     pub origin: RevocationOrigin,
     /// The reason of RFC 5280 section 5.3.1: `superseded`.
@@ -285,7 +285,7 @@ pub struct CertificateFound {
     /// The certificate, and the watch that found it. `name` is the name of the certificate.
     #[serde(flatten)]
     pub found: EndpointCertificate,
-    /// Where it is served or kept.
+    /// The endpoint that serves it, or the resource that holds it.
     pub detail: String,
     /// Start of validity, µs.
     pub not_before_us: i64,

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 /// A change waits for approval, or for more approvals.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChangeWaiting {
-    /// What it does: `profile.put`.
+    /// The action: `profile.put`.
     pub action: String,
     /// The object of the change: `profile/vip`.
     pub object: String,
     /// Actor that requested it.
     pub requester: String,
-    /// People who approved it.
+    /// Number of approvals.
     pub given: u32,
     /// Number of approvals that are needed.
     pub needed: u32,

@@ -32,7 +32,7 @@ pub struct CtIssuanceDecision {
 pub enum CtIssuanceExpected {
     /// The issuance is known by now.
     Known(CtIssuance),
-    /// A person said so.
+    /// A person decided.
     Decided(CtIssuanceDecision),
 }
 
@@ -57,7 +57,7 @@ pub struct CtLogInconsistent {
     pub name: String,
     /// The log's operator.
     pub operator: String,
-    /// How it is inconsistent.
+    /// The inconsistency.
     pub alarm: CtLogAlarm,
     /// The same for people.
     pub detail: String,
@@ -96,7 +96,7 @@ pub struct CtForgotten {}
 pub struct CtLag {
     /// The service, or the log's description.
     pub name: String,
-    /// What failed, for people.
+    /// The failure, for people.
     pub detail: String,
 }
 
@@ -104,7 +104,7 @@ pub struct CtLag {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum CtLagEnded {
-    /// It has caught up.
+    /// The log caught up.
     CaughtUp(CtLag),
     /// An operator had the log's position forgotten.
     Forgotten(CtForgotten),

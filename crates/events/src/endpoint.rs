@@ -95,7 +95,7 @@ pub struct EndpointCertificateChanged {
     /// The endpoint and its new certificate.
     #[serde(flatten)]
     pub endpoint: EndpointCertificate,
-    /// How it differs.
+    /// The difference.
     pub change: CertificateChange,
     /// Whether the change is expected, or one too many for an alert each.
     pub quiet: bool,

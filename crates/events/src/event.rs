@@ -36,7 +36,7 @@ pub struct UnreadableEvent {
 
 macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident($body:ty) = $kind:literal,)+) => {
-        /// What happened.
+        /// An event.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Event {
             $($(#[$doc])* $variant($body),)+

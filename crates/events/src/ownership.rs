@@ -1,4 +1,4 @@
-//! Who owns what an event is about.
+//! Ownership of an event's object.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub struct Ownership {
     /// The owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Where it is used: `production`.
+    /// The environment: `production`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
     /// Tags.

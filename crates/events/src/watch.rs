@@ -16,7 +16,7 @@ pub struct WatchRun {
     pub scan: Option<Uuid>,
     /// Why the run failed; `None` when it finished.
     pub error: Option<String>,
-    /// What the run counted; `None` when it failed.
+    /// Counters of the run; `None` if it failed.
     pub counts: Option<WatchCounts>,
 }
 

@@ -15,7 +15,7 @@ use inbound::ServiceTasks;
 /// The body of a client's request. What is left of it when it is dropped is read and discarded, so that a client that is still
 /// sending gets its answer.
 pub struct ClientBody {
-    /// Until it is dropped.
+    /// The body, until it is dropped.
     inner: Option<Incoming>,
     /// Who reads what is left, and how long; nobody for a client that asked first whether to send it (RFC 9110 section
     /// 10.1.1), and is not told to.

@@ -1,4 +1,4 @@
-//! What time it is, for what certificates and responses say.
+//! The present time, for certificates and responses.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -15,7 +15,7 @@ use crate::request_body::RequestBody;
 
 const WEBSOCKET: &str = "websocket";
 
-/// Those of a connection alone, beside what `Connection` names.
+/// Hop-by-hop fields, in addition to those that `Connection` names.
 const HOP_BY_HOP: [HeaderName; 8] = [
     HeaderName::from_static("http2-settings"),
     CONNECTION,
@@ -141,7 +141,7 @@ pub fn take_upgrade(headers: &HeaderMap, may: Upgrades) -> Option<HeaderValue> {
     if wanted.is_empty() { None } else { HeaderValue::try_from(wanted.join(", ")).ok() }
 }
 
-/// Whether who answers changes to nothing but what was `asked` for.
+/// Whether the response switches to a protocol in `asked`.
 pub(crate) fn changes_as_asked(answer: &HeaderMap, asked: &HeaderValue) -> bool {
     let asked = asked.to_str().unwrap_or_default();
     let is_asked = |one: &str| asked.split(',').any(|asked| asked.trim().eq_ignore_ascii_case(one));

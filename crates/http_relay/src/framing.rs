@@ -41,7 +41,7 @@ pub(crate) enum Progress {
     End(usize),
 }
 
-/// Where reading stops.
+/// The reason why reading stops.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
     Head,
@@ -83,7 +83,7 @@ pub(crate) struct Framing {
     is_head: bool,
 }
 
-/// What of a head says where its message ends.
+/// Fields of a head that frame its message.
 #[derive(Debug, Default)]
 struct Lengths {
     length: Option<u64>,

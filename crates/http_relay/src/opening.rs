@@ -129,14 +129,14 @@ pub enum Opening {
     Other,
 }
 
-/// What a ClientHello says.
+/// Fields of a ClientHello.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Hello {
     /// The server's name, in lower case.
     pub server_name: Option<String>,
     /// Whether it accepts certificates with a P-256 key; otherwise RSA is left.
     pub ecdsa: bool,
-    /// Whether it offers HTTP/2.
+    /// Whether the client offers HTTP/2.
     pub http2: bool,
     /// Whether it offers HTTP/1.1, as it does that offers nothing.
     pub http1: bool,
@@ -204,7 +204,7 @@ fn begins_request(first: &[u8]) -> Option<bool> {
     }
 }
 
-/// What `more` completes.
+/// The ClientHello, once `more` completes it.
 fn hello(acceptor: &mut Acceptor, mut more: &[u8]) -> Result<Option<Hello>, OpeningError> {
     while !more.is_empty() {
         acceptor.read_tls(&mut more)?;
@@ -240,7 +240,7 @@ mod tests {
 
     const STALL: Duration = Duration::from_secs(300);
 
-    /// Takes what is written, and never sends it.
+    /// A stream that accepts no writes.
     struct Full;
 
     impl AsyncWrite for Full {

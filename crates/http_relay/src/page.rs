@@ -1,4 +1,4 @@
-//! What is said to a client where no upstream says anything.
+//! Responses to clients without an upstream's.
 
 use bytes::Bytes;
 use http_body_util::{Either, Full};
@@ -50,7 +50,7 @@ pub fn changed_unasked() -> Response<Body> {
     problem(StatusCode::BAD_GATEWAY, "http_protocol_error", "the upstream changed protocols unasked")
 }
 
-/// As figures have it.
+/// The class of a status in metrics.
 pub fn class_of(status: StatusCode) -> &'static str {
     match status.as_u16() / 100 {
         1 => "1xx",

@@ -60,7 +60,7 @@ pub enum Served {
     Closed,
     /// With an error of the client's.
     Broken(hyper::Error),
-    /// It was asked to end, and did not.
+    /// The connection was cut off at the end of the shutdown.
     CutOff,
 }
 

@@ -14,7 +14,7 @@ pub struct Target {
     pub name: HostOrIp,
     /// The port.
     pub port: u16,
-    /// Whether the client named nobody: it is where it connected to, before it was redirected here.
+    /// Whether the target is the original destination of a redirected connection.
     pub redirected: bool,
 }
 
@@ -86,7 +86,7 @@ impl Origin {
         self.target.redirected && self.server.is_none()
     }
 
-    /// Whether nobody asks what it speaks, and that is HTTP/2.
+    /// Whether the target speaks HTTP/2 without negotiation.
     pub(crate) fn is_http2_alone(&self) -> bool {
         self.http2 && self.server.is_none()
     }

@@ -1,4 +1,4 @@
-//! What a client is told where its upstream did not answer.
+//! Responses to clients whose upstream failed.
 
 use std::error::Error as _;
 
@@ -26,7 +26,7 @@ pub fn unread(body: &UploadStatus, version: Version) -> Option<Response<Body>> {
     Some(response)
 }
 
-/// What its client is told.
+/// The response to the client.
 pub fn unanswered(error: &NoAnswer) -> Response<Body> {
     let (status, reason) = reason_of(error);
     page::problem(status, reason, &error.to_string())

@@ -15,7 +15,7 @@ use inbound::ServiceTasks;
 pub struct Upgrading<'a> {
     /// The client's connection, once it has changed protocols.
     pub client: OnUpgrade,
-    /// What the upstream was asked for.
+    /// The protocol requested from the upstream.
     pub asked: HeaderValue,
     /// The WebSocket that the client asked for by HTTP/2.
     pub websocket: Option<&'a Websocket>,
@@ -32,7 +32,7 @@ pub fn ask_for(protocol: &HeaderValue, headers: &mut HeaderMap) {
 }
 
 impl Upgrading<'_> {
-    /// Whether who answers changes to what it was asked for.
+    /// Whether the response switches to the requested protocol.
     pub fn is_met_by(&self, answer: &HeaderMap) -> bool {
         changes_as_asked(answer, &self.asked)
     }

@@ -18,12 +18,12 @@ const KEY: usize = 16;
 
 /// One that was asked for by HTTP/2.
 pub struct Websocket {
-    /// What the server says that has understood.
+    /// The accept key of the handshake.
     accept: String,
 }
 
 impl Websocket {
-    /// That which `request` asks for, which then asks as HTTP/1.1 does; none where it asks for nothing of the kind.
+    /// The WebSocket that `request` opens by HTTP/2, and turns the request into one of HTTP/1.1; `None` for other requests.
     pub fn of<B>(request: &mut Request<B>) -> Option<Self> {
         let protocol = request.extensions().get::<Protocol>()?;
         if request.method() != Method::CONNECT || protocol.as_str() != "websocket" {
@@ -56,7 +56,7 @@ impl Websocket {
         self.refusal(&response).unwrap_or(response)
     }
 
-    /// What its client is told instead where it would take `response` for the beginning of one that it is not.
+    /// The error response if `response` does not complete the handshake.
     pub fn refusal<B>(&self, response: &Response<B>) -> Option<Response<Body>> {
         let status = response.status();
         let is_refused = match status {

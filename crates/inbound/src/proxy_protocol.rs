@@ -27,7 +27,7 @@ pub const HEADER_WITHIN: Duration = Duration::from_secs(2);
 /// How long the first byte of a trusted proxy's connection may take: the proxy may pass on a client that is slow to begin.
 pub const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a header says about the client.
+/// Content of a header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Statement {
     /// The connection is the proxy's own, for example a health check.

@@ -9,7 +9,7 @@ use crate::error::IssuerError;
 const PROBE_US: i64 = 120_000_000;
 const SECOND_US: i64 = 1_000_000;
 
-/// Where a breaker stands.
+/// State of a circuit breaker.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Breaker {
@@ -37,9 +37,9 @@ pub enum Breaker {
 /// What an order tells about its issuer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Health {
-    /// It answered sensibly, be it with a refusal.
+    /// The issuer works: it answered, even if with a refusal.
     Well,
-    /// It did not.
+    /// The issuer failed.
     Ill {
         /// It asked to be left alone for as long, microseconds.
         rest_us: Option<i64>,
@@ -49,7 +49,7 @@ pub enum Health {
 }
 
 impl Health {
-    /// What an error tells.
+    /// The health that an error shows.
     #[must_use]
     pub fn of(error: &IssuerError) -> Self {
         match error {

@@ -64,7 +64,7 @@ impl IssuerConfig {
         }
     }
 
-    /// How much may be asked of it.
+    /// The rate limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         match self {
@@ -101,7 +101,7 @@ impl IssuerConfig {
         }
     }
 
-    /// The same, connecting where the host allows it.
+    /// The same, with connections checked by `guard`.
     #[must_use]
     pub(crate) fn guarded(mut self, guard: Guard) -> Self {
         let http = match &mut self {
@@ -425,7 +425,7 @@ pub struct ExecConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookConfig {
-    /// Where orders are posted.
+    /// URL for orders.
     pub url: String,
     /// Where revocations are posted; without it revoking is not supported.
     #[serde(default)]

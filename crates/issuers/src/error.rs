@@ -29,7 +29,7 @@ pub enum IssuerError {
         /// In its words.
         reason: String,
     },
-    /// Too much was asked of it. It is well.
+    /// The rate limit is reached; the issuer works.
     #[error("the issuer's rate limit is reached: {reason}")]
     RateLimited {
         /// Not before this has passed, if it said so.
@@ -40,7 +40,7 @@ pub enum IssuerError {
     /// It cannot be reached, is broken, or answers what cannot be understood.
     #[error("the issuer is not available: {reason}")]
     Unavailable {
-        /// What happened.
+        /// The error.
         reason: String,
         /// Not before this has passed, if it said so.
         retry_after: Option<Duration>,
@@ -48,7 +48,7 @@ pub enum IssuerError {
     /// The deadline passed. The order goes on from where it is when retried with the same key.
     #[error("no answer in time while {stage}")]
     TimedOut {
-        /// What was waited for.
+        /// The stage that timed out.
         stage: &'static str,
     },
     /// We do not ask now: its circuit breaker is open, or our own limits for it are reached.
@@ -59,7 +59,7 @@ pub enum IssuerError {
         /// Why.
         reason: String,
     },
-    /// What it delivered is not what was asked for.
+    /// The certificate does not match the request.
     #[error("the issuer's certificate does not match the request: {reason}")]
     Lying {
         /// The difference.
@@ -68,7 +68,7 @@ pub enum IssuerError {
     /// It cannot do this at all.
     #[error("this issuer cannot {what}")]
     Unsupported {
-        /// What was wanted.
+        /// The unsupported operation.
         what: &'static str,
     },
     /// Its configuration does not work: a person must change it.

@@ -103,7 +103,7 @@ fn name_text(name: &x509::GeneralName) -> String {
     }
 }
 
-/// What it wrote, or what its exit code means.
+/// The output of the program, or the error of its exit code.
 fn output_of(run: CommandOutput) -> Result<Vec<u8>, IssuerError> {
     let reason = if run.errors.is_empty() { format!("exit code {}", run.code) } else { run.errors };
     match run.code {

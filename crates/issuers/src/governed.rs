@@ -117,7 +117,7 @@ impl Governed {
         result
     }
 
-    /// Asks the issuer, checks what comes and writes it down.
+    /// Sends the order, checks and stores the certificate.
     async fn ask(&self, order: &Order) -> Result<Delivered, IssuerError> {
         let own = Duration::from_secs(self.limits.order_seconds.max(1).into());
         let deadline = order.deadline.min(Instant::now() + own);

@@ -1,4 +1,4 @@
-//! What is remembered of orders, so that none is issued twice: where one stands and what it gave.
+//! Stored state of orders, so that none is issued twice: URL and certificate.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use store::{Clock, Store};
@@ -31,9 +31,9 @@ impl std::fmt::Debug for OrderMemory {
 /// An order that was asked before with the same key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct RememberedOrder {
-    /// Where it stands at the issuer.
+    /// URL of the order at the issuer.
     pub(crate) url: Option<String>,
-    /// What it gave.
+    /// The issued chain.
     pub(crate) chain: Option<Vec<Vec<u8>>>,
 }
 
@@ -52,12 +52,12 @@ impl OrderMemory {
         })
     }
 
-    /// Notes where the order stands.
+    /// Stores the URL of the order.
     pub(crate) async fn begun(&self, order: &Order, url: &str) -> Result<(), IssuerError> {
         self.put(order, Some(url.to_owned()), None).await
     }
 
-    /// Notes what it gave.
+    /// Stores the issued chain.
     pub(crate) async fn delivered(&self, order: &Order, chain: &[Vec<u8>]) -> Result<(), IssuerError> {
         self.put(order, None, Some(chain.concat())).await
     }

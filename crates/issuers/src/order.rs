@@ -14,7 +14,7 @@ pub struct Order {
     pub csr_der: Vec<u8>,
     /// The names the certificate must hold: no more, no less.
     pub names: Vec<GeneralName>,
-    /// The issuer's own profile, role or provisioner, where it has such.
+    /// The issuer's profile, role or provisioner, if it has one.
     pub profile: Option<String>,
     /// How long it should be valid, seconds; `None` leaves it to the issuer.
     pub lifetime_seconds: Option<i64>,
@@ -22,7 +22,7 @@ pub struct Order {
     pub replaces: Option<Arc<[u8]>>,
     /// When an answer is of no more use.
     pub deadline: Instant,
-    /// Who wants it, as the audit names actors.
+    /// The requester, as in the audit log.
     pub requester: String,
 }
 

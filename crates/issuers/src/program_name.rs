@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// What to do where a program stands itself, as it did before programs were named.
+/// The hint for a configuration with a command instead of a program's name.
 const NAMED: &str = "a program is named here, not given: add [programs.NAME] with argv to the server's configuration \
                      file and put NAME in place of the program";
 

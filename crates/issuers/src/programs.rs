@@ -16,9 +16,9 @@ use crate::program_name::ProgramName;
 const TIMEOUT_S_MAX: u64 = 3_600;
 /// Variables that begin like this say what a run is about. They are Bulla's own.
 const RESERVED: &str = "BULLA_";
-/// Where users of this machine are looked up.
+/// The file of users.
 const USERS: &str = "/etc/passwd";
-/// Where their groups are.
+/// The file of groups.
 const GROUPS: &str = "/etc/group";
 
 /// `[programs.NAME]`

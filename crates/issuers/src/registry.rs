@@ -81,7 +81,7 @@ pub enum ManageError {
     /// Another one has that name.
     #[error("another issuer has that name")]
     NameTaken,
-    /// It was changed meanwhile.
+    /// Another request changed it: read it again.
     #[error("another request changed the issuer: read it again")]
     Stale,
     /// There is none.
@@ -97,7 +97,7 @@ pub enum ManageError {
 pub struct NewIssuer {
     /// Unique.
     pub name: String,
-    /// As [`IssuerConfig`] reads it.
+    /// The configuration, as [`IssuerConfig`] parses it.
     pub config: Value,
     /// Whether orders may go to it.
     pub enabled: bool,

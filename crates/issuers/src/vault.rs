@@ -200,7 +200,7 @@ impl Vault {
         }
     }
 
-    /// A token we were given: what is known of it.
+    /// Looks up the configured token.
     async fn given(&self, token: &Secret, deadline: Instant) -> Result<Session, IssuerError> {
         let url = self.url("auth/token/lookup-self");
         let reply = self.send(Request::get(&url), Some(token), deadline).await?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::capabilities::Capabilities;
 
 coded::named! {
-    /// What happens where the kernel lacks a restriction.
+    /// Behaviour if the kernel lacks a restriction.
     #[derive(Default)]
     pub enum Mode: "sandbox mode" {
         /// The process does not start.
@@ -55,7 +55,7 @@ pub enum UnixSockets {
 pub struct Plan {
     /// What happens where the kernel lacks one of them.
     pub mode: Mode,
-    /// Whether it starts programs.
+    /// Whether the process starts programs.
     pub programs: Programs,
     /// The capabilities that stay, if the process has them.
     pub capabilities: Capabilities,

@@ -8,11 +8,11 @@ use crate::capabilities::Capabilities;
 /// Whether one kind of restriction holds.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum State {
-    /// It holds.
+    /// The restriction is in force.
     Enforced,
     /// The part that this kernel knows holds.
     Partial,
-    /// It was not asked for, for this reason.
+    /// The restriction was not requested, for this reason.
     NotAsked(&'static str),
     /// It was asked for, and this kernel or host refused, for this reason.
     Missing(String),

@@ -83,13 +83,13 @@ impl Field {
         Self::of(name, "", value, Kind::Hidden)
     }
 
-    /// What to write.
+    /// A hint below the field.
     pub(crate) fn hint(mut self, hint: &'static str) -> Self {
         self.hint = hint;
         self
     }
 
-    /// Must be given.
+    /// Marks the field as required.
     pub(crate) fn required(mut self) -> Self {
         self.required = true;
         self
@@ -113,7 +113,7 @@ impl Ask {
         Self { action: action.into(), csrf: None, fields, button: "Filter", danger: false, cancel: None }
     }
 
-    /// What it does cannot be undone; where to go instead.
+    /// Marks the action as irreversible; `instead` is the way back.
     pub(crate) fn danger(mut self, instead: impl Into<String>) -> Self {
         self.danger = true;
         self.cancel = Some(instead.into());

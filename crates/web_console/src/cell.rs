@@ -1,4 +1,4 @@
-//! What stands in a cell of a table or beside a term.
+//! Content of a table's cell or of a term's description.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::format;
 /// How a state looks. The word says it too: colour alone never does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
-    /// As it should be.
+    /// A good state.
     Good,
     /// Soon a person's business.
     Warn,
@@ -102,7 +102,7 @@ impl Cell {
         Self::Badge { tone, text: text.into() }
     }
 
-    /// A box that chooses the row; `label` says which, for those who do not see it.
+    /// A checkbox that selects the row; `label` is its accessible name.
     pub(crate) fn tick(name: &'static str, value: impl Into<String>, label: impl Into<String>) -> Self {
         Self::Tick { name, value: value.into(), label: label.into() }
     }

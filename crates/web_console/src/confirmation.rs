@@ -92,7 +92,7 @@ impl Field {
         self
     }
 
-    /// What stands in the field at first.
+    /// The initial value of the field.
     pub(crate) fn value(mut self, value: impl Into<String>) -> Self {
         self.value = value.into();
         self

@@ -97,6 +97,6 @@ pub(crate) struct Once {
     pub(crate) secret: String,
     /// How it is used: a command.
     pub(crate) usage: String,
-    /// Where to go on.
+    /// The link.
     pub(crate) href: String,
 }

@@ -10,13 +10,13 @@ use crate::json;
 #[derive(Default, Template)]
 #[template(path = "table.html")]
 pub(crate) struct Table {
-    /// What it lists, for those who do not see it.
+    /// The caption, for screen readers.
     pub(crate) caption: String,
     /// The head of each column.
     pub(crate) columns: Vec<&'static str>,
     /// The rows.
     pub(crate) rows: Vec<Vec<Cell>>,
-    /// What stands there when there are no rows, and what to do.
+    /// The text without rows, and what to do.
     pub(crate) empty: String,
     /// Where the next page is.
     pub(crate) next: Option<String>,

@@ -174,11 +174,11 @@ pub enum Subtree {
 /// The subject's public key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PublicKey {
-    /// What kind.
+    /// Algorithm of the key.
     pub algorithm: KeyAlgorithm,
     /// RSA and DSA: bits of the modulus; elliptic curves: bits of the field. 0 when unknown.
     pub bits: u32,
-    /// RSA: the public exponent where it fits.
+    /// RSA: the public exponent, if it fits.
     pub rsa_exponent: Option<u64>,
     /// The DER SubjectPublicKeyInfo.
     pub spki: Arc<[u8]>,

@@ -40,7 +40,7 @@ pub enum ParseError {
 pub struct CertificateRequest {
     /// The bytes as received.
     pub der: Arc<[u8]>,
-    /// Whom it asks to be named.
+    /// The requested subject.
     pub subject: DistinguishedName,
     /// The key to certify.
     pub public_key: PublicKey,

@@ -138,7 +138,7 @@ impl fmt::Display for ReferenceName {
     }
 }
 
-/// How a certificate names what was asked for.
+/// How a certificate matches a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NameMatch {
     /// As RFC 9525 wants.

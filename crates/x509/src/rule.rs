@@ -1,4 +1,4 @@
-//! What can be wrong, how bad it is, and who says so.
+//! Rules: their codes, severities and sources.
 
 use coded::coded;
 use serde::Serialize;
@@ -45,7 +45,7 @@ pub struct Finding {
     pub rule: &'static Rule,
     /// The fact that broke it, for people.
     pub evidence: String,
-    /// The certificate it is about, where it is about one.
+    /// The certificate, if the finding is about one.
     pub certificate: Option<Fingerprint>,
 }
 

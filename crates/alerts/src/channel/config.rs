@@ -74,7 +74,7 @@ pub struct Smtp {
     /// Its port; absent: 465 for `tls`, 587 for `starttls`, 25 for `none`.
     #[serde(default)]
     pub port: Option<u16>,
-    /// How it is secured.
+    /// Encryption of the connection.
     #[serde(default)]
     pub security: Security,
     /// The account, if it wants one.

@@ -9,7 +9,7 @@ use callout::HttpError;
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ChannelError {
-    /// What happened, without secrets.
+    /// The error, without secrets.
     pub reason: String,
     /// Whether another try may help.
     pub retry: bool,

@@ -24,7 +24,7 @@ store::handle! {
 }
 pub(crate) use statements::{ALL, BULKS};
 
-/// Where messages go.
+/// A channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertChannelRow {
     /// Its identity.
@@ -81,7 +81,7 @@ pub struct NewAlert {
     pub silenced_by: Option<Uuid>,
     /// When it happened, µs.
     pub at_us: i64,
-    /// When it is told to more people unless somebody acknowledges it, µs.
+    /// Time of escalation unless acknowledged, µs.
     pub escalate_at_us: Option<i64>,
 }
 
@@ -92,7 +92,7 @@ pub struct AlertRow {
     pub row: i64,
     /// Its identity.
     pub id: Uuid,
-    /// What kind.
+    /// Kind of the event.
     pub kind: String,
     /// The subject.
     pub subject: String,
@@ -116,7 +116,7 @@ pub struct AlertRow {
     pub acknowledged_by: Option<String>,
     /// Since when, µs.
     pub acknowledged_at_us: Option<i64>,
-    /// When it was over, µs.
+    /// Time at which it was resolved, µs.
     pub resolved_at_us: Option<i64>,
 }
 
@@ -141,7 +141,7 @@ pub struct AlertDeliveryRow {
     pub last_error: Option<String>,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// When it was sent or given up, µs.
+    /// Time of delivery, or of the last attempt, µs.
     pub done_at_us: Option<i64>,
 }
 

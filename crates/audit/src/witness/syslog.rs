@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// Where a syslog server is.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SyslogAddress {
-    /// `udp://HOST:PORT`: nobody says that a message came.
+    /// `udp://HOST:PORT`: delivery is not acknowledged.
     Udp(String),
     /// `tcp://HOST:PORT`: the server closes the connection once it has read the message.
     Tcp(String),

@@ -39,7 +39,7 @@ const PLACE_WITHIN: Duration = Duration::from_secs(5);
 /// Names of one lookup: as many as the store takes.
 const NAMES_MAX: usize = 1_000;
 
-/// As CredHub says it.
+/// CredHub's message.
 const NOT_FOUND: &str = "The request could not be completed because the credential does not exist or you do not have \
                          sufficient authorization.";
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not meet \

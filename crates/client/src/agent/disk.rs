@@ -38,7 +38,7 @@ pub(super) struct DiskCache {
     key: Arc<LessSafeKey>,
 }
 
-/// What the file holds.
+/// Content of the file.
 #[derive(Deserialize, Serialize)]
 struct Document<C> {
     /// Seconds since 1970.

@@ -41,7 +41,7 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// The bits that a socket's mode may have: its owner's and its group's.
 const MODES: u32 = 0o660;
 
-/// Where an agent listens.
+/// Options of an agent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentOptions {
     /// The socket. What is left of an earlier agent there is replaced.
@@ -72,7 +72,7 @@ pub enum AgentError {
     Io {
         /// Which file.
         path: PathBuf,
-        /// What it said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }

@@ -65,7 +65,7 @@ pub(crate) struct TransportOptions {
 }
 
 impl Transport {
-    /// Connects to nobody yet.
+    /// Creates the transport without connecting.
     pub(crate) fn new(reach: TransportOptions) -> Result<Self, Error> {
         let counters = Arc::<Counters>::default();
         let (roots, identity) = (reach.roots.as_deref(), reach.identity.as_ref().map(|pem| pem.as_slice()));

@@ -28,7 +28,7 @@ const PING_EVERY: Duration = Duration::from_secs(20);
 
 const PING_MAX: Duration = Duration::from_secs(10);
 
-/// Where the store is.
+/// Address of the store.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Endpoint {
     /// `https://HOST:PORT`.
@@ -65,7 +65,7 @@ pub(crate) struct StoreRequest {
     /// With its query, as it goes over the wire.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    /// Shared with what sends it: a secret in it is wiped with the last who has it (see [`wiped`]).
+    /// Shared with the task that sends it: a secret in it is wiped with the last reference (see [`wiped`]).
     pub(crate) body: Option<Bytes>,
     /// Sent once: it changes something.
     pub(crate) once: bool,
@@ -95,7 +95,7 @@ impl StoreResponse {
         (error, shown)
     }
 
-    /// Success, or what the status stands for.
+    /// The response if successful, or the error of its status.
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let status = self.status;
         if status.is_success() {
@@ -138,7 +138,7 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    /// Connects to nobody yet.
+    /// Creates the pool without connecting.
     pub(super) fn new(
         place: &Endpoint,
         roots: Option<&[u8]>,

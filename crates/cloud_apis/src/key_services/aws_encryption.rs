@@ -15,7 +15,7 @@ pub enum KmsError {
     /// It did not answer, or refused.
     #[error("KMS: {0}")]
     Call(#[from] ApiError),
-    /// What it answered is none of its answers.
+    /// The response is malformed.
     #[error("KMS's answer to {0} cannot be understood")]
     Malformed(&'static str),
 }
@@ -54,7 +54,7 @@ impl KmsKey {
         octets(&answer, "CiphertextBlob").ok_or(KmsError::Malformed("Encrypt"))
     }
 
-    /// What [`Self::encrypt`] was given.
+    /// Decrypts the output of [`Self::encrypt`].
     ///
     /// # Errors
     /// [`KmsError`]

@@ -21,7 +21,7 @@ use crate::statement::{Bulk, Sends};
 use crate::tx::Tx;
 use crate::value::{Row, Value};
 
-/// What happened.
+/// An event of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditEvent {
     /// When, µs.
@@ -30,7 +30,7 @@ pub struct AuditEvent {
     pub actor: String,
     /// What, as noun and verb: `certificate.issue`.
     pub action: &'static str,
-    /// To what: `certificate/UUID`.
+    /// The resource: `certificate/UUID`.
     pub resource: String,
     /// Anything else worth knowing; never a secret.
     pub details: Json,

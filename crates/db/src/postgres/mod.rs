@@ -204,7 +204,7 @@ impl Postgres {
         }
     }
 
-    /// Asks the database whether it is back, where a connection is free: leave to read it, if it is.
+    /// Probes a replica on a free connection; a permit to read from it, if it is back.
     async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
         let permit = self.readers.free_permit()?;
         let ping = self.primary_rows(&permit, Planned::Once, PING, &[]);

@@ -31,7 +31,7 @@ struct Away {
     probed: Instant,
 }
 
-/// Where to read.
+/// The database to read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reading {
     /// The database, which was there at last.

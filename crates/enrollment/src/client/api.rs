@@ -33,7 +33,7 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// `program` is what the server's log calls it.
+    /// `program` is the name in the server's log.
     pub(super) fn new(
         program: &str,
         server: &str,

@@ -22,7 +22,7 @@ pub enum ApiError {
         server: String,
         /// The HTTP status.
         status: u16,
-        /// What the server says.
+        /// The server's error.
         reason: String,
         /// When it wants to be retried.
         retry_after: Option<Duration>,

@@ -1,4 +1,4 @@
-//! The host's side: what it trusts the control plane by, what it shows itself with, and requests to it.
+//! The host's side: its trust anchors, its client certificate, and requests to the control plane.
 
 mod api;
 mod error;

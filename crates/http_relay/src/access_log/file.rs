@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use super::line::Line;
 use super::spool::Sink;
 
-/// Where lines go.
+/// Destination of the access log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AccessLog {
     /// Standard output.

@@ -29,14 +29,14 @@ pub(super) struct Line {
     /// Who has shown a password, a token or a certificate.
     pub(super) user: Option<Arc<str>>,
     pub(super) method: String,
-    /// As the client named it, with its port where it said one.
+    /// The host in the client's request, with its port if given.
     pub(super) host: String,
     /// Of a tunnel, the name in its ClientHello where that is another.
     pub(super) server_name: Option<String>,
     pub(super) path: String,
     /// None when the client went away before there was one.
     pub(super) status: Option<u16>,
-    /// Why it was refused, where it was for want of permission.
+    /// Why permission was denied, if it was.
     pub(super) reason: Option<&'static str>,
     /// Bytes of bodies, or of a tunnel.
     pub(super) octets_up: u64,
@@ -47,7 +47,7 @@ pub(super) struct Line {
     /// The server of the upstream, `HOST:PORT`, where the upstream may have several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) upstream_server: Option<Arc<str>>,
-    /// Those that were applied.
+    /// The applied rules.
     pub(super) rules: Vec<Arc<str>>,
     /// The decision of the policy, where there is a policy.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Told to the house's log, where that is asked for (`--log access=info`).
+    /// Writes the line to the process's log, if enabled (`--log access=info`).
     pub(super) fn tell(&self) {
         tracing::info!(
             target: "access",

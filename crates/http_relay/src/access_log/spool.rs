@@ -11,7 +11,7 @@ const BATCH: usize = 256;
 
 /// Where items go. Its methods may block.
 pub trait Sink: Send + 'static {
-    /// What is written.
+    /// An item to write.
     type Item: Send + 'static;
     /// The name of its task.
     const TASK: &'static str;

@@ -41,7 +41,7 @@ impl fmt::Debug for Parent {
     }
 }
 
-/// What is no parent.
+/// An invalid parent proxy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadParent {
     /// Another form.

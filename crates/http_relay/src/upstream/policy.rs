@@ -41,14 +41,14 @@ pub enum UpstreamWay {
     /// By itself.
     #[default]
     Direct,
-    /// Another proxy is asked.
+    /// Through another proxy.
     Parent(Arc<Parent>),
 }
 
 /// All of them.
 #[derive(Clone, Debug, Default)]
 pub struct UpstreamPolicies {
-    /// That of those no policy says another for.
+    /// The way for hosts without a policy.
     pub way: UpstreamWay,
     policies: Vec<UpstreamPolicy>,
     names: Names<usize>,
@@ -100,7 +100,7 @@ impl Policies {
         &self.all[self.names.get(name).copied().unwrap_or(0)]
     }
 
-    /// Whether they name it itself, rather than what is above it.
+    /// Whether a policy names the host itself, rather than a suffix.
     pub(super) fn name(&self, name: &HostOrIp) -> bool {
         self.names.has(name)
     }

@@ -19,7 +19,7 @@ const KEPT_TRIES: usize = 3;
 pub struct Unanswered {
     /// The reason.
     pub error: NoAnswer,
-    /// The request, where nothing of it was sent.
+    /// The request, if no part of it was sent.
     pub unsent: Option<Box<Request<RequestBody>>>,
 }
 

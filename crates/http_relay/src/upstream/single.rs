@@ -13,7 +13,7 @@ use super::making::{HTTP1_LIFE, SharedConnection};
 use super::sender::{Ready, Sender};
 use super::upstreams::Upstreams;
 
-/// For who has it made.
+/// The connection, for the task that requested it.
 type OwnConnection = Arc<Mutex<Option<Ready>>>;
 
 impl Upstreams {

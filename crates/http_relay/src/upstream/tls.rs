@@ -82,7 +82,7 @@ impl UpstreamTls {
     }
 }
 
-/// Those that offer HTTP/1.1, and HTTP/2 before it.
+/// The connectors: HTTP/1.1 only, and HTTP/2 preferred.
 pub(super) fn connectors(mut config: ClientConfig) -> (TlsConnector, TlsConnector) {
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     let http1 = TlsConnector::from(Arc::new(config.clone()));

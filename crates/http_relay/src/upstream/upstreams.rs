@@ -66,7 +66,7 @@ pub struct PoolOptions {
 /// Counts requests by the connections they went out on.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
-    /// That had been kept.
+    /// Requests over a pooled connection.
     pub kept: Counter,
     /// Made for them.
     pub made: Counter,
@@ -84,9 +84,9 @@ impl Reuse {
 
 /// A server that was spoken to before there was a request for it.
 pub struct ProbedServer {
-    /// What it showed.
+    /// The upstream's certificate.
     pub certificate: Option<CertificateDer<'static>>,
-    /// Whether it speaks HTTP/2.
+    /// Whether the connection uses HTTP/2.
     pub http2: bool,
 }
 
@@ -274,7 +274,7 @@ impl Upstreams {
         }
     }
 
-    /// What `send` comes to, unless the upstream takes too long over it.
+    /// The result of `send`, or a timeout.
     pub(super) async fn in_time<F: Future>(
         &self,
         request: Request<RequestBody>,

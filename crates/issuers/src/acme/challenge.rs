@@ -35,7 +35,7 @@ struct Proof {
     key_authorization: String,
 }
 
-/// What proofs need.
+/// Parts that proofs need.
 pub(super) struct Prover<'a> {
     pub(super) client: &'a Client,
     pub(super) config: &'a AcmeConfig,

@@ -40,7 +40,7 @@ pub(super) struct Client {
     nonces: Mutex<Vec<String>>,
 }
 
-/// A refusal, with what it was.
+/// An error response with its problem document.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) problem: Problem,

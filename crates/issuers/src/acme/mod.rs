@@ -175,7 +175,7 @@ impl Issuer for Acme {
     }
 }
 
-/// Growing waits between looks.
+/// Polling intervals that grow.
 #[derive(Debug)]
 struct Pace(Duration);
 

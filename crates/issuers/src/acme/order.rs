@@ -18,7 +18,7 @@ use crate::jose::base64url;
 use crate::memory::request_of;
 use crate::order::Order;
 
-/// Alternate chains looked at.
+/// Number of alternate chains to consider.
 const ALTERNATES_MAX: usize = 8;
 
 /// An order the server knows.

@@ -18,14 +18,14 @@ use crate::vault::check_path;
 /// Longest a question may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Where the engine is.
+/// Location of the transit engine.
 #[derive(Clone, Debug)]
 pub struct TransitConfig {
     /// The server, `https://vault.example.net:8200`.
     pub url: String,
     /// Where the engine is mounted, `transit`.
     pub mount: String,
-    /// The key in it.
+    /// Name of the key.
     pub key: String,
     /// The namespace, if there are any.
     pub namespace: Option<String>,
@@ -54,7 +54,7 @@ struct Data {
 }
 
 impl Transit {
-    /// Asks nobody yet.
+    /// Creates the client without sending a request.
     ///
     /// # Errors
     /// [`IssuerError::Misconfigured`]

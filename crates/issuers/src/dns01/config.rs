@@ -1,4 +1,4 @@
-//! What an operator says about publishing.
+//! Configuration of DNS-01 publication.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::program_name::{FormerArgv, ProgramName};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dns01Config {
-    /// Who publishes.
+    /// The publisher.
     pub publisher: PublisherConfig,
     /// How we wait until the world sees it.
     #[serde(default)]
@@ -25,7 +25,7 @@ fn record_ttl() -> u32 {
     60
 }
 
-/// Who publishes.
+/// A publisher of DNS records.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PublisherConfig {
@@ -57,7 +57,7 @@ pub enum PublisherConfig {
     },
     /// An HTTP service.
     Webhook {
-        /// Where changes are posted.
+        /// URL for changes.
         url: String,
         /// The key of the HMAC-SHA256 over what is posted.
         secret: Secret,
@@ -100,7 +100,7 @@ pub struct Propagation {
     pub port: u16,
     /// Longest to wait, seconds.
     pub wait_seconds: u32,
-    /// Between looks, milliseconds.
+    /// Polling interval, milliseconds.
     pub interval_ms: u32,
 }
 

@@ -86,7 +86,7 @@ pub struct IssuerSettings {
 pub struct IssuerOrder {
     /// SHA-256 of the SubjectPublicKeyInfo it is for.
     pub spki_sha256: [u8; 32],
-    /// Where it stands at the issuer.
+    /// URL of the order at the issuer.
     pub url: Option<String>,
     /// What it gave: DER certificates one after the other.
     pub chain: Option<Vec<u8>>,
@@ -360,7 +360,7 @@ impl ExternalIssuers<'_> {
             .transpose()
     }
 
-    /// Notes where an order stands, in place of what was known of it.
+    /// Stores the state of an order, in place of the previous one.
     ///
     /// # Errors
     /// Those of the database.

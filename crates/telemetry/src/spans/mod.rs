@@ -56,13 +56,13 @@ pub struct Span {
     pub parent: u64,
     /// One of few.
     pub name: &'static str,
-    /// What it is.
+    /// Kind of the span.
     pub kind: Kind,
     /// Nanoseconds since 1970.
     pub began_ns: u64,
     /// The same.
     pub ended_ns: u64,
-    /// What is known of it.
+    /// The attributes.
     pub attributes: Vec<(&'static str, String)>,
     /// Why it came to nothing.
     pub error: Option<String>,
@@ -85,7 +85,7 @@ struct QueueState {
     counted: Counted,
 }
 
-/// What became of spans.
+/// Counters of spans by outcome.
 #[derive(Clone)]
 struct Counted {
     all: Family<OutcomeLabel, Counter>,
@@ -169,7 +169,7 @@ impl Spans {
 pub enum NotTaken {
     /// It may later: no answer, 429, 502, 503, 504.
     Later(String),
-    /// It will not.
+    /// Not retryable.
     Never(String),
 }
 

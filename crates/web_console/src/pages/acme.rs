@@ -464,7 +464,7 @@ async fn disable(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Res
     Ok(back(&format!("{KEYS}/{id}"), "saved", &answer))
 }
 
-/// An exception with what it says.
+/// An exception with its description.
 struct Override {
     id: String,
     kind: String,

@@ -1,4 +1,4 @@
-//! Alerts: what was raised, who was told, silences, channels and rules.
+//! Alerts with their messages, silences, channels and rules.
 
 use askama::Template;
 use axum::Router;

@@ -29,10 +29,10 @@ struct Kind {
     caption: &'static str,
     noun: &'static str,
     command: &'static str,
-    /// Where its subject and the person who asked are.
+    /// Members of the subject and of the requester.
     subject: &'static str,
     asker: &'static str,
-    /// What follows an approval.
+    /// The consequence of an approval.
     follows: &'static str,
     empty: &'static str,
 }
@@ -130,7 +130,7 @@ async fn all(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
     page.show(&Approvals { states: STATES, state, page: "/console/approvals".to_owned(), tables })
 }
 
-/// The state asked for, if it is one; those that wait otherwise.
+/// The requested state, if valid; otherwise open.
 fn state_of(query: Option<&str>) -> String {
     let asked = parameter::<String>(query, "state");
     if STATES.contains(&asked.as_str()) { asked } else { "open".to_owned() }

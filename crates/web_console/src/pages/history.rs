@@ -7,7 +7,7 @@ use crate::json;
 use crate::table::Table;
 use crate::visit::Visit;
 
-/// What was done: when, what, by whom, with which details.
+/// The table of events: time, action, actor, details.
 pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
     Table::of("What was done", &["When", "Action", "By", "Details"], listing, |one| {
         vec![

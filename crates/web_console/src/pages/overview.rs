@@ -91,7 +91,7 @@ fn needs(visit: &Visit, summary: &Value) -> Vec<Need> {
     open.map(|(count, what, tone, href)| Need { count: format::number(count), what, href, tone }).collect()
 }
 
-/// What waits for a person beside certificates.
+/// Work that waits for a person, apart from certificates.
 async fn waiting(visit: &Visit) -> Result<Vec<Need>, Failure> {
     let all = [
         ("open alerts", "alerts?state=open", Tone::Bad, "/console/alerts"),

@@ -12,7 +12,7 @@ use crate::{DistinguishedName, GeneralName, HostName, InvalidHostName};
 /// Text that is no name a certificate could carry.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadName {
-    /// Over [`GeneralName::TEXT_MAX`] bytes.
+    /// Longer than [`GeneralName::TEXT_MAX`] bytes.
     #[error("a name has up to {max} bytes", max = GeneralName::TEXT_MAX)]
     TooLong,
     /// No host name, and nothing else either.

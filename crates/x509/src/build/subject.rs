@@ -100,7 +100,7 @@ const ALIASES: &[(&str, Attribute)] = &[
 /// Text that is no distinguished name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadSubject {
-    /// No such attribute.
+    /// Unknown attribute.
     #[error("{0:?} is no attribute of a name; CN, O, OU, C, ST, L and so on are")]
     Attribute(String),
     /// Not of the form `KEY=value`.
@@ -114,7 +114,7 @@ pub enum BadSubject {
     /// Relative names of several attributes, which no profile here makes.
     #[error("a plus sign joins attributes, which is not supported; write \\+ for the sign itself")]
     MultiValued,
-    /// Over [`DistinguishedName::TEXT_MAX`] bytes.
+    /// Longer than [`DistinguishedName::TEXT_MAX`] bytes.
     #[error("a distinguished name has up to {max} bytes of text", max = DistinguishedName::TEXT_MAX)]
     TooLong,
 }

@@ -28,13 +28,13 @@ pub struct Attribute {
 /// One signature of a [`SignedData`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Signer {
-    /// Who signed.
+    /// The signer.
     pub id: Identity,
     /// By which the content was hashed.
     pub digest: Digest,
     /// The signed attributes.
     pub attributes: Vec<Attribute>,
-    /// How it was signed.
+    /// The signature algorithm.
     pub algorithm: SignatureAlgorithm,
     /// The signature.
     pub signature: Vec<u8>,
@@ -251,7 +251,7 @@ pub fn signed_attributes(content_type: &str, content_hash: &[u8], others: &[Attr
 pub struct SignedSpec<'a> {
     /// The type of the content, dotted.
     pub content_type: &'a str,
-    /// What is signed; `None` leaves it out.
+    /// The signed content; `None` leaves it out.
     pub content: Option<&'a [u8]>,
     /// DER, to come along.
     pub certificates: &'a [&'a [u8]],
@@ -259,7 +259,7 @@ pub struct SignedSpec<'a> {
     pub signer: &'a Identity,
     /// By which [`Self::attributes`] hash the content.
     pub digest: Digest,
-    /// What [`signed_attributes`] made.
+    /// The output of [`signed_attributes`].
     pub attributes: &'a [u8],
     /// How these were signed.
     pub algorithm: &'a SignatureAlgorithm,

@@ -54,7 +54,7 @@ impl Writer {
         self.out.is_empty()
     }
 
-    /// What was written.
+    /// The written bytes.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.out

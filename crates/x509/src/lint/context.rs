@@ -2,7 +2,7 @@
 
 use crate::UnixTime;
 
-/// What rules depend on beside the certificate.
+/// Facts that rules need in addition to the certificate.
 #[derive(Clone, Copy, Debug)]
 pub struct LintContext {
     /// The moment to judge by.

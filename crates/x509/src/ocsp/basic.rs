@@ -26,7 +26,7 @@ pub enum ResponderError {
     /// Signed by neither the issuer nor somebody it delegated this to (RFC 6960 section 4.2.2.2).
     #[error("the responder may not speak for the issuer")]
     NotAuthorized,
-    /// Anyone who it names did not sign it.
+    /// The named responder did not sign the response.
     #[error("the signature is not by the responder")]
     BadSignature,
     /// Cannot be checked here: says nothing about the signature.
@@ -39,7 +39,7 @@ pub enum ResponderError {
 pub struct SingleAnswer {
     /// Of which; `None` when it is named by a hash other than SHA-1 and SHA-256.
     pub id: Option<CertificateId>,
-    /// What is said.
+    /// The status.
     pub status: Status,
     /// From when it is known to be right.
     pub this_update: UnixTime,

@@ -6,7 +6,7 @@ use crate::{Certificate, UnixTime};
 /// Why a response says nothing of a certificate.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum NoAnswer {
-    /// It is no answer.
+    /// The bytes are no OCSP response.
     #[error(transparent)]
     Response(#[from] ResponseError),
     /// It is about other certificates.

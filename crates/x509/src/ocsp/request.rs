@@ -13,7 +13,7 @@ use crate::{Certificate, SerialNumber, extension, oid};
 pub enum OcspHash {
     /// What nearly all clients send (RFC 5019, RFC 9654 section 2.1.1 keeps it for old ones).
     Sha1,
-    /// What RFC 9654 prefers.
+    /// The hash that RFC 9654 prefers.
     Sha256,
 }
 

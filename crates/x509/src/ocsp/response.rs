@@ -10,7 +10,7 @@ use crate::{DistinguishedName, SerialNumber, UnixTime, oid};
 /// Bytes of a response that are read; real ones have 500 to 3,000.
 pub const RESPONSE_MAX: usize = 64 * 1024;
 
-/// What came of asking.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Outcome {
     /// An answer.
@@ -20,7 +20,7 @@ pub enum Outcome {
     NoAnswer(i64),
 }
 
-/// Who signed the response.
+/// The responder that signed.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Responder {
     /// By name.
@@ -40,14 +40,14 @@ pub struct Response {
     pub this_update: Option<UnixTime>,
     /// When newer news is due.
     pub next_update: Option<UnixTime>,
-    /// Who says so.
+    /// The responder that signed.
     pub responder: Option<Responder>,
     /// Of which certificate.
     pub serial: Option<SerialNumber>,
 }
 
 impl Response {
-    /// Whether it says the certificate is revoked.
+    /// Whether the status is revoked.
     #[must_use]
     pub fn is_revoked(&self) -> bool {
         matches!(self.status, Outcome::Status(Status::Revoked { .. }))

@@ -58,7 +58,7 @@ fn passes(constraints: &NameConstraints, name: &GeneralName) -> bool {
     !excluded && (permitted || !of_kind)
 }
 
-/// Where a name stands to a subtree.
+/// Relation of a name to a subtree.
 enum Cover {
     /// The subtree is of another kind of name and says nothing about it.
     OtherKind,

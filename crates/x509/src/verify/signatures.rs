@@ -8,7 +8,7 @@ use crate::{Fingerprint, SpkiHash};
 /// Remembers whether a key signed a certificate. Both hashes cover all the bytes that the answer
 /// depends on, so it never goes stale.
 pub trait SignatureCache {
-    /// What was remembered.
+    /// The cached result.
     fn get(&self, issuer: &SpkiHash, certificate: &Fingerprint) -> Option<bool>;
     /// Remembers, or does not.
     fn put(&self, issuer: &SpkiHash, certificate: &Fingerprint, signed: bool);

@@ -1,4 +1,4 @@
-//! Whom we trust.
+//! Trust anchors.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub struct TrustStore {
 }
 
 impl TrustStore {
-    /// Trusts nobody.
+    /// No trust anchors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -88,7 +88,7 @@ impl TrustStore {
         self.anchors.len()
     }
 
-    /// Whether nobody is trusted.
+    /// Whether there are no trust anchors.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.anchors.is_empty()

@@ -19,7 +19,7 @@ pub enum Verdict {
     Incomplete {
         /// The name of the missing issuer.
         missing: String,
-        /// Where the certificate below it says the issuer can be fetched.
+        /// URL of the issuer's certificate, from the certificate below it.
         issuer_url: Option<String>,
     },
     /// There is a path, and it must not be trusted.

@@ -182,7 +182,7 @@ async fn tags_of(
     Ok(found.tags().iter().map(tag).collect())
 }
 
-/// What ACM says uses it, for services that were not asked.
+/// Uses by ACM's description, for services that were not listed.
 async fn described(
     region: &Regional,
     client: &Client,

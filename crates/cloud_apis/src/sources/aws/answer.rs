@@ -2,12 +2,12 @@
 
 use clouds::{ApiError, Chain};
 
-/// An answer without what it must have.
+/// The error for a response without a required member.
 pub(super) fn missing(what: &str) -> ApiError {
     ApiError::malformed(&format!("the answer has no {what}"))
 }
 
-/// A certificate and what stands above it, as PEM.
+/// A certificate and its chain, PEM.
 pub(super) fn chain_of(certificate: Option<&str>, above: Option<&str>) -> Chain {
     let both = [certificate, above].into_iter().flatten();
     let chain: Vec<Vec<u8>> = both

@@ -1,4 +1,4 @@
-//! One certificate: what is known of it, where it is served, what was done with it.
+//! One certificate: its facts, its endpoints, its history.
 
 use askama::Template;
 use axum::extract::Path;
