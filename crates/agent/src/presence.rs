@@ -17,7 +17,7 @@ const FACT_MAX: usize = 256;
 /// Addresses kept.
 const ADDRESSES_MAX: usize = 16;
 
-/// What was seen of an agent.
+/// A contact of an agent: its id, the time in µs, its facts.
 pub(super) type Contact = (Uuid, i64, AgentFacts);
 
 /// At most an entry an agent: only those enrolled get here.

@@ -233,7 +233,7 @@ impl JobResult {
     }
 }
 
-/// Lines are kept: a policy's refusal has the lines to add.
+/// Shortens a text. Keeps its lines: a policy's refusal lists the lines to add.
 fn shortened(text: &str) -> String {
     text.chars().filter(|letter| *letter == '\n' || !letter.is_control()).take(ERROR_MAX).collect()
 }

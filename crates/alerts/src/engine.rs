@@ -74,7 +74,7 @@ pub enum AlertError {
     /// The channel's configuration, or its answer.
     #[error("the channel cannot be used: {0}")]
     Channel(#[from] ChannelError),
-    /// There is none.
+    /// The object does not exist.
     #[error("there is no {0}")]
     Unknown(String),
     /// The document makes no sense.

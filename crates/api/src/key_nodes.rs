@@ -129,7 +129,7 @@ pub struct NewsView {
     pub next: i64,
     /// There is more: ask again at once.
     pub more: bool,
-    /// Begin again: what is not told in this answer and those that it goes on with is not there.
+    /// Start over: discard all state that this response and its continuation do not repeat.
     pub anew: bool,
     /// Policies that are new, changed, or gone.
     pub policies: Vec<PolicyNewsView>,

@@ -142,7 +142,7 @@ fn leaves(document: &Value) -> BTreeMap<String, String> {
     out
 }
 
-/// A change that somebody wants.
+/// A requested change.
 #[derive(Debug)]
 pub struct ProposedChange {
     /// The action, as in the audit log.

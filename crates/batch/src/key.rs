@@ -9,7 +9,8 @@ use crate::number::{self, BITS};
 /// Bytes of a modulus, and of what goes in and out.
 pub const OCTETS: usize = 256;
 
-/// Bytes of stack that are wiped after what handles secrets: several times what it takes, which the compiler decides.
+/// Bytes of stack that are wiped after an operation on secrets: several times what the operation uses, because the compiler
+/// decides how much that is.
 pub(crate) const STACK: usize = 128 * 1024;
 
 /// One private operation.

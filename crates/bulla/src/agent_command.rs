@@ -24,7 +24,7 @@ use crate::joining::read;
 
 /// Holds an enrolment token, for those who do not want it in the list of processes.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
-/// A stop lets deployments under way finish: reloading a server and looking at it takes some seconds.
+/// Time at shutdown for deployments in progress: reloading a server and verifying it takes some seconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(65);
 
 /// `bulla agent`

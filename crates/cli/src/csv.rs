@@ -34,7 +34,7 @@ impl<W: Write> Csv<W> {
         write!(self.out, "\"{apostrophe}{}\"", text.replace('"', "\"\""))
     }
 
-    /// A number, or nothing.
+    /// A number, or an empty field.
     pub fn number(&mut self, number: Option<impl Into<i64>>) -> io::Result<()> {
         self.separate()?;
         match number {

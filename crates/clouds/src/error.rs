@@ -30,7 +30,7 @@ pub enum SourceError {
     /// Operator: the provider allows less than was asked of it within the time; allow more time or lower the rates.
     #[error("{0}")]
     Throttled(String),
-    /// The provider did not answer in time.
+    /// The request to the provider timed out.
     #[error("{0}")]
     Silent(String),
     /// The provider says itself that its list is not whole.

@@ -93,7 +93,7 @@ impl AwsAccount {
 }
 
 impl AzureSubscription {
-    /// Its source's name.
+    /// Name of the source.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Azure, self.subscription).into()

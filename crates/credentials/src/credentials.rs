@@ -81,7 +81,7 @@ pub(crate) struct NewVersion {
     pub(crate) action: &'static str,
     /// A certificate made here that signs itself: it stands in the inventory.
     pub(crate) certificate: Option<Arc<NewCertificate>>,
-    /// One that an authority has signed: it can be revoked, too.
+    /// The certificate to record as issued, if a CA signed it, so that it can be revoked.
     pub(crate) issued: Option<NewIssued>,
 }
 
@@ -181,7 +181,7 @@ impl Credentials {
         }
     }
 
-    /// How they are kept.
+    /// The options.
     #[must_use]
     pub fn options(&self) -> &CredentialsOptions {
         &self.0.options

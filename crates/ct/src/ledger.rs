@@ -27,7 +27,7 @@ const SECOND_US: i64 = 1_000_000;
 /// An issuance and its source.
 #[derive(Clone, Debug)]
 pub struct Sighting {
-    /// The issued certificate.
+    /// The issuance.
     pub issuance: Issuance,
     /// The watched domains it could be used for.
     pub domains: Vec<String>,

@@ -315,7 +315,7 @@ impl Server {
         is_due
     }
 
-    /// What came of a check; the next one is due after `interval`.
+    /// Records the result of a health check and schedules the next one after `interval`.
     pub(super) fn checked(&self, is_healthy: bool, interval: Duration, health: &HealthOptions) -> Change {
         let mut state = self.state.lock();
         state.check_at = Some(Instant::now() + interval);

@@ -21,5 +21,5 @@ pub fn check_name(name: &str) -> Result<(), String> {
     if fits && !name.chars().any(|letter| letter.is_control() || letter == '/') {
         return Ok(());
     }
-    Err(format!("the name {name:?} has to have 1 to {NAME_MAX} octets, no slash, and no space at its ends"))
+    Err(format!("the name {name:?} must have 1 to {NAME_MAX} bytes, no slash, and no space at its ends"))
 }

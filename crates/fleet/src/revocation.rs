@@ -349,7 +349,7 @@ pub struct Document {
 pub struct Responder {
     /// Who signs.
     pub authority: Arc<RevokingAuthority>,
-    /// The content.
+    /// The statuses by serial number.
     pub statuses: HashMap<Vec<u8>, Status>,
     /// Seconds from now to thisUpdate, negative is past.
     pub this_update: i64,

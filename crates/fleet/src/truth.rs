@@ -1,4 +1,4 @@
-//! What a scanner ought to find, and what the servers saw.
+//! The expected results of a scan, and the counters of the servers.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

@@ -39,13 +39,13 @@ pub fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-/// What a request for `host` is told on a connection that is for another (RFC 9110 section 15.5.20).
+/// The response to a request for `host` on a connection to another host (RFC 9110 section 15.5.20).
 pub fn misdirected_page(host: &HostOrIp) -> Response<Body> {
-    let detail = format!("{host} is asked on a connection of its own");
+    let detail = format!("this connection serves another host: open a new connection for {host}");
     problem(StatusCode::MISDIRECTED_REQUEST, "http_request_error", &detail)
 }
 
-/// Of an upstream that speaks another protocol than it was asked for.
+/// The response if the upstream switches to a protocol that was not requested.
 pub fn changed_unasked() -> Response<Body> {
     problem(StatusCode::BAD_GATEWAY, "http_protocol_error", "the upstream changed protocols unasked")
 }

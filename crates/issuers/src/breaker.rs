@@ -41,7 +41,7 @@ pub enum Health {
     Well,
     /// The issuer failed.
     Ill {
-        /// It asked to be left alone for as long, microseconds.
+        /// Pause that the issuer requested, µs.
         rest_us: Option<i64>,
     },
     /// The order never came as far as the issuer.

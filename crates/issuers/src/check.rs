@@ -36,8 +36,7 @@ impl Check {
         Ok(Self { roots, names: config.names })
     }
 
-    /// The chain in order (leaf first, each signed by the next, roots and strays left out), if it is what was asked
-    /// for at `now`.
+    /// Checks a chain and returns it in order: leaf first, each signed by the next, without roots and strays.
     ///
     /// # Errors
     /// [`IssuerError::Lying`] telling the difference.

@@ -59,7 +59,7 @@ struct Flow {
     area: f64,
     /// Total duration of the requests that ended.
     took: Duration,
-    /// `area` and `took` (seconds) at the last samples, the oldest first.
+    /// `area` and `took` (seconds) of the last samples, oldest first.
     samples: VecDeque<(f64, f64)>,
 }
 

@@ -113,7 +113,7 @@ pub struct FolderContents<T = KeyRef, E = UnusableKey> {
 }
 
 impl Folder {
-    /// Of private keys. Nothing is read yet.
+    /// A folder of private keys. Reads nothing yet.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self::of(path, FileKind { ending: "key", beside: None, secret: true, read: key_of })

@@ -41,7 +41,7 @@ pub enum KeyFileError {
     /// The system did not let us read it.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// The permissions of the role.
+    /// An error of the key.
     #[error(transparent)]
     Key(#[from] KeyError),
 }

@@ -93,7 +93,7 @@ pub enum HttpError {
         /// Why that is not followed.
         reason: &'static str,
     },
-    /// No whole answer in time. Safe to ask again.
+    /// The response was incomplete at the timeout. The request can be retried.
     #[error("{host} did not answer in time")]
     TimedOut {
         /// The host.

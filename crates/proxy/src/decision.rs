@@ -7,8 +7,8 @@ use super::proxy::Proxy;
 use super::rules::{Action, Rules};
 
 impl Proxy {
-    /// What becomes of a connection to `target` as `name`. A name that no list contains is looked up where a list contains networks; the
-    /// address that is dialled then is judged once more.
+    /// The decision for a connection to `target` as `name`. If no list contains the name and a list contains networks, the name
+    /// is resolved; the dialled address is checked again.
     pub(super) async fn action_of(&self, target: &Target, name: &HostOrIp) -> Action {
         self.action_by(&self.rules.now().names, target, name).await
     }

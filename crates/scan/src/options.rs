@@ -30,7 +30,7 @@ impl Limits {
     }
 }
 
-/// What a scan may be told; `Default` is what `bulla scan` does without flags.
+/// Options of a scan; `Default` is `bulla scan` without flags.
 #[derive(Clone, Debug)]
 pub struct ScanOptions {
     /// Looks under way at once; `None`: what the descriptor limit allows, 2,048 at most.

@@ -297,7 +297,7 @@ impl Limits {
         of_token.or_else(|| self.roles.first(|role| caller.has_role(role)))
     }
 
-    /// A credential refused; tells when the address, or the account that was named, has had too many.
+    /// Counts a refused credential; an error if the address or the named account reached its limit.
     pub(crate) fn failure(&self, address: IpAddr, account: Option<&str>) -> Result<(), Problem> {
         let of_address = check(self.failures.as_ref(), &inbound::network(address));
         let account = account.map(|account| account.get(..ACCOUNT_MAX).unwrap_or(account));

@@ -15,8 +15,8 @@ pub const RELATIVE_ERROR: f64 = 0.002_5;
 pub const VALUE_MIN: f64 = 1e-6;
 /// Larger values count as this.
 pub const VALUE_MAX: f64 = 1e9;
-/// Buckets kept. Past it the two lowest become one: quantiles among the smallest values lose their bound, the others keep
-/// theirs. Values within a factor of 160 never come to it.
+/// Maximum number of buckets. Beyond it the two lowest are merged: small quantiles lose their error bound, the others keep
+/// theirs. Values within a factor of 160 never reach the limit.
 pub const BUCKETS_MAX: usize = 1_024;
 /// Bytes of the longest text: every bucket with a count of twenty digits.
 pub const TEXT_BYTES_MAX: usize = 32 << 10;

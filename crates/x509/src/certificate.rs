@@ -21,7 +21,7 @@ pub struct Certificate {
     pub serial: SerialNumber,
     /// The issuer.
     pub issuer: DistinguishedName,
-    /// The owner, team and environment that the rule assigns.
+    /// The subject.
     pub subject: DistinguishedName,
     /// First second of validity.
     pub not_before: UnixTime,

@@ -44,7 +44,7 @@ pub struct CertificateRequest {
     pub subject: DistinguishedName,
     /// The key to certify.
     pub public_key: PublicKey,
-    /// How the request is signed.
+    /// The signature algorithm.
     pub signature: SignatureAlgorithm,
     /// The requested alternative names as found, in order.
     pub subject_alt_names: Vec<GeneralName>,

@@ -1,5 +1,4 @@
-//! What the operator sees and ends: accounts and orders. External keys stand in [`super::binding`], limits in
-//! [`super::overrides`].
+//! Operator's view of accounts and orders. External keys are in [`super::binding`], limits in [`super::overrides`].
 
 use events::{AcmeAccountRevoked, Event};
 use futures_util::FutureExt;

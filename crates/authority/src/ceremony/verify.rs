@@ -16,7 +16,7 @@ const FILE_MAX: u64 = 16 * 1024 * 1024;
 /// A transcript that holds.
 #[derive(Clone, Debug)]
 pub struct Verified {
-    /// The content.
+    /// The transcript.
     pub transcript: Transcript,
     /// Secret files that are not in this copy of the folder.
     pub absent: Vec<String>,

@@ -20,7 +20,7 @@ pub struct CrlDocument {
     pub number: u64,
     /// Creation time.
     pub this_update: UnixTime,
-    /// Expiry.
+    /// Time of the next update.
     pub next_update: UnixTime,
     /// For HTTP, quotes included.
     pub etag: String,

@@ -32,7 +32,7 @@ pub struct Freshness {
     pub this_update: UnixTime,
     /// When a new one is made.
     pub refresh_at: UnixTime,
-    /// Expiry.
+    /// Time of the next update.
     pub next_update: UnixTime,
 }
 

@@ -162,7 +162,7 @@ DELETE FROM enrolments WHERE expires_at <= ?1";
 const RECIPIENT: &str = "-- recipient_get
 SELECT ca, key_id, certificate, not_after FROM recipients WHERE ca = ?1";
 
-/// ?6: the certificate it takes the place of.
+/// `?6`: the certificate that it replaces.
 const RECIPIENT_PUT: &str = "-- recipient_put
 INSERT INTO recipients (ca, key_id, certificate, not_after, created_at) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (ca) DO UPDATE

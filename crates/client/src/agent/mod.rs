@@ -34,7 +34,7 @@ const CONNECTIONS_MAX: usize = 512;
 const STREAMS_MAX: u32 = 128;
 /// Bytes of a request's head.
 const HEAD_MAX: usize = 32 << 10;
-/// For a request's head on HTTP/1.1, and without a request; between two pings on HTTP/2.
+/// Timeout for a request's head on HTTP/1.1 and for an idle connection; interval of pings on HTTP/2.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
 /// At the stop, for requests under way.
 const DRAIN: Duration = Duration::from_secs(5);

@@ -81,7 +81,7 @@ pub enum CloudKeyError {
     Unusable {
         /// Which service.
         service: &'static str,
-        /// Which key.
+        /// The key.
         key: String,
         /// Why.
         problem: String,

@@ -23,7 +23,7 @@ pub(super) enum Act {
     Begin,
     /// Make a new version that is trusted, and does not sign.
     Make,
-    /// There is one: all that hangs on it is told, and time to spread is given.
+    /// The new version exists: notify all dependents, and wait until it has spread.
     Spread,
     /// Move the flag to the old version: the new one signs.
     Move,

@@ -97,7 +97,7 @@ impl CredentialAsker {
         Self { everything: true, ..Self::actor(name) }
     }
 
-    /// The same within these names.
+    /// The same caller, limited to these names.
     #[must_use]
     pub fn within(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }

@@ -1,4 +1,4 @@
-//! Whom rotations are told to, and what is still to be told.
+//! Rotation hooks, and their pending notifications.
 
 use uuid::Uuid;
 

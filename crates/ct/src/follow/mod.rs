@@ -55,7 +55,7 @@ pub struct Match {
     pub index: u64,
     /// When the log took it in, milliseconds since 1970 UTC.
     pub timestamp_ms: u64,
-    /// The issued certificate.
+    /// The issuance.
     pub issuance: Issuance,
     /// The watched domains, by their numbers in the [`DomainSet`], sorted.
     pub domains: Vec<u32>,

@@ -188,7 +188,7 @@ pub enum SearchError {
     Refused {
         /// Which.
         service: String,
-        /// The content.
+        /// The error.
         reason: String,
     },
 }

@@ -38,7 +38,7 @@ use crate::tables::history::{
 const BASE_US: i64 = 7 * DAY_US;
 /// What is older is removed: a day more than is read.
 const KEPT_US: i64 = 8 * DAY_US;
-/// Stretches that are over for so long are folded: by then every node has stored them.
+/// Age at which finished periods are folded, µs: by then every node has stored them.
 const FOLD_AFTER_US: i64 = 2 * HOUR_US;
 
 /// Between two samples of what is not an event: tasks, connections.

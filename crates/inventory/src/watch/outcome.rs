@@ -10,7 +10,7 @@ pub(super) type Findings = BTreeMap<String, u64>;
 
 /// Why a run, or a part of one, has no results.
 pub(super) enum Unfinished {
-    /// It is another's now, or will be.
+    /// The run was cancelled: another node has it, or will.
     Cancelled,
     Failed(String),
 }

@@ -25,7 +25,7 @@ pub enum StatementError {
     /// What signs statements is another key.
     #[error("statements are signed by an Ed25519 key, and this key is of another type")]
     NotEd25519,
-    /// Signed, and not understood.
+    /// The signature is valid, but the content is malformed.
     #[error("the statement cannot be read; update the program: {0}")]
     Malformed(String),
     /// The statement is longer than any valid one.

@@ -174,7 +174,7 @@ impl From<RouteError> for Failure {
 pub(super) struct Origin {
     /// For the log.
     pub(super) span: Option<Span>,
-    /// The caller's.
+    /// The trace context of the caller.
     pub(super) trace: Option<TraceParent>,
     /// By which key, where one is named.
     pub(super) key: Option<KeyName>,

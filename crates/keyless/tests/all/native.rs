@@ -129,7 +129,7 @@ async fn what_does_not_fit_is_refused_before_the_key_is_touched() {
     };
     for (request, code, says) in [
         (with(|r| r.input.truncate(31)), Code::InvalidArgument, "31 bytes to sign, 32 expected"),
-        (with(|r| r.input.push(0)), Code::InvalidArgument, "33 octets"),
+        (with(|r| r.input.push(0)), Code::InvalidArgument, "33 bytes"),
         (with(|r| r.input = vec![0; 65_533]), Code::InvalidArgument, "at most 65532"),
         (with(|r| r.scheme = 0), Code::InvalidArgument, "no such scheme"),
         (with(|r| r.scheme = 99), Code::InvalidArgument, "no such scheme"),

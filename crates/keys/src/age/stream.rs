@@ -83,7 +83,7 @@ impl<W: Write> Write for AgeWriter<W> {
 pub struct AgeReader<R> {
     from: R,
     key: LessSafeKey,
-    /// What is read and not opened yet: one piece and an byte of the next.
+    /// Ciphertext that is not opened yet: one chunk and the first byte of the next.
     ahead: Vec<u8>,
     piece: Zeroizing<Vec<u8>>,
     at: usize,

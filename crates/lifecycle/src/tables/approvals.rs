@@ -69,7 +69,7 @@ pub struct ApprovalView {
 /// A decision over an open consent.
 #[derive(Clone, Debug)]
 pub struct Decision {
-    /// The consent's row.
+    /// The approval's row.
     pub id: i64,
     /// The state after the change.
     pub state: ApprovalState,

@@ -97,7 +97,7 @@ impl CertificateStore {
         Self::with_second_level(octets_max, newcomers, None)
     }
 
-    /// [`Self::new`] with a level behind memory; anyone who calls spawns its [`SecondLevel::keep`].
+    /// Like [`Self::new`], with a second level behind memory. The caller must spawn its [`SecondLevel::keep`].
     #[must_use]
     pub fn with_second_level(octets_max: u64, newcomers: NewNameLimit, second: Option<SecondLevel>) -> Self {
         let weigh = |id: &LeafId, leaf: &Result<Arc<Leaf>, FetchError>| {
@@ -159,7 +159,8 @@ impl CertificateStore {
         }
     }
 
-    /// Anyone who begins is charged with the name. Who has waited for somebody that was refused begins again.
+    /// Mints a new leaf, counted against the requester's limit on new names. A request that joined a refused one starts its
+    /// own.
     async fn fetch_new<W>(
         &self,
         id: &LeafId,

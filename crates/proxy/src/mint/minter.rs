@@ -66,8 +66,7 @@ impl Minter {
         Arc::clone(&self.authority.read())
     }
 
-    /// Has another sign from now on, for all clones. Leaves below the one before have another identity, so they are given out
-    /// no more.
+    /// Changes the CA for all clones. Leaves of the previous CA have other identities, so they are no longer served.
     pub fn change_authority(&self, authority: Authority) {
         *self.authority.write() = Arc::new(authority);
     }

@@ -82,7 +82,7 @@ impl MintingMetrics {
         registry.register("nacks", "Leaves that a consumer did not take", self.0.nacks.clone());
     }
 
-    /// Those of lists of revoked certificates, of other doors too.
+    /// Metrics of CRLs, shared with the other listeners.
     pub(crate) fn revocation(&self) -> RevocationMetrics {
         self.0.revocation.clone()
     }

@@ -79,7 +79,7 @@ struct PermissionState {
     no_for: Duration,
     when_away: WhenAway,
     names_clients: bool,
-    /// Whether the last question was answered.
+    /// Whether the last question got an answer.
     answers_now: AtomicBool,
     metrics: PermissionMetrics,
 }

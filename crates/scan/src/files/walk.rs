@@ -14,7 +14,7 @@ pub const DEPTH_MAX: usize = 64;
 pub struct WalkedFile {
     /// The path.
     pub path: PathBuf,
-    /// The permissions of the role.
+    /// The contents of the file, or the error.
     pub result: Result<Contents, FileError>,
 }
 
@@ -109,7 +109,7 @@ impl<'p> Walk<'p> {
         }
     }
 
-    /// `None`: one of the folders it lies in is the same one.
+    /// Opens a folder; `None` if a parent folder is the same one.
     fn open(&self, path: &Path) -> Result<Option<Folder>, FileError> {
         if self.folders.len() >= DEPTH_MAX {
             return Err(FileError::TooDeep { max: DEPTH_MAX });

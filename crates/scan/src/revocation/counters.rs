@@ -8,7 +8,7 @@ use x509::UnixTime;
 
 use super::list::List;
 
-/// The request.
+/// Kind of a fetched resource.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Fetched {
     /// A CRL.

@@ -207,9 +207,9 @@ fn outcome_of<T>(fetched: &Result<T, Cause>, good: impl Fn(&T) -> &'static str) 
 /// Whether redirects are followed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Follow {
-    /// They are, a few: authorities move their CRLs to other hosts.
+    /// Redirects are followed, up to a limit: CAs move their CRLs to other hosts.
     Redirects,
-    /// An OCSP request is part of the URL, so a redirect would hand it on.
+    /// Redirects are refused: an OCSP request is part of the URL, so a redirect would forward it.
     Nothing,
 }
 

@@ -27,7 +27,7 @@ impl ReaderPatience {
         *self.waiting.get_or_insert(now) + self.left
     }
 
-    /// The client is waited for no longer: it read `bytes`.
+    /// Records that the client read `bytes`, which ends the wait.
     pub(super) fn read(&mut self, now: Instant, bytes: usize) {
         if let Some(since) = self.waiting.take() {
             self.left = self.left.saturating_sub(now.duration_since(since));

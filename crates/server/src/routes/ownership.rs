@@ -193,7 +193,7 @@ async fn delete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Says which rule of ownership matches something, and why those before it do not. Changes nothing.
+/// Explains which ownership rule matches an object, and why the rules before it do not. Changes nothing.
 #[utoipa::path(post, path = "/api/v1/ownership-rules/explain", operation_id = "explainOwnership",
     request_body = QuestionBody, responses((status = 200, body = ExplanationView)))]
 async fn explain(

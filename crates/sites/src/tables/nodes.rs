@@ -115,7 +115,7 @@ SELECT count(*) FROM key_nodes WHERE retired_at IS NULL AND (site = ?1 OR CAST(?
 pub(super) const CERTIFIED: &str = "-- key_node_certified
 UPDATE key_nodes SET not_after = ?3 WHERE uuid = ?1 AND spki_sha256 = ?2 AND retired_at IS NULL";
 
-/// A time that is long over, and another one each time: a statement made from what was before is not heard.
+/// Sets a presence time in the past, different for each change, so that statements made before do not count.
 pub(super) const ADDRESS: &str = "-- key_node_address
 UPDATE key_nodes SET address = ?2, sign_at = CASE WHEN sign_at > 0 THEN 0 ELSE sign_at - 1 END
 WHERE uuid = ?1 AND address <> ?2 AND retired_at IS NULL";

@@ -358,7 +358,7 @@ async fn a_key_that_does_not_open_keeps_its_generation_and_nobody_else() {
     assert_eq!(world.policies.failures(), (0, 0));
 
     for (change, part) in [
-        (NewSealedKey { blob: vec![1; 50], ..new.clone() }, "50 octets"),
+        (NewSealedKey { blob: vec![1; 50], ..new.clone() }, "50 bytes"),
         (NewSealedKey { blob: vec![9; 1_400], ..new.clone() }, "algorithm 9"),
         (NewSealedKey { blob: [&[1][..], &[0; 1_400]].concat(), ..new.clone() }, "at most"),
         (NewSealedKey { spki: b"no key".to_vec(), ..new.clone() }, "public half"),

@@ -52,7 +52,7 @@ pub struct SingleAnswer {
 pub struct BasicResponse {
     /// When it was signed.
     pub produced_at: UnixTime,
-    /// The content.
+    /// The answers, one for each certificate.
     pub answers: Vec<SingleAnswer>,
     responder: ResponderId,
     algorithm: SignatureAlgorithm,

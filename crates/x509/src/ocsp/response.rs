@@ -32,7 +32,7 @@ pub enum Responder {
 /// An OCSP response, its first answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Response {
-    /// The content.
+    /// The outcome.
     pub status: Outcome,
     /// When it was signed.
     pub produced_at: Option<UnixTime>,

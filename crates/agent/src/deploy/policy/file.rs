@@ -49,7 +49,7 @@ pub enum PolicyError {
         /// Its owner.
         owner: u32,
     },
-    /// A folder, a device, or far too large.
+    /// The path is a folder or a device, or the file is far too large.
     #[error("the policy of this host, {0}, is no ordinary file of at most {FILE_MAX} bytes")]
     NotAFile(PathBuf),
     /// The file does not parse as a policy.

@@ -74,7 +74,7 @@ async fn targets_are_checked_when_they_are_made() {
     assert!(matches!(taken, Err(AgentError::NameTaken(_))));
     let wrong: Target = serde_json::from_value(json!({"type": "nginx", "key": "/srv/k.pem"})).unwrap();
     for (name, target, part) in
-        [("a/b", files(), "slash"), ("", files(), "octets"), ("b", wrong, "nginx needs")]
+        [("a/b", files(), "slash"), ("", files(), "bytes"), ("b", wrong, "nginx needs")]
     {
         let error =
             world.agents.create_target(new(name, target), "user:alice").await.unwrap_err().to_string();

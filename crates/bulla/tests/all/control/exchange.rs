@@ -153,7 +153,7 @@ fn a_changed_a_cut_and_a_wrongly_opened_export_write_nothing() {
         ("version", 20, "no file of age's format"),
         ("stanza", 23, "no file of age's format"),
         ("mac", header + 20, "its header was changed"),
-        ("nonce", header + 50, "changed or cut off after 0 octets"),
+        ("nonce", header + 50, "changed or cut off after 0 bytes"),
         ("content", whole.len() - 2_000, "changed or cut off after"),
         ("tag", whole.len() - 1, "changed or cut off after"),
     ] {

@@ -143,7 +143,7 @@ fn only_custom(body: &Map<String, Json>) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What a body notes: texts; with `null` for those to be taken away where it is a patch.
+/// Reads the custom metadata of a body: texts, and in a patch `null` for members to remove.
 fn noted(body: &Map<String, Json>, patches: bool) -> Result<Option<Map<String, Json>>, Refused> {
     match body.get("custom_metadata") {
         None => Ok(None),
