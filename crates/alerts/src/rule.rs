@@ -113,7 +113,7 @@ pub struct Escalation {
     pub channels: Vec<String>,
 }
 
-/// What is kept quiet for a while. The alert is raised and listed; nobody is told.
+/// A silence: matching alerts are raised and listed without notifications.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Silence {

@@ -503,7 +503,7 @@ mod tests {
             prop_assert_eq!(scope.to_string().parse::<Scope>().unwrap(), scope);
         }
 
-        /// Nobody gets more by an intersection, and what is covered reaches no further.
+        /// An intersection grants no more than either scope, and a covered scope reaches no further.
         #[test]
         fn narrower_scopes_reach_less(wide in any_scope(), narrow in any_scope(), object in any_object()) {
             if wide.covers(&narrow) && narrow.reaches(&object) {

@@ -100,7 +100,7 @@ pub enum RotateError {
     /// The new master key cannot be had.
     #[error(transparent)]
     Keyring(#[from] KeyringError),
-    /// Those of the database; call again, what was done is not done twice.
+    /// An error of the database. Call again: finished steps are not repeated.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

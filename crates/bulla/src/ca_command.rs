@@ -176,7 +176,7 @@ async fn sign(args: &SignArgs) -> Outcome<()> {
     tell(&made.map_err(|error| failed(&error))?, &args.out)
 }
 
-/// What was made is read again from the disk before anybody is told that it is there.
+/// Prints the result, after reading it again from disk.
 fn tell(transcript: &Transcript, folder: &Path) -> Outcome<()> {
     verify_transcript(folder, Some(&transcript.root.fingerprint)).map_err(|error| refused(&error))?;
     cli::exit::print(transcript.to_text().trim_end())?;

@@ -225,8 +225,8 @@ impl Client {
         changes
     }
 
-    /// Anyone who took what is current under a name did not believe it: it is asked for again before it is answered again, if the
-    /// store answers.
+    /// Marks the current value of a name as doubtful, because a server rejected it: the next lookup reads it from the store, if
+    /// the store answers.
     ///
     /// # Errors
     /// [`Error::Invalid`] for what is no name.

@@ -172,7 +172,7 @@ impl Credentials {
         Ok(children)
     }
 
-    /// Destroys what is past its time, some hundred a transaction.
+    /// Destroys expired versions, some hundred in each transaction.
     ///
     /// # Errors
     /// Those of the database.

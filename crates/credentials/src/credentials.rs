@@ -146,8 +146,7 @@ impl Credentials {
         tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
-    /// Whether nothing is to be changed. What comes by itself holds to it here: rotation, and destroying what is past its
-    /// time. What is asked for is refused by anyone who is asked. Of this process alone.
+    /// Sets read-only mode in this process. Rotation and the deletion of expired versions pause; callers check it for requests.
     pub fn set_read_only(&self, on: bool) {
         self.0.read_only.store(on, Ordering::Relaxed);
     }
@@ -233,8 +232,8 @@ impl Credentials {
         Version::open(row, self.keyring())
     }
 
-    /// What is current under a name that somebody asks for. On PostgreSQL those who ask at the same time share a statement:
-    /// its round trip costs several times what it does.
+    /// The current version of a name. On PostgreSQL concurrent lookups share a statement, because the round trip costs several
+    /// times the lookup.
     pub(crate) async fn rows_of(&self, asked: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
         let Some(lookups) = &self.0.lookups else {
             let rows = tables::Credentials::of(self.store()).current(&[asked], self.now_us()).await?;

@@ -84,7 +84,7 @@ impl ReadLog {
         }
     }
 
-    /// Writes what is buffered until `stop`, and at `stop` what is left.
+    /// Writes buffered reads until `stop`, then the rest.
     pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
         if let Self::Buffered(buffer) = self {
             buffer.run(store, stop).await;

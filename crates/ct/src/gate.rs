@@ -85,7 +85,7 @@ impl RequestPermit<'_> {
         self.gate.state.lock().failures = 0;
     }
 
-    /// The service says that it is asked too often. How long nothing is asked now.
+    /// Records that the service throttled a request; returns the pause.
     pub(super) fn throttled(self, retry_after: Option<Duration>) -> Duration {
         let now = self.gate.now_us();
         let mut state = self.gate.state.lock();

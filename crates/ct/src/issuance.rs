@@ -326,7 +326,7 @@ pub enum Verdict {
     Baseline,
     /// Somebody says that it is ours.
     Accepted(Decision),
-    /// Nobody asked for it, and somebody has seen to it.
+    /// Unexpected, and acknowledged by a person.
     Acknowledged(Decision),
     /// Nobody asked for it: an alert.
     Unasked(Vec<Unasked>),

@@ -70,7 +70,7 @@ impl Sighting {
     }
 }
 
-/// Writes down what was found; answers the ids of what is new. It has no verdict yet: see [`judge_issuances`].
+/// Stores found issuances; returns the ids of new ones. They have no verdict yet: see [`judge_issuances`].
 ///
 /// # Errors
 /// Those of the database.

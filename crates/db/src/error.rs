@@ -10,7 +10,7 @@ pub const PREFIX_DIGITS_MIN: usize = 4;
 /// The error underneath, of whichever driver.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why the store did not do what it was asked. [`StoreError::is_transient`] tells what may heal by waiting.
+/// An error of the store. [`StoreError::is_transient`] says whether a retry may succeed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// Operator: correct the address.

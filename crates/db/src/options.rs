@@ -68,7 +68,7 @@ impl StoreOptions {
 pub enum Fault {
     /// The connection goes before the commit: nothing was stored.
     BeforeCommit = 1,
-    /// The connection goes after the commit: everything was stored, and nobody was told.
+    /// The connection breaks after the commit: the data is stored, but the caller gets an error.
     AfterCommit = 2,
 }
 

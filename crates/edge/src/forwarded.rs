@@ -1,4 +1,4 @@
-//! Who asks, as an upstream is told: `Forwarded` (RFC 7239), and the fields that were there before it.
+//! Header fields about the client for upstreams: `Forwarded` (RFC 7239), and its predecessors.
 
 use std::net::IpAddr;
 

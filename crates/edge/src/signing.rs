@@ -58,7 +58,7 @@ impl PrivateKeyCallback for RemoteSigning {
     }
 }
 
-/// How a signature is asked for; `None` for what is spoken by nobody here.
+/// The scheme for an algorithm; `None` if the key service does not support it.
 fn scheme(algorithm: SignatureAlgorithm, hash: HashAlgorithm) -> Option<Scheme> {
     let hash = match hash {
         HashAlgorithm::SHA1 => Hash::Sha1,

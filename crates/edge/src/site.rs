@@ -11,7 +11,7 @@ pub(super) struct Site {
     pub(super) config: Config,
     /// The files to watch for changes.
     pub(super) files: Vec<String>,
-    /// Hosts that a certificate of it is for, `*.` before those that stand for all below.
+    /// Host names of the certificate; `*.NAME` covers all names below.
     pub(super) names: BTreeSet<String>,
 }
 

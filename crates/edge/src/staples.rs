@@ -39,7 +39,7 @@ const SKEW_S: i64 = 300;
 /// After a failure, doubling.
 const AGAIN_MIN_S: i64 = 60;
 const AGAIN_MAX_S: i64 = 3_600;
-/// Between two looks at what is due, where nothing is: a clock may be set.
+/// Maximum pause between checks, seconds: the clock may be set.
 const PAUSE_MAX_S: i64 = 3_600;
 /// The ending of what is kept.
 const ENDING: &str = "ocsp";
@@ -115,7 +115,7 @@ impl Staples {
         }))
     }
 
-    /// What is stapled to a chain at `now`: the response of the file beside it, or else what was fetched.
+    /// The OCSP response to staple at `now`: that of the file, or the fetched one.
     pub(super) fn of(&self, file: &CertificateFile, now: UnixTime) -> Option<Arc<[u8]>> {
         if let Some(own) = file.staple.as_ref().filter(|own| own.counts(now)) {
             return Some(Arc::clone(&own.der));

@@ -137,7 +137,7 @@ pub(crate) enum Issuer {
     Issuing,
     /// An RSA intermediate below an RSA root that is told too.
     Rsa,
-    /// An intermediate below a root that nobody is told of.
+    /// An intermediate below a root that is not in any trust store.
     Private,
     /// An intermediate that has expired.
     Expired,

@@ -224,7 +224,7 @@ fn revoke(
     Ok(revoked.into_iter().map(|(_, leaf)| leaf.fingerprint).collect())
 }
 
-/// A port that nobody listens on and nobody else gets.
+/// Reserves a port without a listener.
 fn reserve() -> io::Result<(socket2::Socket, u16)> {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into())?;

@@ -247,7 +247,7 @@ impl<S: AsyncRead + Unpin> ClientStream<S> {
         }
     }
 
-    /// What comes while it is open whether the protocol changes; only the end is told at once.
+    /// Reads during an upgrade are held back; only the end of the stream is passed on at once.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.held.is_empty() {
             return Poll::Pending;

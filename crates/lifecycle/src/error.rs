@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::job::JobId;
 use crate::managed::Unreadable;
 
-/// Why what is stored about managed certificates cannot be had.
+/// An error in stored data about managed certificates.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DataError {
     /// No such certificate, run, approval, policy, owner or team.

@@ -141,7 +141,7 @@ pub(crate) async fn standing_by_job(
     Ok(standing_approvals(tx, jobs).await?.into_iter().map(|one| (one.job, one)).collect())
 }
 
-/// What is known when approvals are asked for, of many certificates at once.
+/// Facts for requests of approval, loaded for many certificates at once.
 #[derive(Default)]
 pub(crate) struct AskFacts {
     plans: PlanFacts,

@@ -83,7 +83,7 @@ impl SigningKeys {
         self.broken.len()
     }
 
-    /// Looks for what is new, and every [`WALK_EVERY`] at everything.
+    /// Loads new keys, and every [`WALK_EVERY`] all keys.
     ///
     /// # Errors
     /// [`SigningKeysError`]; what is known stays.
@@ -137,7 +137,7 @@ impl SigningKeys {
         }
     }
 
-    /// Opens what is not open yet, and closes what is not among `rows`. `again`: also what could not be had before.
+    /// Opens keys that are new and closes keys that are not in `rows`. `again`: also retries keys that failed to open.
     async fn take(
         &mut self,
         rows: HashSet<SigningKeyRow>,

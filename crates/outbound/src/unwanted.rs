@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Buf;
 use http_body_util::BodyExt;
 
-/// Bytes of a body that nobody wants, before its connection is given up all the same.
+/// Bytes of an unwanted body that are read before the connection is closed.
 const OCTETS_MAX: usize = 1 << 20;
 
 /// Reads what is left of a body, up to a mebibyte of it and for no longer than `limit`. What is dropped unread resets a

@@ -185,7 +185,7 @@ impl Settings {
         Ok(folders)
     }
 
-    /// The files that say who asks and who is believed; none where nobody is asked over TLS.
+    /// Files of the client certificate and trust anchors; none without TLS.
     pub(crate) fn identity_files(&self) -> impl Iterator<Item = &Path> {
         let own = [&self.keys_certificate_file, &self.keys_key_file];
         let all = own.into_iter().chain(&self.keys_ca_files).filter(|_| self.has_identity());

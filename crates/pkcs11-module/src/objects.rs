@@ -13,7 +13,7 @@ use crate::certificates::{CertificateKey, Named};
 #[derive(Debug)]
 enum Value {
     Octets(Vec<u8>),
-    /// It is there, and nobody is told.
+    /// The attribute exists and is never revealed.
     Secret,
 }
 

@@ -21,7 +21,7 @@ struct Process {
     /// Ids come again.
     began: u64,
     module: RwLock<Option<Arc<Module>>>,
-    /// What it had read at its last C_Initialize, for those that are forked off.
+    /// The setup read at the last C_Initialize, for forked processes.
     setup: RwLock<Option<Arc<Setup>>>,
     next: OnceLock<Box<Self>>,
 }

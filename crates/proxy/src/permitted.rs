@@ -54,7 +54,7 @@ fn status(refused: &NotPermitted) -> StatusCode {
     }
 }
 
-/// What CONNECT is told. Why there is no answer stands in the log alone.
+/// The response to CONNECT without permission. The reason is only in the log.
 pub(super) fn page(name: &HostOrIp, refused: &NotPermitted) -> Response<Body> {
     let (reason, detail) = match refused {
         NotPermitted::No => ("http_request_denied", format!("{name} is not permitted here")),

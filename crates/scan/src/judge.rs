@@ -305,8 +305,7 @@ fn judge_order(leaf: &Arc<Certificate>, sent: &[Arc<Certificate>], findings: &mu
     }
 }
 
-/// Held against the name that was asked for. A bare address from a range was asked for by nobody:
-/// without a name there is nothing to mismatch.
+/// Compares the certificate with the requested name. An address from a range has no name, so nothing can mismatch.
 fn judge_name(observation: &Observation, leaf: &Certificate, public: bool, findings: &mut Findings) {
     let Some(name) = observation.target.sni().and_then(|name| HostName::parse(name).ok()) else {
         return;

@@ -76,7 +76,7 @@ pub struct Observation {
     pub unparsed: Vec<String>,
     /// The chain as verified.
     pub trust: Option<Trust>,
-    /// Whether the certificates of the chain were revoked, in its order; empty when nobody was asked.
+    /// Revocation status of each certificate in the chain; empty if not checked.
     pub revocation: Vec<(Fingerprint, Verdict)>,
     /// What is wrong, worst first.
     pub findings: Vec<Finding>,

@@ -23,7 +23,7 @@ const BEHIND_MAX: usize = 1_024;
 /// Followers at once; each is a connection and a place in the channel.
 const FOLLOWERS_MAX: usize = 2_048;
 
-/// Those who follow the credentials, beside them: a client of the credential store each.
+/// Maximum subscribers to credential changes: one for each client of the credential store.
 const CREDENTIAL_FOLLOWERS_MAX: usize = 2_048;
 
 /// Seconds after which to ask again when there are too many.
@@ -32,7 +32,7 @@ const FOLLOWERS_RETRY_SECONDS: u64 = 30;
 /// Events read at a time.
 const PAGE: i64 = 500;
 
-/// Between two looks into the outbox while somebody follows: soon enough for a person who watches.
+/// Interval between reads of the outbox while there are subscribers.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// After an error of the database.
@@ -49,7 +49,7 @@ pub(crate) struct FollowedEvent {
     pub(crate) credential: Option<Arc<CredentialChange>>,
 }
 
-/// What happened to a credential, as its readers are told: no value, and not by whom.
+/// A change of a credential, without value and actor.
 #[derive(Debug)]
 pub(crate) struct CredentialChange {
     /// In lower case.
@@ -102,7 +102,7 @@ impl FollowedEvent {
     }
 }
 
-/// The change that those who follow credentials are told of; that a rotation failed is none.
+/// The change that subscribers of credentials receive; failed rotations are none.
 fn change_of(event: Option<events::Event>) -> Option<events::CredentialChange> {
     match event? {
         events::Event::CredentialChanged(change) | events::Event::CredentialDeleted(change) => Some(change),

@@ -161,7 +161,7 @@ impl Problem {
             .retry_after(DISK_RETRY_SECONDS)
     }
 
-    /// For a database that did not do what it was asked, in the words of all routes.
+    /// The problem document for an error of the database.
     pub(crate) fn of_store(error: &StoreError) -> Self {
         match error {
             StoreError::Full { .. } => Self::disk_full(StatusCode::INSUFFICIENT_STORAGE, error),

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// A report that nobody has waited for is kept for so long: anyone who was told that it takes longer comes back for it.
+/// Time for which an undelivered result is kept, for callers that were told to come back.
 const KEPT: Duration = Duration::from_secs(60);
 
 /// Result of a rotation.

@@ -39,7 +39,7 @@ pub async fn insert_first_master_key(tx: &mut Tx, key: &MasterKeyRow) -> Result<
     insert(tx, key, Value::Int(1)).await
 }
 
-/// Notes a master key beside those there are.
+/// Inserts a master key.
 ///
 /// # Errors
 /// Those of the database.

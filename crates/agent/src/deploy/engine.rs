@@ -85,7 +85,7 @@ coded::named! {
         Failed => "failed",
         /// It failed, and everything is as before.
         RolledBack => "rolled_back",
-        /// It failed, and putting back what was before failed as well: somebody has to look.
+        /// The deployment and its rollback failed: a person must intervene.
         Broken => "broken",
     }
 }

@@ -449,7 +449,7 @@ pub async fn acknowledge_alert(tx: &mut Tx, id: Uuid, by: &str, now_us: i64) -> 
     Ok(tx.execute(ACKNOWLEDGE, vec![id.into(), by.into(), now_us.into()]).await? == 1)
 }
 
-/// Ends an alert by hand; false when it is over already.
+/// Resolves an alert by hand; false if it is resolved already.
 ///
 /// # Errors
 /// Those of the database.
@@ -684,7 +684,7 @@ impl Alerts<'_> {
         rows.into_iter().map(due).collect()
     }
 
-    /// Open alerts nobody acknowledged in time.
+    /// Open alerts that were not acknowledged before their escalation time.
     ///
     /// # Errors
     /// Those of the database.

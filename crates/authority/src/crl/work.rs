@@ -16,7 +16,7 @@ use crate::tree::Ca;
 
 /// Revocations that follow one another within it share a CRL.
 const DEBOUNCE: Duration = Duration::from_millis(250);
-/// How often the database is asked what other nodes have revoked, and what is due.
+/// Interval of checks for revocations by other nodes and for due CRLs.
 const TICK: Duration = Duration::from_secs(1);
 /// How long one node makes CRLs before another may; longer than making one takes.
 const LEASE_US: i64 = 60_000_000;

@@ -285,7 +285,7 @@ impl ConsentPlan {
         Ok(EnrolmentPlan { text, sha256: plan.sha256(), needed })
     }
 
-    /// The plan, if approval was asked for it. If not, what was decided is void, and approval is asked for the plan as it is now.
+    /// The plan, if the approval was requested for it. Otherwise voids the decision and requests approval for the present plan.
     async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
         let plan = self.now(tx).await?;
         let now = plan.sha256;

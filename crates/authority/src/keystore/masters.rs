@@ -154,7 +154,7 @@ fn wrong(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> ProveEr
     ProveError::Wrong { expected: expected.join(" or "), given: ring.current() }
 }
 
-/// Values by master key; what is no sealed value at all is nobody's.
+/// Values by master key. Values that are not sealed count for none.
 fn masters_of(heads: Vec<(Vec<u8>, u64)>) -> std::collections::HashMap<MasterKeyId, u64> {
     heads.into_iter().filter_map(|(head, count)| Some((Keyring::master_of_head(&head)?, count))).collect()
 }

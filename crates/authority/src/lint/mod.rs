@@ -10,7 +10,7 @@ use x509::{Certificate, Finding, KeyAlgorithm, PublicKey, Severity, UnixTime};
 /// From which severity on a finding keeps a certificate from being issued: some clients would object.
 pub const SEVERITY_REFUSED: Severity = Severity::Medium;
 
-/// Why nobody should trust this key, anyone who asks; `None` for a sound one.
+/// Why the key is weak; `None` for a sound one.
 #[must_use]
 pub fn weak_key(key: &PublicKey) -> Option<String> {
     let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {

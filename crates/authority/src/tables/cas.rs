@@ -235,7 +235,7 @@ pub async fn insert_ca(tx: &mut Tx, ca: &CaRow) -> Result<bool, StoreError> {
     changed(tx, inserted).await
 }
 
-/// Adds certificates to authorities; those that are there stay.
+/// Adds certificates to CAs; existing ones stay.
 ///
 /// # Errors
 /// Those of the database.

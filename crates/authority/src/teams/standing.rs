@@ -1,6 +1,6 @@
 //! The principal and team of a certificate request.
 
-/// For whom a certificate is asked, as far as teams are concerned.
+/// The team of a certificate request.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub enum Standing {
     /// A caller without a team: names and profiles of a team are not for it.

@@ -30,7 +30,7 @@ impl SandboxSettings {
         }
     }
 
-    /// The capabilities that stay beside those that the role needs.
+    /// Capabilities to keep in addition to those of the role.
     pub(crate) fn capabilities(&self) -> Outcome<Capabilities> {
         self.keep_capabilities.iter().try_fold(Capabilities::NONE, |all, name| {
             let one = name.parse().map_err(|error| {

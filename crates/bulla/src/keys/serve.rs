@@ -202,7 +202,7 @@ pub(crate) async fn start(
     })
 }
 
-/// What is served beside the keys: figures, and requests of late.
+/// The listener of metrics and recent requests.
 fn figures_of(
     metrics: &Metrics,
     node: Option<&Node>,

@@ -377,7 +377,7 @@ fn application_cas(settings: &CredentialSettings) -> Outcome<Vec<Certificate>> {
     Ok(cas)
 }
 
-/// Whose tokens the credential store accepts beside its own, if anybody's. Nobody is asked yet.
+/// The external issuer whose tokens the credential store accepts, if one is configured. Sends no request yet.
 fn uaa(settings: &CredentialSettings) -> Outcome<Option<UaaOptions>> {
     if settings.uaa_url.is_empty() {
         return Ok(None);

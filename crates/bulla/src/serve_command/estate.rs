@@ -115,7 +115,7 @@ impl Estate {
         Ok(EstateSnapshot { certificates: self.certificates().await?, not_deployed, watches, now_us })
     }
 
-    /// Of each series with something measured, what its rule looks at; its own last week beside it.
+    /// For each measured series: the value that its rule checks, and its value of a week before.
     fn drifts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let measured = self.history.seen();
         let of = |get: fn(&Measured) -> Option<f64>| {

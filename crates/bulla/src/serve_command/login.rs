@@ -14,7 +14,7 @@ use crate::files;
 /// Where the browser comes back to, below the server's URL.
 const CALLBACK: &str = "/api/v1/auth/callback";
 
-/// The issuer people log in with, if one is configured. Nobody is asked yet.
+/// The issuer for log-ins, if one is configured. Sends no request yet.
 pub(super) fn oidc(settings: &OidcSettings, addresses: &Addresses) -> Outcome<Option<Oidc>> {
     if settings.issuer.is_empty() {
         return Ok(None);

@@ -26,7 +26,7 @@ const DAY_US: i64 = 86_400_000_000;
 /// Rows read at a time.
 const PAGE: usize = 1_000;
 
-/// The look-out. What it sees goes into the outbox, and from there to anyone who is told by alerts.
+/// Watches for changes and writes events to the outbox, where alerts read them.
 pub(super) struct Watch {
     pub(super) store: Store,
     pub(super) clock: Clock,

@@ -59,7 +59,7 @@ pub enum AgentError {
     /// The certificate, its key, or the agent's own token cannot be used.
     #[error("the agent cannot listen with TLS: {0}")]
     Tls(String),
-    /// What is there is no socket, or somebody else's; or its folder is everybody's.
+    /// The path is no socket, or another user's, or its folder is writable by others.
     #[error("{path} cannot be the agent's socket: {why}")]
     UnusableSocket {
         /// The socket or its folder.

@@ -236,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// What the source says next, and what it was asked with; time stands until it is moved.
+    /// The source's next answer, and its requests; time moves only when the test moves it.
     #[derive(Default)]
     struct World {
         says: Mutex<VecDeque<Result<(u32, u64), ApiError>>>,

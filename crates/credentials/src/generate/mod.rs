@@ -118,7 +118,7 @@ impl GenerateRequest {
 }
 
 impl Parameters {
-    /// Reads what was asked for; `value` is what a user's request may have beside its parameters.
+    /// Parses parameters; `value` holds the members of a user request beside its parameters.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] says what is wrong.

@@ -1,4 +1,4 @@
-//! Whom rotations are told to: an operator's service that is asked before a value becomes current, or told after.
+//! Rotation hooks: services that are asked before a value becomes current, or notified afterwards.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -129,7 +129,7 @@ impl Credentials {
         Ok(self.store().lease(DUTY, self.node(), self.now_us(), LEASE_US).await?)
     }
 
-    /// Plans what was written, and notes which hooks are to be told of what was rotated.
+    /// Plans rotations for written values, and queues hook notifications for rotated ones.
     async fn follow_events(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
             let place = self.store().outbox_place(DUTY).await?;

@@ -79,7 +79,7 @@ impl CredentialAsker {
         Self::manager("system:credentials")
     }
 
-    /// The same actor with every right: for what follows from what it may do.
+    /// The same actor with all permissions, for consequences of a permitted operation.
     #[must_use]
     pub fn with_everything(&self) -> Self {
         Self::manager(&self.actor)

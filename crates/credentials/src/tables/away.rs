@@ -245,8 +245,7 @@ fn older(credentials: &[i64], ended_by_us: i64, at_us: i64) -> Vec<Column> {
     vec![Column::Int(credentials.to_vec()), times(ended_by_us), times(at_us)]
 }
 
-/// Removes those of these credentials that have no version left and writes down what is current of the others. The keys of
-/// those that went.
+/// Deletes credentials without versions and updates the current version of the others. Returns the keys of the deleted ones.
 async fn settle(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, StoreError> {
     let (mut gone, mut keys) = (Vec::new(), Vec::new());
     for mut row in tx.bulk(&DELETE_EMPTY, vec![Column::Int(credentials.clone())]).await? {

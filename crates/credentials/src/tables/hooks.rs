@@ -143,7 +143,7 @@ pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
     Ok(tx.execute(text, parameters).await? == 1)
 }
 
-/// Removes a hook and what it was still to be told; false when it is not there.
+/// Deletes a hook and its pending notifications; false if it does not exist.
 ///
 /// # Errors
 /// Those of the database.

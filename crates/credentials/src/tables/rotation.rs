@@ -356,7 +356,7 @@ pub async fn plan_rotations(
     Ok(healed)
 }
 
-/// Forgets what is planned of names (lower case) that are gone. Answers those that failed. One statement.
+/// Deletes the plans of deleted names (lower case). Returns those that had failed. One statement.
 pub(super) async fn forget_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
     that_failed(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
 }
@@ -565,7 +565,7 @@ impl Credentials<'_> {
         Ok(page)
     }
 
-    /// What is due, the longest due first.
+    /// Due rotations, the longest overdue first.
     ///
     /// # Errors
     /// Those of the database.

@@ -123,7 +123,7 @@ impl Follower {
         &self.key
     }
 
-    /// How often the log was asked and throttled, and what was learned from that.
+    /// Counters of requests and throttling, and the learnt rate.
     #[must_use]
     pub fn paced(&self) -> Paced {
         self.source.paced()

@@ -7,7 +7,7 @@ use outbound::rate::{Pace, Rate};
 /// Where to begin in a log that was not followed before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Start {
-    /// With what is logged from now on. What was logged before is for search services to tell.
+    /// From new entries on. Search services cover older ones.
     Head,
     /// With the first entry: terabytes, at a large log.
     Beginning,

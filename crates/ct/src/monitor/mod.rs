@@ -422,7 +422,7 @@ impl Monitor {
         self.domain(name).await
     }
 
-    /// Watches a domain no more. What was found stays; what is unasked among it needs nobody's word any longer.
+    /// Stops watching a domain. Issuances stay; unexpected ones need no decision any longer.
     ///
     /// # Errors
     /// [`MonitorError::Unknown`]; those of the database.

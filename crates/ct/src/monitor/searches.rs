@@ -20,7 +20,7 @@ use crate::search::{SearchCursor, SearchError, SearchOutcome, SearchPage, Search
 use crate::tables;
 use crate::tables::{CtSearchRow, leave_ct_search, seed_ct_searches};
 
-/// Between two looks at what is due, and between two extensions of leases.
+/// Interval of checks for due searches and of lease extensions.
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
 /// database costs no question.
@@ -193,7 +193,7 @@ impl SearchRunner {
         &self.monitor.0.store
     }
 
-    /// Extends leases, gives up what is another's, claims what is due and there is room for.
+    /// Extends leases, releases lost ones, and claims due searches up to the limit.
     async fn tick(&mut self, seed: bool) -> Result<(), StoreError> {
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.ended(ended);

@@ -235,7 +235,7 @@ impl SearchService {
         self.options.in_flight.max(1)
     }
 
-    /// How often it was asked and throttled, and what was learned from that.
+    /// Counters of requests and throttling, and the learnt rate.
     #[must_use]
     pub fn paced(&self) -> Paced {
         self.gate.paced()

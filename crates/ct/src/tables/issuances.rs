@@ -1,4 +1,4 @@
-//! What was issued: a row an issuance, anyone who tells of it and however often.
+//! Issuances: one row each, regardless of how many sources report it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -342,8 +342,8 @@ pub(super) fn composed() -> Vec<String> {
     all
 }
 
-/// Stores what was found, pending; answers the ids of what is new. What is known already gets the domains it lacks, and
-/// its hash, where it was told without. Seven statements at most, on PostgreSQL.
+/// Stores found issuances as pending; returns the ids of new ones. Known issuances get missing domains and hashes. At most
+/// seven statements on PostgreSQL.
 ///
 /// # Errors
 /// Those of the database.

@@ -408,7 +408,7 @@ pub async fn seed_ct_searches(
     }
 }
 
-/// Makes a domain's questions due at `at_us`, but for those that somebody asks; says how many.
+/// Makes a domain's searches due at `at_us`, except those in progress; returns their number.
 ///
 /// # Errors
 /// Those of the database.
@@ -490,7 +490,7 @@ pub async fn fail_ct_log(
     tx.execute(LOG_FAILED, parameters).await.map(drop)
 }
 
-/// Notes what is wrong with a log. The place stays.
+/// Records that a log is inconsistent. Its position stays.
 ///
 /// # Errors
 /// Those of the database.

@@ -117,7 +117,7 @@ pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreErro
     audit_and_emit(tx, events, &[]).await
 }
 
-/// One event, if what it tells was done; hands that on.
+/// Records an event if `done`; returns `done`.
 ///
 /// # Errors
 /// Those of the database.

@@ -15,7 +15,7 @@ use super::{
 use crate::FleetError;
 use crate::key_kind::KeyKind;
 
-/// What stands where a private key would: anyone who reads it can be caught.
+/// Placeholder for a private key, which tests can find in any output.
 pub const PRIVATE_KEY: &str = "-----BEGIN PRIVATE KEY----- nobody may read this";
 
 /// What there is.

@@ -48,7 +48,7 @@ impl Way {
         Self { one_way: round_trip / 2, ..Self::default() }
     }
 
-    /// Nothing arrives, and nobody is told.
+    /// Drops all bytes without an error.
     #[must_use]
     pub fn hole() -> Self {
         Self { is_hole: true, ..Self::default() }

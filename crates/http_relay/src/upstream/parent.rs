@@ -53,7 +53,7 @@ pub enum BadParent {
 }
 
 impl Parent {
-    /// `url`: `http://HOST:PORT` or `https://HOST:PORT`, with what it is to be told, `USER:PASSWORD`.
+    /// Parses `url` (`http://HOST:PORT` or `https://HOST:PORT`) with `credentials` (`USER:PASSWORD`).
     ///
     /// # Errors
     /// [`BadParent`]

@@ -19,7 +19,7 @@ use crate::names::{BadRule, Names};
 /// What differs for certain upstreams.
 #[derive(Clone, Debug)]
 pub struct UpstreamPolicy {
-    /// Roots in DER they may stand below, beside the usual ones.
+    /// Additional trust anchors, DER.
     pub roots: Vec<Vec<u8>>,
     /// Whether they are held against roots at all. Who stands between is not noticed when they are not.
     pub verify: bool,

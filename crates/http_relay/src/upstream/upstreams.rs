@@ -158,7 +158,7 @@ impl Upstreams {
         self.0.pool.close_all();
     }
 
-    /// Whether it is known that nobody stands between when `origin` is spoken to.
+    /// Whether connections to `origin` are authenticated end to end.
     pub fn verifies(&self, origin: &Origin) -> bool {
         origin.server.is_some() && self.0.dialler.verifies(origin)
     }

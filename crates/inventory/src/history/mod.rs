@@ -253,7 +253,7 @@ impl History {
         Ok(())
     }
 
-    /// Tells of drifts that began or are over since people were told last: each once, anyone who looks.
+    /// Sends an event for each drift that began or ended since the last ones. Each is sent once, whichever node finds it.
     ///
     /// # Errors
     /// Those of the database; nothing is told then.

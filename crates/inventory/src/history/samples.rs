@@ -97,8 +97,8 @@ impl Samples {
         }))
     }
 
-    /// Stores everything: one statement. What is of a stretch under way is stored as it is, and again with what comes
-    /// after; what is of one that is over is forgotten.
+    /// Stores all samples in one statement. Samples of a current period are stored again with later ones; those of a finished
+    /// one are dropped from memory.
     ///
     /// # Errors
     /// Those of the database; nothing is forgotten then.

@@ -29,7 +29,7 @@ impl Rules {
         Ok(places.iter().map(|place| self.of(place)).collect())
     }
 
-    /// Endpoints of the inventory as places, with what some rule looks at.
+    /// Endpoints as candidates, with the fields that some rule needs.
     ///
     /// # Errors
     /// Those of the database.

@@ -191,7 +191,7 @@ SELECT c.sha256 FROM certificates c WHERE c.id = :id
 pub(crate) const ALL: &[&str] = &[SEEN, UNSEEN, SILENT];
 pub(crate) const BULKS: &[&Bulk] = &[&TELL, &UNTELL, &UNSERVED];
 
-/// Notes what people are told of endpoints, by row, for `watch`.
+/// Stores the notices about endpoints, by row, for `watch`.
 ///
 /// # Errors
 /// Those of the database.
@@ -210,7 +210,7 @@ pub async fn tell(tx: &mut Tx, watch: Uuid, told: &[(i64, EndpointNotice)]) -> R
     tx.bulk(&TELL, columns).await.map(drop)
 }
 
-/// Forgets what was told of endpoints, by row.
+/// Deletes the notices about endpoints, by row.
 ///
 /// # Errors
 /// Those of the database.

@@ -140,7 +140,7 @@ pub async fn begin_drift(tx: &mut Tx, series: &str, at_us: i64) -> Result<bool, 
     Ok(tx.execute(DRIFT_BEGIN, vec![series.into(), at_us.into()]).await? == 1)
 }
 
-/// Notes that a drift is over; false when there was none.
+/// Ends a drift; false if there was none.
 ///
 /// # Errors
 /// Those of the database.

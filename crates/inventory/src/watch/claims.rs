@@ -51,7 +51,7 @@ impl LeasedParts {
         self.0.lock().values().map(|(row, _)| *row).collect()
     }
 
-    /// Cancels those of `asked` that are not among `kept`: they are another's by now, or nobody wants them.
+    /// Cancels the parts of `asked` that are not in `kept`: another node has them, or they are no longer wanted.
     pub(super) fn keep(&self, asked: &[PartRow], kept: &[(Uuid, u64)]) {
         let held = self.0.lock();
         for row in asked.iter().filter(|row| !kept.contains(&(row.scan, row.part))) {

@@ -358,7 +358,7 @@ impl Watches {
         Ok(found.into_iter().filter_map(of).collect())
     }
 
-    /// Endpoints that a run looks at; nobody knows beforehand how many certificates clouds keep.
+    /// Endpoints that a run will scan; unknown for clouds before their listing.
     fn expected(&self, row: &WatchRow) -> Option<u64> {
         let spec: WatchSpec = serde_json::from_str(&row.settings.spec).ok()?;
         if spec.sources.is_empty() { self.0.kit.targets(&spec).ok()?.expected() } else { None }

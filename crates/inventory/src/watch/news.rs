@@ -115,7 +115,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Begins to count again what is not told: what is still there is met again.
+    /// Resets the count of omitted notices: conditions that persist are met again.
     pub(super) fn begin_pass(&mut self) {
         self.untold = 0;
     }

@@ -1,4 +1,4 @@
-//! One node's part: claims what is due, keeps its leases, gives back what it cannot end.
+//! A node's part of watches: claims due runs, keeps its leases, releases runs that it cannot finish.
 
 use std::collections::HashMap;
 use std::time::Duration;

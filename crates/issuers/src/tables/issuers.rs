@@ -325,7 +325,7 @@ impl ExternalIssuers<'_> {
             .await
     }
 
-    /// Notes how an issuer does. What is `None` stays as it was.
+    /// Updates the health of an issuer. `None` leaves a column unchanged.
     ///
     /// # Errors
     /// Those of the database.

@@ -36,7 +36,7 @@ pub enum ClientError {
     /// The connection was lost while the request was under way.
     #[error("the connection to {0} was lost")]
     Lost(Server),
-    /// Nobody is connected. Operator: look at `bulla_keyless_client_up`, and at the service.
+    /// No server is connected. Operator: check `bulla_keyless_client_up`, and the service.
     #[error("no key service can be reached")]
     Unreachable,
     /// The server refused the request.

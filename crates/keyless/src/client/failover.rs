@@ -111,7 +111,7 @@ impl Client {
         Err(failed.unwrap_or(ClientError::Unreachable))
     }
 
-    /// Until somebody is connected, or nobody will be soon.
+    /// Waits until a server is connected, or none will be soon.
     async fn connected(&self, deadline: Deadline) -> Result<(), ClientError> {
         // The usual case, which costs nothing.
         if self.is_up() {

@@ -46,7 +46,7 @@ impl TraceParent {
         Self { trace: trace.max(1), parent: span.max(1), flags: 0 }
     }
 
-    /// Whether its spans are told to anyone who collects them.
+    /// Whether spans of the request are exported.
     #[must_use]
     pub const fn is_sampled(&self) -> bool {
         self.flags & SAMPLED != 0

@@ -130,7 +130,7 @@ fn failed(failure: Failure) -> PeerError {
     }
 }
 
-/// Ends when a ping is not answered in time. Others of the pod are told with each what is wanted of them, and say what they reach.
+/// Pings the peer until a ping times out. Pings to nodes of the pod carry the wanted nodes, and return the reachable ones.
 async fn measure(peer: &Peer, client: &Client, inner: &Weak<RouterState>, options: &RouterOptions) -> Status {
     let node = peer.member().id;
     let router = || inner.upgrade();

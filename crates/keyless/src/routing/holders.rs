@@ -18,7 +18,7 @@ pub struct Holders {
     nodes: RwLock<Vec<NodeId>>,
     /// Those that are connected to.
     peers: RwLock<Arc<[Arc<Peer>]>>,
-    /// Those that said they do not hold it, and until when they are asked after the others.
+    /// Nodes that answered that they do not hold the key, and until when they are tried last.
     lacking: RwLock<HashMap<NodeId, Instant>>,
 }
 

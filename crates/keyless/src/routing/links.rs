@@ -156,7 +156,7 @@ impl Links {
         }
     }
 
-    /// Links those that these holders want now, and nobody else for their sake.
+    /// Chooses the links that these holders want and no other node keeps for them.
     pub(super) fn choose(
         &mut self,
         holders: &Holders,
@@ -524,7 +524,7 @@ mod tests {
         }
     }
 
-    /// What is connected to is what a look at everything would choose, whatever came, changed and went before.
+    /// Asserts that the links are those that a fresh choice would make, whatever happened before.
     fn is_as_chosen(links: &Links, own: NodeId, holders: &[Arc<Holders>], members: &HashMap<NodeId, Member>) {
         let mut all = HashSet::new();
         for holders in holders {

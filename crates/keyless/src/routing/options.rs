@@ -18,7 +18,7 @@ pub struct RouterOptions {
     pub backoff: Duration,
     /// The longest pause.
     pub backoff_max: Duration,
-    /// What is kept of a request's time for its way back beside what that takes.
+    /// Reserve deducted from a request's deadline for the reply, in addition to the round-trip time.
     pub margin: Duration,
     /// Nodes at other sites beyond which the connections to them are shared with the others of the own site, 50 KB each. A shared
     /// one costs another hop within the site, a fifth of a millisecond and 20 µs of a processor.

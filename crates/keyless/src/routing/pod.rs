@@ -18,7 +18,7 @@ pub const POD_NODES: usize = 32;
 pub const WANTED_MAX: usize = 4_096;
 /// What was asked of an owner counts for so long: several pings.
 pub(super) const LEASE: Duration = Duration::from_secs(5);
-/// Between two looks at how often a destination is asked, seconds.
+/// Minimum interval between measurements of a destination's load, seconds.
 const LOOK_MIN_S: f64 = 0.5;
 /// Owners that may so join.
 const SPILL_MAX: usize = 2;

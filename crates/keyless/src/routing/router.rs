@@ -189,7 +189,7 @@ impl Router {
     }
 }
 
-/// Between two looks at how connections are shared, at most: at what is asked for, at what is asked for no more.
+/// Maximum interval between assignments of connections within the pod.
 const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
 /// What changes at once is settled at once.

@@ -27,7 +27,7 @@ pub(super) enum Failure {
     /// None named, or not by as many bytes as a name has.
     #[error("no key is named: give its SKI (20 bytes) or the SHA-256 of its SubjectPublicKeyInfo (32 bytes)")]
     NoKey,
-    /// No such key, or none that this tenant may use: which of the two is told to nobody.
+    /// The key does not exist, or the tenant may not use it: clients cannot tell which.
     #[error("no such key, or none that this client may use")]
     UnknownKey,
     /// No scheme named, or one that is not known here.
@@ -65,7 +65,7 @@ pub(super) enum Failure {
     /// The key failed.
     #[error("the key cannot sign this: {0}")]
     Broken(String),
-    /// The key is not sealed to the policy that was asked for; what it is sealed to.
+    /// The key is not sealed to the requested policy; its policy.
     #[error("the key is not sealed to the requested policy: it is sealed to {}", sealed_to(.0.as_deref()))]
     Policy(Option<Arc<str>>),
     /// The node that holds the key refused by its policy.
@@ -186,7 +186,7 @@ pub(super) struct Origin {
     pub(super) client: Option<SpkiHash>,
 }
 
-/// What was passed on to other nodes: the span by which they know it, and who was asked.
+/// The span of a request that was forwarded to other nodes, and the nodes.
 struct ForwardedSpan {
     as_span: TraceParent,
     hops: Arc<Hops>,

@@ -54,7 +54,7 @@ pub(super) struct Configs {
     pub(super) native: Arc<ServerConfig>,
 }
 
-/// Whom connections are presented and whom they believe, until that changes.
+/// The present server certificate and trust anchors.
 pub(super) struct Presented {
     pub(super) configs: Configs,
     pub(super) options: TlsOptions,

@@ -42,7 +42,7 @@ impl<W: Write> AgeWriter<W> {
         Ok(Self { out, key, piece: Zeroizing::new(Vec::with_capacity(PIECE + TAG)), number: 0 })
     }
 
-    /// Writes the last piece, and gives back what was written to.
+    /// Writes the last chunk, and returns the inner writer.
     ///
     /// # Errors
     /// Those of what is written to.

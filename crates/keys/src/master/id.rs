@@ -23,7 +23,7 @@ impl MasterKeyId {
         Self(octets)
     }
 
-    /// Its bytes, as they stand in what is sealed.
+    /// The bytes of the id, as in sealed values.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; MASTER_KEY_ID] {
         &self.0

@@ -33,7 +33,7 @@ pub use public::KemPublic;
 use crate::PrivateKey;
 use crate::random::random;
 use hybrid::Pair;
-/// Bytes that what is sealed is longer by than what is in it.
+/// Bytes by which sealed data is longer than its plaintext.
 pub const OVERHEAD: usize = hybrid::OVERHEAD;
 /// Bytes of a wrap.
 pub const WRAP: usize = SEED + OVERHEAD;

@@ -17,7 +17,7 @@ use crate::state::{Current, State};
 
 pub use convert::Unreadable;
 pub(crate) use convert::{first_der, json, options_of, row_of, split, targets_of};
-/// What is found and what is managed are labelled alike.
+/// Found and managed certificates have the same labels.
 pub use inventory::ownership::{LABEL_OCTETS_MAX, TAGS_MAX};
 pub(crate) use request::check_label;
 pub use request::{BadRequest, CertificateChange, NewCertificate};

@@ -38,7 +38,7 @@ pub const NOTE_OCTETS_MAX: usize = 2_000;
 /// Open approvals held against their plans in one tick. A tick goes on where the one before stopped.
 const LOOKED_AT_MAX: i64 = 500;
 
-/// Approvals ended by one look at those that lapsed.
+/// Expired approvals that one run ends.
 const EXPIRED_MAX: i64 = 1_000;
 
 /// Why a decision was not taken.
@@ -154,7 +154,7 @@ impl Lifecycle {
         Ok(())
     }
 
-    /// Refuses consent: the run is over.
+    /// Rejects an approval: the run ends.
     ///
     /// # Errors
     /// As [`Lifecycle::approve`]; anyone who asked may take it back, too.
@@ -163,7 +163,7 @@ impl Lifecycle {
         self.decide(id, Verdict::Reject, note, by).await
     }
 
-    /// Those of these profiles that have certificates of an issuer.
+    /// The given profiles that have certificates of an issuer.
     ///
     /// # Errors
     /// Those of the database.
@@ -178,7 +178,7 @@ impl Lifecycle {
         self.inner.store.write("profiles_of_issuer", find).await
     }
 
-    /// Those of these profiles that have certificates for a target.
+    /// The given profiles that have certificates for a target.
     ///
     /// # Errors
     /// Those of the database.

@@ -145,7 +145,7 @@ fn again_at_us(job: &JobRow, retry: Retry, life_us: i64, now_us: i64) -> Option<
     Some(now_us.saturating_add(pause)).filter(|at_us| *at_us < job.deadline_at_us)
 }
 
-/// What was delivered, as a version, if it is for the key that was asked for.
+/// The delivered certificate as a version, if it has the requested key.
 fn version(job: &JobRow, delivered: &Delivered, now_us: i64) -> Result<NewManagedVersion, IssuerError> {
     let lying = |reason: String| IssuerError::Lying { reason };
     let leaf = delivered.chain.first().ok_or_else(|| lying("no certificate".to_owned()))?;

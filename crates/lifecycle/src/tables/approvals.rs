@@ -273,7 +273,7 @@ pub async fn expired_approvals(tx: &mut Tx, now_us: i64, limit: i64) -> Result<V
     rows.into_iter().map(|mut row| approval_row(&mut row)).collect()
 }
 
-/// Decides over open consents; answers the rows of those that were open.
+/// Decides open approvals; returns the rows that were open.
 ///
 /// # Errors
 /// Those of the database.
@@ -289,7 +289,7 @@ pub async fn decide_approvals(tx: &mut Tx, decisions: &[Decision]) -> Result<Vec
     tx.bulk(&APPROVALS_DECIDE, columns).await?.into_iter().map(|mut row| row.int()).collect()
 }
 
-/// Withdraws what is open for these runs, because they ended otherwise.
+/// Withdraws open approvals of runs that ended otherwise.
 ///
 /// # Errors
 /// Those of the database.
@@ -413,7 +413,7 @@ pub async fn plan_targets(tx: &mut Tx, targets: Vec<Uuid>) -> Result<Vec<PlanDoc
     rows.into_iter().map(|mut row| document(row.uuid()?, &mut row)).collect()
 }
 
-/// Those of these profiles that have certificates of an issuer.
+/// The given profiles that have certificates of an issuer.
 ///
 /// # Errors
 /// Those of the database.
@@ -428,7 +428,7 @@ pub async fn profiles_of_issuer(
     rows.into_iter().map(|mut row| row.text()).collect()
 }
 
-/// Those of these profiles that have certificates for a target.
+/// The given profiles that have certificates for a target.
 ///
 /// # Errors
 /// Those of the database.

@@ -271,7 +271,7 @@ unsafe extern "C" fn get_object_size(
     })
 }
 
-/// Section 5.7: every attribute is looked at; of what is wrong with some the last one is told.
+/// Section 5.7: every attribute is checked; the last error is returned.
 unsafe extern "C" fn get_attribute_value(
     session: CK_SESSION_HANDLE,
     object: CK_OBJECT_HANDLE,

@@ -52,7 +52,7 @@ pub struct Token {
     pub digest: [u8; DIGEST],
 }
 
-/// Who may use the proxy; everybody whom its networks let in when there is nobody here.
+/// Users of the proxy; all clients of permitted networks if there are none.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
     /// By password.

@@ -21,7 +21,7 @@ use crate::revocation::{BadLists, LoadedCrls, RevocationGuard, RevocationLists, 
 pub struct OwnTls {
     /// Its own certificate, which has nothing to do with leaves.
     pub certificate: Arc<CertifiedKey>,
-    /// Roots in DER that certificates of clients stand below; none are asked for when empty.
+    /// Trust anchors for client certificates, DER; no certificates are requested if empty.
     pub client_roots: Vec<Vec<u8>>,
     /// Lists of those that were revoked.
     pub revoked: Option<RevocationLists>,

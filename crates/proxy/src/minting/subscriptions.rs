@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_secs(10);
 const RETRY_LAST: Duration = Duration::from_secs(160);
 /// Bytes of a name: a host has 253 at most.
 pub(super) const NAME_MAX: usize = 255;
-/// A leaf is asked for again when three parts in four of what it still held are over: by then the store makes it again.
+/// A leaf is requested again after three quarters of its remaining validity: by then the store renews it.
 const RENEW_PARTS: u32 = 4;
 
 /// A notification for a consumer.

@@ -28,7 +28,7 @@ pub enum WhenAway {
     Allow,
 }
 
-/// What is shown to who is asked (`Authorization: Bearer`). Its text is in no log.
+/// The bearer token for the permission service. Never logged.
 #[derive(Clone)]
 pub struct Token(pub(super) Zeroizing<String>);
 

@@ -1,4 +1,4 @@
-//! Who does not answer at all is asked seldom, so that nobody waits for nothing.
+//! A service that does not answer receives few questions, so that no request waits in vain.
 
 use std::time::Duration;
 

@@ -269,8 +269,8 @@ impl MatchedRules {
         Ok(all)
     }
 
-    /// A credential goes to whom its rule names and nobody else: the connection was asked for that host and a port that it is for, and
-    /// the certificate that was asked for is that host's.
+    /// Whether the destination may receive the credential: host and port match its rule, and the verified certificate is that
+    /// host's.
     fn may_have(
         &self,
         method: &Method,

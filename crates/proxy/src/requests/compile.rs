@@ -42,7 +42,7 @@ pub(super) struct Rule {
     pub(super) inject: Option<Arc<Injection>>,
 }
 
-/// What becomes of headers: those of `remove` go, then those of `set` are put in their place.
+/// Changes of headers: removes those in `remove`, then sets those in `set`.
 #[derive(Debug, Default)]
 pub(super) struct Headers {
     pub(super) remove: Vec<HeaderName>,

@@ -29,7 +29,7 @@ const NAMED: &str = "bulla-proxy-";
 const PARTS: u64 = 8;
 /// Files of an hour, so that their names stand in their order.
 const NUMBERS_MAX: u32 = 100_000;
-/// Headers that are never recorded, beside those that are configured and those that a rule puts in.
+/// Headers that are never recorded, in addition to configured and injected ones.
 const HIDDEN: [&str; 4] = ["authorization", "cookie", "set-cookie", "proxy-authorization"];
 
 /// Base64 with or without padding, as clients write it.
@@ -47,7 +47,7 @@ pub struct RecordOptions {
     pub body_octets_max: usize,
     /// Bytes of all files; the oldest are removed.
     pub octets_max: u64,
-    /// Names of headers whose values are left out, beside those that always are.
+    /// Names of headers to redact, in addition to the fixed ones.
     pub redact_headers: Vec<String>,
     /// The same of the query.
     pub redact_query: Vec<String>,

@@ -1,4 +1,4 @@
-//! Texts that are not to stand in what is recorded, in whatever spelling they are met there.
+//! Texts to remove from recordings, in every spelling.
 
 use std::fmt;
 
@@ -251,7 +251,8 @@ fn of_url(rest: &[u8], octets: &[u8], steps: &mut u64) -> Option<usize> {
     Some(at)
 }
 
-/// `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes where a text stands in another; those of a backslash are told to `more`.
+/// Escapes of JSON: `\"`, `\/`, `\u002f`, `\x2f`, with more backslashes where a text is nested in another; an escaped backslash
+/// goes to `more`.
 fn of_json(rest: &[u8], character: Option<char>, more: &mut dyn FnMut(usize)) -> Option<usize> {
     let wanted = character?;
     let run = rest.iter().take(BACKSLASHES_MAX).take_while(|octet| **octet == b'\\').count();

@@ -114,7 +114,7 @@ impl List {
         self.next_update
     }
 
-    /// Whether it is older than `other`: somebody plays back what was true once.
+    /// Whether the list is older than `other`, which indicates a replay.
     pub(super) fn is_older_than(&self, other: &Self) -> bool {
         self.this_update < other.this_update
     }

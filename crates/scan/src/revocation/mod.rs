@@ -108,8 +108,7 @@ struct Caches {
     fetcher: Arc<Fetcher>,
 }
 
-/// A list as one issuer's key signs it: a stranger's certificate that names somebody's CRL gets no say in what is
-/// kept for that somebody.
+/// A list, by its issuer's key: a certificate of another issuer with the same CRL URL cannot affect the cached list.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct ListKey {
     url: Arc<str>,
@@ -179,7 +178,7 @@ impl RevocationChecker {
         verdict
     }
 
-    /// What is known without asking anybody; else what is wrong with the staple, if there is one.
+    /// The status without a request; otherwise the error of the staple, if there is one.
     fn at_hand(
         certificate: &Certificate,
         issuer: &Certificate,

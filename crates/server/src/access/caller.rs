@@ -316,7 +316,7 @@ impl Caller {
         Reach::Only(scopes)
     }
 
-    /// Whether all of `other` is held: nobody gives away what they do not have.
+    /// Whether the grants include all of `other`: callers cannot grant permissions that they do not have.
     #[must_use]
     pub fn covers(&self, other: &Granted) -> bool {
         let held = self.0.granted.iter().filter(|granted| granted.scope.covers(&other.scope));

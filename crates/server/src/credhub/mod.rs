@@ -35,7 +35,7 @@ pub struct CredHubOptions {
     /// Actors for whom a `name-like` that begins with a slash is a whole name, which one index probe answers: clients that
     /// ask so before they read would otherwise take a longer name for theirs.
     pub exact_name_like: Vec<String>,
-    /// Whose tokens are accepted beside those of the store's own issuer; its clients log in there then.
+    /// The external issuer whose tokens are accepted too; clients then log in there.
     pub uaa: Option<UaaOptions>,
     /// The CAs whose certificates say which application their holder is (`OU=app:UUID`); of other CAs it counts for nothing.
     pub application_cas: Vec<Certificate>,

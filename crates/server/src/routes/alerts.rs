@@ -153,7 +153,7 @@ async fn resolve(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Lists messages by state, the latest first; `dead` are those that were given up.
+/// Lists messages by state, the latest first; `dead` messages reached their last attempt.
 #[utoipa::path(get, path = "/api/v1/alert-deliveries", operation_id = "listAlertDeliveries",
     params(PageQuery, StateQuery), responses((status = 200, body = Listing<DeliveryView>)))]
 async fn list_deliveries(
@@ -378,7 +378,7 @@ async fn list_silences(Component(alerts): Component<Alerts>) -> Result<Json<List
     Ok(Json(Listing::whole(all.into_iter().map(rule_view).collect())))
 }
 
-/// Makes a silence: alerts that match are raised and listed, and nobody is told.
+/// Creates a silence: matching alerts are raised and listed without notifications.
 #[utoipa::path(post, path = "/api/v1/alert-silences", operation_id = "createAlertSilence",
     request_body = SilenceBody, responses((status = 201, body = CreatedId)))]
 async fn create_silence(

@@ -1,4 +1,4 @@
-//! Client certificates that stand for somebody: mutual TLS instead of a token.
+//! Client certificates of users and programs: mutual TLS instead of a token.
 
 use api::access::{IdentityPatch, IdentityView, NewClientCertificate};
 use api::changes::ChangeView;

@@ -61,7 +61,7 @@ impl KeyPolicies {
         }
     }
 
-    /// Whether what is stuck is told by this pass. Passes come with every change, what is stuck stays so for days.
+    /// Whether this pass logs stuck keys. Limits the log: passes run with every change, and keys can stay stuck for days.
     fn tells_stuck(&self) -> bool {
         let mut told = self.0.stuck_told.lock();
         let is_over = told.is_none_or(|told| told.elapsed() >= WALK_EVERY);

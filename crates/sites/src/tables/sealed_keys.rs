@@ -120,7 +120,7 @@ pub async fn count_sealed_keys(tx: &mut Tx) -> Result<i64, StoreError> {
     tx.row(COUNT, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
 }
 
-/// Stores a sealed key, in place of what was sealed of it before; nodes are told.
+/// Stores a sealed key, in place of the previous one, and notifies nodes.
 ///
 /// # Errors
 /// Those of the database.
@@ -149,7 +149,7 @@ pub async fn put_sealed_key(tx: &mut Tx, key: &SealedKeyRow, blob: &[u8]) -> Res
     Ok(SealedPut::Stored)
 }
 
-/// Withdraws a sealed key: what is sealed is removed, and nodes are told. False when there is none.
+/// Withdraws a sealed key: deletes the sealed bytes and notifies nodes. False if it does not exist.
 ///
 /// # Errors
 /// Those of the database.

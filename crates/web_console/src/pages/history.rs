@@ -1,4 +1,4 @@
-//! Rows of the audit log and events of a run, beside what they concern.
+//! Rows of the audit log and events of a run, on the page of their object.
 
 use serde_json::Value;
 

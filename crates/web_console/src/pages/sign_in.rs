@@ -38,7 +38,7 @@ fn show(to: &str, problem: Option<String>) -> Result<Response, Failure> {
     Ok(Html(SignIn { to, login, problem }.render()?).into_response())
 }
 
-/// A page of this console, whatever was asked for: nobody is sent elsewhere after signing in.
+/// A path of this console: redirects after sign-in never leave it.
 fn own_path(to: &str) -> String {
     let plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
     let own = to == "/console" || ["/console/", "/console?"].iter().any(|begin| to.starts_with(begin));

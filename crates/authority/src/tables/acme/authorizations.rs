@@ -391,7 +391,7 @@ impl Acme<'_> {
         Ok(found)
     }
 
-    /// Takes over validations that nobody works on any more.
+    /// Claims validations whose claim expired.
     ///
     /// # Errors
     /// Those of the database.

@@ -284,7 +284,7 @@ impl Acme<'_> {
         self.0.row(REPLACEMENT, vec![certificate.into()]).await?.map(|mut row| row.uuid()).transpose()
     }
 
-    /// Takes over issuances that nobody works on any more.
+    /// Claims issuances whose claim expired.
     ///
     /// # Errors
     /// Those of the database.

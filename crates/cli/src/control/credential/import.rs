@@ -404,7 +404,7 @@ async fn permit(client: &Client, grant: &Grant) -> Outcome<()> {
     client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop)
 }
 
-/// Writes what is not there yet of a credential; `there` is what is current.
+/// Writes the missing versions of a credential; `there` is the current one.
 async fn put_one(
     client: &Client,
     dry_run: bool,

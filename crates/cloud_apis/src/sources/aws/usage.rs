@@ -18,7 +18,7 @@ const DISTRIBUTIONS_PAGE: i32 = 100;
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     by_certificate: HashMap<String, Vec<Use>>,
-    /// Whether a service could not be asked: what it uses is then not known.
+    /// Whether a service could not be listed: its uses are then unknown.
     pub(super) partly: bool,
 }
 

@@ -33,7 +33,7 @@ impl Managed<'_> {
         Ok(all)
     }
 
-    /// Lets the database count what it holds, so that its plans are those of its size.
+    /// Updates the database's statistics, so that query plans suit the present sizes.
     ///
     /// # Errors
     /// Those of the database.

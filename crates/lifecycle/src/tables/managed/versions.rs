@@ -160,7 +160,7 @@ pub(super) const SUGGESTIONS_OF: Bulk = db::bulk! { (id bigint)
 SELECT certificate_id, check_at, starts_at, ends_at, explanation FROM managed_suggestions WHERE certificate_id = :id"
 };
 
-/// What is known of issuers' suggestions about these certificates.
+/// The issuers' renewal suggestions for these certificates.
 ///
 /// # Errors
 /// Those of the database.

@@ -164,7 +164,7 @@ pub(super) async fn check_references(
     Ok(())
 }
 
-/// The same for what is not there and what is another team's.
+/// The same error for objects that do not exist and for objects of other teams.
 fn elsewhere(what: &str) -> Problem {
     Problem::forbidden(format_args!("this {what} does not belong to the certificate's team")).hint(
         "an agent's label `team` says whose host it is; or ask somebody whose permission reaches everything",

@@ -21,7 +21,7 @@ use crate::credhub::Refused;
 use crate::events::{Followed, Follower};
 use crate::routes::events::{id_of, place_of};
 
-/// Between two looks at what a follower may read, with few followers: what is revoked is told of within a second.
+/// Interval of checks of a subscriber's permissions, with few subscribers: a revoked permission takes effect within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// With more followers each is looked at less often, so that a node looks at this many in [`LOOK_EVERY`].

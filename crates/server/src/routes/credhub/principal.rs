@@ -35,7 +35,7 @@ impl FromRequestParts<Context> for Principal {
     }
 }
 
-/// Guesses are slowed down; anyone who is known is not, nor who asks while nobody can say whether he is.
+/// Slows down failed authentication. Known callers are exempt, as are callers that cannot be checked during an outage.
 pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refused>) -> Result<T, Refused> {
     let failed = |refused: &Refused| {
         !refused.status().is_server_error() && refused.status() != StatusCode::TOO_MANY_REQUESTS

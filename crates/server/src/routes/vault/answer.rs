@@ -80,7 +80,7 @@ impl From<credhub::Refused> for Refused {
     }
 }
 
-/// What is not there for somebody who may not is denied, whether it is there or not.
+/// Denies access to missing and existing objects alike, if the caller has no permission.
 pub(super) async fn denied_or(
     hub: &CredHub,
     asker: &Asker,

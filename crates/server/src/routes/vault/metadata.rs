@@ -1,4 +1,4 @@
-//! What is known of secrets: their versions, what they note, and what lies below a path.
+//! Metadata of secrets: versions, custom metadata, and listings of paths.
 
 use axum::extract::Query;
 use credentials::{Asker, History, Name, Operation};

@@ -26,7 +26,7 @@ fn numbers_of(body: &Map<String, Json>) -> Result<Vec<u64>, Refused> {
     })
 }
 
-/// What is not there is as it should be, for anyone who may.
+/// Changes versions. Missing versions are no error for callers with permission.
 async fn change(
     context: &Context,
     asker: &Asker,
