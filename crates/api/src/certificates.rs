@@ -383,7 +383,7 @@ pub struct GroupQuery {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct GroupsView {
-    /// By what they are grouped.
+    /// The member to group by.
     #[cfg_attr(feature = "schemas", schema(example = "issuer"))]
     pub by: String,
     /// The largest group first; days in their order. At most 1,000.

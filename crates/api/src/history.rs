@@ -13,7 +13,7 @@ pub struct SeriesView {
     pub unit: String,
     /// `steady`, `drifting` (people are told), `learning` (too little was measured), or `shown` (there is no rule).
     pub verdict: String,
-    /// Since when people are told.
+    /// Time since when the alert is open.
     pub since: Option<String>,
     /// What is judged: the median, of a node where each is judged; of `provider.errors` the part that failed.
     pub value: Option<f64>,

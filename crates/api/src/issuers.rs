@@ -92,7 +92,7 @@ pub struct HealthView {
 pub struct IssuerTest {
     /// Whether it could issue.
     pub ok: bool,
-    /// What was found, for people.
+    /// The result, for people.
     pub message: String,
     /// The kind of error, a word; null when there was none.
     pub code: Option<String>,

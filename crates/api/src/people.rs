@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A way to reach somebody.
+/// A contact.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

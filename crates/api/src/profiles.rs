@@ -116,7 +116,7 @@ pub enum KeyTypeName {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ValidityDocument {
-    /// When nothing else is asked.
+    /// The validity if the request names none.
     #[cfg_attr(feature = "schemas", schema(minimum = 60, example = 4060800))]
     pub default_seconds: i64,
     /// At most; the default's unless given.

@@ -75,7 +75,7 @@ pub struct DeploymentView {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct TargetQuery {
-    /// Those of an agent.
+    /// Only targets of this agent.
     pub agent: Option<Uuid>,
 }
 

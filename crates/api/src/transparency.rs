@@ -193,7 +193,7 @@ pub struct CtReasonBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct CtIssuanceQuery {
-    /// Those of this watched domain.
+    /// Only issuances for this watched domain.
     pub domain: Option<String>,
     /// Those with this verdict: `pending`, `expected`, `unexpected`, `acknowledged`.
     pub verdict: Option<String>,

@@ -93,7 +93,7 @@ pub struct Revoked {
 /// Why nothing was revoked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RevokeError {
-    /// Caller: check what was named.
+    /// Caller: check the id, serial number or fingerprint.
     #[error("there is no such certificate: it was not issued here")]
     Unknown,
     /// Caller: name at least one condition, so that nobody revokes everything by leaving all out.

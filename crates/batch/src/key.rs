@@ -63,7 +63,7 @@ pub struct Key {
     pub(crate) r4: [u64; 2 * LIMBS],
 }
 
-/// What is known of one prime.
+/// Values derived from one prime.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(crate) struct Side {
     pub(crate) prime: [u64; LIMBS],

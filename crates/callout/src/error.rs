@@ -19,7 +19,7 @@ pub enum HttpError {
     /// The deadline passed.
     #[error("no answer in time while {stage}")]
     TimedOut {
-        /// What was waited for.
+        /// The stage that timed out.
         stage: &'static str,
     },
 }

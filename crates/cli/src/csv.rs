@@ -57,7 +57,7 @@ impl<W: Write> Csv<W> {
         self.end()
     }
 
-    /// Flushes what it writes to.
+    /// Flushes the output.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

@@ -58,7 +58,7 @@ struct Entry {
     doubted: AtomicBool,
 }
 
-/// When an answer's question was asked.
+/// Time of the request behind an answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     at: Instant,

@@ -80,7 +80,7 @@ impl State {
         serde_json::to_string(&StoredState { form: FORM, known }).unwrap_or_default()
     }
 
-    /// What was known of a place.
+    /// The last known state of a resource.
     #[must_use]
     pub fn get(&self, place: &CloudResource) -> Option<&KnownCertificate> {
         self.known.get(place)

@@ -82,7 +82,7 @@ pub enum CredentialError {
         "A permission entry for this actor and path already exists. Please use PUT to update the permission entry."
     )]
     PermissionExists,
-    /// Nobody changes their own permissions.
+    /// Actors cannot change their own permissions.
     #[error(
         "Modification of access control for the authenticated user is not allowed. Please contact an administrator."
     )]

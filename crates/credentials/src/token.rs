@@ -29,7 +29,7 @@ const PURPOSE: &str = "bulla credential token 1";
 /// How long it is believed without asking that a token was not ended elsewhere.
 const BELIEVED: Duration = Duration::from_secs(5);
 
-/// For whom a token is.
+/// The holder and scope of a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
     /// As permissions name them: `uaa-client:ci`.

@@ -222,7 +222,7 @@ fn new_token() -> Result<Secret, CredentialError> {
     Ok(Secret::from(Zeroizing::new(format!("{PREFIX}{}", text.as_str()))))
 }
 
-/// What is kept of a token.
+/// The stored hash of a token.
 fn hash(token: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());

@@ -46,7 +46,7 @@ pub struct SetRequest {
     pub kind: Kind,
     /// What, as JSON.
     pub value: Json,
-    /// To be kept beside it.
+    /// Metadata to store with it.
     pub metadata: Option<Json>,
     /// Only if this is the newest version; `Some(None)`: only if there is none.
     pub expected: Option<Option<Uuid>>,
@@ -88,7 +88,7 @@ pub(crate) struct Draft {
     /// From when on it is read no more, µs, where no time to live is given: that of the version before it.
     pub(crate) ends_at_us: Option<i64>,
     pub(crate) action: &'static str,
-    /// What was made.
+    /// The generated certificate.
     pub(crate) certificate: Option<Certificate>,
     /// Who signed it, where that is published.
     pub(crate) issuer: Option<Arc<Ca>>,

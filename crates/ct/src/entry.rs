@@ -13,7 +13,7 @@ pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
 pub struct Entry<'a> {
     /// When the log took it in, milliseconds since 1970 UTC.
     pub timestamp_ms: u64,
-    /// What it took in.
+    /// The logged certificate.
     pub logged: Logged<'a>,
     /// The `leaf_index` extension: which entry of the log this is.
     pub leaf_index: Option<u64>,
@@ -23,7 +23,7 @@ pub struct Entry<'a> {
     timestamped: &'a [u8],
 }
 
-/// What was logged.
+/// The logged certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Logged<'a> {
     /// A certificate.

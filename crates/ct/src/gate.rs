@@ -13,7 +13,7 @@ const PAUSE_FIRST: Duration = Duration::from_secs(2);
 /// Bound of every pause that the service does not name itself. crt.sh has bad hours; ten minutes lose nothing.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
-/// What a service is asked through.
+/// Limits requests to a service.
 #[derive(Debug)]
 pub(super) struct Gate {
     state: Mutex<State>,
@@ -69,7 +69,7 @@ impl Gate {
         }
     }
 
-    /// What was met and learned.
+    /// Counters and the learnt rate.
     pub(super) fn paced(&self) -> Paced {
         self.state.lock().pacer.paced(self.now_us())
     }

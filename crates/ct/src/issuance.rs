@@ -103,7 +103,7 @@ fn starts_attribute(part: &str) -> bool {
 /// A certificate that was issued, as a log or a search service tells of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Issuance {
-    /// What it is the same as.
+    /// Identifies precertificate and certificate as one issuance.
     pub id: IssuanceId,
     /// The issuer's name for people, as the source writes it.
     pub issuer: String,
@@ -305,7 +305,7 @@ pub struct IssuerRule {
     pub trust_allowed: bool,
 }
 
-/// Whether an issuance was asked for.
+/// Whether an issuance was expected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -324,15 +324,15 @@ pub enum Verdict {
     NotWatched,
     /// It was there when its domain began to be watched.
     Baseline,
-    /// Somebody says that it is ours.
+    /// A person confirmed that the issuance is ours.
     Accepted(Decision),
     /// Unexpected, and acknowledged by a person.
     Acknowledged(Decision),
-    /// Nobody asked for it: an alert.
+    /// Unexpected: raises an alert.
     Unasked(Vec<Unasked>),
 }
 
-/// What somebody says of an issuance.
+/// A person's decision on an issuance.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Decision {
     /// The actor.

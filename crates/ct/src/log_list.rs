@@ -238,7 +238,7 @@ impl StateJson {
 mod tests {
     use super::*;
 
-    /// A P-256 key of nobody's.
+    /// A P-256 key for tests.
     const KEY: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEIoHdG+4XA8Eu4lDYqG5zaJGue66N\
                        1+AfRuau0wMemlONCkuwaPAFjOHMyOXWqn9Oor28ApHz1R57hiX9BUSQ+Q==";
 

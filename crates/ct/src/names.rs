@@ -145,7 +145,7 @@ fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
     Reading::Searched
 }
 
-/// What follows the identifier of subjectAltName.
+/// The content after the identifier of subjectAltName.
 fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
     rest = rest.strip_prefix(&[tag::BOOLEAN, 1, 0xff]).unwrap_or(rest);
     for around in [tag::OCTET_STRING, tag::SEQUENCE] {

@@ -41,7 +41,7 @@ pub enum StartError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// Nobody would get a connection.
+    /// No route could receive a connection.
     #[error("there is no upstream")]
     NoRoute,
     /// Certificates or ticket keys.

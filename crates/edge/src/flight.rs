@@ -28,7 +28,7 @@ pub(super) struct Flight<S> {
     alert: Alert,
     /// Whether the client has seen part of the flight that is being held.
     is_partly_out: bool,
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     is_open: bool,
 }
 

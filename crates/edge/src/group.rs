@@ -97,7 +97,7 @@ pub(super) struct Server {
     state: Mutex<State>,
 }
 
-/// What is known of a server.
+/// State of a server.
 #[derive(Clone, Debug)]
 struct State {
     /// By checks.

@@ -1,4 +1,4 @@
-//! What is counted of the terminator.
+//! Metrics of the terminator.
 
 use std::fmt;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(super) enum Handshake {
     Resumed,
     /// No certificate is for the name asked for.
     UnknownName,
-    /// No name was asked for.
+    /// The client sent no server name.
     NoName,
     /// The key service gave no signature.
     NotSigned,

@@ -41,7 +41,7 @@ const AGAIN_MIN_S: i64 = 60;
 const AGAIN_MAX_S: i64 = 3_600;
 /// Maximum pause between checks, seconds: the clock may be set.
 const PAUSE_MAX_S: i64 = 3_600;
-/// The ending of what is kept.
+/// File extension of stored responses.
 const ENDING: &str = "ocsp";
 
 /// How staples are fetched.
@@ -63,7 +63,7 @@ struct Shared {
     /// By the leaf: no more than there are chains.
     fetched: RwLock<HashMap<Fingerprint, Fetched>>,
     has_news: AtomicBool,
-    /// Chains whose responders can be asked.
+    /// Chains with an OCSP responder.
     wanted: watch::Sender<Vec<Arc<CertificateFile>>>,
 }
 

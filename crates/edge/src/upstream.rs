@@ -14,7 +14,7 @@ use super::group::{Group, InFlight, Server, TRIES_MAX};
 use super::metrics::EdgeMetrics;
 use super::outcome::{note_answered, note_failed};
 
-/// Why a server cannot be had.
+/// Why no server is available.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum NoUpstream {
     #[error("its name is not resolved: {0}")]

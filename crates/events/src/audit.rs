@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Verification found a broken chain of the audit log.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AuditBroken {
-    /// What is broken, for people.
+    /// The broken part, for people.
     pub detail: String,
 }
 

@@ -51,7 +51,7 @@ pub(crate) trait Zone: Send + Sync + 'static {
     fn reply(&self, name: &str) -> (Reply, Duration);
 }
 
-/// Questions received, by what was answered.
+/// Number of queries by answer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Questions(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 

@@ -69,11 +69,11 @@ pub(crate) struct Estate {
     next_address: RwLock<u32>,
 }
 
-/// Ports by what is behind them.
+/// Ports by service.
 pub(crate) struct Ports {
     pub(crate) tls: u16,
     pub(crate) upgrades: HashMap<Upgrade, u16>,
-    /// Nobody listens there.
+    /// Port without a listener.
     pub(crate) refused: u16,
     /// Black holes, to be shared.
     pub(crate) holes: Vec<(Ipv4Addr, u16)>,

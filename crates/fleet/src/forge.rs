@@ -39,7 +39,7 @@ pub(crate) struct Order {
     pub(crate) crl_url: Option<String>,
 }
 
-/// Somebody who signs.
+/// A CA that forges certificates.
 #[derive(Debug)]
 pub(crate) struct Authority {
     pub(crate) certificate: CertificateDer<'static>,

@@ -106,7 +106,7 @@ pub(crate) struct Leaf {
 pub(crate) enum Naming {
     /// The host's own, as common name and alternative name.
     Own,
-    /// Somebody else's.
+    /// Another endpoint's.
     Other,
     /// A wildcard over the host's parent.
     Wildcard,
@@ -155,7 +155,7 @@ impl Issuer {
         [Self::Issuing, Self::Rsa, Self::Private, Self::Expired, Self::Deep, Self::Crossed];
 }
 
-/// What is sent with the leaf.
+/// The certificates sent with the leaf.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Chain {
     /// All between leaf and root.
@@ -180,7 +180,7 @@ pub(crate) enum Versions {
     Only13,
 }
 
-/// What comes before TLS.
+/// The protocol before TLS.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Upgrade {
     Smtp,

@@ -48,7 +48,7 @@ impl Served {
     }
 }
 
-/// Whom a server presents itself as.
+/// The identity of a server.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity<'a> {
     pub(crate) host: &'a str,

@@ -336,7 +336,7 @@ pub struct Document {
     pub body: Vec<u8>,
     /// With an ETag of its bytes, by which it is not sent again.
     pub etag: bool,
-    /// What is wrong with it, anyone who asks.
+    /// The fault that every response shows.
     pub trouble: Option<Trouble>,
     /// Before it is sent.
     pub delay: Duration,
@@ -413,7 +413,7 @@ impl RevocationServer {
         self.shelves.documents.lock().get(path).map_or(0, |(_, asked)| *asked)
     }
 
-    /// What was asked in all.
+    /// Counters of all requests.
     #[must_use]
     pub fn counts(&self) -> HttpCounts {
         self.server.counts()

@@ -18,7 +18,7 @@ use crate::flying::{Ending, Entry, Flying, Joined};
 /// it now and remembers nothing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Fresh<V> {
-    /// What was made.
+    /// The value.
     pub value: V,
     /// From now.
     pub lifetime: Duration,

@@ -1,4 +1,4 @@
-//! Whom a request is for.
+//! Targets of requests.
 
 use std::fmt;
 use std::net::SocketAddr;

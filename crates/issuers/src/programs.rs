@@ -42,7 +42,7 @@ fn two_minutes() -> u64 {
     120
 }
 
-/// What is wrong with `[programs.NAME]`.
+/// An error in `[programs.NAME]`.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("[programs.{name}]: {reason}")]
 pub struct ProgramError {

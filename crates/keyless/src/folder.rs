@@ -58,7 +58,7 @@ impl FileProblem for UnusableKey {
 /// Stamps of a file and of its companion file.
 type Stamps = (FileStamp, Option<FileStamp>);
 
-/// What is known of a file.
+/// Cached state of a file.
 #[derive(Debug)]
 struct File<T> {
     /// What it was when it was read; `None` when it could not be, so that it is tried again at every look.

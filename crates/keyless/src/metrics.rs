@@ -52,7 +52,7 @@ struct TenantKindLabels {
     kind: &'static str,
 }
 
-/// What is counted of one tenant.
+/// Metrics of one tenant.
 #[derive(Clone, Debug)]
 pub(crate) struct TenantCounters {
     pub(crate) requests: Counter,

@@ -15,7 +15,7 @@ pub enum Operation {
     RsaDecrypt,
     /// To seal the payload.
     Seal,
-    /// To open what was sealed.
+    /// Opens sealed data.
     Unseal,
 }
 

@@ -23,7 +23,7 @@ pub enum DataError {
     /// The row is of another build.
     #[error("{0}")]
     Unreadable(String),
-    /// The profile cannot be had.
+    /// The profile cannot be read.
     #[error("the profile {name:?} cannot be used: {reason}")]
     Profile {
         /// Which.

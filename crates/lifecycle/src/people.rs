@@ -30,7 +30,7 @@ pub struct Person {
     pub quota: Quota,
 }
 
-/// A way to reach somebody.
+/// A contact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contact {

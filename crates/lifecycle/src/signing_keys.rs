@@ -71,13 +71,13 @@ impl SigningKeys {
         Self { store, keystore, clock, rows, open, broken, newest, walked, walk_every }
     }
 
-    /// Looks at everything so often instead.
+    /// Sets the interval of complete loads.
     #[must_use]
     pub fn walking_every(self, walk_every: Duration) -> Self {
         Self { walk_every, ..self }
     }
 
-    /// Keys that cannot be had.
+    /// Number of keys that failed to open.
     #[must_use]
     pub fn broken(&self) -> usize {
         self.broken.len()

@@ -71,7 +71,7 @@ pub enum ConfigError {
     Toml {
         /// Which.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The error and its position.
         source: Box<toml::de::Error>,
     },
     /// A text that names no key service.

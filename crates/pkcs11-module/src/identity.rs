@@ -16,7 +16,7 @@ const RELOAD: &str = "; this process may not read it: reload the program (`nginx
 /// Between two lines on what would pass: it is tried every few seconds.
 const NOT_READ_PAUSE_S: u64 = 60;
 
-/// What was read.
+/// The client certificate and key, as read.
 #[derive(Debug)]
 pub(crate) struct Presented {
     pub(crate) options: ClientOptions,

@@ -13,7 +13,7 @@ use crate::signature::digest_of_info;
 /// 200 of them.
 pub(crate) const MESSAGE_OCTETS_MAX: usize = 65_505;
 
-/// What comes with a mechanism.
+/// The parameter of a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parameter {
     None,
@@ -40,7 +40,7 @@ pub(crate) enum Intake {
     Message(Vec<u8>),
 }
 
-/// One that was asked for.
+/// A requested mechanism.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mechanism {
     family: Family,
@@ -121,7 +121,7 @@ impl Mechanism {
         }
     }
 
-    /// Where what is handed over goes.
+    /// The destination of input.
     pub(crate) fn intake(self) -> Intake {
         if self.family == Family::Eddsa {
             return Intake::Message(Vec::new());

@@ -236,7 +236,7 @@ impl Module {
         taken.inspect_err(|_| session.signing = None)
     }
 
-    /// Signs what came in parts.
+    /// Signs the collected parts.
     pub(crate) fn sign_final(&self, session: CK_SESSION_HANDLE, room: Room) -> Outcome<Output> {
         let session = self.sessions.get(session)?;
         let signing = match begin(&session, true, room)? {
@@ -264,7 +264,7 @@ impl Module {
         Ok(Output::Octets(encoded))
     }
 
-    /// Started by anyone who signs first.
+    /// The service, started by the first signature.
     fn service(&self) -> Outcome<Arc<Service>> {
         let mut service = locked(&self.service);
         if let Some(started) = &*service {

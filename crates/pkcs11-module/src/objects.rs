@@ -75,7 +75,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those of these certificates.
+    /// The objects of these certificates.
     pub(crate) fn after(&self, certificates: Vec<Named>) -> Self {
         let mut next = Self { last: self.last, ..Self::default() };
         for (label, known) in &certificates {
@@ -96,7 +96,7 @@ impl Objects {
         Self { certificates, ..next }
     }
 
-    /// What they were made of.
+    /// The certificates behind the objects.
     pub(crate) fn certificates(&self) -> &[Named] {
         &self.certificates
     }

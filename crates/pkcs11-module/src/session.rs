@@ -16,7 +16,7 @@ pub(crate) const SESSIONS_MAX: usize = 4_096;
 pub(crate) struct Signing {
     pub(crate) key: Arc<CertificateKey>,
     pub(crate) mechanism: Mechanism,
-    /// Where what is handed over goes.
+    /// The destination of input.
     pub(crate) intake: Intake,
     /// Whether parts of a message have come.
     pub(crate) is_in_parts: bool,
@@ -82,7 +82,7 @@ impl Sessions {
         locked(&self.0).open.clear();
     }
 
-    /// All, and those that may write.
+    /// Number of sessions, and of those that may write.
     pub(crate) fn count(&self) -> (usize, usize) {
         let open: Vec<Arc<Mutex<Session>>> = locked(&self.0).open.values().cloned().collect();
         (open.len(), open.iter().filter(|session| locked(session).may_write).count())

@@ -1,4 +1,4 @@
-//! What is counted of the proxy.
+//! Metrics of the proxy.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -233,12 +233,12 @@ impl ProxyMetrics {
         let _ = self.0.store.set(store.clone());
     }
 
-    /// Those of leaves for others.
+    /// Metrics of minting for consumers.
     pub(super) fn minting(&self) -> MintingMetrics {
         self.0.minting.clone()
     }
 
-    /// Those of questions for permission.
+    /// Metrics of permission questions.
     pub(super) fn permission(&self) -> PermissionMetrics {
         self.0.permission.clone()
     }

@@ -63,7 +63,7 @@ pub struct BadLists(String);
 pub(crate) struct LoadedCrls {
     /// Those that count, the newest first: of several that speak of a certificate the TLS library takes the first.
     pub(crate) ders: Vec<Vec<u8>>,
-    /// What they were read from.
+    /// The bytes of the files.
     files: Arc<Vec<Vec<u8>>>,
     set: CrlSet,
 }

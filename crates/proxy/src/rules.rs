@@ -37,7 +37,7 @@ impl Action {
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     names: Names<Action>,
-    /// Those that have a port.
+    /// Names with a port.
     names_at: HashMap<u16, Names<Action>>,
     networks: Networks<Action>,
     default: Action,

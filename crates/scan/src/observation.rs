@@ -45,7 +45,7 @@ pub struct Trust {
     pub anchors: Vec<TrustAnchors>,
 }
 
-/// One look at one endpoint.
+/// The result of probing one endpoint.
 #[derive(Debug)]
 pub struct Observation {
     /// The target.
@@ -78,7 +78,7 @@ pub struct Observation {
     pub trust: Option<Trust>,
     /// Revocation status of each certificate in the chain; empty if not checked.
     pub revocation: Vec<(Fingerprint, Verdict)>,
-    /// What is wrong, worst first.
+    /// The findings, worst first.
     pub findings: Vec<Finding>,
     /// What a cloud or cluster says of it; `None` for endpoints and files.
     pub kept: Option<Box<CloudEntry>>,

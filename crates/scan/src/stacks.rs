@@ -41,7 +41,7 @@ impl Stack {
     }
 }
 
-/// What is known of each stack.
+/// Facts about each TLS stack.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks(Mutex<HashMap<Stack, Arc<OnceCell<Accepted>>>>);
 

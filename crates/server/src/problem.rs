@@ -54,7 +54,7 @@ impl Problem {
         }))
     }
 
-    /// What is wrong with this request.
+    /// The error of this request.
     #[must_use]
     pub fn detail(mut self, detail: impl fmt::Display) -> Self {
         self.0.detail = Some(detail.to_string());
@@ -75,7 +75,7 @@ impl Problem {
         self
     }
 
-    /// A header beside the document.
+    /// Adds a header field to the response.
     #[must_use]
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
@@ -187,13 +187,13 @@ impl Problem {
         self.0.status
     }
 
-    /// Its kind: what follows [`TYPE_BASE`].
+    /// The type, without [`TYPE_BASE`].
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.0.kind
     }
 
-    /// What is wrong, in one line.
+    /// The error in one line.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         self.0.detail.clone().unwrap_or_else(|| self.0.title.to_owned())

@@ -199,7 +199,7 @@ named! {
         Raised => "raised",
         /// Nobody took care of it in time.
         Escalated => "escalated",
-        /// It is over.
+        /// The alert was resolved.
         Resolved => "resolved",
         /// All of a day; not stored.
         Digest => "digest",

@@ -78,7 +78,7 @@ impl Field {
         Self::of(name, label, if ticked { "true" } else { "" }, Kind::Tick)
     }
 
-    /// A value that nobody sees.
+    /// A hidden field.
     pub(crate) fn hidden(name: &'static str, value: impl Into<String>) -> Self {
         Self::of(name, "", value, Kind::Hidden)
     }

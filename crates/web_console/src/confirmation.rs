@@ -134,7 +134,7 @@ impl Confirmation {
         self
     }
 
-    /// A sentence on what follows.
+    /// A sentence about the consequences.
     pub(crate) fn says(mut self, sentence: impl Into<String>) -> Self {
         self.consequences.push(sentence.into());
         self
@@ -146,7 +146,7 @@ impl Confirmation {
         self
     }
 
-    /// What is known of the object.
+    /// Facts about the object.
     pub(crate) fn facts(mut self, facts: Facts) -> Self {
         self.facts = facts;
         self

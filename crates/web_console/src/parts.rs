@@ -91,7 +91,7 @@ impl Note {
 #[derive(Template)]
 #[template(path = "once.html")]
 pub(crate) struct Once {
-    /// What it is.
+    /// The kind of the object.
     pub(crate) what: &'static str,
     /// The secret.
     pub(crate) secret: String,

@@ -61,7 +61,7 @@ pub struct Certificate {
     pub no_revocation: bool,
     /// The CT poison extension is there: a precertificate, never to be served (RFC 6962 section 3.1).
     pub precertificate: bool,
-    /// Critical extensions nobody here knows, dotted.
+    /// Unknown critical extensions, dotted.
     pub unknown_critical: Vec<String>,
     /// Parts that could not be read or break DER, tolerated so that the rest is known.
     pub faults: Vec<String>,

@@ -45,7 +45,7 @@ pub struct CertificateHistory {
 pub struct CertificateVersionView {
     /// The version's identity.
     pub id: Uuid,
-    /// What is known of it.
+    /// Facts about the certificate.
     #[serde(flatten)]
     pub facts: CertificateFacts,
 }

@@ -93,7 +93,7 @@ pub struct RotateRequest {
     pub path: String,
 }
 
-/// What is rotated now.
+/// Names whose rotation begins now.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RotateView {
     /// The name or path.

@@ -52,7 +52,7 @@ impl OfAccount {
         self.payload.is_empty()
     }
 
-    /// Refuses what is no POST-as-GET.
+    /// Rejects requests that are no POST-as-GET.
     pub(crate) fn must_get(&self) -> Result<(), Problem> {
         if self.is_get() {
             return Ok(());

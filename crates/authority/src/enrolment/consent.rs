@@ -41,18 +41,18 @@ pub enum DecideError {
     /// Caller: list the waiting enrolments.
     #[error("no enrolment {0} waits: it is decided, lapsed or was never there")]
     Unknown(Uuid),
-    /// Caller: have somebody else decide.
+    /// Caller: let another person decide.
     #[error("{0} asked for this certificate and is the same person as you: another person must decide")]
     OwnRequest(String),
-    /// Caller: look at it again.
+    /// Caller: read the enrolment again.
     #[error("the profile changed after the enrolment was asked for: look at it again, then decide")]
     PlanChanged,
-    /// Caller: look at it again.
+    /// Caller: read the enrolment again.
     #[error(
         "the enrolment has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
     )]
     OtherPlan,
-    /// Caller: have somebody else decide.
+    /// Caller: let another person decide.
     #[error("you approved this enrolment already: {needed} different people must approve it, {given} did")]
     Repeated {
         /// How many did.

@@ -14,7 +14,7 @@ pub enum ProveError {
     /// None of the configured keys is one of the database's.
     #[error("the database is sealed under the master key {expected}, and the one configured is {given}")]
     Wrong {
-        /// Those that the database knows.
+        /// The master keys recorded in the database.
         expected: String,
         /// The current one of the configuration.
         given: MasterKeyId,

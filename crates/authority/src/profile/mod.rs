@@ -94,7 +94,7 @@ pub struct Profile {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validity {
-    /// When nothing else is asked.
+    /// The validity if the request names none.
     pub default_seconds: i64,
     /// At most; the default's unless given.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -46,7 +46,7 @@ impl MessageType {
     }
 }
 
-/// Section 3.2.1.4: what is bad.
+/// Section 3.2.1.4: the reason of a failure.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FailInfo {
     Algorithm = 0,

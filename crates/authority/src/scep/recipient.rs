@@ -20,7 +20,7 @@ pub(super) enum RecipientError {
     /// Its authority does not issue any more, and there was none before.
     #[error("{0} does not issue")]
     NotIssuing(String),
-    /// Its key cannot be had.
+    /// The key cannot be opened.
     #[error("the SCEP key: {0}")]
     Key(#[from] KeyStoreError),
     /// The authority's key did not sign.

@@ -390,7 +390,7 @@ impl Listed for Change {
     }
 }
 
-/// One look at an endpoint.
+/// One observation of an endpoint.
 pub(crate) struct HistoryRow {
     pub(crate) endpoint: EndpointKey,
     pub(crate) row: ObservationRow,

@@ -168,7 +168,7 @@ pub(crate) enum NodeCommand {
     },
     /// List the nodes
     List {
-        /// Those of a site
+        /// Only nodes of this site
         #[arg(long, value_name = "SITE")]
         site: Option<String>,
         /// Retired ones too

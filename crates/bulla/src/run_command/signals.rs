@@ -8,7 +8,7 @@ use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{Signal as Incoming, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Those that people and supervisors send.
+/// Signals that people and supervisors send.
 const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 

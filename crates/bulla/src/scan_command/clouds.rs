@@ -27,7 +27,7 @@ pub(crate) struct Clouds {
 /// How the listings will have ended.
 pub(crate) struct Ending {
     ended: tokio::task::JoinHandle<Result<Vec<Listed>, inventory::sources::ObserveError>>,
-    /// What was called.
+    /// Pools of API calls.
     pub(crate) pools: Pools,
     store: Option<Store>,
 }

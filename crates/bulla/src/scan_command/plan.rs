@@ -129,7 +129,7 @@ impl Spec {
         Ok(Some(RevocationChecker::new(http, options)))
     }
 
-    /// Whom to trust.
+    /// The trust anchors.
     pub(crate) fn trust(&self) -> Outcome<Trusted> {
         let mut trusted = if self.settings.system_roots { Trusted::system() } else { Trusted::nobody() };
         for path in &self.settings.ca_files {
@@ -143,7 +143,7 @@ impl Spec {
         Ok(trusted)
     }
 
-    /// Whom to ask for addresses.
+    /// The resolver for addresses.
     pub(crate) fn resolver(&self) -> Outcome<Resolver> {
         let servers = self.settings.dns.iter().map(|text| name_server(text)).collect::<Outcome<Vec<_>>>()?;
         if !servers.is_empty() {

@@ -32,7 +32,7 @@ pub(crate) struct ScanKit {
     /// One for all watches and all their runs, so that a CRL is kept from one to the next.
     revocation: SharedRevocationChecker,
     sources: Option<Sources>,
-    /// Requests choose what is scanned.
+    /// Restricts targets, because API requests choose them.
     guard: Guard,
 }
 

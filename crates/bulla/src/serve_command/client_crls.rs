@@ -11,7 +11,7 @@ use crate::files;
 
 const KEY: &str = "server.client_crl_files";
 
-/// Between two looks at the files.
+/// Interval of checks of the files.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Files of CRLs, and the verification that goes by them.

@@ -31,7 +31,7 @@ pub(super) enum StartMode {
 }
 
 impl StartMode {
-    /// The roles where nobody names any.
+    /// The roles without a configured list.
     pub(super) fn usual_roles(self) -> DefaultRoles {
         match self {
             Self::Serve => DefaultRoles::Server,

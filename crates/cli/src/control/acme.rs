@@ -92,7 +92,7 @@ pub struct NewKeyArgs {
     /// The name that clients give as --eab-kid [default: made by the server]
     #[arg(long, value_name = "KID")]
     kid: Option<String>,
-    /// What it is for
+    /// A description
     #[arg(long, value_name = "TEXT", default_value = "")]
     label: String,
     /// Bind any number of accounts, not one

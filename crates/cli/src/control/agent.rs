@@ -81,7 +81,7 @@ pub struct ListArgs {
     /// Labels they must have: name=value, separated by commas
     #[arg(long, value_name = "LABELS")]
     labels: Option<String>,
-    /// Those of a group
+    /// Only agents of this group
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// Only those online

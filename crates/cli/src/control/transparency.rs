@@ -62,7 +62,7 @@ pub enum TransparencyCommand {
     },
     /// List what was issued for watched domains, the newest found first
     Issuances {
-        /// Those of one watched domain
+        /// Only issuances for this watched domain
         #[arg(long, value_name = "DOMAIN")]
         domain: Option<String>,
         /// pending, expected, unexpected or acknowledged

@@ -8,7 +8,7 @@ use super::list::list;
 use super::permissions::paths_above;
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit};
 
-/// What lets somebody do something.
+/// The origin of a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AccessWay {
     /// A permission.
@@ -27,7 +27,7 @@ pub enum AccessWay {
     },
 }
 
-/// Somebody who may do something.
+/// An actor's permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessRow {
     /// As permissions name them.

@@ -16,7 +16,7 @@ const CALLS_OF_ONE: i64 = 8;
 /// The secrets that sign what is posted, sealed.
 pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
 
-/// Who is told.
+/// A rotation hook.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HookRow {
     /// Its identity: part of what its secret is sealed to.
@@ -27,7 +27,7 @@ pub struct HookRow {
     pub url: String,
     /// Whether it is asked before a value becomes current.
     pub before: bool,
-    /// Whether it is told after.
+    /// Whether the hook is notified after rotations.
     pub after: bool,
     /// Certificates to trust there in place of the system's, PEM.
     pub roots: Option<String>,

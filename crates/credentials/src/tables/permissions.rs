@@ -11,7 +11,7 @@ use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of,
 /// What a permission grants.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionSettings {
-    /// To whom.
+    /// The actor.
     pub actor: String,
     /// A name, or a path that ends in `/*`, as written.
     pub path: String,
@@ -26,7 +26,7 @@ pub struct PermissionSettings {
 pub struct PermissionRow {
     /// Its identity.
     pub id: Uuid,
-    /// What it grants.
+    /// The granted operations.
     pub settings: PermissionSettings,
 }
 

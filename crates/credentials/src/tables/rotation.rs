@@ -35,7 +35,7 @@ pub struct RotationPolicyRow {
     pub before_percent: Option<i64>,
     /// How long both certificates of an authority are trusted before the next step, s.
     pub overlap_s: i64,
-    /// Who is told.
+    /// The recipient of notifications.
     pub hook: Option<String>,
     /// When it was set, µs.
     pub set_at_us: i64,

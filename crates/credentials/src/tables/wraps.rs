@@ -54,7 +54,7 @@ pub enum Unwrapped {
         /// See [`NewWrap::by`].
         by: String,
     },
-    /// Somebody read it before.
+    /// The value was read before.
     Read {
         /// The credential's name.
         name: String,
@@ -62,7 +62,7 @@ pub enum Unwrapped {
         at_us: i64,
         /// The actor.
         by: String,
-        /// Whether nobody came second before.
+        /// Whether this is the first repeated read.
         first_again: bool,
     },
     /// There is no such token, or it has ended.

@@ -11,7 +11,7 @@ pub enum FollowError {
     /// The log, or what stands before it, cannot be believed.
     #[error(transparent)]
     Alarm(Box<Alarm>),
-    /// It cannot be had now.
+    /// Temporarily unavailable.
     #[error("{reason}")]
     Unavailable {
         /// What happened.

@@ -27,7 +27,7 @@ const ISSUER_OCTETS_MAX: usize = 128 * 1024;
 pub(super) enum FetchError {
     /// The log has no such thing.
     Missing(String),
-    /// It cannot be had now.
+    /// Temporarily unavailable.
     Unavailable {
         /// What happened.
         reason: String,

@@ -115,7 +115,7 @@ pub enum MonitorError {
     /// The database's.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Caller: correct what is named.
+    /// Caller: correct the named value.
     #[error("{0}")]
     Invalid(String),
     /// There is none.
@@ -158,13 +158,13 @@ struct MonitorState {
 
 /// The watched domains, as last read.
 struct Watched {
-    /// What they were read at.
+    /// Revisions at which the rules were read.
     stamp: (i64, i64, i64),
     /// All that are enabled.
     all: DomainSet,
     /// Those among them that logs are followed for.
     logs: DomainSet,
-    /// Rules of those that have one.
+    /// Rules by domain.
     rules: HashMap<String, IssuerRule>,
 }
 

@@ -52,7 +52,7 @@ pub enum Dialect {
     CrtSh,
 }
 
-/// How a service is asked.
+/// Options of a search service.
 #[derive(Clone)]
 pub struct SearchOptions {
     /// What its cursors are stored under.

@@ -101,7 +101,7 @@ pub struct CtIssuanceRow {
 /// Which issuances.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CtFilter {
-    /// Those of this watched domain.
+    /// Only issuances for this watched domain.
     pub domain: Option<String>,
     /// Only issuances with this verdict.
     pub verdict: Option<CtVerdict>,

@@ -38,7 +38,7 @@ pub struct CtDomainRow {
     pub updated_at_us: i64,
 }
 
-/// What is watched, and how.
+/// Settings of a watched domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtDomainSettings {
     /// See [`CtDomainRow::rule`].

@@ -86,7 +86,7 @@ struct Contents {
     accounts: BTreeMap<String, Account>,
     /// Tokens given out, by access key.
     tokens: HashMap<String, String>,
-    /// Operations that nobody may call.
+    /// Operations that are denied to all callers.
     denied: Vec<&'static str>,
 }
 

@@ -29,7 +29,7 @@ impl Quota {
 pub struct OperationCounts {
     /// Requests that were within the quota.
     pub taken: u64,
-    /// Those that were not.
+    /// Refused calls.
     pub throttled: u64,
     /// Throttled ones that came later than a second (or what `Retry-After` asked for) after the first: anyone who learns
     /// from the first answer has none.

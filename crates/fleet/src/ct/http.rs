@@ -38,7 +38,7 @@ pub struct Quota {
     pub retry_after: bool,
 }
 
-/// What is wrong with one answer.
+/// A fault of one response.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Trouble {
     /// Nothing: for the requests between those with troubles.
@@ -70,14 +70,14 @@ pub struct CtCounts {
     pub throttled: u64,
 }
 
-/// What is served.
+/// A page to serve.
 pub(crate) struct Page {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
     pub(crate) headers: Vec<(&'static str, String)>,
     /// What [`Trouble::Empty`] leaves.
     pub(crate) empty: &'static str,
-    /// What is wrong with it, anyone who asks.
+    /// The fault that every response shows.
     pub(crate) trouble: Option<Trouble>,
     /// Before it is sent, beside the latency of all.
     pub(crate) delay: Duration,

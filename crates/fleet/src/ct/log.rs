@@ -23,7 +23,7 @@ use crate::FleetError;
 /// How a log is.
 #[derive(Clone, Debug)]
 pub struct CtLogOptions {
-    /// What it allows.
+    /// The quota.
     pub quota: Quota,
     /// Before every answer.
     pub latency: Duration,
@@ -221,7 +221,7 @@ impl CtLog {
         self.server.trouble(troubles);
     }
 
-    /// What it has seen.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> CtCounts {
         self.server.counts()

@@ -31,7 +31,7 @@ pub enum SearchKind {
 pub struct SearchOptions {
     /// In whose shape.
     pub kind: SearchKind,
-    /// What it allows.
+    /// The quota.
     pub quota: Quota,
     /// Before every answer.
     pub latency: Duration,
@@ -109,7 +109,7 @@ impl SearchFake {
         self.server.trouble(troubles);
     }
 
-    /// What it has seen.
+    /// The counters.
     #[must_use]
     pub fn counts(&self) -> CtCounts {
         self.server.counts()

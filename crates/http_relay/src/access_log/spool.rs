@@ -19,7 +19,7 @@ pub trait Sink: Send + 'static {
     /// Writes them in their order, up to the first that cannot be: how many were, and why not the others.
     fn write(&mut self, items: &[Self::Item]) -> (usize, io::Result<()>);
 
-    /// Somebody has moved the file away.
+    /// Reopens the file after a rotation.
     fn reopen(&mut self) -> io::Result<()>;
 }
 

@@ -147,7 +147,7 @@ impl Idle {
         None
     }
 
-    /// Those that have waited too long.
+    /// Takes connections that were idle too long.
     fn take_old(&mut self) -> Vec<Sender> {
         let mut old = Vec::new();
         while let Some((number, origin)) = self.order.front().cloned() {

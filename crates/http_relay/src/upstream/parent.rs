@@ -26,7 +26,7 @@ use inbound::ServiceTasks;
 /// Bytes of a parent's answer to CONNECT.
 const HEAD_OCTETS_MAX: usize = 16 << 10;
 
-/// A proxy to be asked.
+/// A parent proxy.
 #[derive(Clone)]
 pub struct Parent {
     pub(super) target: Target,

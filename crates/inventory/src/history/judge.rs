@@ -42,7 +42,7 @@ pub struct Piece {
 pub struct Past {
     /// Start, µs.
     pub began_us: Option<i64>,
-    /// What is older than a day.
+    /// Values older than a day.
     pub older: Sketch,
     /// The last day, oldest first.
     pub recent: Vec<Piece>,

@@ -60,7 +60,7 @@ pub enum OwnershipError {
     /// The database's.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Caller: correct what is named.
+    /// Caller: correct the named value.
     #[error("{0}")]
     Invalid(String),
     /// There is none.

@@ -90,7 +90,7 @@ impl Rules {
         self.0.iter().any(|rule| rule.when.source.is_some())
     }
 
-    /// Whether some rule looks at tags.
+    /// Whether some rule matches tags.
     #[must_use]
     pub fn look_at_tags(&self) -> bool {
         self.0.iter().any(Rule::looks_at_tags)

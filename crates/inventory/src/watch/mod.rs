@@ -64,7 +64,7 @@ const AT_ONCE: usize = 2;
 /// 64 parts are the largest watch.
 const PART_ENDPOINTS: u64 = 16_384;
 
-/// What to look at, and how.
+/// Targets and options of a watch.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WatchSpec {
@@ -188,7 +188,7 @@ pub enum WatchError {
     /// The database's.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Caller: correct what is named.
+    /// Caller: correct the named value.
     #[error("{0}")]
     Invalid(String),
     /// There is none.

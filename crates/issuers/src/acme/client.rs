@@ -21,7 +21,7 @@ const NONCE_TRIES: usize = 10;
 /// How long a directory is believed, microseconds: its URLs and terms hardly ever change.
 const DIRECTORY_LIFE_US: i64 = 3_600_000_000;
 
-/// Whom a request is signed by.
+/// The signer of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Signed<'a> {
     /// By the account with this URL.

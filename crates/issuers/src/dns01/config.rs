@@ -90,7 +90,7 @@ pub enum TsigAlgorithm {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Propagation {
-    /// Whether to look at all.
+    /// Whether to check propagation.
     pub check: bool,
     /// Recursive servers to find zones and aliases with; this machine's when empty.
     pub resolvers: Vec<SocketAddr>,

@@ -17,7 +17,7 @@ use crate::wire::{self, BODY_MAX, ErrorCode, HEADER, Items, MAJOR, opcode};
 /// Bytes of a buffer that is kept for the next requests.
 const KEEP: usize = 256 << 10;
 
-/// What is read and written.
+/// A stream of bytes.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 

@@ -8,7 +8,7 @@ use super::tls::ClientTls;
 /// Servers asked in turn: the protocol's sites are three, and anyone who has more wants a balancer.
 pub const SERVERS_MAX: usize = 16;
 
-/// Whom to ask, and how.
+/// Servers and timeouts of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// In the order of preference; at most [`SERVERS_MAX`].

@@ -1,4 +1,4 @@
-//! What is known of a node.
+//! Attributes of a node.
 
 use std::collections::BTreeMap;
 use std::fmt;

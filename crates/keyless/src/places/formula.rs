@@ -28,7 +28,7 @@ pub struct FormulaError {
     pub trouble: Trouble,
 }
 
-/// What is wrong with a text.
+/// An error in a formula.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Trouble {
     /// A condition should begin.

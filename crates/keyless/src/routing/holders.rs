@@ -16,7 +16,7 @@ use crate::node::{Member, NodeId};
 pub struct Holders {
     /// In order.
     nodes: RwLock<Vec<NodeId>>,
-    /// Those that are connected to.
+    /// Connected nodes.
     peers: RwLock<Arc<[Arc<Peer>]>>,
     /// Nodes that answered that they do not hold the key, and until when they are tried last.
     lacking: RwLock<HashMap<NodeId, Instant>>,
@@ -37,7 +37,7 @@ impl Holders {
         nodes.iter().any(|node| own.binary_search(node).is_ok())
     }
 
-    /// Those of all nodes that live.
+    /// The peers of all nodes that are alive.
     pub(super) fn living<'m>(&self, members: &'m HashMap<NodeId, Member>) -> Vec<&'m Member> {
         self.nodes.read().iter().filter_map(|node| members.get(node)).collect()
     }

@@ -34,7 +34,7 @@ mod end {
     pub(super) const CUT_OFF: &str = "cut-off";
 }
 
-/// What is spoken on a connection.
+/// Protocol of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Protocol {
     Keyless,

@@ -65,7 +65,7 @@ impl Caller {
         }
     }
 
-    /// Until nobody waits any more.
+    /// Waits until the caller cancels.
     pub(super) fn gone(&self) -> BoxFuture<'static, ()> {
         match self {
             Self::Keyless(ticket) => {

@@ -38,7 +38,7 @@ pub(super) enum End {
     Idle,
     /// The server stops.
     Stopped,
-    /// What came is no message.
+    /// The bytes are no message.
     Malformed,
     /// The connection failed.
     Broken,

@@ -206,7 +206,7 @@ pub(super) struct Entry {
     span: Span,
     /// The stage it is in: queue, then sign.
     stage: Span,
-    /// What is to be signed.
+    /// The input to sign.
     reserved: Option<ReservedBytes>,
     trace: Option<TraceParent>,
     key: Option<KeyName>,

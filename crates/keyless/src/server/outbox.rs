@@ -78,7 +78,7 @@ impl Outbox {
         self.in_flight.load(Ordering::Acquire)
     }
 
-    /// Nobody takes replies any more.
+    /// Closes the outbox: later replies are dropped.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.gone.cancel();
@@ -106,7 +106,7 @@ impl Outbox {
         self.waker.wake();
     }
 
-    /// Answers what is no operation.
+    /// Replies to an unknown operation.
     pub(super) fn refuse(&self, id: u32, code: ErrorCode) {
         self.metrics.error(None, code.name());
         self.error(id, code);

@@ -137,7 +137,7 @@ struct TracesDocument<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     site: Option<&'a str>,
     requests: Vec<RecordView<'a>>,
-    /// There are more than are told.
+    /// Whether there are more traces.
     more: bool,
 }
 

@@ -20,7 +20,7 @@ pub(crate) struct Hops {
     all: Mutex<Vec<Hop>>,
 }
 
-/// One node that was asked.
+/// A node that received the request.
 #[derive(Clone, Debug)]
 pub(super) struct Hop {
     pub(super) node: String,
@@ -224,7 +224,7 @@ impl Hop {
     }
 }
 
-/// What is kept of a failure.
+/// The stored text of a failure.
 pub(crate) fn failure(failure: &impl std::fmt::Display) -> String {
     let mut text = failure.to_string();
     if let Some((at, _)) = text.char_indices().nth(FAILURE_MAX) {

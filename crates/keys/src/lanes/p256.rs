@@ -126,7 +126,7 @@ mod tests {
         found
     }
 
-    /// A frame that nobody wipes.
+    /// A stack frame that is not wiped.
     #[inline(never)]
     fn leave(octets: &[u8; 8]) {
         let mut frame = [0; 4096];

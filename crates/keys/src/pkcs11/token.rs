@@ -65,7 +65,7 @@ struct TokenState {
     context: Pkcs11,
     /// A module may be in use in this many calls at once.
     turns: Arc<Semaphore>,
-    /// Sessions that nobody uses now.
+    /// Idle sessions.
     idle: Mutex<Vec<Session>>,
     /// The session that logged in. While it is open, all others are logged in too.
     login: Mutex<Option<Session>>,

@@ -39,7 +39,7 @@ pub enum TpmError {
     /// It was sealed by another TPM, or this one was cleared.
     #[error("the key was not sealed by this TPM, or the TPM was cleared since")]
     OtherTpm,
-    /// What is sealed has another form.
+    /// The sealed bytes have another format.
     #[error("this is nothing that a TPM sealed")]
     Sealed,
     /// Any other refusal.

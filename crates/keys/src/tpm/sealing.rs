@@ -32,7 +32,7 @@ const ROOT_ATTRIBUTES: u32 = 0x0003_0472;
 const SEALED_ATTRIBUTES: u32 = 0x12;
 /// noDA: a value that is empty cannot be guessed, so it locks nothing.
 const NO_LOCKOUT: u32 = 0x400;
-/// Form of what is sealed.
+/// Version of the sealed format.
 const VERSION: u8 = 1;
 
 /// Seals a secret: version, registers, then the object's private and public parts.

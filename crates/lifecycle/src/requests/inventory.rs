@@ -56,7 +56,7 @@ pub struct OwnerFilter {
 }
 
 impl OwnerFilter {
-    /// Whether nothing is asked for.
+    /// Whether there is no condition.
     #[must_use]
     pub fn is_anybody(&self) -> bool {
         *self == Self::default()
@@ -83,7 +83,7 @@ pub enum ClaimError {
     /// Nothing was found there.
     #[error("{0}")]
     NothingFound(&'static str),
-    /// What was found cannot be claimed.
+    /// The found certificate cannot be claimed.
     #[error(transparent)]
     BadClaim(#[from] BadClaim),
     /// The request makes no sense by itself.

@@ -35,7 +35,7 @@ pub struct SchedulerStatus {
     pub awaiting_approval: u64,
     /// Runs that wait for an agent's request.
     pub awaiting_csr: u64,
-    /// What is due, by issuer.
+    /// Due runs by issuer.
     pub due: Vec<DueRuns>,
     /// Counts end here: as many means "at least".
     pub counted_to: u64,

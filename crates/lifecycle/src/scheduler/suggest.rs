@@ -29,7 +29,7 @@ const DUE_MAX: i64 = 500;
 /// Questions under way at once.
 const AT_ONCE: usize = 16;
 
-/// What came of a question.
+/// Result of a request for a suggestion.
 #[derive(Clone)]
 enum IssuerOpinion {
     Window(Window),

@@ -43,7 +43,7 @@ pub enum ExchangeError {
 pub enum Recursion {
     /// It is.
     Desired,
-    /// It answers from what it holds.
+    /// The server answers from its cache.
     NotDesired,
 }
 

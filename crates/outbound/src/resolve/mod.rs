@@ -99,7 +99,7 @@ pub struct Resolution {
     pub valid_until: std::time::Instant,
     /// The aliases followed, in order; empty when the name has addresses of its own.
     pub aliases: Vec<String>,
-    /// Whether no question was asked.
+    /// Whether the answer came from the cache.
     pub from_cache: bool,
     /// With [`Families::Both`]: why one of the families is not known. `None` when it is known, be it as
     /// "there is none".

@@ -65,7 +65,7 @@ pub struct AccessOptions {
     pub confined_user: Option<Arc<str>>,
 }
 
-/// Why somebody is not let in.
+/// Why a client is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum Denied {
     #[error("this proxy requires authentication")]

@@ -23,7 +23,7 @@ pub struct OwnTls {
     pub certificate: Arc<CertifiedKey>,
     /// Trust anchors for client certificates, DER; no certificates are requested if empty.
     pub client_roots: Vec<Vec<u8>>,
-    /// Lists of those that were revoked.
+    /// The CRLs.
     pub revoked: Option<RevocationLists>,
     /// Whether who speaks in the clear is closed out.
     pub only: bool,

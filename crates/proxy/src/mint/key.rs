@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 pub enum LeafKeyKind {
     /// For anyone who verifies ECDSA: every client of the last fifteen years.
     P256,
-    /// For anyone who does not.
+    /// RSA 2048, for clients without support of ECDSA.
     Rsa2048,
 }
 

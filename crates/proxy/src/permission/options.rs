@@ -1,4 +1,4 @@
-//! How permission is asked for.
+//! Options of the permission service.
 
 use std::fmt;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use super::identity::Identity;
 use super::path::AmbiguousPath;
 use super::text::Action;
 
-/// What is to be decided.
+/// The request to decide.
 #[derive(Clone, Copy, Debug)]
 pub struct PolicyRequest<'a> {
     /// The identity of the client, if it has one.

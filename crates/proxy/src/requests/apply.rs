@@ -35,7 +35,7 @@ pub(crate) struct MatchedRules {
     grantee: Grantee,
 }
 
-/// Whom a request goes to.
+/// The destination of a request.
 pub(crate) struct Destination {
     pub(crate) origin: Arc<Origin>,
     pub(crate) authority: HeaderValue,

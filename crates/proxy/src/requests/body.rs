@@ -9,7 +9,7 @@ use hyper::header::{CONTENT_ENCODING, HeaderMap};
 use super::fields;
 use super::needles::{Needles, TooLong};
 
-/// What is written of one.
+/// The recorded part of a body.
 pub(super) struct Shown {
     pub(super) text: Vec<u8>,
     /// Whether there was more of it.

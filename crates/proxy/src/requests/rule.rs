@@ -79,7 +79,7 @@ pub struct RewriteText {
     /// Prefix of the path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// What they begin with instead.
+    /// The new prefix of paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// The host that is asked instead, with a port where it is to be another.

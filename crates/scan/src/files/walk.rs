@@ -77,7 +77,7 @@ impl<'p> Walk<'p> {
         self
     }
 
-    /// What was passed by so far.
+    /// Counters of skipped files.
     #[must_use]
     pub fn counts(&self) -> WalkCounts {
         self.counts

@@ -28,7 +28,7 @@ pub enum Verdict {
     Revoked {
         /// When.
         at: UnixTime,
-        /// Why, when that is told.
+        /// The reason, if given.
         reason: Option<Reason>,
         /// Source of the status.
         source: Source,

@@ -47,7 +47,7 @@ fn ldap_result(body: &[u8]) -> Option<(u32, Vec<u8>)> {
     Some((code.iter().fold(0, |code, &octet| code << 8 | u32::from(octet)), text.to_vec()))
 }
 
-/// Tag, value, and what follows.
+/// Splits an element into tag, value and rest.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (header, length) = tlv(bytes).ok()??;
     let value = bytes.get(header..header.checked_add(length)?)?;

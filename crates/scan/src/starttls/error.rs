@@ -25,7 +25,7 @@ pub enum StartTlsError {
     NotThatProtocol {
         /// The expected protocol.
         protocol: Protocol,
-        /// The first of what came.
+        /// The beginning of the reply.
         first: String,
     },
     /// The protocol, broken.

@@ -54,7 +54,7 @@ pub struct Target {
     pub host: Host,
     /// The TCP port; 0 for a file.
     pub port: u16,
-    /// What is spoken before TLS.
+    /// The protocol before TLS.
     pub protocol: Protocol,
     /// How the protocol became known.
     pub protocol_source: ProtocolSource,

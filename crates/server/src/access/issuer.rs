@@ -48,7 +48,7 @@ const ALGORITHMS: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Why an issuer cannot be asked.
+/// An issuer cannot be reached or trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum IssuerError {
     /// The issuer's URL.

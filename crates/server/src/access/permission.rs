@@ -83,7 +83,7 @@ named! {
         ProtocolManage => "protocol.manage",
         /// See the results of scans.
         InventoryRead => "inventory.read",
-        /// Start scans, change what they left.
+        /// Start scans, and change their results.
         InventoryManage => "inventory.manage",
         /// Block a compromised key, revoking all that share it.
         KeyBlock => "key.block",

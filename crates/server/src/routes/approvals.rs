@@ -115,7 +115,7 @@ async fn approve(
     Ok(Json(approval_view(lifecycle.approval(id).await?)))
 }
 
-/// Refuses consent: the run is over.
+/// Rejects an approval: the run ends.
 #[utoipa::path(post, path = "/api/v1/approvals/{id}/reject", operation_id = "reject", params(("id" = Uuid, Path)),
     request_body = DecisionBody, responses((status = 200, body = ApprovalView)))]
 async fn reject(

@@ -118,7 +118,7 @@ fn segment_view(row: SegmentRow) -> Result<SegmentView, Problem> {
     Ok(SegmentView { head, bytes: row.bytes, pruned_at: maybe_shown(row.pruned_at_us) })
 }
 
-/// Lists what was done, newest first.
+/// Lists events, newest first.
 #[utoipa::path(get, path = "/api/v1/audit", operation_id = "listAudit", params(AuditQuery, PageQuery),
     responses((status = 200, body = Listing<AuditView>)))]
 async fn list(

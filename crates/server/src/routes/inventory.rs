@@ -112,7 +112,7 @@ async fn list(
     Ok(Json(listing(page, found_view)))
 }
 
-/// Brings what was found under management.
+/// Claims found certificates, so that they are managed.
 #[utoipa::path(post, path = "/api/v1/inventory/claim", operation_id = "claimFound", request_body = ClaimBody,
     responses((status = 201, body = ClaimedView)))]
 async fn claim(

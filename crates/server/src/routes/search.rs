@@ -216,7 +216,7 @@ async fn search(
     Ok(Json(hits.view()))
 }
 
-/// How many certificates to look at.
+/// Number of certificates to check.
 fn looked(hits: &Hits, caller: &Caller) -> usize {
     if caller.holds_everywhere(Permission::CertificateRead) { hits.limit + 1 } else { LOOKED_MAX }
 }

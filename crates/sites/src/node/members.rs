@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::folder::KnownMembers;
 use crate::work::Membership;
 
-/// What is stated of a node.
+/// The statement about a node.
 struct Known {
     signed: SignedStatement,
     statement: Statement,

@@ -65,7 +65,7 @@ pub struct KeyState {
     pub policies: Vec<PolicyChange>,
     /// The node's wraps.
     pub wraps: Vec<WrapChange>,
-    /// Sealed keys, those of all policies.
+    /// Sealed keys of all policies.
     pub keys: Vec<KeyChange>,
     /// All changes up to this number are in this page or in those before it.
     pub next: i64,

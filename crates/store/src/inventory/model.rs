@@ -73,7 +73,7 @@ pub struct EndpointKey {
     pub address: String,
 }
 
-/// One look at one endpoint.
+/// One observation of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewObservation {
     /// Which endpoint.
@@ -155,7 +155,7 @@ pub struct ScanRow {
     pub observations: u64,
     /// Those in which a certificate was seen.
     pub answered: u64,
-    /// Those that changed their endpoint.
+    /// Observations that changed their endpoint.
     pub changes: u64,
     /// Certificates it was the first to see.
     pub new_certificates: u64,

@@ -39,7 +39,7 @@ const SAMPLED: u32 = 1;
 pub enum Kind {
     /// A request that came from somebody else.
     Server,
-    /// One that went to somebody else.
+    /// A request to another service.
     Client,
     /// A part of one.
     Internal,

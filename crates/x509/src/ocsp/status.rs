@@ -12,7 +12,7 @@ pub enum Status {
     Revoked {
         /// When.
         at: UnixTime,
-        /// Why, when that is told.
+        /// The reason, if given.
         reason: Option<Reason>,
     },
     /// The responder does not know the certificate.

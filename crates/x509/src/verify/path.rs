@@ -38,7 +38,7 @@ enum Nearness {
     Incomplete,
     /// Ended at a root nobody trusts, and broke a rule on the way.
     UnknownRootAndBroken,
-    /// Ended at a root nobody trusts.
+    /// Ended at a root that is no trust anchor.
     UnknownRoot,
     /// The issuer is there and its key does not fit.
     BadSignature,

@@ -17,7 +17,7 @@ coded! {
         Valid = 1 => "valid",
         /// The proof failed.
         Invalid = 2 => "invalid",
-        /// Given up by the account.
+        /// Deactivated by the account.
         Deactivated = 3 => "deactivated",
         /// Taken back by the operator.
         Revoked = 4 => "revoked",

@@ -10,7 +10,7 @@ use super::services::Unreachable;
 pub(super) struct View {
     /// Services that answered both times.
     pub(super) services: usize,
-    /// And those that did not.
+    /// Services that did not answer.
     pub(super) away: Vec<Unreachable>,
     /// Length of the interval.
     pub(super) seconds: f64,

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::remote::Failure;
 
-/// How often a terminal is told.
+/// Interval of progress lines on a terminal.
 const EVERY: Duration = Duration::from_secs(1);
 /// Failures that are named; the rest is counted.
 const NAMED: usize = 1_000;

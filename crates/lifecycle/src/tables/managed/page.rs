@@ -55,9 +55,9 @@ pub struct ManagedFilter {
 /// A part of everything under management.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ManagedScope {
-    /// What is issued by this profile.
+    /// Certificates of this profile.
     Profile(String),
-    /// What comes from this issuer.
+    /// Certificates of this issuer.
     Issuer(String),
     /// What belongs to this team.
     Team(String),

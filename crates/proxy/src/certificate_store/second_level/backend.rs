@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::tables::{self, LeafAsk, LeafLookup, NewLeaf, Tidied};
 
-/// The lease of anyone who tidies.
+/// The lease for deleting expired leaves.
 const TIDY_LEASE: &str = "proxy-leaves-tidy";
 
 /// Storage for leaves and their sealed keys, with leases for minting. Shared by all proxies of a cluster.

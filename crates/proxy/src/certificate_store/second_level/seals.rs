@@ -24,7 +24,7 @@ pub enum Unopened {
     /// The seal of one of them.
     #[error(transparent)]
     Seal(#[from] OpenError),
-    /// What was sealed is no chain.
+    /// The sealed bytes are no chain.
     #[error("it is cut off")]
     CutOff,
     /// What was sealed is no key for leaves.

@@ -11,7 +11,7 @@ use super::context::Context;
 use crate::credhub::Refused;
 use crate::paging::{LIMIT_DEFAULT, LIMIT_MAX};
 
-/// Which page is asked for.
+/// The requested page.
 pub(super) struct Pages {
     /// 1 to [`LIMIT_MAX`].
     pub(super) limit: usize,
