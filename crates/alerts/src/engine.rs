@@ -720,7 +720,7 @@ impl Alerts {
         .await
     }
 
-    /// Tries a message that was given up again.
+    /// Retries a message that reached its last attempt.
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such message was given up.

@@ -69,7 +69,7 @@ pub struct RevocationView {
     pub count: u64,
     /// Those that were in that state already.
     pub already: u64,
-    /// Those that have ended, which no CRL tells of.
+    /// Expired certificates, which CRLs do not list.
     pub expired: u64,
     /// The call, as the audit log names it.
     pub action: Uuid,

@@ -81,7 +81,7 @@ pub struct CtLogView {
     pub stepped_at: Option<String>,
     /// Since when it cannot be read, or stands still.
     pub failing_since: Option<String>,
-    /// Why.
+    /// The last error.
     pub last_error: Option<String>,
     /// What is wrong with it: `forked`, `rolled-back`, `wrong-tile`, `bad-checkpoint`. It is not read past that.
     pub alarm: Option<String>,

@@ -11,7 +11,7 @@ use crate::retention::Step;
 
 /// Between two looks for a head that is due and for witnesses that lack one.
 const HEADS_TICK: Duration = Duration::from_secs(10);
-/// Between two looks for events to seal, where nothing was left to do.
+/// Interval of checks for events to seal, while there is no work.
 const RETENTION_TICK: Duration = Duration::from_secs(60);
 /// Between two steps of the retention: what else writes goes on meanwhile.
 const STEP_PAUSE: Duration = Duration::from_millis(500);

@@ -45,7 +45,7 @@ pub enum KeyStoreError {
     Blocked {
         /// Which.
         id: KeyId,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// Its sealed bytes do not open.

@@ -241,7 +241,7 @@ impl Client {
         self.0.transport.counters.snapshot()
     }
 
-    /// How long things are believed, and how much of them.
+    /// Lifetimes and sizes of the cache.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.0.limits

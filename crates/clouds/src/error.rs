@@ -16,7 +16,7 @@ pub enum SourceError {
     Denied {
         /// The call.
         operation: &'static str,
-        /// The provider's words.
+        /// The error of the provider.
         answer: ApiError,
     },
     /// The provider answered with an error, repeatedly where that could have healed.

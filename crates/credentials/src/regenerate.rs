@@ -13,7 +13,7 @@ use crate::version::Version;
 use crate::writing::{Draft, checked_metadata};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
-/// Levels of authorities below each other that are followed.
+/// Maximum depth of a chain of CAs that is followed.
 const DEPTH_MAX: usize = 16;
 
 /// Certificates that are made side by side.

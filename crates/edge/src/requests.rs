@@ -53,7 +53,7 @@ struct Connection {
     name: Option<String>,
     /// The site whose certificate was sent.
     site: Arc<Site>,
-    /// What goes on when its own part has ended: changes of protocol.
+    /// Tasks that outlive their request: upgraded connections.
     tunnels: TaskTracker,
 }
 

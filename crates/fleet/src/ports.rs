@@ -36,7 +36,7 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(anywhere).is_ok() && UdpSocket::bind(anywhere).is_ok()
 }
 
-/// Ports that the system does not give out, by the first and the last that it does. One that gives out all has none of the kind.
+/// Ports outside the range that the system assigns, given by its first and last port. Empty if the system assigns all ports.
 fn apart(given_out: &str) -> Range<u16> {
     let first = given_out.split_whitespace().next().and_then(|first| first.parse().ok());
     FIRST..first.filter(|first| *first > FIRST + 1_000).unwrap_or(GIVEN_OUT)

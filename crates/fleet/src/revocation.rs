@@ -307,7 +307,7 @@ fn with_extensions(tbs: &[u8], extensions: &[Extension]) -> Option<Vec<u8>> {
     Some(out.finish())
 }
 
-/// A critical issuing distribution point (RFC 5280 section 5.2.5) with these flags beside `url`: by their tags, 1 to 5.
+/// A critical issuing distribution point (RFC 5280 section 5.2.5) with `url` and these flags, by their tags from 1 to 5.
 #[must_use]
 pub fn issuing_distribution_point(url: Option<&str>, flags: &[u8]) -> Extension {
     let value = der::write(|w| {

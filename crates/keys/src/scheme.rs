@@ -75,7 +75,7 @@ pub enum Misfit {
     /// The scheme is another algorithm's.
     #[error("a key of kind {0} does not sign so")]
     Kind(KeyType),
-    /// No value of the hash.
+    /// The input does not have the length of the hash.
     #[error("{given} bytes to sign, {wanted} expected")]
     Length {
         /// Length of the hash in bytes.

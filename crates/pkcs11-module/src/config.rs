@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// Names the file.
 pub(crate) const FILE_VARIABLE: &str = "BULLA_PKCS11_CONFIG";
-/// Where nothing names it.
+/// The default path of the configuration.
 pub(crate) const FILE: &str = "/etc/bulla/pkcs11.toml";
 /// Bytes of the file, and of one with certificates.
 const FILE_OCTETS_MAX: u64 = 1 << 20;

@@ -1,5 +1,5 @@
-//! Files and folders as targets: the certificates in them, judged as endpoints are, but for what only a handshake
-//! or a name asked for can show.
+//! Files and folders as targets. Their certificates are judged like those of endpoints, without rules about handshakes and
+//! names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

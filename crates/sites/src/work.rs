@@ -43,7 +43,7 @@ pub struct NodeRenewal {
     pub csr_pem: String,
 }
 
-/// What a node shows itself with from now on, and what it believes others by.
+/// A node's new certificate, and its trust anchors for other nodes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct EnrolledNode {
     /// The node.

@@ -257,7 +257,7 @@ impl Scep {
         fail(FailInfo::CertificateId, "no such certificate was issued here")
     }
 
-    /// GetCRL: the list that tells of the certificate named; of one not known, the authority's own.
+    /// GetCRL: the CRL that covers the named certificate; for an unknown one, the CA's own.
     async fn list(&self, ca: &Arc<Ca>, opened: &Opened) -> Result<Outcome, Trouble> {
         let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
             return Err(sealed().into());

@@ -30,7 +30,7 @@ pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
 /// The member of a specification that has the path of the credential.
 pub(super) const CREDENTIAL: &str = "credential";
 
-/// An authority to be made.
+/// Specification of a new CA.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewCa {

@@ -82,7 +82,7 @@ impl Checksum {
 /// Faults, for tests of what finds them.
 #[cfg(test)]
 impl<const ROWS: usize> Window<ROWS> {
-    /// Each index finds another's entry, with its tag.
+    /// Shifts each index to the entry of another one, with its tag.
     pub(super) fn shift(&mut self) {
         self.rows.iter_mut().for_each(|row| row.rotate_left(1));
         self.tags.rotate_left(1);

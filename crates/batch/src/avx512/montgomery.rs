@@ -85,7 +85,7 @@ macro_rules! quotient {
     };
 }
 
-/// Adds the modulus so often, and carries what is above the lowest limb.
+/// Adds the multiple of the modulus that clears the lowest limb, and carries the rest.
 macro_rules! reduce {
     ($window:ident, $at:literal, $quotient:ident, $modulus:ident) => {{
         add_row!($window, $at, $quotient, $modulus.limbs);

@@ -6,7 +6,7 @@ use std::arch::asm;
 
 use crate::Kernel;
 
-/// The model of the instructions keeps nothing in vector registers that it knows of.
+/// Does nothing: the portable model has no vector registers.
 #[cfg(batch_model)]
 pub(super) fn clear(_there: Kernel) {}
 

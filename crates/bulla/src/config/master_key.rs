@@ -149,7 +149,7 @@ fn resource_manager() -> String {
 }
 
 impl TpmSettings {
-    /// The TPM, told this value.
+    /// The TPM, with this authorisation value.
     pub(crate) fn tpm(&self, auth: &[u8]) -> Result<Tpm, TpmError> {
         Tpm::new(self.device.parse()?, Pcrs::new(&self.pcrs)?, auth)
     }

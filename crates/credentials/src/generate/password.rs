@@ -32,7 +32,7 @@ pub struct PasswordParameters {
     pub exclude_number: bool,
     /// Whether capital letters are not.
     pub exclude_upper: bool,
-    /// Whether small letters are not.
+    /// Whether lower-case letters are excluded.
     pub exclude_lower: bool,
 }
 

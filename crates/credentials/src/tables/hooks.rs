@@ -10,7 +10,7 @@ use store::{SealedColumn, sealed_column};
 /// Hooks there may be: they are made by hand, and read whole.
 pub const HOOKS_MAX: i64 = 1_000;
 
-/// Calls of one hook that are taken at a time: one that is away holds up no more than those.
+/// Maximum concurrent calls of one hook, so that an unavailable hook delays no other.
 const CALLS_OF_ONE: i64 = 8;
 
 /// The secrets that sign what is posted, sealed.

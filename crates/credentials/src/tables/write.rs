@@ -58,7 +58,7 @@ impl NewCredentialVersion {
     }
 }
 
-/// What became of a version.
+/// Result of writing a version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Put {
     /// It is stored, and is the newest of the credential of this identity and name as first written.
@@ -159,7 +159,7 @@ ORDER BY u.place",
 pub(super) const SET_ASIDE: &str = "-- credential_set_aside
 UPDATE credentials SET name_key = 'deleted:' || CAST(?2 AS TEXT) || ':' || name_key, deleted_at = ?3 WHERE id = ?1";
 
-/// Writes down of credentials what is current; each has a version.
+/// Updates the current version of credentials; each has at least one version.
 pub(super) const SETTLE: Bulk = db::bulk! { (id bigint)
     "-- credential_settle
 UPDATE credentials AS c SET

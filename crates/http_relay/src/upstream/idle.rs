@@ -93,8 +93,8 @@ impl Idle {
         Self { most, life, order: VecDeque::new(), waiting: HashMap::new(), count: 0, next: 0 }
     }
 
-    /// The one used last for `origin` that has a place for a request, and that place. One that many share (HTTP/2) stays, as the
-    /// one used last.
+    /// Takes the most recently used connection to `origin` with a free slot. A shared one (HTTP/2) stays in the pool as the
+    /// most recently used.
     fn take(&mut self, origin: &Arc<Origin>) -> Option<(Sender, Option<StreamSlot>)> {
         let of_origin = self.waiting.get_mut(origin)?;
         if matches!(of_origin.last(), Some(Waiting { sender: Sender::Http2(_), .. })) {

@@ -13,7 +13,7 @@ use super::making::{HTTP1_LIFE, SharedConnection};
 use super::sender::{Ready, Sender};
 use super::upstreams::Upstreams;
 
-/// The connection, for the task that requested it.
+/// The new connection, for the task that requested it.
 type OwnConnection = Arc<Mutex<Option<Ready>>>;
 
 impl Upstreams {

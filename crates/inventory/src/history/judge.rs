@@ -128,7 +128,7 @@ impl Judgement {
 /// Which of the last samples stand for now.
 #[derive(Clone, Copy)]
 struct Window {
-    /// So far back at least, µs.
+    /// Minimum period of the past, µs.
     least_us: i64,
     /// As far back as it takes for so many values, within a day.
     values: u64,

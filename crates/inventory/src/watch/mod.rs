@@ -278,7 +278,7 @@ impl Watches {
         }
     }
 
-    /// Changes a watch, as it was read. A run under way ends as it began.
+    /// Changes a watch, if its revision is still that of the caller. A run in progress keeps its settings.
     ///
     /// # Errors
     /// [`WatchError::Invalid`], [`WatchError::Taken`], [`WatchError::Changed`]; those of the database.

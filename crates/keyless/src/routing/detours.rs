@@ -52,7 +52,7 @@ impl Detours {
         }
     }
 
-    /// Whether there is a detour to this destination, or is to be one.
+    /// Whether a detour to this destination exists or is planned.
     pub(super) fn has(&self, node: NodeId) -> bool {
         self.0.contains_key(&node)
     }

@@ -39,7 +39,7 @@ pub struct TokenConfig {
     pub pin: SecretString,
     /// Sessions open at once, from 1; and so calls at once.
     pub sessions: usize,
-    /// What key rows name it by: `pkcs11`, unless there are several.
+    /// The token's name in rows of keys: `pkcs11`, unless there are several tokens.
     pub name: String,
 }
 

@@ -208,7 +208,7 @@ impl ManagedCertificate {
         served.or(self.current.map(|version| version.not_after_us))
     }
 
-    /// When its next run begins, µs. `None` when nothing is planned, or a run is under way or waits for somebody.
+    /// Start of the next run, µs. `None` if none is planned, or a run is in progress or waits for approval.
     #[must_use]
     pub fn renew_at_us(&self) -> Option<i64> {
         self.run.filter(|run| run.state == crate::job::JobState::Queued).map(|run| run.next_attempt_at_us)

@@ -407,7 +407,7 @@ async fn is_barred(tx: &mut Tx, approvals: &[ApprovalRow], by: &Principal) -> Re
     Ok(!barred.is_disjoint(&decides))
 }
 
-/// Voids those of these open approvals whose plan is another by now; says how many.
+/// Voids the given open approvals whose plan changed; returns their number.
 async fn void_of(tx: &mut Tx, open: &[ApprovalRow], actor: &str, now_us: i64) -> Result<u64, StoreError> {
     if open.is_empty() {
         return Ok(0);

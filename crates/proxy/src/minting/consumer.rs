@@ -16,7 +16,7 @@ const LOCAL: &str = "minted-for-this-machine";
 /// One of them, on one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Consumer {
-    /// Whose leaves its are: no two consumers share one.
+    /// The profile of the consumer's leaves: unique for each consumer.
     pub(super) profile: Arc<str>,
     /// The consumer's identity for permission questions and for keys.
     pub(super) identity: Arc<Identity>,

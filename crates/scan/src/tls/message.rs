@@ -16,7 +16,7 @@ pub(super) enum Flow {
 #[derive(Clone, Copy)]
 pub(super) struct Message<'a> {
     pub(super) kind: u8,
-    /// Header and body, as the transcript wants them.
+    /// Header and body, for the transcript hash.
     pub(super) whole: &'a [u8],
 }
 

@@ -93,7 +93,7 @@ impl ClaimTemplate {
 pub struct UaaOptions {
     /// Its URL: `https://uaa.example:8443`. Clients are sent there to log in.
     pub url: String,
-    /// Its certificate lies below one of these roots (DER), in place of the system's.
+    /// Trust anchors (DER) for its certificate, in place of the system's.
     pub roots: Vec<Vec<u8>>,
     /// What the token's audience has to name; anything when empty, as CredHub.
     pub audience: Vec<String>,

@@ -1,4 +1,4 @@
-//! Which changes wait for approval: those of what a profile that requires approval depends on.
+//! Which changes wait for approval: changes to objects on which a profile with required approval depends.
 
 use api::access::Grant;
 use authority::Authority;

@@ -155,7 +155,7 @@ fn fingerprint(text: &str) -> Result<Fingerprint, Problem> {
     text.parse().map_err(|_| Problem::unprocessable(format_args!("{text:?} is no SHA-256 fingerprint")))
 }
 
-/// Notes that a certificate that was found is not to be managed, for a time or for good: nobody is told of it.
+/// Dismisses a found certificate, for a time or for good: no alert is raised about it.
 #[utoipa::path(post, path = "/api/v1/inventory/dismiss", operation_id = "dismissFound", request_body = DismissBody,
     responses((status = 204)))]
 async fn dismiss(

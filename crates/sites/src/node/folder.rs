@@ -35,7 +35,7 @@ pub(super) struct Settings {
 pub(super) struct KnownMembers {
     pub(super) since: i64,
     pub(super) nodes: Vec<SignedStatement>,
-    /// Those that the control plane did not hear.
+    /// Nodes whose heartbeats the control plane does not receive.
     #[serde(default)]
     pub(super) absent: Vec<SignedStatement>,
 }

@@ -230,7 +230,7 @@ impl SealedKeys {
         }
     }
 
-    /// Wraps that were not looked at.
+    /// Wraps that are not opened yet.
     pub(super) fn to_unwrap(&self) -> Vec<WrapToOpen> {
         let is_new = |which: &Generation| !self.opened.contains_key(which) && !self.failed.contains(which);
         let new = self.wraps.iter().filter(|(which, _)| is_new(which));

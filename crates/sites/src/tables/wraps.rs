@@ -74,7 +74,7 @@ pub(super) const CHANGED: &str = "-- key_policy_wraps_changed
 SELECT node, MAX(changed) FROM (
 SELECT node, changed FROM key_policy_wraps WHERE changed > ?1 ORDER BY changed LIMIT ?2) AS later GROUP BY node";
 
-/// Who had a generation is known for as long as there is that generation: it may turn out later whom not to trust.
+/// Keeps the record of a generation's holders as long as the generation exists, in case a holder turns out to be untrustworthy.
 pub(super) const PURGE: &str = "-- key_policy_wraps_purge
 DELETE FROM key_policy_wraps WHERE removed_at < ?1
 AND NOT EXISTS (SELECT 1 FROM key_policy_generations g WHERE g.policy = key_policy_wraps.policy

@@ -5,7 +5,7 @@
 pub(crate) struct IssueValue {
     /// In lower case, without a final dot; empty: nobody.
     pub(crate) domain: String,
-    /// Tags in lower case, values as they stand.
+    /// Tags in lower case, values unchanged.
     parameters: Vec<(String, String)>,
 }
 

@@ -13,8 +13,7 @@ use super::place::{place, placed};
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 
 coded! {
-    /// Where an order stands, as stored. That it is ready, has failed with an authorization, or has expired is for the
-    /// reader to tell.
+    /// Stored status of an order. The states ready, invalid (by an authorization) and expired are derived when it is read.
     pub enum AcmeOrderStatus: "ACME order status" {
         /// Not finalized.
         Pending = 0 => "pending",

@@ -66,7 +66,7 @@ pub struct RevocationRow {
     pub reason: Reason,
     /// Since when the key is thought to be compromised, µs.
     pub invalidity_at_us: Option<i64>,
-    /// When we were told, µs.
+    /// Time of the request, µs.
     pub recorded_at_us: i64,
 }
 

@@ -293,7 +293,7 @@ mod tests {
     use super::super::exposition::Exposition;
     use super::*;
 
-    /// As a service showed them, two seconds apart, shortened.
+    /// Two shortened samples of a service's metrics, two seconds apart.
     const BEFORE: &str = include_str!("testdata/before.txt");
     const AFTER: &str = include_str!("testdata/after.txt");
 

@@ -133,7 +133,7 @@ struct Outcome {
     back: String,
 }
 
-/// Does the action and shows what became of each.
+/// Performs the action and shows the result for each certificate.
 pub(super) async fn act(visit: &Visit, action: &str, form: &Form) -> Result<Response, Failure> {
     let (title, _) = words(action)?;
     let mut body = Map::new();
