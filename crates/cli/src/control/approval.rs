@@ -162,6 +162,8 @@ mod tests {
     use serde_json::json;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+    use x509::Fingerprint;
+
     use super::*;
 
     fn field(name: &str, values: &[&str]) -> PlanFieldView {

@@ -1,11 +1,4 @@
-//! The master keys of `[authority]`: opened from files, passphrases, a security module or key services, and compared with the
-//! master keys of the database.
-
-#[cfg(feature = "aws")]
-mod aws;
-#[cfg(not(feature = "aws"))]
-mod no_aws;
-mod security_module;
+//! The master keys of the configuration, and whether they are the database's.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,20 +20,16 @@ use crate::data_folder;
 use crate::database;
 use crate::files;
 
-#[cfg(not(feature = "aws"))]
-use no_aws as aws;
-use security_module::Module;
-
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
-/// The same for a signer process.
+/// The same of a signer process.
 const MASTER_KEY_OF_SIGNER: &str = "signer.key";
 
 /// Where each way to keep the master key is described.
 const DOCUMENT: &str = "docs/control-plane.md#move-the-master-key-out";
 
-/// The key store under the configured master keys. Fails, and writes nothing, if the database is sealed under another one.
-/// `create`: creates the default master key if its file is missing.
+/// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written there.
+/// `create`: whether a master key is made where there is none.
 pub(crate) async fn keystore(
     settings: &Settings,
     store: &Store,
@@ -56,8 +45,8 @@ pub(crate) async fn keystore(
     Ok(keystore)
 }
 
-/// The signer's key store: CA keys under a master key of its own, created in the data folder if none is configured.
-/// Rejects the server's master key.
+/// The signer's key store: CA keys under a master key of its own, made in the data folder where none is configured.
+/// Refuses a master key that the server has as well.
 pub(crate) async fn signer_keystore(
     settings: &Settings,
     store: &Store,
@@ -75,7 +64,7 @@ pub(crate) async fn signer_keystore(
     Ok(KeyStore::new(store.clone(), ring, clock.clone()))
 }
 
-/// Adds the configured security module to the providers of `keystore`.
+/// Adds the security module of the configuration.
 pub(crate) async fn provide_module(settings: &Settings, keystore: &KeyStore) -> Outcome<()> {
     Module::open(settings).await?.provide(keystore);
     Ok(())
@@ -286,5 +275,120 @@ pub(crate) async fn tell_missing(keystore: KeyStore) {
             }
         }
         Err(error) => tracing::warn!(%error, "what is sealed under which master key could not be counted"),
+    }
+}
+
+use module::Module;
+
+/// The security module, if one is configured: authorities made with `key_provider` `pkcs11` have their keys there.
+mod module {
+    use std::sync::Arc;
+
+    use authority::keystore::KeyStore;
+    use keys::pkcs11::{Token, TokenConfig, WrappedMaster};
+    use keys::{KeyRef, MasterKey};
+
+    use crate::config::{ModuleSettings, Settings};
+    use cli::exit::{Exit, Outcome, Problem, chain};
+
+    pub(super) struct Module(Option<Token>);
+
+    impl Module {
+        pub(super) async fn open(settings: &Settings) -> Outcome<Self> {
+            let settings = &settings.pkcs11;
+            if settings.module.as_os_str().is_empty() {
+                return Ok(Self(None));
+            }
+            let pin = crate::files::secret("pkcs11.pin_file", &settings.pin_file)?;
+            let config = TokenConfig::new(&settings.module, &settings.token_label, pin);
+            let opened = tokio::task::spawn_blocking(move || Token::open(config)).await;
+            let token =
+                opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| {
+                    Problem::new(Exit::Machine, chain(&error)).hint("check [pkcs11] in the configuration")
+                })?;
+            Ok(Self(Some(token)))
+        }
+
+        pub(super) fn master(&self, of: &ModuleSettings, create: bool) -> Outcome<MasterKey> {
+            let token = self.0.clone().ok_or_else(|| Problem::usage("pkcs11.module is empty"))?;
+            let (key_label, path) = (of.key_label.clone(), of.wrapped_file.clone());
+            Ok(MasterKey::Pkcs11(WrappedMaster { token, key_label, path, create }))
+        }
+
+        pub(super) async fn keys(&self, name: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
+            let token = self.0.as_ref().ok_or_else(|| {
+                Problem::usage(format_args!("{name} names keys, and pkcs11.module is empty"))
+                    .hint("name the security module in [pkcs11]")
+            })?;
+            let mut keys: Vec<KeyRef> = Vec::new();
+            for label in labels {
+                let key = token.key_by_label(label).await.map_err(|error| {
+                    Problem::new(Exit::Machine, chain(&error)).hint(format!("correct {name}"))
+                })?;
+                keys.push(Arc::new(key));
+            }
+            Ok(keys)
+        }
+
+        pub(super) fn provide(self, keystore: &KeyStore) {
+            if let Some(token) = self.0 {
+                keystore.add_provider(Arc::new(token));
+            }
+        }
+    }
+}
+
+#[cfg(not(feature = "aws"))]
+mod aws {
+    use cli::exit::{Outcome, Problem};
+    use keys::Wrapper;
+
+    use crate::config::AwsKmsSettings;
+
+    /// The configuration is refused before it comes to this.
+    pub(super) async fn wrapper(_: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
+        Err(Problem::usage("the master key is in AWS KMS, and this build has no AWS")
+            .hint("build with `--features aws`"))
+    }
+}
+
+#[cfg(feature = "aws")]
+mod aws {
+    use cli::exit::{Exit, Outcome, Problem, chain};
+    use cloud_apis::auth::aws::AwsOptions;
+    use cloud_apis::auth::http::HttpClient;
+    use cloud_apis::key_services::KmsKey;
+    use futures_util::future::{BoxFuture, FutureExt};
+    use keys::Wrapper;
+    use zeroize::Zeroizing;
+
+    use crate::config::AwsKmsSettings;
+
+    /// Stands in the encryption context, and so in CloudTrail.
+    const PURPOSE: &str = "bulla master key 1";
+
+    /// AWS KMS, which encrypts the master key's file.
+    pub(super) async fn wrapper(of: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
+        let http = HttpClient::new(&[]).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+        let endpoint = Some(of.endpoint.clone()).filter(|url| !url.is_empty());
+        let options = AwsOptions { endpoint, credentials: None };
+        let key = KmsKey::new(&of.key_id, &of.region, PURPOSE, &options, http).await;
+        Ok(Box::new(Kms(key)))
+    }
+
+    struct Kms(KmsKey);
+
+    impl Wrapper for Kms {
+        fn name(&self) -> &'static str {
+            "aws_kms"
+        }
+
+        fn wrap<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, String>> {
+            async { self.0.encrypt(key).await.map_err(|error| chain(&error)) }.boxed()
+        }
+
+        fn give_back<'a>(&'a self, wrapped: &'a [u8]) -> BoxFuture<'a, Result<Zeroizing<Vec<u8>>, String>> {
+            async { self.0.decrypt(wrapped).await.map_err(|error| chain(&error)) }.boxed()
+        }
     }
 }
