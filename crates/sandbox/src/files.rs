@@ -31,22 +31,54 @@ const WRITABLE: &[&str] = &["/dev/null", "/dev/tty"];
 /// Linux 6.12. Older kernels enforce what they know.
 const KNOWN: ABI = ABI::V6;
 
+/// Linux 6.2. Before it, files could be truncated without the right to write them.
+const READ_ONLY_MIN: ABI = ABI::V3;
+/// Devices that programs write to, and the folders of terminals and of shared memory.
+const DEVICES: &[&str] =
+    &["/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/shm"];
+/// Standard input, output and error: a program may open them by these names again.
+const STANDARD: &[&str] = &["/proc/self/fd/0", "/proc/self/fd/1", "/proc/self/fd/2"];
+
+/// Existing paths. Pipes, such as /dev/stdin, have no place that a rule could name; Landlock leaves them open.
+fn paths(fixed: &[&str], more: &[PathBuf]) -> Vec<PathBuf> {
+    let all = fixed.iter().map(PathBuf::from).chain(more.iter().cloned());
+    all.filter_map(|path| path.canonicalize().ok()).collect()
+}
+
 /// Restricts the files of this thread and of those that it starts.
 pub(crate) fn restrict(files: &Files, programs: Programs) -> Result<State, RulesetError> {
-    let (readable, writable) = match files {
-        Files::Any(why) => return Ok(State::NotAsked(why)),
-        Files::Only { readable, writable } => (readable, writable),
-    };
+    match files {
+        Files::Any(why) => Ok(State::NotAsked(why)),
+        Files::Only { readable, writable } => only(readable, writable, programs),
+        Files::ReadOnly { writable } => read_only(writable),
+    }
+}
+
+fn read_only(writable: &[PathBuf]) -> Result<State, RulesetError> {
+    let standard = STANDARD.iter().map(PathBuf::from).filter(|path| path.is_file());
+    let writable: Vec<PathBuf> = writable.iter().cloned().chain(standard).collect();
+    let status = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(AccessFs::from_all(READ_ONLY_MIN))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(KNOWN))?
+        .create()?
+        .add_rules(path_beneath_rules(["/"], AccessFs::from_read(KNOWN)))?
+        .add_rules(path_beneath_rules(paths(DEVICES, &writable), AccessFs::from_all(KNOWN)))?
+        .restrict_self()?;
+    Ok(match status.ruleset {
+        // What a newer kernel would add is not needed for it.
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => State::Enforced,
+        RulesetStatus::NotEnforced => State::Missing("this kernel has no Landlock".to_owned()),
+    })
+}
+
+fn only(readable: &[PathBuf], writable: &[PathBuf], programs: Programs) -> Result<State, RulesetError> {
     let read = match programs {
         Programs::None => AccessFs::ReadFile | AccessFs::ReadDir,
         Programs::Started => AccessFs::from_read(KNOWN),
     };
     let write: BitFlags<AccessFs> = read | AccessFs::from_write(KNOWN);
-    let paths = |fixed: &[&str], more: &[PathBuf]| -> Vec<PathBuf> {
-        let all = fixed.iter().map(PathBuf::from).chain(more.iter().cloned());
-        // Pipes, such as /dev/stdin, have no place that a rule could name; Landlock leaves them open.
-        all.filter_map(|path| path.canonicalize().ok()).collect()
-    };
     let status = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(KNOWN))?

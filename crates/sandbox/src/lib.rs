@@ -12,7 +12,9 @@ mod calls;
 mod capabilities;
 mod files;
 mod groups;
+mod mounts;
 mod namespaces;
+mod obstacle;
 mod plan;
 mod report;
 
@@ -20,7 +22,9 @@ use std::io;
 
 pub use capabilities::{Capabilities, UnknownCapability};
 pub use groups::{groups_of, spawn_in_groups};
-pub use namespaces::{NamespaceError, hide, loopback_up, mount_processes, separate};
+pub use mounts::{hide, mount_processes, mount_read_only};
+pub use namespaces::{NamespaceError, loopback_up, separate};
+pub use obstacle::{Obstacle, obstacle};
 pub use plan::{Files, Mode, Plan, Programs, UnixSockets};
 pub use report::{Report, State, report};
 
@@ -97,16 +101,17 @@ pub fn restrict_thread(plan: &Plan) -> Result<Report, SandboxError> {
 }
 
 /// Restricts the calling thread, which is in namespaces of its own ([`separate`]), and the programs that it starts: no capabilities, no new
-/// privileges, no dangerous system calls, no Unix sockets but those that `unix` allows, no input for the terminal of others.
+/// privileges, no dangerous system calls, no Unix sockets but those that `unix` allows, no input for the terminal of others, and no files but
+/// `files`.
 ///
 /// # Errors
 /// As [`enter`] with [`Mode::Enforce`].
-pub fn confine_thread(unix: UnixSockets) -> Result<(), SandboxError> {
+pub fn confine_thread(unix: UnixSockets, files: Files) -> Result<(), SandboxError> {
     restrict_thread(&Plan {
         mode: Mode::Enforce,
         programs: Programs::Started,
         capabilities: Capabilities::NONE,
-        files: Files::Any("namespaces confine the program"),
+        files,
     })?;
     calls::confine(unix).map_err(SandboxError::Calls)
 }

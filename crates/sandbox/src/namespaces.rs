@@ -1,12 +1,10 @@
 //! Namespaces (namespaces(7)) of one program, which an unprivileged user may make: users, network, processes, mounts, System V IPC.
 
-use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType, recv, sendto, socket};
 use rustix::process::{getegid, geteuid};
@@ -38,11 +36,18 @@ pub enum NamespaceError {
     /// A file or folder that stays visible.
     #[error("{0} cannot be hidden")]
     Hide(PathBuf, #[source] io::Error),
+    /// A mount that stays writable.
+    #[error("{0} cannot be made read-only")]
+    ReadOnly(PathBuf, #[source] io::Error),
+    /// A file or folder that cannot be written in a read-only file system.
+    #[error("{0} cannot be kept writable")]
+    Writable(PathBuf, #[source] io::Error),
 }
 
 /// Moves this process into namespaces of its own, in which it has the same user and group, and no network at all. Programs that it starts
 /// from now on are also in a process namespace of their own: the first one is its init process, and the kernel ends all others with it.
-/// They have the capabilities that [`loopback_up`], [`mount_processes`] and [`hide`] need. The process must have one thread.
+/// They have the capabilities that [`loopback_up`], [`crate::mount_processes`], [`crate::hide`] and
+/// [`crate::mount_read_only`] need. The process must have one thread.
 ///
 /// # Errors
 /// [`NamespaceError`]
@@ -119,38 +124,4 @@ pub fn loopback_up() -> Result<(), NamespaceError> {
         }
     };
     ask().map_err(NamespaceError::Loopback)
-}
-
-/// Separates the mounts of this mount namespace from those of the host, and mounts `/proc` of this process namespace. Settings of the kernel
-/// in it are read-only: root's own processes could change them without a capability.
-///
-/// # Errors
-/// [`NamespaceError`]
-pub fn mount_processes() -> Result<(), NamespaceError> {
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(|error| NamespaceError::Mounts(error.into()))?;
-    let processes = || {
-        mount("proc", "/proc", "proc", PLAIN, None)?;
-        mount_bind("/proc/sys", "/proc/sys")?;
-        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY | PLAIN, c"")
-    };
-    processes().map_err(|error| NamespaceError::Processes(error.into()))?;
-    let trigger = Path::new("/proc/sysrq-trigger");
-    if trigger.exists() { hide(trigger) } else { Ok(()) }
-}
-
-const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV).union(MountFlags::NOEXEC);
-/// Of an empty folder.
-const EMPTY: &CStr = c"size=4k,mode=0555";
-
-/// Puts an empty folder over a folder of this mount namespace, and an empty file over a file.
-///
-/// # Errors
-/// [`NamespaceError::Hide`]
-pub fn hide(path: &Path) -> Result<(), NamespaceError> {
-    let hidden = match path.is_dir() {
-        true => mount("tmpfs", path, "tmpfs", PLAIN | MountFlags::RDONLY, EMPTY),
-        false => mount_bind("/dev/null", path),
-    };
-    hidden.map_err(|error| NamespaceError::Hide(path.to_owned(), error.into()))
 }

@@ -39,6 +39,11 @@ pub enum Files {
         /// Read, written, created and removed.
         writable: Vec<PathBuf>,
     },
+    /// All are read and executed. Only these files and folders are written, and the devices that every program writes to.
+    ReadOnly {
+        /// Read, written, created and removed. A path that does not exist is left out.
+        writable: Vec<PathBuf>,
+    },
 }
 
 /// Which Unix sockets a confined program may have.

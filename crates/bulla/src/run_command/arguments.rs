@@ -16,14 +16,15 @@ const LOGIN_MAX: usize = 255;
 Examples:
   bulla run -- curl https://example.com
   bulla run --as ci -- npm ci
-  bulla run --as ci --proxy http://127.0.0.1:3128 --password-file ci.password -- git fetch
+  bulla run --read-only --write ~/.npm -- npm test
+  bulla run --as ci --proxy https://proxy.example:3128 --password-file ci.password -- git fetch
 
 The exit status is that of the command: 128 and the signal's number where a signal ended it, 127 where the command was not found.")]
 pub(crate) struct RunArgs {
     /// The identity of the command: the user in rules and logs of the proxy
     #[arg(long = "as", value_name = "NAME", default_value = "run")]
     pub(super) name: String,
-    /// A proxy that runs already, http://HOST:PORT [default: one in this process, from [proxy] of the configuration]
+    /// A proxy that runs already, http://HOST:PORT or https://HOST:PORT [default: one in this process, from [proxy] of the configuration]
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
     /// The password of NAME at that proxy: a file with one line
@@ -32,16 +33,25 @@ pub(crate) struct RunArgs {
     /// The CA of that proxy (PEM) [default: proxy.ca_certificate_file, or that in the data folder]
     #[arg(long, value_name = "FILE", requires = "proxy")]
     pub(super) ca: Option<PathBuf>,
+    /// Trust anchors (PEM) of the certificate of an https:// proxy, beside the system's [default: as --ca]
+    #[arg(long, value_name = "FILE", requires = "proxy")]
+    pub(super) proxy_ca: Option<PathBuf>,
     /// Only set the environment; stop nothing
     #[arg(long)]
     pub(super) no_sandbox: bool,
+    /// Write files in the working directory and in TMPDIR only
+    #[arg(long, conflicts_with = "no_sandbox")]
+    pub(super) read_only: bool,
+    /// With --read-only: write this file, or files in this folder, too; may be repeated
+    #[arg(long, value_name = "PATH", requires = "read_only")]
+    pub(super) write: Vec<PathBuf>,
     /// Leave Unix sockets of the host (Docker, ssh-agent) open to the command
     #[arg(long, conflicts_with = "no_sandbox")]
     pub(super) allow_unix_sockets: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
-    /// Of which process this is
+    /// Which process of the run this is
     #[arg(long, hide = true, value_enum)]
     pub(super) stage: Option<Stage>,
     /// The process that started this one
@@ -50,7 +60,7 @@ pub(crate) struct RunArgs {
     /// The socket of the first process
     #[arg(long, hide = true)]
     pub(super) control: Option<PathBuf>,
-    /// What the command does not see
+    /// A file or folder that the command does not see
     #[arg(long, hide = true)]
     pub(super) hide: Vec<PathBuf>,
 }
@@ -81,6 +91,8 @@ impl Stage {
 pub(super) struct RemoteProxy {
     /// HOST:PORT
     pub(super) address: String,
+    /// Whether clients speak TLS to the proxy.
+    pub(super) is_tls: bool,
     pub(super) login: Option<Login>,
 }
 
@@ -104,11 +116,16 @@ impl RunArgs {
     /// The proxy that `--proxy` names.
     pub(super) fn remote(&self) -> Outcome<Option<RemoteProxy>> {
         let Some(url) = &self.proxy else { return Ok(None) };
+        const SHAPE: &str = "it is not http://HOST:PORT or https://HOST:PORT";
         let wrong = |why: &str| {
             Problem::usage(format_args!("--proxy {url}: {why}"))
                 .hint("for example --proxy http://127.0.0.1:3128")
         };
-        let rest = url.strip_prefix("http://").ok_or_else(|| wrong("it is not http://HOST:PORT"))?;
+        let (rest, is_tls) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (None, Some(rest)) => (rest, true),
+            (None, None) => return Err(wrong(SHAPE)),
+        };
         let address = rest.trim_end_matches('/');
         if address.contains('@') {
             return Err(wrong("a password in the command line is visible to others")
@@ -118,7 +135,7 @@ impl RunArgs {
         if address.contains('/')
             || !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0))
         {
-            return Err(wrong("it is not http://HOST:PORT"));
+            return Err(wrong(SHAPE));
         }
         let login = match &self.password_file {
             None => None,
@@ -135,6 +152,6 @@ impl RunArgs {
                 Some(Login { name: self.name.clone(), password: Secret::new(password) })
             }
         };
-        Ok(Some(RemoteProxy { address: address.to_owned(), login }))
+        Ok(Some(RemoteProxy { address: address.to_owned(), is_tls, login }))
     }
 }

@@ -3,15 +3,16 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cli::exit::{Exit, Outcome, Problem};
+use cli::exit::Outcome;
 use p12_keystore::{Certificate, KeyStore, KeyStoreEntry};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::process::Command;
 
 use super::arguments::{Login, RunArgs};
+use super::folder::{RunFolder, unwritten};
 
 /// The password of Java's own trust store. Nothing in it is secret.
 const STORE_PASSWORD: &str = "changeit";
@@ -75,21 +76,9 @@ impl ProxyUrl {
     }
 }
 
-/// A folder of this run, removed when it is dropped.
-#[derive(Debug)]
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(%error, folder = %self.0.display(), "the folder of this run cannot be removed");
-        }
-    }
-}
-
 /// The environment of the command.
 pub(super) struct Environment {
-    folder: Folder,
+    folder: RunFolder,
     url: ProxyUrl,
     is_java_told: bool,
 }
@@ -104,27 +93,29 @@ const NODE_PROXY_TEXT: &str = include_str!("node_proxy.cjs");
 impl Environment {
     /// Writes the trust stores: the roots of the system and the proxy's.
     pub(super) fn new(url: ProxyUrl, root: &[Vec<u8>]) -> Outcome<Self> {
-        let folder = std::env::temp_dir().join(format!("bulla-run-{}", uuid::Uuid::new_v4().simple()));
-        let mut private = fs::DirBuilder::new();
-        private.mode(0o700).create(&folder).map_err(|error| unwritten(&folder, &error))?;
-        let folder = Folder(folder);
+        let folder = RunFolder::make(&std::env::temp_dir())?;
+        let file = |name: &str| folder.path().join(name);
         let mut all = outbound::tls::system_roots();
         all.extend_from_slice(root);
         let pem = |ders: &[Vec<u8>]| -> String {
             ders.iter().map(|der| x509::pem::encode("CERTIFICATE", der)).collect::<Vec<_>>().join("\n")
         };
-        write(&folder.0.join(BUNDLE), pem(&all).as_bytes())?;
-        write(&folder.0.join(PROXY_ROOT), pem(root).as_bytes())?;
-        write(&folder.0.join(NODE_PROXY), NODE_PROXY_TEXT.as_bytes())?;
+        write(&file(BUNDLE), pem(&all).as_bytes())?;
+        write(&file(PROXY_ROOT), pem(root).as_bytes())?;
+        write(&file(NODE_PROXY), NODE_PROXY_TEXT.as_bytes())?;
         let java = java_store(&all);
         if let Some(store) = &java {
-            write(&folder.0.join(JAVA_STORE), store)?;
+            write(&file(JAVA_STORE), store)?;
         }
         Ok(Self { folder, url, is_java_told: java.is_some() })
     }
 
     pub(super) fn folder(&self) -> &Path {
-        &self.folder.0
+        self.folder.path()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
     }
 
     /// Sets the variables of a process.
@@ -132,10 +123,10 @@ impl Environment {
         let url = self.url.text();
         command.envs(PROXY.map(|name| (name, &url)));
         command.envs(EXCEPTIONS.map(|name| (name, "")));
-        command.envs(ROOTS.map(|name| (name, self.folder.0.join(BUNDLE))));
+        command.envs(ROOTS.map(|name| (name, self.file(BUNDLE))));
         // Node adds these to its own roots, and reads the proxy variables only when it is told to.
-        command.env("NODE_EXTRA_CA_CERTS", self.folder.0.join(PROXY_ROOT)).env("NODE_USE_ENV_PROXY", "1");
-        let preload = format!("--require \"{}\"", self.folder.0.join(NODE_PROXY).display());
+        command.env("NODE_EXTRA_CA_CERTS", self.file(PROXY_ROOT)).env("NODE_USE_ENV_PROXY", "1");
+        let preload = format!("--require \"{}\"", self.file(NODE_PROXY).display());
         command.env("NODE_OPTIONS", appended("NODE_OPTIONS", &preload));
         let address = self.url.address;
         command.env("CLOUDSDK_PROXY_TYPE", "http");
@@ -158,7 +149,7 @@ impl Environment {
         // By default loopback names are reached directly; in the namespace nothing is.
         options.push_str(" -Dhttp.nonProxyHosts=");
         if self.is_java_told {
-            let store = self.folder.0.join(JAVA_STORE);
+            let store = self.file(JAVA_STORE);
             options.push_str(&format!(
                 " -Djavax.net.ssl.trustStore={} -Djavax.net.ssl.trustStoreType=PKCS12 \
                  -Djavax.net.ssl.trustStorePassword={STORE_PASSWORD}",
@@ -195,9 +186,4 @@ fn java_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
 fn write(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let file = fs::File::options().write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(bytes)).map_err(|error| unwritten(path, &error))
-}
-
-fn unwritten(path: &Path, error: &std::io::Error) -> Problem {
-    Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))
-        .hint("set TMPDIR to a folder that you may write to")
 }

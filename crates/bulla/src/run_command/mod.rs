@@ -7,6 +7,9 @@
 mod arguments;
 mod control;
 mod environment;
+mod files;
+mod folder;
+mod inherited;
 mod own_proxy;
 mod processes;
 mod relay;
@@ -24,8 +27,10 @@ pub(crate) use self::arguments::RunArgs;
 use self::arguments::{RemoteProxy, Stage};
 use self::control::Door;
 use self::environment::{Environment, ProxyUrl};
+use self::files::CommandFiles;
 use self::own_proxy::OwnProxy;
 use self::processes::{INSIDE, lost, status_of};
+use self::relay::Target;
 use self::signals::Signals;
 use crate::config::Configuration;
 
@@ -65,7 +70,7 @@ enum Proxy {
 }
 
 impl Proxy {
-    /// With the file of its CA's certificate.
+    /// The proxy that `--proxy` names, else one in this process.
     async fn of(args: &RunArgs, configuration: &Configuration) -> Outcome<Self> {
         match args.remote()? {
             Some(remote) => Ok(Self::Remote(remote)),
@@ -81,14 +86,26 @@ impl Proxy {
     }
 }
 
+/// A proxy that runs already, and the trust anchors of its certificate: `--proxy-ca`, else those of `--ca`, beside the system's.
+fn target(args: &RunArgs, remote: &RemoteProxy, root: &[Vec<u8>]) -> Outcome<Target> {
+    let mut roots = outbound::tls::system_roots();
+    match &args.proxy_ca {
+        Some(file) => roots.extend(crate::files::certificates("--proxy-ca", file)?),
+        None => roots.extend_from_slice(root),
+    }
+    Target::new(remote, roots)
+}
+
 /// In namespaces.
 async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
-    stages::no_inherited_sockets()?;
-    if rustix::process::geteuid().is_root() {
+    inherited::refuse()?;
+    let hidden = secrets::files(configuration)?;
+    let files = CommandFiles::new(args, hidden)?;
+    if rustix::process::geteuid().is_root() && !args.read_only {
         eprintln!(
-            "warning: the command runs as root: it can change files that programs outside of the sandbox run or read"
+            "warning: the command runs as root: it can change files that programs outside the sandbox run or read"
         );
-        eprintln!("hint: start it as a user of its own");
+        eprintln!("hint: start it as a user of its own, or with --read-only");
     }
     if args.allow_unix_sockets {
         eprintln!(
@@ -105,8 +122,9 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     let door = Door::open(environment.folder())?;
     let mut signals = Signals::listen()?;
     let mut command = stages::command(args, Stage::Separate, door.path());
-    for path in secrets::files(configuration)? {
-        command.arg("--hide").arg(path);
+    files.pass(&mut command);
+    for name in secrets::variables(configuration) {
+        command.env_remove(name);
     }
     let mut child = start(&mut command, args, &environment)?;
     let link = tokio::select! {
@@ -117,7 +135,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     let (mut link, socket) = link;
     let serving = match proxy {
         Proxy::Own(own) => Serving::Own(own.serve_confined(socket, &args.name).await?),
-        Proxy::Remote(remote) => Serving::Relay(relay::start(socket, remote.address)?),
+        Proxy::Remote(remote) => Serving::Relay(relay::start(socket, target(args, &remote, &root)?)?),
     };
     link.go()?;
     let status = until_end(&mut child, &mut signals, |signal| link.forward(signal)).await;
@@ -139,7 +157,7 @@ async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i3
             (url, Serving::Own(running))
         }
         Proxy::Remote(remote) => {
-            let (address, relay) = relay::start_here(remote.address).await?;
+            let (address, relay) = relay::start_here(target(args, &remote, &root)?).await?;
             (ProxyUrl { address, login: remote.login }, Serving::Relay(relay))
         }
     };

@@ -1,17 +1,67 @@
-//! Connections from the namespace to a proxy that runs elsewhere, byte by byte.
+//! Connections from the namespace to a proxy that runs elsewhere, byte by byte, over TLS where that proxy wants it.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cli::exit::{Exit, Outcome, Problem};
+use cli::exit::{Exit, Outcome, Problem, chain};
 use inbound::{Acceptor, ServiceTasks, Slots, WhenFull};
-use tokio::io::copy_bidirectional;
+use outbound::Deadline;
+use outbound::tls::Connector;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
+
+use super::arguments::RemoteProxy;
 
 /// Connections at a time: as many as a proxy allows one address by default. Others wait.
 const CONNECTIONS_MAX: usize = 1_024;
+/// For a connection to the proxy, and its TLS handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A proxy that runs elsewhere.
+#[derive(Clone)]
+pub(super) struct Target {
+    /// HOST:PORT
+    address: Arc<str>,
+    tls: Option<Connector>,
+}
+
+impl Target {
+    /// `roots`, in DER, verify a proxy that speaks TLS.
+    pub(super) fn new(proxy: &RemoteProxy, roots: Vec<Vec<u8>>) -> Outcome<Self> {
+        let connector = || {
+            Connector::with_roots(roots).map_err(|error| {
+                Problem::new(Exit::Machine, chain(&error))
+                    .hint("name the trust anchors of the proxy's certificate: --proxy-ca FILE")
+            })
+        };
+        let tls = proxy.is_tls.then(connector).transpose()?;
+        Ok(Self { address: proxy.address.as_str().into(), tls })
+    }
+
+    async fn connect(&self) -> Result<Box<dyn Stream>, String> {
+        let Some(tls) = &self.tls else {
+            let stream = TcpStream::connect(&*self.address).await.map_err(|error| error.to_string())?;
+            let _ = stream.set_nodelay(true);
+            return Ok(Box::new(stream));
+        };
+        let host = self.address.rsplit_once(':').map_or(&*self.address, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let mut last = "its name has no address".to_owned();
+        for address in tokio::net::lookup_host(&*self.address).await.map_err(|error| error.to_string())? {
+            match tls.connect(address, host, Deadline::within(CONNECT_TIMEOUT)).await {
+                Ok(stream) => return Ok(Box::new(stream)),
+                Err(error) => last = chain(&error),
+            }
+        }
+        Err(last)
+    }
+}
+
+/// A connection, in the clear or over TLS.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Relays until it is stopped.
 pub(super) struct Relay(ServiceTasks);
@@ -23,21 +73,21 @@ impl Relay {
     }
 }
 
-/// Relays connections that come in at a bound socket to HOST:PORT. Must be called in a runtime.
-pub(super) fn start(socket: OwnedFd, to: String) -> Outcome<Relay> {
+/// Relays connections that come in at a bound socket. Must be called in a runtime.
+pub(super) fn start(socket: OwnedFd, to: Target) -> Outcome<Relay> {
     let listen = inbound::reserve_socket(socket).and_then(inbound::listen);
     listen.map(|listener| serve(listener, to)).map_err(|error| failed(&error))
 }
 
-/// Relays connections of this machine to HOST:PORT.
-pub(super) async fn start_here(to: String) -> Outcome<(SocketAddr, Relay)> {
+/// Relays connections of this machine.
+pub(super) async fn start_here(to: Target) -> Outcome<(SocketAddr, Relay)> {
     let listener =
         TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).await.map_err(|error| failed(&error))?;
     let address = listener.local_addr().map_err(|error| failed(&error))?;
     Ok((address, serve(listener, to)))
 }
 
-fn serve(listener: TcpListener, to: String) -> Relay {
+fn serve(listener: TcpListener, to: Target) -> Relay {
     let tasks = ServiceTasks::default();
     let handler = move |stream: TcpStream, _: SocketAddr| {
         let to = to.clone();
@@ -50,20 +100,23 @@ fn serve(listener: TcpListener, to: String) -> Relay {
     Relay(tasks)
 }
 
-async fn pass_on(mut from: TcpStream, to: &str) {
-    let mut proxy = match TcpStream::connect(to).await {
+async fn pass_on(mut from: TcpStream, to: &Target) {
+    let mut proxy = match to.connect().await {
         Ok(proxy) => proxy,
         Err(error) => {
-            eprintln!("bulla: the proxy at {to} does not answer: {error}");
+            eprintln!("bulla: cannot connect to the proxy at {}: {error}", to.address);
             return;
         }
     };
-    let _ = (from.set_nodelay(true), proxy.set_nodelay(true));
+    let _ = from.set_nodelay(true);
     if let Err(error) = copy_bidirectional(&mut from, &mut proxy).await {
         tracing::debug!(%error, "a connection to the proxy ended");
     }
 }
 
 fn failed(error: &std::io::Error) -> Problem {
-    Problem::new(Exit::Machine, format_args!("the command's way to the proxy cannot be opened: {error}"))
+    Problem::new(
+        Exit::Machine,
+        format_args!("the listener for the command's connections to the proxy cannot be opened: {error}"),
+    )
 }

@@ -1,4 +1,5 @@
-//! Files that the command must not read or write: the data folder, and the keys, passwords, credentials and logs that the configuration names.
+//! Files that the command must not read or write: the data folder, and the keys, passwords, credentials and logs that the configuration
+//! names. Variables of the environment with secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -6,10 +7,17 @@ use cli::exit::Outcome;
 use toml::Value;
 
 use crate::config::Configuration;
+use crate::data_folder;
+use crate::database;
 
 /// Settings whose values are such files: the last words of their names.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 14] = [
     "key_file",
+    "key_files",
+    "keys_file",
+    "auth_file",
+    "clouds_file",
+    "credentials_file",
     "password_file",
     "pin_file",
     "secret_file",
@@ -19,14 +27,27 @@ const NAMES: [&str; 9] = [
     "log_file",
     "record_folder",
 ];
-/// A credential's, in a rule.
-const OF_RULE: &str = "file";
+/// The file of a credential in a rule, and of a passphrase.
+const FILE: &str = "file";
+/// After the name of a database: the file itself, its log, and the index of that.
+const SQLITE_FILES: [&str; 3] = ["", "-wal", "-shm"];
+/// The variable of a passphrase.
+const VARIABLE: &str = "variable";
 
-/// Where they are, or will be once the proxy has started.
+/// Their paths, without links. Files that a proxy makes at its start are among them.
 pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
-    let mut found = vec![cli::data::folder()?];
-    let table = toml::Table::try_from(&configuration.settings).unwrap_or_default();
-    visit(&table.into(), false, &mut found);
+    let settings = &configuration.settings;
+    // Made now, as a folder that another process makes later would not be hidden. A user without a home folder cannot make it.
+    let data = data_folder::folder().or_else(|_| cli::data::folder())?;
+    let mut found = vec![data, settings.agent.state.clone(), settings.proxy.store.folder.clone()];
+    found.extend(settings.keys.directories.iter().cloned());
+    found.push(settings.keys.node.folder.clone());
+    found.extend(Some(&settings.keys.records).filter(|records| *records != "none").map(PathBuf::from));
+    if let Some(path) = database::inventory_url(None, &settings.store)?.sqlite_path() {
+        found.extend(SQLITE_FILES.map(|end| suffixed(path, end)));
+    }
+    let named = |key: &str| key == FILE || NAMES.iter().any(|name| key.ends_with(name));
+    found.extend(texts(configuration, &named).into_iter().map(PathBuf::from));
     found.retain(|path| !path.as_os_str().is_empty());
     let mut found: Vec<PathBuf> = found.iter().filter_map(|path| real(path)).collect();
     found.sort();
@@ -37,6 +58,12 @@ pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     Ok(found)
 }
 
+fn suffixed(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
 /// A path without links.
 fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| {
@@ -45,16 +72,26 @@ fn real(path: &Path) -> Option<PathBuf> {
     })
 }
 
-fn visit(value: &Value, is_secret: bool, found: &mut Vec<PathBuf>) {
+/// Variables of the environment that the configuration names for a passphrase.
+pub(super) fn variables(configuration: &Configuration) -> Vec<String> {
+    let mut names = texts(configuration, &|key| key == VARIABLE);
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// The values of all settings whose last name is `named`.
+fn texts(configuration: &Configuration, named: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let table = toml::Table::try_from(&configuration.settings).unwrap_or_default();
+    let mut found = Vec::new();
+    visit(&table.into(), false, named, &mut found);
+    found
+}
+
+fn visit(value: &Value, is_named: bool, named: &dyn Fn(&str) -> bool, found: &mut Vec<String>) {
     match value {
-        Value::String(text) if is_secret => found.push(text.into()),
-        Value::Array(all) => all.iter().for_each(|value| visit(value, is_secret, found)),
-        Value::Table(all) => {
-            for (key, value) in all {
-                let is_secret = key == OF_RULE || NAMES.iter().any(|name| key.ends_with(name));
-                visit(value, is_secret, found);
-            }
-        }
+        Value::String(text) if is_named => found.push(text.clone()),
+        Value::Array(all) => all.iter().for_each(|value| visit(value, is_named, named, found)),
+        Value::Table(all) => all.iter().for_each(|(key, value)| visit(value, named(key), named, found)),
         _ => {}
     }
 }

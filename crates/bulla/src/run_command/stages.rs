@@ -8,7 +8,7 @@ use std::process::Command;
 use cli::exit::{Exit, Outcome, Problem, chain};
 use cli::memory;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getppid, set_parent_process_death_signal, wait};
-use sandbox::{NamespaceError, SandboxError, UnixSockets};
+use sandbox::{Files, NamespaceError, SandboxError, UnixSockets};
 use tokio::process::Command as AsyncCommand;
 
 use super::arguments::{RunArgs, Stage};
@@ -58,6 +58,10 @@ pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     for path in &args.hide {
         init.arg("--hide").arg(path);
     }
+    init.args(args.read_only.then_some("--read-only"));
+    for path in &args.write {
+        init.arg("--write").arg(path);
+    }
     init.arg("--").args(&args.command);
     // The kernel gives a process no more threads once its children have another process namespace.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -76,15 +80,29 @@ fn not_started_inside(error: &io::Error) -> Problem {
 }
 
 fn not_separate(error: &NamespaceError) -> Problem {
+    if let Some(obstacle) = sandbox::obstacle() {
+        let hint = format!("{}; --no-sandbox only sets the environment", obstacle.remedy);
+        return Problem::new(Exit::Machine, format_args!("{}: {obstacle}", chain(error))).hint(hint);
+    }
     let hint = match error {
         NamespaceError::Refused(_) => {
-            "allow it: sysctl user.max_user_namespaces above 0, kernel.unprivileged_userns_clone=1 (Debian), \
-             kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile (Ubuntu), \
-             --security-opt seccomp=unconfined (Docker); --no-sandbox only sets the environment"
+            "no setting in /proc/sys forbids it: a container or a service does. Start it with \
+             --security-opt seccomp=unconfined --security-opt systempaths=unconfined (Docker), or without \
+             RestrictNamespaces= (systemd); --no-sandbox only sets the environment"
         }
         NamespaceError::Processes(_) => {
             "a container hides parts of /proc: start it with --security-opt systempaths=unconfined (Docker); \
              --no-sandbox only sets the environment"
+        }
+        _ => "--no-sandbox only sets the environment",
+    };
+    Problem::new(Exit::Machine, chain(error)).hint(hint)
+}
+
+fn not_confined(error: &SandboxError) -> Problem {
+    let hint = match error {
+        SandboxError::NoLandlock(_) | SandboxError::Files(_) => {
+            "--read-only needs Landlock of Linux 6.2 or newer, with landlock in the kernel's list lsm=; leave out --read-only"
         }
         _ => "--no-sandbox only sets the environment",
     };
@@ -110,9 +128,14 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
         true => UnixSockets::Any,
         false => UnixSockets::Pairs,
     };
-    sandbox::confine_thread(unix).map_err(|error: SandboxError| {
-        Problem::new(Exit::Machine, chain(&error)).hint("--no-sandbox only sets the environment")
-    })?;
+    let files = match args.read_only {
+        true => Files::ReadOnly { writable: args.write.clone() },
+        false => Files::Any("namespaces confine the program"),
+    };
+    if args.read_only {
+        sandbox::mount_read_only(&args.write).map_err(failed)?;
+    }
+    sandbox::confine_thread(unix, files).map_err(|error| not_confined(&error))?;
     let child = match the_command(args).spawn() {
         Ok(child) => child,
         Err(error) => return Ok(not_started(args, &error)),
@@ -187,34 +210,4 @@ pub(super) fn bare(args: &RunArgs) -> Problem {
     }
     let error = the_command(args).exec();
     std::process::exit(not_started(args, &error))
-}
-
-/// Refuses to start while this process has sockets that the command would inherit: their connections exist already.
-pub(super) fn no_inherited_sockets() -> Outcome<()> {
-    /// `O_CLOEXEC`, which the kernel shows in octal.
-    const CLOSED_ON_EXEC: u32 = 0o2_000_000;
-    const STANDARD_MAX: u32 = 2;
-    let entries = std::fs::read_dir("/proc/self/fd").map_err(|error| {
-        Problem::new(Exit::Machine, format_args!("/proc/self/fd: {error}")).hint("mount /proc")
-    })?;
-    for entry in entries.flatten() {
-        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
-            continue;
-        };
-        let is_socket = std::fs::read_link(entry.path())
-            .is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"));
-        if number <= STANDARD_MAX || !is_socket {
-            continue;
-        }
-        let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap_or_default();
-        let flags = about.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or_default();
-        if flags & CLOSED_ON_EXEC == 0 {
-            return Err(Problem::usage(format_args!(
-                "descriptor {number} is an open socket, which the command would inherit"
-            ))
-            .hint(format!("close it for this command: bulla run … {number}>&-")));
-        }
-    }
-    Ok(())
 }

@@ -4,13 +4,11 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+
+use testbed::wait::until_blocking;
 
 use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stderr, stdout};
-
-/// A loaded machine may take long.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 const NGINX: &str = "
 daemon off;
@@ -74,18 +72,15 @@ impl World {
             origin.spawn().unwrap_or_else(|error| panic!("apt-get install -y nginx-light ({error})"));
         let world = Self { place, origin, port };
         world.configure("");
-        let began = Instant::now();
-        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(began.elapsed() < PATIENCE, "nginx does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until_blocking("nginx listens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
         world
     }
 
     fn configure(&self, more: &str) {
         let text = format!(
-            "[proxy]\nupstream_ca_files = [\"ca.pem\"]\n{more}\n[[proxy.rules]]\nhost = [\"origin.example\"]\n\
+            "[proxy]\nupstream_ca_files = [{:?}]\n{more}\n[[proxy.rules]]\nhost = [\"origin.example\"]\n\
              rewrite = {{ host = \"localhost:{}\" }}\n",
+            self.place.path("ca.pem"),
             self.port
         );
         std::fs::write(self.place.path("bulla.toml"), text).unwrap();
@@ -100,7 +95,8 @@ impl World {
             .env("TMPDIR", self.place.path("scratch"))
             .env("BULLA_DATA", self.place.path("data"))
             .env("BULLA_TOKEN", "of-the-caller")
-            .args(["--config", "bulla.toml"])
+            .arg("--config")
+            .arg(self.place.path("bulla.toml"))
             .args(arguments);
         command
     }
@@ -503,6 +499,162 @@ fn signals_reach_the_command_and_its_end_is_that_of_bulla() {
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(out.read_to_string(&mut String::new()).unwrap(), 0, "{arguments:?}");
+        // Its folder stays until the next run, which leaves the folder of a third one alone.
+        let folders = || std::fs::read_dir(world.place.path("scratch")).unwrap().count();
+        assert_eq!(folders(), 1, "{arguments:?}");
+        let (mut third, _out) = ready(&world, arguments, "echo ready; exec sleep 1000");
+        assert_eq!(folders(), 1, "{arguments:?}");
+        world.succeeds(&["sh", "-c", "test -s $SSL_CERT_FILE"]);
+        assert_eq!(folders(), 1, "{arguments:?}");
+        third.kill().unwrap();
+        third.wait().unwrap();
+        world.succeeds(&["true"]);
+        assert_eq!(folders(), 0, "{arguments:?}");
+    }
+}
+
+/// A user who owns nothing else on this machine.
+const ORDINARY: u32 = 61_234;
+
+/// This world's files and commands become those of an ordinary user, where the tests run as root.
+#[test]
+fn an_ordinary_user_has_the_same_sandbox() {
+    let world = World::new();
+    let ordinary = |command: &mut Command| {
+        if rustix::process::geteuid().is_root() {
+            use std::os::unix::process::CommandExt;
+            command.uid(ORDINARY).gid(ORDINARY);
+        }
+    };
+    let mut program = bulla().get_program().to_owned();
+    if rustix::process::geteuid().is_root() {
+        world.shell(&format!("chown -R {ORDINARY}:{ORDINARY} \"$PWD\""));
+        // The build's folder may be closed to others.
+        let copy = world.place.path("bulla");
+        std::fs::hard_link(&program, &copy).or_else(|_| std::fs::copy(&program, &copy).map(drop)).unwrap();
+        program = copy.into_os_string();
+    }
+    let inside = |arguments: &[&str]| {
+        let usual = world.bulla(&["run"]);
+        let mut command = Command::new(&program);
+        command.args(usual.get_args()).args(arguments);
+        command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        ordinary(&mut command);
+        run(command.current_dir(world.place.folder.path()))
+    };
+    let script = "id -u; grep CapEff /proc/self/status; curl -sS https://origin.example/; echo; ls -A data; echo own > file; \
+                  curl -sS --noproxy '*' --max-time 5 https://localhost:PORT/ || echo closed";
+    let script = script.replace("PORT", &world.port.to_string());
+    let output = inside(&["--as", "ci", "--", "sh", "-c", &script]);
+    let (printed, said) = (stdout(&output), stderr(&output));
+    let user = world.place.folder.path().metadata().map(|found| std::os::unix::fs::MetadataExt::uid(&found));
+    let wanted = format!("{}\nCapEff:\t0000000000000000\nthe origin\nclosed\n", user.unwrap());
+    assert_eq!(printed, wanted, "{}", describe(&output));
+    assert!(!said.contains("warning: "), "{said}");
+    assert!(world.place.path("data/proxy-ca.key").exists() && world.place.path("file").exists());
+    let output = inside(&[
+        "--read-only",
+        "--",
+        "sh",
+        "-c",
+        "echo own > other; id > $TMPDIR/id; echo x > $HOME/../x || echo kept",
+    ]);
+    assert!(output.status.success() && stdout(&output) == "kept\n", "{}", describe(&output));
+}
+
+/// Tries to write by each line, and prints `NAME open` or `NAME ERROR`.
+const WRITES: &str = r#"
+import os, sys
+home, mine = sys.argv[1], sys.argv[2]
+file, folder = home + '/file', home + '/folder'
+def write(path, flags):
+    os.close(os.open(path, flags, 0o600))
+ways = {
+    'write': lambda: write(file, os.O_WRONLY),
+    'append': lambda: write(file, os.O_WRONLY | os.O_APPEND),
+    'truncate': lambda: os.truncate(file, 0),
+    'create': lambda: write(home + '/new', os.O_WRONLY | os.O_CREAT),
+    'folder': lambda: os.mkdir(home + '/new-folder'),
+    'remove': lambda: os.remove(file),
+    'rename': lambda: os.rename(file, home + '/renamed'),
+    'into': lambda: os.rename(mine + '/moved', home + '/moved'),
+    'out': lambda: os.rename(file, mine + '/taken'),
+    'hard-link': lambda: os.link(file, mine + '/linked'),
+    'mode': lambda: os.chmod(file, 0o777),
+    'folder-mode': lambda: os.chmod(folder, 0o777),
+    'owner': lambda: os.chown(file, os.getuid(), os.getgid()),
+    'times': lambda: os.utime(file, (1, 1)),
+    'attribute': lambda: os.setxattr(file, 'user.a', b'b'),
+    'by-link': lambda: write(mine + '/link', os.O_WRONLY),
+    'by-process': lambda: write('/proc/self/root' + file, os.O_WRONLY),
+    'by-fd': lambda: write('/proc/self/fd/%d' % os.open(file, os.O_RDONLY), os.O_WRONLY),
+    'fifo': lambda: os.mkfifo(home + '/fifo'),
+    'etc': lambda: write('/etc/bulla-was-here', os.O_WRONLY | os.O_CREAT),
+}
+open(mine + '/moved', 'w').close()
+os.symlink(file, mine + '/link')
+for name, way in ways.items():
+    try:
+        way()
+        print(name, 'open')
+    except OSError as error:
+        print(name, error.errno, error)
+open(mine + '/ours', 'w').write('ours')
+os.chmod(mine + '/ours', 0o700)
+os.rename(mine + '/ours', os.environ['TMPDIR'] + '/ours')
+open('/dev/null', 'w').write('x')
+open(home + '/allowed/by-option', 'w').write('x')
+open('/dev/shm/ours', 'w').write('x')
+print('read', open(file).read())
+"#;
+
+#[test]
+fn read_only_files_stay_as_they_are() {
+    let world = World::new();
+    if !World::has("python3") {
+        return;
+    }
+    world.shell("mkdir -p home/folder home/allowed mine && echo before > home/file");
+    world.write("mine/writes.py", WRITES);
+    let (home, mine) = (world.place.path("home"), world.place.path("mine"));
+    let of = |text: &str| -> Vec<String> {
+        text.lines().filter_map(|line| line.strip_suffix(" open")).map(str::to_owned).collect()
+    };
+    let allowed = home.join("allowed");
+    let mut command = world.bulla(&["run", "--read-only", "--write"]);
+    command.arg(&allowed).args(["--", "python3", "writes.py"]).args([&home, &mine]);
+    let output = run(command.current_dir(&mine));
+    let printed = stdout(&output);
+    assert!(output.status.success(), "{}", describe(&output));
+    assert_eq!(of(&printed), Vec::<String>::new(), "{printed}");
+    assert_eq!(printed.lines().count(), WRITES.matches("lambda: ").count() + 2, "{printed}");
+    assert!(printed.contains("read before"), "{printed}");
+    assert!(!std::path::Path::new("/dev/shm/ours").exists());
+    assert!(world.place.path("scratch/ours").exists() && allowed.join("by-option").exists());
+    // Without the option these ways are open: it is the option that closes them.
+    let open =
+        of(&world.succeeds(&["sh", "-c", "cd mine && rm -f link && python3 writes.py ../home . || true"]));
+    assert!(open.len() >= 8, "{open:?}");
+}
+
+#[test]
+fn no_way_leads_around_what_is_hidden() {
+    let world = World::new();
+    world.succeeds(&["true"]);
+    // In the data folder, and with a folder that is open already.
+    for (script, wanted) in [
+        ("cd data; exec \"$@\"", "the working directory is in"),
+        ("exec 7<.; exec \"$@\"", "descriptor 7 is an open folder"),
+        ("exec \"$@\" <.", "descriptor 0 is an open folder"),
+    ] {
+        let usual = world.bulla(&["run", "--", "cat", "proxy-ca.key", "/proc/self/fd/7/data/proxy-ca.key"]);
+        let mut command = Command::new("bash");
+        command.args(["-c", script, "bash"]).arg(usual.get_program()).args(usual.get_args());
+        command.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let output = run(command.current_dir(world.place.folder.path()));
+        assert_eq!(output.status.code(), Some(2), "{script}: {}", describe(&output));
+        assert!(stderr(&output).contains(wanted), "{script}: {}", describe(&output));
+        assert_eq!(stdout(&output), "");
     }
 }
 
@@ -529,6 +681,31 @@ fn a_proxy_that_runs_already_serves_those_who_know_its_password() {
 }
 
 #[test]
+fn a_proxy_that_speaks_tls_is_verified() {
+    let world = World::new();
+    world
+        .configure("[proxy.access]\ncertificate_file = \"up.pem\"\nkey_file = \"up.key\"\ntls_only = true\n");
+    let mut command = world.bulla(&["proxy", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+    let proxy = crate::proxy::World::start(&mut command);
+    let url = format!("https://localhost:{}", proxy.address.rsplit(':').next().unwrap());
+    let run_with = |more: &[&str]| {
+        let mut command = world.bulla(&["run", "--proxy", &url]);
+        run(command.args(more).args(["--", "curl", "-sS", ORIGIN]))
+    };
+    for sandbox in [&[][..], &["--no-sandbox"]] {
+        let good = run_with(&[&["--proxy-ca", "ca.pem"], sandbox].concat());
+        assert_eq!(stdout(&good), "the origin", "{}", describe(&good));
+    }
+    let untrusted = run_with(&[]);
+    assert!(!untrusted.status.success(), "{}", describe(&untrusted));
+    assert!(
+        stderr(&untrusted).contains("cannot connect to the proxy at localhost:"),
+        "{}",
+        describe(&untrusted)
+    );
+}
+
+#[test]
 fn without_a_sandbox_the_proxy_is_for_the_command_alone() {
     let world = World::new();
     let script = "curl -sS https://origin.example/; echo; env -u https_proxy -u HTTPS_PROXY curl -sS --proxy ${HTTPS_PROXY##*@} https://origin.example/";
@@ -543,7 +720,10 @@ fn what_cannot_be_is_refused_with_a_hint() {
     let world = World::new();
     for (arguments, wanted) in [
         (&["--as", "a:b"][..], "cannot be the name of an identity"),
-        (&["--proxy", "127.0.0.1:1"], "it is not http://HOST:PORT"),
+        (&["--proxy", "127.0.0.1:1"], "it is not http://HOST:PORT or https://HOST:PORT"),
+        (&["--proxy", "socks5://127.0.0.1:1"], "it is not http://HOST:PORT or https://HOST:PORT"),
+        (&["--read-only", "--write", "none"], "--write none: No such file"),
+        (&["--read-only", "--write", "data"], "which the command must not see"),
         (&["--proxy", "http://a:b@127.0.0.1:1"], "visible to others"),
         (&["--proxy", "http://127.0.0.1:1", "--password-file", "none"], "--password-file none"),
         (&["--proxy", "http://127.0.0.1:1"], "the CA of the proxy at --proxy is not known"),
@@ -574,7 +754,10 @@ fn what_cannot_be_is_refused_with_a_hint() {
     assert_eq!(output.status.code(), Some(5), "{}", describe(&output));
     let said = stderr(&output);
     assert!(
-        said.contains("does not let this user make namespaces") && said.contains("--no-sandbox"),
+        said.contains("does not let this user make namespaces")
+            && said.contains("user.max_user_namespaces is 0")
+            && said.contains("sysctl -w user.max_user_namespaces=")
+            && said.contains("--no-sandbox"),
         "{said}"
     );
 }

@@ -100,7 +100,7 @@ fn a_confined_program_has_stream_pairs_and_no_other_unix_sockets() {
     let unix = [(libc::SYS_socket, libc::AF_UNIX)];
     let confined = |unix_sockets| {
         std::thread::spawn(move || {
-            sandbox::confine_thread(unix_sockets).unwrap();
+            sandbox::confine_thread(unix_sockets, sandbox::Files::Any("a test")).unwrap();
             let pair = std::os::unix::net::UnixDatagram::pair().map(drop);
             std::os::unix::net::UnixStream::pair().unwrap();
             std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -49,6 +49,42 @@ fn files_elsewhere_are_neither_read_nor_written() {
 }
 
 #[test]
+fn a_program_with_read_only_files_writes_to_its_folders_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let [data, other] = ["data", "other"].map(|name| home.path().join(name));
+    for folder in [&data, &other] {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("file"), "before").unwrap();
+    }
+    let files = Files::ReadOnly { writable: vec![data.clone()] };
+    restricted(Plan { files, ..plan(Programs::Started) }, move |report| {
+        match &report.files {
+            State::Enforced => {}
+            State::Missing(_) => return,
+            state => panic!("{state}"),
+        }
+        let denied = |what: std::io::Result<()>| {
+            assert_eq!(what.unwrap_err().kind(), ErrorKind::PermissionDenied);
+        };
+        denied(fs::write(other.join("file"), "after"));
+        denied(fs::File::options().append(true).open(other.join("file")).map(drop));
+        denied(fs::write(other.join("new"), "after"));
+        denied(fs::create_dir(other.join("folder")));
+        denied(fs::remove_file(other.join("file")));
+        denied(fs::write(home.path().join("new"), "after"));
+        std::os::unix::fs::symlink(other.join("file"), data.join("link")).unwrap();
+        denied(fs::write(data.join("link"), "after"));
+
+        assert_eq!(fs::read(other.join("file")).unwrap(), b"before");
+        assert!(crate::run("/bin/cat", &[other.join("file").to_str().unwrap()]).status.success());
+        fs::write(data.join("file"), "after").unwrap();
+        fs::create_dir(data.join("folder")).unwrap();
+        fs::rename(data.join("file"), data.join("folder/file")).unwrap();
+        fs::write("/dev/null", "nothing").unwrap();
+    });
+}
+
+#[test]
 fn off_is_off_and_says_so() {
     let plan = Plan { mode: Mode::Off, ..plan(Programs::None) };
     restricted(plan, |report| {

@@ -1,0 +1,83 @@
+//! Which files the command sees, and which of them it writes.
+
+use std::path::{Path, PathBuf};
+
+use cli::exit::{Exit, Outcome, Problem};
+use tokio::process::Command;
+
+use super::arguments::RunArgs;
+
+/// The files of one run, as absolute paths without links.
+pub(super) struct CommandFiles {
+    /// Files and folders that the command does not see.
+    hidden: Vec<PathBuf>,
+    /// With `--read-only`: the only files and folders that it writes.
+    writable: Option<Vec<PathBuf>>,
+}
+
+impl CommandFiles {
+    pub(super) fn new(args: &RunArgs, hidden: Vec<PathBuf>) -> Outcome<Self> {
+        let here = std::env::current_dir().and_then(|here| here.canonicalize()).map_err(|error| {
+            Problem::new(Exit::Machine, format_args!("the working directory: {error}"))
+                .hint("change to a folder that exists")
+        })?;
+        // The process is in the folder already, whatever is mounted over the path to it.
+        seen("the working directory", &here, &hidden, "change to another folder")?;
+        let temporary = std::env::temp_dir();
+        let temporary = temporary.canonicalize().unwrap_or(temporary);
+        seen("the temporary folder", &temporary, &hidden, "set TMPDIR to another folder")?;
+        let writable = args.read_only.then(|| writable(args, &here, temporary, &hidden)).transpose()?;
+        Ok(Self { hidden, writable })
+    }
+
+    /// Passes them to a process of the run.
+    pub(super) fn pass(&self, command: &mut Command) {
+        for path in &self.hidden {
+            command.arg("--hide").arg(path);
+        }
+        command.args(self.writable.is_some().then_some("--read-only"));
+        for path in self.writable.iter().flatten() {
+            command.arg("--write").arg(path);
+        }
+    }
+}
+
+fn writable(args: &RunArgs, here: &Path, temporary: PathBuf, hidden: &[PathBuf]) -> Outcome<Vec<PathBuf>> {
+    if here.parent().is_none() {
+        return Err(Problem::usage("--read-only in / leaves every file writable")
+            .hint("change to the folder that the command works in"));
+    }
+    let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    if let Some(home) = home.filter(|home| home.starts_with(here)) {
+        eprintln!(
+            "warning: the command writes to {}, the working directory: .bashrc and other files that programs outside run or read",
+            home.display()
+        );
+        eprintln!("hint: change to the folder that the command works in");
+    }
+    let mut writable = vec![here.to_owned(), temporary];
+    for given in &args.write {
+        let path = given.canonicalize().map_err(|error| {
+            Problem::usage(format_args!("--write {}: {error}", given.display()))
+                .hint("name a file or folder that exists: make the folder first")
+        })?;
+        seen(&format!("--write {}", given.display()), &path, hidden, "name another file or folder")?;
+        writable.push(path);
+    }
+    // A mount at a folder covers those that were made below it before.
+    writable.sort();
+    writable.dedup();
+    Ok(writable)
+}
+
+/// Refuses a path that the command must not see.
+fn seen(what: &str, path: &Path, hidden: &[PathBuf], hint: &str) -> Outcome<()> {
+    match hidden.iter().find(|hidden| path.starts_with(hidden)) {
+        None => Ok(()),
+        Some(hidden) => Err(Problem::usage(format_args!(
+            "{what} is in {}, which the command must not see",
+            hidden.display()
+        ))
+        .hint(hint)),
+    }
+}

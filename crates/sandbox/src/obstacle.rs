@@ -1,0 +1,79 @@
+//! Settings of a host that keep its users from making namespaces.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+/// A setting of the kernel that forbids namespaces to users.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Obstacle {
+    /// As sysctl(8) names it.
+    pub setting: &'static str,
+    value: u64,
+    /// What allows namespaces again.
+    pub remedy: &'static str,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is {}", self.setting, self.value)
+    }
+}
+
+const NO_MORE: &str = "run as root: sysctl -w user.max_user_namespaces=15000; the other user.max_*_namespaces must not be 0 either";
+/// Settings, each with the value that forbids.
+const SETTINGS: &[Obstacle] = &[
+    Obstacle { setting: "user.max_user_namespaces", value: 0, remedy: NO_MORE },
+    Obstacle { setting: "user.max_net_namespaces", value: 0, remedy: NO_MORE },
+    Obstacle { setting: "user.max_pid_namespaces", value: 0, remedy: NO_MORE },
+    Obstacle { setting: "user.max_mnt_namespaces", value: 0, remedy: NO_MORE },
+    Obstacle { setting: "user.max_ipc_namespaces", value: 0, remedy: NO_MORE },
+    Obstacle {
+        setting: "kernel.unprivileged_userns_clone",
+        value: 0,
+        remedy: "run as root: sysctl -w kernel.unprivileged_userns_clone=1",
+    },
+    Obstacle {
+        setting: "kernel.apparmor_restrict_unprivileged_userns",
+        value: 1,
+        remedy: "allow it to this program by an AppArmor profile with `userns,` (docs/run.md shows one), or to all, as root: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+    },
+];
+
+/// The first setting of this host that forbids namespaces to its users, if there is one.
+#[must_use]
+pub fn obstacle() -> Option<Obstacle> {
+    obstacle_at(Path::new("/proc/sys"))
+}
+
+fn obstacle_at(settings: &Path) -> Option<Obstacle> {
+    let forbids = |obstacle: &&Obstacle| {
+        let file = settings.join(obstacle.setting.replace('.', "/"));
+        let value = fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+        value == Some(obstacle.value)
+    };
+    SETTINGS.iter().find(forbids).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_that_forbids_is_named_with_its_remedy() {
+        let settings = tempfile::tempdir().unwrap();
+        for folder in ["user", "kernel"] {
+            fs::create_dir(settings.path().join(folder)).unwrap();
+        }
+        let set = |name: &str, value: &str| fs::write(settings.path().join(name), value).unwrap();
+        set("user/max_user_namespaces", "96365\n");
+        set("kernel/apparmor_restrict_unprivileged_userns", "0\n");
+        assert_eq!(obstacle_at(settings.path()), None);
+        set("kernel/apparmor_restrict_unprivileged_userns", "1\n");
+        let found = obstacle_at(settings.path()).unwrap();
+        assert_eq!(found.to_string(), "kernel.apparmor_restrict_unprivileged_userns is 1");
+        assert!(found.remedy.contains("AppArmor profile"));
+        set("user/max_user_namespaces", "0\n");
+        assert_eq!(obstacle_at(settings.path()).unwrap().to_string(), "user.max_user_namespaces is 0");
+    }
+}
