@@ -1,30 +1,31 @@
-//! A part of a process that runs until it is told to stop: the key service, the proxy, the terminator, the agent.
+//! A role of this process that runs beside others: the key service, the proxy, the terminator, the agent.
 
 use std::future::Future;
 
 use cli::exit::Exit;
+use futures_util::future::select_all;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Role;
 
-/// What one role of a process is and where it is found, for people and for `bulla doctor`.
+/// The addresses of a role, and notes about it, for people and for `bulla doctor`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Description {
     /// Where it listens, the most important address first: `https://HOST:PORT`, `unix:PATH`.
     pub(crate) places: Vec<String>,
-    /// More facts about the role.
+    /// Lines below the addresses.
     pub(crate) notes: Vec<String>,
 }
 
-/// Whether everything under way was finished at the stop.
+/// The outcome of a graceful shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub(crate) enum Drained {
-    /// Everything was finished.
+    /// Every request under way finished.
     All,
-    /// Something was cut off.
+    /// Some requests were cut off.
     CutOff,
 }
 
@@ -35,6 +36,10 @@ impl Drained {
             eprintln!("some connections had not ended and were cut off");
         }
         Exit::Ok
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        if self == Self::All { other } else { Self::CutOff }
     }
 }
 
@@ -49,27 +54,81 @@ pub(crate) struct Component {
     pub(crate) role: Role,
     pub(crate) description: Description,
     stop: CancellationToken,
+    /// Cancelled when the task ends, also by a panic.
+    ended: CancellationToken,
     task: JoinHandle<Drained>,
 }
 
 impl Component {
-    /// `run` ends once `stop` is cancelled and what was under way is finished.
+    /// `run` ends after `stop` is cancelled, once requests under way have finished.
     pub(crate) fn spawn(
         role: Role,
         description: Description,
         stop: CancellationToken,
         run: impl Future<Output = Drained> + Send + 'static,
     ) -> Self {
-        Self { role, description, stop, task: tokio::spawn(run) }
+        let ended = CancellationToken::new();
+        let guard = ended.clone().drop_guard();
+        let task = tokio::spawn(async move {
+            let _guard = guard;
+            run.await
+        });
+        Self { role, description, stop, ended, task }
     }
 
-    /// Has it stop, and waits until it has.
+    /// Stops the role and waits until it has stopped.
     pub(crate) async fn stop(self) -> Drained {
         self.stop.cancel();
         let ended = self.task.await;
         ended.unwrap_or_else(|error| {
-            tracing::error!(role = self.role.name(), %error, "a role of this process ended in an error");
+            tracing::error!(role = self.role.name(), %error, "a role of this process panicked");
             Drained::CutOff
         })
+    }
+}
+
+/// Waits until one of the roles has ended, although nothing stopped it; for ever without roles.
+pub(crate) async fn first_ended(components: &[Component]) -> Role {
+    let ended = components.iter().map(|component| {
+        Box::pin(async move {
+            component.ended.cancelled().await;
+            component.role
+        })
+    });
+    let ended: Vec<_> = ended.collect();
+    if ended.is_empty() {
+        return std::future::pending().await;
+    }
+    select_all(ended).await.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spawned(
+        role: Role,
+        run: impl Future<Output = Drained> + Send + 'static,
+    ) -> (Component, CancellationToken) {
+        let stop = CancellationToken::new();
+        let description = Description { places: Vec::new(), notes: Vec::new() };
+        (Component::spawn(role, description, stop.clone(), run), stop)
+    }
+
+    #[tokio::test]
+    async fn a_role_that_panics_is_found_and_the_others_still_stop() {
+        let until = CancellationToken::new();
+        let stopped = until.clone();
+        let (mut edge, _) = spawned(Role::Edge, async move {
+            stopped.cancelled().await;
+            Drained::All
+        });
+        edge.stop = until;
+        let (proxy, _) = spawned(Role::Proxy, async { panic!("a flaw in the proxy") });
+        let components = [edge, proxy];
+        assert_eq!(first_ended(&components).await, Role::Proxy);
+        let [edge, proxy] = components;
+        assert_eq!(edge.stop().await, Drained::All);
+        assert_eq!(proxy.stop().await, Drained::CutOff);
     }
 }

@@ -1,4 +1,4 @@
-//! What one process of `bulla up` or `bulla serve` does: by its flags, its configuration, or the usual roles of its command.
+//! The roles of one process of `bulla up` or `bulla serve`: from flags, from the configuration, or the default roles of the command.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,23 @@ use cli::exit::{Outcome, Problem};
 
 use crate::config::{Role, Settings};
 
-/// What a process does where neither its flags nor its configuration say.
+/// The roles of a process without roles in flags and configuration.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DefaultRoles {
     /// `bulla serve`: the control plane.
     Server,
-    /// `bulla up`: everything that can run as the host is configured.
+    /// `bulla up`: every role that the configuration lets run.
     Everything,
 }
 
-/// The roles of one process, and why it does not have the others.
+/// The roles of one process, and the reasons why it lacks the others.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Roles {
     chosen: BTreeSet<Role>,
-    /// Roles that `bulla up` leaves out, each with what would turn it on.
+    /// Roles that `bulla up` leaves out, each with the reason.
     left_out: Vec<(Role, String)>,
+    /// Whether nobody named them.
+    are_usual: bool,
 }
 
 impl Roles {
@@ -29,22 +31,34 @@ impl Roles {
         self.chosen.contains(&role)
     }
 
-    /// Whether the process is the signer and nothing else.
+    /// Whether they are the default roles of the command: neither flags nor configuration named any.
+    pub(crate) fn are_usual(&self) -> bool {
+        self.are_usual
+    }
+
+    /// Removes a role, for the reason given.
+    pub(crate) fn leave_out(&mut self, role: Role, why: String) {
+        if self.chosen.remove(&role) {
+            self.left_out.push((role, why));
+        }
+    }
+
+    /// Whether the signer is the only role.
     pub(crate) fn is_signer(&self) -> bool {
         self.has(Role::Signer) && !self.has(Role::Server)
     }
 
-    /// All of them, in the order of the start.
+    /// All roles, in the order of the start.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = Role> + '_ {
         self.chosen.iter().copied()
     }
 
-    /// The roles that `bulla up` leaves out, each with what would turn it on.
+    /// The roles that `bulla up` leaves out, each with the reason.
     pub(crate) fn left_out(&self) -> &[(Role, String)] {
         &self.left_out
     }
 
-    /// How many parts of the process listen, and share the limit of open files.
+    /// The number of roles that listen, which share the limit of open files.
     pub(crate) fn listening(&self) -> usize {
         let listens = |role: &Role| !matches!(role, Role::Signer | Role::Agent);
         self.chosen().filter(listens).count().max(1)
@@ -52,7 +66,7 @@ impl Roles {
 }
 
 impl Settings {
-    /// The roles of this process: those of `flags`, else of the configuration, else the usual ones of its command.
+    /// The roles of this process: from `flags`, else from the configuration, else the default roles of the command.
     pub(crate) fn roles(&self, flags: &[Role], usual: DefaultRoles) -> Outcome<Roles> {
         let given = if flags.is_empty() { &self.roles } else { flags };
         let (mut chosen, left_out) = match (given, usual) {
@@ -75,7 +89,7 @@ impl Settings {
                 ));
             }
         }
-        Ok(Roles { chosen, left_out })
+        Ok(Roles { chosen, left_out, are_usual: given.is_empty() })
     }
 
     fn everything(&self) -> (BTreeSet<Role>, Vec<(Role, String)>) {

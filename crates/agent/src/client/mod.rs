@@ -192,11 +192,12 @@ impl Agent {
     /// Works until stopped. Deployments under way are let finish for a minute.
     ///
     /// # Errors
-    /// [`AgentRunError`] when its folder fails; a server that is away is waited for.
+    /// [`AgentRunError`] when its folder fails, after deployments under way. While the server is away it retries with backoff.
     #[crate::boxed]
     pub async fn run(&mut self, stop: CancellationToken) -> Result<(), AgentRunError> {
         let mut jobs = JoinSet::new();
         let mut failures = 0_u32;
+        let mut outcome = Ok(());
         while !stop.is_cancelled() {
             let turn = tokio::select! {
                 () = stop.cancelled() => break,
@@ -213,14 +214,17 @@ impl Agent {
                         () = tokio::time::sleep(pause) => {}
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
             }
         }
         let all = async { while jobs.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_GRACE, all).await.is_err() {
             tracing::warn!("deployments were cut off; they are undone at the next start");
         }
-        Ok(())
+        outcome
     }
 
     /// Does what there is to do now, and ends.

@@ -104,9 +104,10 @@ pub(crate) async fn start(
     };
     let listen = socket("edge.listen", &settings.listen)?;
     let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
+    // Before the terminator, which would be cut off if this failed.
+    let figures = figures_listener("edge", &settings.metrics_listen)?;
     let (running, loaded) = bind(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
-    let figures = figures_listener("edge", &settings.metrics_listen)?;
     let figures_url = figures.as_ref().and_then(figures_url);
     if let Some(listener) = figures {
         let all = server::metrics::Metrics::default();

@@ -1,15 +1,19 @@
 //! The roles of a process beside the control plane: key service, terminator, proxy and agent.
 
+use std::future::Future;
 use std::time::Duration;
 
 use agent::client::Agent;
 use agent::deploy::PolicyFile;
 use cli::exit::{Outcome, Problem};
+use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::own_members;
+use super::restarts::Restarts;
 use super::running::RunningControlPlane;
 use crate::agent_command;
+use crate::agent_folder;
 use crate::component::{Component, Description, Drained};
 use crate::config::{Configuration, Role, Settings};
 use crate::edge::{self, EdgeArgs};
@@ -17,8 +21,8 @@ use crate::keys;
 use crate::proxy::{self, ProxyArgs};
 use crate::roles::Roles;
 
-/// Starts the roles beside the control plane, which runs already where it is in this process. What does not depend on each
-/// other starts at the same time.
+/// Starts the roles beside the control plane, which runs already if it is a role of this process. Roles that do not need each other start
+/// at the same time. If one fails, those that have started stop again; the problem is that of the first role that failed.
 pub(super) async fn start(
     configuration: &Configuration,
     roles: &Roles,
@@ -27,42 +31,55 @@ pub(super) async fn start(
 ) -> Outcome<Vec<Component>> {
     // The terminator asks the key service of this process.
     let keys_and_edge = async {
-        let mut started = Vec::new();
-        if roles.has(Role::Keys) {
-            let keys = key_service(configuration, control_plane, descriptors).await;
-            started.push(keys.map_err(|problem| of_role(Role::Keys, problem))?);
+        let keys = key_service(configuration, control_plane, descriptors);
+        let keys = if_chosen(roles, Role::Keys, keys).await;
+        // Without its key service it would serve nobody.
+        let edge = match &keys {
+            Some(Err(_)) => None,
+            _ => if_chosen(roles, Role::Edge, terminator(configuration, descriptors)).await,
+        };
+        [keys, edge]
+    };
+    let proxy = if_chosen(roles, Role::Proxy, proxy(configuration, descriptors));
+    let agent = if_chosen(roles, Role::Agent, agent(&configuration.settings, control_plane));
+    let ([keys, edge], proxy, agent) = tokio::join!(keys_and_edge, proxy, agent);
+    let (mut started, mut failed) = (Vec::new(), None);
+    for outcome in [keys, edge, proxy, agent].into_iter().flatten() {
+        match outcome {
+            Ok(component) => started.push(component),
+            Err(problem) if failed.is_none() => failed = Some(problem),
+            Err(problem) => tracing::error!("{}", problem.message),
         }
-        if roles.has(Role::Edge) {
-            let edge = terminator(configuration, descriptors).await;
-            started.push(edge.map_err(|problem| of_role(Role::Edge, problem))?);
+    }
+    match failed {
+        None => Ok(started),
+        Some(problem) => {
+            let _ = stop(started).await;
+            Err(problem)
         }
-        Ok(started)
-    };
-    let proxy = async {
-        let proxy = if roles.has(Role::Proxy) { Some(proxy(configuration, descriptors).await) } else { None };
-        proxy.transpose().map_err(|problem| of_role(Role::Proxy, problem))
-    };
-    let agent = async {
-        let settings = &configuration.settings;
-        let agent = if roles.has(Role::Agent) { Some(agent(settings, control_plane).await) } else { None };
-        agent.transpose().map_err(|problem| of_role(Role::Agent, problem))
-    };
-    let (mut started, proxy, agent) = tokio::try_join!(keys_and_edge, proxy, agent)?;
-    started.extend(proxy);
-    started.extend(agent);
-    Ok(started)
+    }
 }
 
-/// Stops them: first those that others do not need, all at once, then the key service.
+/// Starts a role if this process has it.
+async fn if_chosen(
+    roles: &Roles,
+    role: Role,
+    start: impl Future<Output = Outcome<Component>>,
+) -> Option<Outcome<Component>> {
+    if !roles.has(role) {
+        return None;
+    }
+    Some(Box::pin(start).await.map_err(|problem| of_role(role, problem)))
+}
+
+/// Stops roles: first those that no other role needs, all at once, then the key service.
 pub(super) async fn stop(components: Vec<Component>) -> Drained {
     let (keys, others): (Vec<_>, Vec<_>) =
         components.into_iter().partition(|component| component.role == Role::Keys);
     let mut drained = Drained::All;
     for stage in [others, keys] {
         for ended in futures_util::future::join_all(stage.into_iter().map(Component::stop)).await {
-            if ended == Drained::CutOff {
-                drained = Drained::CutOff;
-            }
+            drained = drained.and(ended);
         }
     }
     drained
@@ -79,7 +96,7 @@ pub(super) fn grace(settings: &Settings, roles: &Roles) -> Duration {
     others.into_iter().max().unwrap_or_default() + of(Role::Keys, keys::GRACE)
 }
 
-/// `problem`, which says that it is one of this role.
+/// A problem whose message names the role.
 fn of_role(role: Role, problem: Problem) -> Problem {
     Problem { message: format!("the role {} did not start: {}", role.name(), problem.message), ..problem }
 }
@@ -121,19 +138,31 @@ async fn agent(settings: &Settings, control_plane: Option<&RunningControlPlane>)
         own_members::prepare_agent(settings, control_plane).await?;
     }
     let policy = settings.agent.policy();
-    let mut agent: Agent = agent_command::open(&folder, PolicyFile::new(policy)).await?;
+    let agent: Agent = agent_command::open(&folder, PolicyFile::new(policy)).await?;
     let notes = vec![
         format!("agent {}, its folder {}", agent.name(), folder.display()),
         format!("policy {}", policy.display()),
     ];
     let stop = CancellationToken::new();
-    let until = stop.clone();
+    let restarts = Restarts::new(Role::Agent, control_plane.map(|control_plane| &control_plane.metrics));
+    let (until, policy) = (stop.clone(), policy.to_owned());
     let run = async move {
-        let ended = agent.run(until).await;
-        if let Err(error) = &ended {
-            tracing::error!(%error, "the agent of this host works no more");
-        }
-        Drained::from(ended.is_ok())
+        let stop = until.clone();
+        let mut opened = Some(agent);
+        let work = move || {
+            let (opened, folder) = (opened.take(), folder.clone());
+            let (policy, until) = (PolicyFile::new(&policy), until.clone());
+            let work = async move {
+                let mut agent = match opened {
+                    Some(agent) => agent,
+                    None => agent_command::open(&folder, policy).await?,
+                };
+                agent.run(until).await.map_err(|error| agent_folder::failed(&error))
+            };
+            work.boxed()
+        };
+        restarts.keep(stop, work).await;
+        Drained::All
     };
     Ok(Component::spawn(Role::Agent, Description { places: Vec::new(), notes }, stop, run))
 }

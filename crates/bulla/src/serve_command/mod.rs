@@ -13,6 +13,8 @@ mod local_files;
 mod login;
 mod metrics;
 mod own_members;
+mod ports;
+mod restarts;
 mod running;
 mod signer;
 mod transparency;
@@ -22,12 +24,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use cli::Global;
-use cli::exit::{Exit, Outcome};
+use cli::exit::{Exit, Outcome, Problem};
 use cli::memory;
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
-use crate::component::{Component, Description, Drained};
+use crate::component::{Component, Description, Drained, first_ended};
 use crate::config::{Configuration, Role, ServerSettings, Settings};
 use crate::data_folder;
 use crate::database;
@@ -52,7 +54,7 @@ pub(crate) struct ServeArgs {
     /// Where to serve CRLs and OCSP in plain HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     public_listen: Option<String>,
-    /// What this process does [default: `roles` of the configuration; else all that can run for `up`, the server for `serve`]
+    /// Roles of this process [default: `roles` of the configuration; else `up` runs all that can run, `serve` the server]
     #[arg(long, value_name = "ROLES", value_delimiter = ',', value_enum)]
     roles: Vec<Role>,
     /// With `--roles signer`: move the CA keys that the server holds to the signer, and end
@@ -61,7 +63,7 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// What the process does, by its flags and the settings.
+    /// The roles of the process, from its flags and the settings.
     pub(crate) fn roles(&self, settings: &Settings, usual: DefaultRoles) -> Outcome<Roles> {
         settings.roles(&self.roles, usual)
     }
@@ -99,7 +101,7 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
         tracing::warn!("{warning}");
     }
     args.apply(settings);
-    let roles = args.roles(settings, mode.usual_roles())?;
+    let mut roles = args.roles(settings, mode.usual_roles())?;
     data_folder::check()?;
     let stop = cli::stop::on_signal_within(grace(settings, &roles))?;
     if roles.is_signer() {
@@ -109,17 +111,31 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     if roles.has(Role::Signer) {
         settings.signer.socket.clear();
     }
+    ports::leave_out(&mut roles, settings);
     let process = Process::start(&configuration, &roles, mode).await?;
     let described = process.described();
     announcement::print(process.url(), process.console(), &described, &roles, mode, began.elapsed());
-    let told = RoleFile::write(described);
-    stop.cancelled().await;
+    let role_file = RoleFile::write(described);
+    let failed = tokio::select! {
+        () = stop.cancelled() => None,
+        role = first_ended(&process.components) => Some(role),
+    };
     let drained = process.stop(&configuration.settings).await;
-    drop(told);
+    drop(role_file);
     if drained == Drained::CutOff {
         eprintln!("some requests had not finished and were cut off");
     }
-    Ok(Exit::Ok)
+    failed.map_or(Ok(Exit::Ok), |role| Err(ended(role)))
+}
+
+/// A role ended although nothing stopped it: a flaw of this program, after which its connections and keys are in no known state.
+fn ended(role: Role) -> Problem {
+    let name = role.name();
+    Problem::new(
+        Exit::Machine,
+        format_args!("the role {name} ended, so all roles of this process were stopped"),
+    )
+    .hint("report the error above; a service manager starts the process again (Restart=on-failure)")
 }
 
 async fn store(settings: &Settings) -> Outcome<Store> {
@@ -127,24 +143,24 @@ async fn store(settings: &Settings) -> Outcome<Store> {
     database::open(&url, &settings.store).await
 }
 
-/// How long a stop takes at most.
+/// The timeout of a graceful shutdown.
 fn grace(settings: &Settings, roles: &Roles) -> Duration {
     let server = Duration::from_secs(settings.server.stop_s) + STOP_MARGIN;
     let server = if roles.has(Role::Server) || roles.is_signer() { server } else { Duration::ZERO };
     server + components::grace(settings, roles)
 }
 
-/// Beyond the time for requests: background work ends, the database is closed.
+/// Beyond the time for requests: for background work, and for closing the database.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
-/// The roles of this process, which run.
+/// The running roles of this process.
 struct Process {
     control_plane: Option<RunningControlPlane>,
     components: Vec<Component>,
 }
 
 impl Process {
-    /// The control plane first: the others join it and ask it. When one does not start, the control plane stops again.
+    /// Starts the control plane, then the roles that join it and send requests to it. If one of them fails, all stop again.
     async fn start(configuration: &Configuration, roles: &Roles, mode: StartMode) -> Outcome<Self> {
         let settings = &configuration.settings;
         let descriptors = descriptors_for_one_of(roles.listening());
@@ -175,7 +191,7 @@ impl Process {
         self.control_plane.as_ref().map(|control_plane| control_plane.console.as_slice()).unwrap_or_default()
     }
 
-    /// What runs where, in the order of the start.
+    /// The roles with their addresses, in the order of the start.
     fn described(&self) -> Vec<(Role, Description)> {
         let mut described: Vec<_> =
             self.control_plane.iter().map(|it| (Role::Server, it.description())).collect();
@@ -183,15 +199,12 @@ impl Process {
         described
     }
 
-    /// The control plane last: the others tell it how they end.
+    /// Stops the control plane last: the other roles report to it until they end.
     async fn stop(self, settings: &Settings) -> Drained {
         let components = components::stop(self.components).await;
         let Some(control_plane) = self.control_plane else { return components };
         eprintln!("stopping: requests under way have {} s to finish", settings.server.stop_s);
-        match control_plane.stop().await {
-            Drained::All => components,
-            Drained::CutOff => Drained::CutOff,
-        }
+        control_plane.stop().await.and(components)
     }
 }
 

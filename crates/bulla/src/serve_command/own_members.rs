@@ -1,4 +1,4 @@
-//! The key node and the agent of this process join the control plane of this process by themselves.
+//! Joins the key node and the agent of this process to the control plane of this process.
 
 use std::path::Path;
 
@@ -17,18 +17,18 @@ use crate::config::{NodeSettings, ServerSettings, Settings};
 use crate::data_folder;
 use crate::joining::read;
 
-/// The site of a node that joined by itself.
+/// The site of the key node of this process.
 const SITE: &str = "local";
-/// What is so at this site, so that a key policy can name it: `site: local`.
+/// The attribute of this site, so that a key policy can name it: `site: local`.
 const ATTRIBUTE: (&str, &str) = ("site", SITE);
-/// Where other nodes find such a node unless the configuration says otherwise: nobody from outside.
-const LISTEN: &str = "127.0.0.1:2410";
-/// Who the audit log names.
+/// The default of `keys.node.listen` for such a node: other hosts do not reach it.
+pub(super) const LISTEN: &str = "127.0.0.1:2410";
+/// The actor in the audit log.
 const ACTOR: &str = "system:start";
-/// A token is used at once.
+/// The lifetime of a join token, which is used at once.
 const TOKEN_SECONDS: i64 = 600;
 
-/// Makes the settings of the key service those of a node of this control plane. The token, where the node has not joined yet.
+/// Changes the settings of the key service to those of a node of this control plane. Returns a join token if the node has not joined yet.
 pub(super) async fn prepare_node(
     settings: &mut Settings,
     control_plane: &RunningControlPlane,
@@ -57,7 +57,7 @@ pub(super) async fn prepare_node(
     Ok(Some(made.token.to_string()))
 }
 
-/// Whether the folder has a node, which finds the control plane at `url` then.
+/// Whether the folder has a node. Its control plane is at `url` from now on.
 fn is_joined(folder: &Path, url: &str) -> Outcome<bool> {
     let Some(known) = KeyNode::status(folder).map_err(|error| failed(&error))? else { return Ok(false) };
     if known.server != url {
@@ -66,7 +66,7 @@ fn is_joined(folder: &Path, url: &str) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Makes this host an agent of this control plane, where its folder has none. An agent of another server stays that.
+/// Enrols this host with this control plane if its folder holds no agent. An agent of another server stays enrolled there.
 pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningControlPlane) -> Outcome<()> {
     let (folder, url) = (settings.agent.folder()?, &control_plane.url);
     let known = Agent::status(&folder).map_err(|error| agent_folder::failed(&error))?;
@@ -91,7 +91,7 @@ pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningCo
     Agent::enroll(&options).await.map(drop).map_err(|error| agent_folder::failed(&error))
 }
 
-/// Whether the server's certificate is one of its own CA.
+/// Whether the own CA issued the server's certificate.
 fn has_own_certificate(settings: &ServerSettings) -> bool {
     settings.certificate_file.as_os_str().is_empty()
 }

@@ -1,4 +1,4 @@
-//! A control plane that runs: its listeners, and the work that comes by itself.
+//! A running control plane: its listeners, and its background work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,17 +21,17 @@ use crate::listening::{bound_connections, socket};
 use crate::master_keys;
 use crate::roles::DefaultRoles;
 
-/// Whether the first token is kept for the commands on this machine.
+/// The command that started the process. It decides where the first token is kept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum StartMode {
     /// `serve`: printed once, kept nowhere.
     Serve,
-    /// `up`: kept in the data folder, so that the commands work at once.
+    /// `up`: kept in the data folder, for the commands on this machine.
     Up,
 }
 
 impl StartMode {
-    /// The roles without a configured list.
+    /// The default roles of the command.
     pub(super) fn usual_roles(self) -> DefaultRoles {
         match self {
             Self::Serve => DefaultRoles::Server,
@@ -40,24 +40,25 @@ impl StartMode {
     }
 }
 
-/// A control plane that runs.
+/// A running control plane.
 pub(super) struct RunningControlPlane {
     running: Arc<Running>,
     background: JoinSet<()>,
-    /// As clients reach the API.
+    /// The API's URL for clients.
     pub(super) url: String,
-    /// How to open the web console, in lines to print.
+    /// Lines to print that say how to open the web console.
     pub(super) console: Vec<String>,
     pub(super) agents: Agents,
     pub(super) sites: Sites,
+    pub(super) metrics: server::metrics::Metrics,
     stop: CancellationToken,
 }
 
 impl RunningControlPlane {
-    /// Background work ends first, then requests under way.
+    /// Stops background work first, then the listeners.
     pub(super) async fn stop(mut self) -> Drained {
         self.stop.cancel();
-        // First the tasks that hold the server: they have been told to stop.
+        // First the tasks that hold the server.
         while self.background.join_next().await.is_some() {}
         match Arc::into_inner(self.running) {
             Some(running) => running.stop().await.into(),
@@ -65,7 +66,7 @@ impl RunningControlPlane {
         }
     }
 
-    /// Where it is.
+    /// Its addresses.
     pub(super) fn description(&self) -> Description {
         let Self { url, running, .. } = self;
         let mut places = vec![url.clone(), format!("{url}/acme/directory (ACME)")];
@@ -75,7 +76,7 @@ impl RunningControlPlane {
         Description { places, notes: Vec::new() }
     }
 
-    /// Starts the control plane over this database, with at most so many file descriptors for its listeners.
+    /// Starts the control plane over this database, with at most `descriptors` for its listeners.
     pub(super) async fn start(
         settings: &Settings,
         store: Store,
@@ -125,15 +126,16 @@ impl RunningControlPlane {
             StartMode::Up if settings.server.console => console_offer(&store, &url).await?,
             StartMode::Up | StartMode::Serve => Vec::new(),
         };
+        let metrics = control_plane.state.metrics().clone();
         let background = control_plane.run(own, &running, crls, &stop);
-        Ok(Self { running, background, url, console, agents, sites, stop })
+        Ok(Self { running, background, url, console, agents, sites, metrics, stop })
     }
 }
 
-/// How long the start waits for a database that is busy before it goes on without a link.
+/// The timeout for making a link while the database is busy. The start continues without a link.
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
-/// A one-time link to the web console for the token that is kept on this machine. Without one, says how to make a link.
+/// A one-time link to the web console, for the admin token that is kept on this machine. Without a token: how to make a link.
 async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
     let link = match local_files::token()? {
         Some(token) => {
@@ -159,8 +161,8 @@ async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
     })
 }
 
-/// Makes the first token where nobody can enter yet. It is handed over before it counts: whatever fails, a token that
-/// counts is never lost.
+/// Makes the first admin token if the database has no way in yet. The token is handed over before it becomes valid, so that a failure
+/// never loses a valid token.
 async fn first_token(
     store: &Store,
     clock: &Clock,
@@ -187,11 +189,11 @@ async fn first_token(
     })
 }
 
-/// Parts of the open files that listeners may take, the others are for the database, issuers, scans and webhooks.
+/// The share of the open files for listeners: 3 of 4. The rest is for the database, issuers, scans and webhooks.
 const LISTENER_PARTS: (usize, usize) = (3, 4);
 
 impl ServerSettings {
-    /// The limits of the listeners in `options`, all of which together fit into the limit of open files.
+    /// Sets the limits of the listeners in `options`, so that all listeners together fit into the limit of open files.
     fn limit(&self, options: &mut ServerOptions, descriptors: usize) -> Outcome<()> {
         let of_zero = |most: usize| (most > 0).then_some(most);
         let listeners =

@@ -5,7 +5,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::process::{Child, Command, Output, Stdio};
 
-use testbed::wait::until_blocking;
+use testbed::until_blocking;
 
 use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stderr, stdout};

@@ -113,14 +113,21 @@ impl House {
 
     /// Starts the server, and waits until it answers.
     pub(crate) fn start(&mut self) {
-        if let Err(said) = self.try_start() {
-            panic!("the server did not start:\n{said}");
-        }
+        self.start_and_listen();
+    }
+
+    /// As [`Self::start`]; what it said until it was up.
+    pub(crate) fn start_and_listen(&mut self) -> String {
+        self.started().unwrap_or_else(|said| panic!("the server did not start:\n{said}"))
     }
 
     /// Starts the server, and waits until it answers; what it said if it ended instead. While it is down a connection of
     /// somebody else on this machine may have one of its ports: that is waited for.
     pub(crate) fn try_start(&mut self) -> Result<(), String> {
+        self.started().map(drop)
+    }
+
+    fn started(&mut self) -> Result<String, String> {
         let began = Instant::now();
         loop {
             match self.start_once() {
@@ -132,7 +139,7 @@ impl House {
         }
     }
 
-    fn start_once(&mut self) -> Result<(), String> {
+    fn start_once(&mut self) -> Result<String, String> {
         self.bury();
         let mut command = self.bulla(&["up"]);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
@@ -158,7 +165,7 @@ impl House {
         // Whatever it says later is read, so that it never waits for us.
         std::thread::spawn(move || lines.for_each(|line| eprintln!("server: {}", line.unwrap_or_default())));
         self.server = Some(server);
-        Ok(())
+        Ok(said)
     }
 
     /// Whether the server has ended by itself, or by what was put into it. One that is about to is waited for.
@@ -269,12 +276,8 @@ impl House {
     }
 
     /// Waits until `done` says so.
-    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let began = Instant::now();
-        while !done() {
-            assert!(began.elapsed() < PATIENCE, "{what} did not happen");
-            std::thread::sleep(testbed::wait::pause(began));
-        }
+    pub(crate) fn until(&self, what: &str, done: impl FnMut() -> bool) {
+        testbed::until_blocking(what, done);
     }
 }
 

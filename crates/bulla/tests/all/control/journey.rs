@@ -1,5 +1,6 @@
 //! One certificate through every part of one `bulla up`: found, alerted, claimed, renewed, deployed, verified, its key moved to the key
 //! service, served by the terminator, and called through the proxy with a credential that the client never sees.
+//! Then: roles that do not start.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -239,11 +240,16 @@ fn a_role_that_does_not_start_ends_the_process_and_is_named() {
     let taken = TcpListener::bind(estate.proxy.trim_start_matches("http://")).unwrap();
     let refused = run(estate.house.bulla(&["up"]).env("BULLA_ROLES", ""));
     assert_eq!(refused.status.code(), Some(5), "{}", describe(&refused));
-    assert!(
-        describe(&refused).contains("the role proxy did not start: cannot listen"),
-        "{}",
-        describe(&refused)
-    );
+    let said = String::from_utf8_lossy(&refused.stderr);
+    // The roles that had started drain: they are not cut off in a write.
+    for line in [
+        "error: the role proxy did not start: cannot listen",
+        "stopping the key service",
+        "stopping: requests",
+    ] {
+        assert!(said.lines().any(|said| said.starts_with(line)), "{line}: {said}");
+    }
+    assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
     // Without that role it starts, and the node finds the control plane again at another address.
     estate.house.environment("BULLA_ROLES", "server,keys");
     estate.house.start();
@@ -261,4 +267,33 @@ fn a_role_that_does_not_start_ends_the_process_and_is_named() {
     estate.house.until("the node", beats);
     assert_eq!(nodes(&estate.house), 1);
     drop(taken);
+}
+
+#[test]
+fn a_default_port_that_is_taken_leaves_out_a_role_unless_it_was_named() {
+    // Where another process of this machine has one of them, it is taken as well.
+    let _taken: Vec<_> =
+        ["127.0.0.1:3128", "127.0.0.1:2410"].iter().map(|address| TcpListener::bind(address)).collect();
+    let mut house = House::prepared("[keys]\nmetrics_listen = \"\"\n[proxy]\nmetrics_listen = \"\"\n", None);
+    let policy = house.path("agent.toml");
+    house.environment("BULLA_AGENT_POLICY", &policy.display().to_string());
+    for (role, address) in [("proxy", "127.0.0.1:3128"), ("keys", "127.0.0.1:2410")] {
+        let named = run(house.bulla(&["up", "--roles", &format!("server,{role}")]));
+        assert_eq!(named.status.code(), Some(5), "{}", describe(&named));
+        let said = describe(&named);
+        assert!(
+            said.contains(&format!("the role {role} did not start: ")) && said.contains(address),
+            "{said}"
+        );
+    }
+    house.environment("BULLA_ROLES", "");
+    let said = house.start_and_listen();
+    for line in [
+        "warning: 127.0.0.1:3128 is in use: this process starts without the role proxy",
+        "hint: set proxy.listen to another address, or stop the process that listens there",
+        "warning: 127.0.0.1:2410 is in use: this process starts without the role keys",
+    ] {
+        assert!(said.lines().any(|said| said == line), "{line}: {said}");
+    }
+    assert_eq!(house.stop(), Some(0));
 }
