@@ -23,7 +23,7 @@ use crate::proxy::ProxyArgs;
 use crate::rules::RulesArgs;
 use crate::run_command::RunArgs;
 use crate::scan_command::ScanArgs;
-use crate::serve_command::ServeArgs;
+use crate::serve_command::{ServeArgs, UpArgs};
 
 /// The commands as `bulla --help` lists them, in the order of work.
 const GROUPS: &[Group] = &[
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     /// List, show and compare what scans have found
     Inventory(InventoryArgs),
     /// Run everything on embedded defaults, for a first try
-    Up(ServeArgs),
+    Up(UpArgs),
     /// Run the control plane as a service
     Serve(ServeArgs),
     #[command(flatten)]

@@ -15,6 +15,7 @@ mod config;
 mod config_command;
 mod data_folder;
 mod database;
+mod demo;
 mod doctor_command;
 #[cfg(test)]
 mod documentation;
@@ -71,6 +72,7 @@ fn run(line: &Cli) -> Outcome<Exit> {
         Command::Agent(args) => block_on(Box::pin(agent_command::run(args, global))),
         Command::Scan(args) => block_on(Box::pin(scan_command::run(args, global))),
         Command::Inventory(args) => block_on(Box::pin(inventory::run(args, global))),
+        Command::Up(args) if args.demo => block_on(Box::pin(demo::run())),
         Command::Up(args) => block_on(Box::pin(serve_command::up(args, global))),
         Command::Serve(args) => block_on(Box::pin(serve_command::serve(args, global))),
         Command::Key(args) => block_on(keys::run(args, global)),

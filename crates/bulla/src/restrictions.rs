@@ -104,7 +104,9 @@ impl Role {
     /// Whether a command runs until it is stopped.
     fn serves(command: &Command) -> bool {
         match command {
-            Command::Up(_) | Command::Serve(_) | Command::Edge(_) => true,
+            // The demo starts `bulla up`, which restricts itself.
+            Command::Up(args) => !args.demo,
+            Command::Serve(_) | Command::Edge(_) => true,
             Command::Proxy(args) => args.command.is_none(),
             Command::Key(args) => args.apply_to_service(&mut Settings::default()),
             Command::Agent(args) => args.works(),
@@ -115,7 +117,7 @@ impl Role {
     /// The roles of a command that runs until it is stopped, whose flags go over the settings.
     fn with_flags(command: &Command, settings: &mut Settings) -> Outcome<Vec<Self>> {
         let one = match command {
-            Command::Up(args) => return Self::of_process(args, settings, DefaultRoles::Everything),
+            Command::Up(args) => return Self::of_process(&args.serve, settings, DefaultRoles::Everything),
             Command::Serve(args) => return Self::of_process(args, settings, DefaultRoles::Server),
             Command::Key(args) => {
                 args.apply_to_service(settings);

@@ -26,6 +26,7 @@ use clap::Args;
 use cli::Global;
 use cli::exit::{Exit, Outcome, Problem};
 use cli::memory;
+use rustix::process::{Signal, set_parent_process_death_signal};
 use store::Store;
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +63,27 @@ pub(crate) struct ServeArgs {
     move_ca_keys: bool,
 }
 
+/// `bulla up`
+#[derive(Args, Debug, Default)]
+#[command(after_help = "\
+Examples:
+  bulla up
+  bulla up --demo
+  bulla up --roles server,proxy")]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+    /// Show one certificate's way through every role, on a simulated estate: offline, in a temporary folder
+    #[arg(long, conflicts_with = "ServeArgs")]
+    pub(crate) demo: bool,
+    /// End when the process that started this one ends
+    #[arg(long, hide = true)]
+    end_with_parent: bool,
+}
+
+/// The flag with which a demo starts `bulla up`.
+pub(crate) const END_WITH_PARENT: &str = "--end-with-parent";
+
 impl ServeArgs {
     /// The roles of the process, from its flags and the settings.
     pub(crate) fn roles(&self, settings: &Settings, usual: DefaultRoles) -> Outcome<Roles> {
@@ -86,8 +108,17 @@ pub(crate) async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
 }
 
 /// `bulla up`
-pub(crate) async fn up(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
-    Box::pin(run(args, global, StartMode::Up)).await
+pub(crate) async fn up(args: &UpArgs, global: &Global) -> Outcome<Exit> {
+    if args.end_with_parent {
+        let followed = set_parent_process_death_signal(Some(Signal::TERM));
+        followed.map_err(|error| {
+            Problem::new(
+                Exit::Machine,
+                format_args!("this process cannot follow the end of another: {error}"),
+            )
+        })?;
+    }
+    Box::pin(run(&args.serve, global, StartMode::Up)).await
 }
 
 async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit> {

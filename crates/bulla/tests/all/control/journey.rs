@@ -278,7 +278,7 @@ fn a_default_port_that_is_taken_leaves_out_a_role_unless_it_was_named() {
     let policy = house.path("agent.toml");
     house.environment("BULLA_AGENT_POLICY", &policy.display().to_string());
     for (role, address) in [("proxy", "127.0.0.1:3128"), ("keys", "127.0.0.1:2410")] {
-        let named = run(house.bulla(&["up", "--roles", &format!("server,{role}")]));
+        let named = run(&mut house.bulla(&["up", "--roles", &format!("server,{role}")]));
         assert_eq!(named.status.code(), Some(5), "{}", describe(&named));
         let said = describe(&named);
         assert!(

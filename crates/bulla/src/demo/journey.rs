@@ -1,0 +1,256 @@
+//! The journey of one certificate, in steps: found, claimed, renewed, deployed, served without its key, and called with a credential that
+//! the client never sees.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use outbound::Deadline;
+use outbound::tls::Connector;
+use serde_json::{Value, json};
+
+use super::place::Place;
+use super::servers::{NAMES, Receiver, Shop};
+
+/// The longest wait for one effect, such as an alert. A machine under load may take long.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// Between two checks of a condition.
+const PAUSE: Duration = Duration::from_millis(100);
+const SECRET: &str = "a-credential-of-the-demo";
+const OWNER: &str = "shop-team";
+
+/// What the steps work with.
+pub(super) struct Journey<'a> {
+    pub(super) place: &'a Place,
+    pub(super) shop: &'a Shop,
+    /// Receives alerts.
+    pub(super) webhook: &'a Receiver,
+    /// Behind the terminator.
+    pub(super) upstream: &'a Receiver,
+    /// Endpoints of the simulated estate.
+    pub(super) endpoints: usize,
+}
+
+/// Prints a step when it has ended, with the time it took.
+pub(super) async fn step(work: impl Future<Output = Outcome<String>>) -> Outcome<()> {
+    let began = Instant::now();
+    let text = Box::pin(work).await?;
+    eprintln!("  \u{2713} {:>5.1} s  {text}", began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// Waits until a condition holds.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Outcome<()> {
+    let deadline = Instant::now() + TIMEOUT;
+    while !Box::pin(holds()).await? {
+        if Instant::now() > deadline {
+            let seconds = TIMEOUT.as_secs();
+            return Err(Problem::new(Exit::Incomplete, format_args!("{what}: not within {seconds} s")));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// A member of a document, as text.
+fn text<'a>(document: &'a Value, pointer: &str) -> Outcome<&'a str> {
+    document.pointer(pointer).and_then(Value::as_str).ok_or_else(|| {
+        Problem::new(Exit::Machine, format_args!("there is no text at {pointer} of {document}"))
+    })
+}
+
+impl Journey<'_> {
+    pub(super) async fn run(&self) -> Outcome<()> {
+        step(self.estate_scanned()).await?;
+        let mut raised = Value::Null;
+        step(async {
+            raised = self.rogue_found().await?;
+            Ok(format!(
+                "found a certificate of {} that nobody ordered: it expires in 2 days; alert to a webhook",
+                NAMES[0]
+            ))
+        })
+        .await?;
+        step(self.claimed()).await?;
+        step(self.renewed_and_deployed()).await?;
+        step(self.alert_resolved(&raised)).await?;
+        step(self.key_moved()).await?;
+        step(self.called()).await?;
+        step(self.audited()).await
+    }
+
+    /// A watch scans the simulated estate.
+    async fn estate_scanned(&self) -> Outcome<String> {
+        let place = self.place;
+        place.does(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
+        let mut counts = Value::Null;
+        until("the scan of the estate", async || {
+            let watch = place.json(&["watch", "show", "estate"]).await?;
+            counts = watch["last_run"]["counts"].clone();
+            Ok(watch["last_run"].is_object())
+        })
+        .await?;
+        let number = |name: &str| counts[name].as_u64().unwrap_or_default();
+        let worst = &counts["worst_findings"];
+        let severe = ["critical", "high"].iter().filter_map(|name| worst[name].as_u64()).sum::<u64>();
+        Ok(format!(
+            "scanned a simulated estate of {} endpoints: {} new certificates, {severe} endpoints with critical or high findings",
+            self.endpoints,
+            number("new_certificates"),
+        ))
+    }
+
+    /// A watch finds the shop's certificate. Returns the alert that a webhook received.
+    async fn rogue_found(&self) -> Outcome<Value> {
+        let place = self.place;
+        let hook = format!("http://127.0.0.1:{}/", self.webhook.port);
+        let config = json!({ "type": "webhook", "url": hook, "secret": "0123456789abcdef" });
+        place.give(&["alert", "channel", "create"], &json!({ "name": "team", "config": config })).await?;
+        let rule = json!({ "name": "all", "rule": { "channels": ["team"] } });
+        place.give(&["alert", "rule", "create"], &rule).await?;
+        let target = format!("127.0.0.1:{}", self.shop.port);
+        place.does(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
+        let fingerprint = self.presented_by_shop().await?;
+        let raised = || {
+            self.webhook.messages().into_iter().find(|message| {
+                message["kind"] == "certificate.expiring"
+                    && message["reason"] == "raised"
+                    && message.to_string().contains(&fingerprint)
+            })
+        };
+        until("the alert at the webhook", async || Ok(raised().is_some())).await?;
+        Ok(raised().unwrap_or_default())
+    }
+
+    /// SHA-256 of the certificate in the shop's file.
+    async fn presented_by_shop(&self) -> Outcome<String> {
+        let chain = crate::files::certificates("the shop", &self.shop.chain)?;
+        let leaf = chain.first().map(|der| x509::Fingerprint::of(der).to_string());
+        Ok(leaf.unwrap_or_default())
+    }
+
+    async fn claimed(&self) -> Outcome<String> {
+        let found = self.presented_by_shop().await?;
+        self.place.does(&["cert", "claim", &found, "--owner", OWNER]).await?;
+        Ok(format!("claimed: {} is under management now, its owner is {OWNER}", NAMES[0]))
+    }
+
+    /// The agent of this host deploys a certificate of the own CA to the shop.
+    async fn renewed_and_deployed(&self) -> Outcome<String> {
+        let place = self.place;
+        let agents = place.json(&["agent", "list"]).await?;
+        let agent = text(&agents, "/rows/0/id")?;
+        let document = json!({
+            "name": "shop", "agent": agent,
+            "target": {
+                "type": "files",
+                "fullchain": { "path": self.shop.chain },
+                "key": { "path": self.shop.key },
+                "verify": { "port": self.shop.port, "server_name": NAMES[0] },
+            }
+        });
+        let target = place.give(&["target", "create"], &document).await?;
+        let target = text(&target, "/id")?;
+        self.allow().await?;
+        let change = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": agent }] });
+        place.write("change.json", &change.to_string())?;
+        // The lifecycle may change the certificate at the same time: the command is refused then.
+        until("the change of the certificate", async || {
+            let updated = place.output(&["cert", "update", NAMES[0], "--file", "change.json"]).await?;
+            Ok(updated.status.success())
+        })
+        .await?;
+        place.does(&["cert", "renew", NAMES[0]]).await?;
+        until("the deployment", async || {
+            let shown = place.json(&["cert", "show", NAMES[0]]).await?;
+            Ok(shown["status"] == "active" && shown["served_status"] == "newest")
+        })
+        .await?;
+        Ok("renewed by the own CA, deployed by the agent of this host, and verified as served".to_owned())
+    }
+
+    /// Adds the files of the target to the policy of this host.
+    async fn allow(&self) -> Outcome<()> {
+        let place = self.place;
+        let (policy, state) =
+            (place.path("agent.toml").display().to_string(), place.path("data/agent").display().to_string());
+        let check = ["agent", "policy", "check", "--policy", &policy, "--state", &state, "--lines"];
+        let lines = place.does(&check).await?;
+        let before = place.read("agent.toml")?;
+        place.write("agent.toml", &format!("{before}{lines}"))
+    }
+
+    async fn alert_resolved(&self, raised: &Value) -> Outcome<String> {
+        until("the end of the alert", async || {
+            let resolved = self.place.json(&["alert", "list", "--state", "resolved"]).await?;
+            let rows = resolved["rows"].as_array();
+            Ok(rows.is_some_and(|rows| rows.iter().any(|alert| alert["id"] == raised["alert"])))
+        })
+        .await?;
+        Ok("the alert is resolved".to_owned())
+    }
+
+    /// The key moves to the key service, so that the terminator serves the certificate.
+    async fn key_moved(&self) -> Outcome<String> {
+        let place = self.place;
+        until("the key policy", async || {
+            let made = place.output(&["key", "policy", "create", "here", "site: local", "--yes"]).await?;
+            Ok(made.status.success())
+        })
+        .await?;
+        place.does(&["cert", "export", NAMES[0], "--key", "--file", "shop.pem"]).await?;
+        let pem = place.read("shop.pem")?;
+        let begin = pem.find("-----BEGIN PRIVATE KEY").unwrap_or_default();
+        let end = "-----END PRIVATE KEY-----\n";
+        let key: String = pem[begin..].split_inclusive(end).take(1).collect();
+        place.write("shop.key", &key)?;
+        place.does(&["key", "seal", "--policy", "here", "--key", "shop.key"]).await?;
+        for name in ["shop.pem", "shop.key"] {
+            place.write(name, "")?;
+        }
+        let root = crate::files::certificates("the root", &place.path("data/root.pem"))?;
+        let connector =
+            Connector::with_roots(root).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;
+        let edge = SocketAddr::from((Ipv4Addr::LOCALHOST, place.edge_port));
+        until("the terminator", async || {
+            Ok(connector.connect(edge, NAMES[0], Deadline::within(TIMEOUT)).await.is_ok())
+        })
+        .await?;
+        Ok("the key is sealed to the key service; the TLS terminator serves the certificate without its key"
+            .to_owned())
+    }
+
+    /// A client calls the terminator through the proxy.
+    async fn called(&self) -> Outcome<String> {
+        let place = self.place;
+        place.write("value", SECRET)?;
+        place.does(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"]).await?;
+        place.write("value", "")?;
+        let failed = |error: reqwest::Error| Problem::new(Exit::Incomplete, chain(&error));
+        let ca =
+            reqwest::Certificate::from_pem(place.read("data/proxy-ca.pem")?.as_bytes()).map_err(failed)?;
+        let proxy = reqwest::Proxy::all(format!("http://127.0.0.1:{}", place.proxy_port)).map_err(failed)?;
+        let client = reqwest::Client::builder().proxy(proxy).tls_certs_only([ca]).timeout(TIMEOUT);
+        let url = format!("https://localhost:{}/api/stock", place.edge_port);
+        let response = client.build().map_err(failed)?.get(url).send().await.map_err(failed)?;
+        let status = response.status();
+        let heads = self.upstream.heads();
+        let head = heads.iter().find(|head| head.starts_with("GET /api/stock "));
+        let injected = head.is_some_and(|head| head.contains(&format!("Bearer {SECRET}")));
+        if !status.is_success() || !injected {
+            let told =
+                format!("the call through the proxy: status {status}, credential injected: {injected}");
+            return Err(Problem::new(Exit::Incomplete, told));
+        }
+        Ok("called through the proxy, which injected a credential that the client never sees".to_owned())
+    }
+
+    async fn audited(&self) -> Outcome<String> {
+        let verified = self.place.json(&["audit", "verify"]).await?;
+        if verified["good"] != true {
+            return Err(Problem::new(Exit::Incomplete, format_args!("the audit log: {verified}")));
+        }
+        Ok("every step is in the audit log, whose chain of hashes is verified".to_owned())
+    }
+}

@@ -1,0 +1,160 @@
+//! `bulla up --demo`: a simulated estate, and the journey of one certificate through every role, without a network.
+//!
+//! `bulla up` runs as a process of its own, with a temporary data folder. The steps are the commands that a person would type.
+
+mod journey;
+mod place;
+mod servers;
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use cli::exit::{Exit, Outcome, Problem, chain};
+use fleet::{Fleet, Mix, Plan};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::Child;
+use tokio_util::sync::CancellationToken;
+
+use self::journey::{Journey, step};
+use self::place::Place;
+use self::servers::{Receiver, Shop};
+use crate::serve_command;
+
+/// Endpoints of the simulated estate: enough for most kinds of findings.
+const ENDPOINTS: usize = 120;
+/// Makes the same estate each time.
+const SEED: u64 = 20_261_121;
+/// The timeout of a graceful shutdown of all roles.
+const STOP: Duration = Duration::from_secs(40);
+/// The line of `bulla up` after which the API answers.
+const UP: &str = "bulla is up";
+
+/// Runs the demo until Ctrl-C.
+pub(crate) async fn run() -> Outcome<Exit> {
+    let stop = cli::stop::on_signal_within(STOP)?;
+    let began = Instant::now();
+    let place = Place::make()?;
+    eprintln!("a demo of Bulla on this machine alone, in {}", place.folder().display());
+    let fleet = estate().await?;
+    let (webhook, upstream) = (Receiver::start()?, Receiver::start()?);
+    let shop = Shop::start(place.folder())?;
+    let endpoints = prepare(&place, &fleet, upstream.port).await?;
+    let mut process = None;
+    let outcome = {
+        let journey =
+            Journey { place: &place, shop: &shop, webhook: &webhook, upstream: &upstream, endpoints };
+        let all = async {
+            step(async {
+                process = Some(Process::start(&place).await?);
+                Ok("every role runs in one process: CA, key service, proxy, TLS terminator and agent"
+                    .to_owned())
+            })
+            .await?;
+            journey.run().await?;
+            farewell(&place, began.elapsed()).await
+        };
+        tokio::select! {
+            outcome = Box::pin(all) => outcome,
+            () = stop.cancelled() => Ok(()),
+        }
+    };
+    let outcome = match (&mut process, outcome) {
+        (Some(process), Ok(())) => process.until_end(&stop).await,
+        (_, outcome) => outcome,
+    };
+    if let Some(process) = process {
+        process.stop().await;
+    }
+    fleet.stop().await;
+    outcome.map(|()| Exit::Ok)
+}
+
+async fn estate() -> Outcome<Fleet> {
+    let plan =
+        Plan { endpoints: ENDPOINTS, seed: SEED, mix: Mix::Demo, dead_fraction: 0.0, ..Plan::default() };
+    Fleet::start(&plan).await.map_err(|error| {
+        Problem::new(Exit::Machine, format_args!("the demo cannot start: {}", chain(&error)))
+            .hint("it needs loopback addresses; see also the limit of open files (ulimit -n)")
+    })
+}
+
+/// Writes the files of the demo. Returns the number of endpoints of the estate.
+async fn prepare(place: &Place, fleet: &Fleet, upstream: u16) -> Outcome<usize> {
+    let targets: Vec<String> = fleet.truth().into_iter().map(|truth| truth.target).collect();
+    place.write("estate.txt", &targets.join("\n"))?;
+    place.write("estate-roots.pem", &fleet.roots_pem())?;
+    place.configure(fleet.dns(), upstream)?;
+    // With a policy, `bulla up` has the role agent. The policy allows nothing yet.
+    let policy = place.path("agent.toml").display().to_string();
+    place.does(&["agent", "policy", "init", "--policy", &policy]).await?;
+    Ok(targets.len())
+}
+
+/// Says how to look at what the demo has made.
+async fn farewell(place: &Place, took: Duration) -> Outcome<()> {
+    let link = place.does(&["console"]).await?;
+    eprintln!(
+        "done in {:.1} s. Everything still runs; Ctrl-C ends it and removes the folder.",
+        took.as_secs_f64()
+    );
+    eprintln!("open the console: {}", link.trim());
+    eprintln!("  valid for 10 minutes, used once; `bulla console` makes another");
+    eprintln!("in another terminal:");
+    let (data, configuration) = (place.path("data"), place.path("bulla.toml"));
+    eprintln!("  export BULLA_DATA={} BULLA_CONFIG={}", data.display(), configuration.display());
+    eprintln!("  bulla cert list; bulla watch list; bulla alert list; bulla doctor");
+    Ok(())
+}
+
+/// `bulla up` of the demo.
+struct Process(Child);
+
+impl Process {
+    /// Waits until it has started.
+    async fn start(place: &Place) -> Outcome<Self> {
+        let mut command = place.bulla(&["up", serve_command::END_WITH_PARENT]);
+        // A signal of the terminal is for the demo, which stops this process.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let failed = |why: &dyn std::fmt::Display| {
+            Problem::new(Exit::Machine, format_args!("`bulla up` of the demo did not start: {why}"))
+        };
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        let Some(errors) = child.stderr.take() else { return Err(failed(&"it has no standard error")) };
+        let mut lines = BufReader::new(errors).lines();
+        let mut said = String::new();
+        loop {
+            match lines.next_line().await {
+                Ok(Some(line)) if line.starts_with(UP) => break,
+                Ok(Some(line)) => said.push_str(&format!("\n{line}")),
+                Ok(None) | Err(_) => return Err(failed(&said)),
+            }
+        }
+        // Read on, so that it never waits for a reader. Its warnings about the estate are no news here.
+        tokio::spawn(async move {
+            let _live = telemetry::tasks::guard("demo-log");
+            while let Ok(Some(line)) = lines.next_line().await {
+                tracing::info!("{line}");
+            }
+        });
+        Ok(Self(child))
+    }
+
+    /// Waits for a signal, or for an end that nobody asked for.
+    async fn until_end(&mut self, stop: &CancellationToken) -> Outcome<()> {
+        tokio::select! {
+            () = stop.cancelled() => Ok(()),
+            status = self.0.wait() => {
+                let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+                Err(Problem::new(Exit::Machine, format_args!("`bulla up` of the demo ended: {status}")))
+            }
+        }
+    }
+
+    async fn stop(mut self) {
+        if let Some(id) = self.0.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process(id, Signal::TERM);
+        }
+        let _ = self.0.wait().await;
+    }
+}
