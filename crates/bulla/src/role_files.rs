@@ -1,4 +1,4 @@
-//! What each process on this host does, for `bulla doctor`: one file per process in the data folder.
+//! The roles of each process on this host, for `bulla doctor`: one file per process in the data folder.
 
 use std::path::PathBuf;
 
@@ -9,22 +9,22 @@ use crate::component::Description;
 use crate::config::Role;
 use crate::data_folder;
 
-/// Before the name of the first role; `.json` is after it.
+/// The prefix of a file's name. The name of the first role and `.json` follow.
 const PREFIX: &str = "roles-";
 
 /// The roles of one process.
 #[derive(Debug, Deserialize, Serialize)]
 pub(crate) struct ProcessRoles {
-    /// The number of the process.
+    /// Process ID.
     pub(crate) process: u32,
     pub(crate) roles: Vec<(Role, Description)>,
 }
 
-/// A file of roles, removed when it is dropped.
+/// The file of this process, removed when dropped.
 pub(crate) struct RoleFile(Option<PathBuf>);
 
 impl RoleFile {
-    /// Writes the roles of this process. A disk that is full keeps nobody from the start: there is a warning then.
+    /// Writes the roles of this process. If that fails, for example on a full disk, logs a warning.
     pub(crate) fn write(roles: Vec<(Role, Description)>) -> Self {
         let Some(first) = roles.first().map(|(role, _)| *role) else { return Self(None) };
         let file = ProcessRoles { process: std::process::id(), roles };
@@ -36,7 +36,10 @@ impl RoleFile {
         match written {
             Ok(path) => Self(Some(path)),
             Err(error) => {
-                tracing::warn!(error, "`bulla doctor` is not told what this process does");
+                tracing::warn!(
+                    error,
+                    "the file of roles cannot be written: `bulla doctor` does not show the roles of this process"
+                );
                 Self(None)
             }
         }
@@ -51,7 +54,7 @@ impl Drop for RoleFile {
     }
 }
 
-/// Processes on this host that did not end by themselves. Files that cannot be read are left out.
+/// Processes on this host that run or were killed. Unreadable files are left out.
 pub(crate) fn all() -> Outcome<Vec<ProcessRoles>> {
     let Ok(folder) = std::fs::read_dir(cli::data::folder()?) else { return Ok(Vec::new()) };
     let is_one = |name: &str| name.starts_with(PREFIX) && name.ends_with(".json");

@@ -71,7 +71,7 @@ impl Place {
             &format!(
                 "[server]\nlisten = \"127.0.0.1:{api}\"\npublic_listen = \"127.0.0.1:{public}\"\nstop_s = 5\n\
                  [credentials]\nlisten = \"127.0.0.1:{credentials}\"\n\
-                 [scan]\ndns = [\"{dns}\"]\nca_files = [{roots:?}]\n\
+                 [scan]\ndns = [\"{dns}\"]\nca_files = [{roots:?}]\ntimeout_ms = 2000\nretry = false\n\
                  [agent]\npolicy = {policy:?}\n\
                  [keys]\nmetrics_listen = \"\"\nreload_s = 1\n[keys.node]\nlisten = \"127.0.0.1:{nodes}\"\n\
                  [edge]\nlisten = \"127.0.0.1:{edge}\"\nmetrics_listen = \"\"\nupstream = \"127.0.0.1:{upstream}\"\n\

@@ -1,4 +1,4 @@
-//! `bulla edge`: the TLS terminator whose keys are with the key service.
+//! `bulla edge`: the TLS terminator whose keys are in the key service.
 
 mod arguments;
 mod inventory;
@@ -24,11 +24,11 @@ use crate::config::{Configuration, EdgeSettings, Settings};
 use crate::files;
 use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 
-/// Of chains, in the data folder, where no other is named.
+/// The default folder of chains, in the data folder.
 const FOLDER: &str = "edge";
-/// Of fetched staples, in the data folder.
+/// The folder of fetched OCSP responses, in the data folder.
 const STAPLES: &str = "edge-staples";
-/// Time on top of the connections' own, at shutdown.
+/// Time for the shutdown beyond `stop_s` for connections.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla edge`.
@@ -47,17 +47,17 @@ pub(crate) async fn run(args: &EdgeArgs, global: &Global) -> Outcome<Exit> {
     Ok(edge.run().await.exit())
 }
 
-/// How long a stop takes at most.
+/// The timeout of a graceful shutdown.
 pub(crate) fn grace(settings: &Settings) -> Duration {
     Duration::from_secs(settings.edge.stop_s) + GRACE
 }
 
-/// A terminator that runs.
+/// A running terminator.
 pub(crate) struct RunningEdge {
     settings: EdgeSettings,
     running: Running,
     loaded: Loaded,
-    /// Of key services.
+    /// The client of key services.
     client: Client,
     servers: Vec<Server>,
     tls: Option<ClientTls>,
@@ -69,8 +69,8 @@ pub(crate) struct RunningEdge {
     stop: CancellationToken,
 }
 
-/// Starts the terminator of the configuration, with at most so many file descriptors. `args` are those that the configuration's settings have
-/// already, and that count before the file when that is read again.
+/// Starts the terminator of the configuration, with at most `descriptors` file descriptors. `args` are in the settings already. They override
+/// the file when it is read again.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &EdgeArgs,
@@ -180,7 +180,7 @@ impl RunningEdge {
         servers.join(" and ")
     }
 
-    /// The addresses and the number of certificates.
+    /// Its addresses, and the number of its certificates.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("tls://{}", self.running.address)];
         places.extend(self.figures_url.clone());
@@ -191,7 +191,7 @@ impl RunningEdge {
         }
     }
 
-    /// Looks at files, certificates and routes again and again until told to stop; then connections come to their end.
+    /// Reloads files, certificates and routes periodically until `stop`, then drains.
     pub(crate) async fn run(mut self) -> Drained {
         let (running, stop) = (&self.running, &self.stop);
         tokio::join!(
@@ -249,7 +249,7 @@ fn tls_options(settings: &EdgeSettings) -> Outcome<ClientTls> {
     Ok(ClientTls { certificate, server_roots })
 }
 
-/// Has files looked at when told to (SIGHUP), and certificates for key services every so often, until told to stop.
+/// Reloads files on SIGHUP, and certificates for key services periodically, until `stop`.
 async fn keep(
     settings: &EdgeSettings,
     running: &Running,
@@ -291,7 +291,7 @@ fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) ->
     Ok(())
 }
 
-/// The folder of chains kept as the server has them, and whether the server is away.
+/// The folder of chains as a mirror of the server's, and whether the server is away.
 struct Inventory {
     mirror: Mirror,
     metrics: EdgeMetrics,
@@ -299,7 +299,7 @@ struct Inventory {
 }
 
 impl Inventory {
-    /// Syncs for the first time. While the server or the key service is away, the chains in the folder are presented, if there are any.
+    /// Syncs for the first time. While the server or the key service is away, presents the chains in the folder, if there are any.
     async fn start(
         settings: &EdgeSettings,
         server: &ServerArgs,
@@ -334,7 +334,7 @@ impl Inventory {
                     tracing::warn!(file, why, "a certificate is not presented yet");
                 }
                 if self.is_away {
-                    tracing::warn!("the server says again which certificates there are");
+                    tracing::warn!("the server answers again: certificates are synced");
                 }
                 self.set_away(false);
                 report.changed
@@ -343,7 +343,7 @@ impl Inventory {
                 if !self.is_away {
                     tracing::warn!(
                         problem = problem.message,
-                        "certificates stay as they are until the server is asked"
+                        "the server is away: the certificates stay as they are"
                     );
                 }
                 self.set_away(true);

@@ -36,7 +36,7 @@ const LISTENERS_MAX: usize = 3;
 /// `bulla key serve`
 #[derive(Args, Debug)]
 pub(super) struct ServeArgs {
-    /// A folder of private keys (*.key, PEM or DER), looked at again every few seconds; may be repeated
+    /// A folder of private keys (*.key, PEM or DER), read again every few seconds; may be repeated
     #[arg(long = "dir", value_name = "DIR")]
     directories: Vec<PathBuf>,
     /// Sign by the keys of certificates under management too, from the database of [store] and under the master key of
@@ -119,13 +119,13 @@ pub(super) async fn run(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// How long a stop takes at most.
+/// The timeout of a graceful shutdown.
 pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
-/// A key service that runs.
+/// A running key service.
 pub(crate) struct RunningKeys {
     settings: KeyServiceSettings,
-    /// Read again by its name: that it is gone is an error then.
+    /// Read again by its name. A missing file is an error then.
     file: Option<PathBuf>,
     running: Running,
     set: KeySet,
@@ -135,11 +135,12 @@ pub(crate) struct RunningKeys {
     figures_url: Option<String>,
     background: JoinSet<()>,
     stop: CancellationToken,
-    /// Cancelled once every request is answered.
+    /// Cancelled after the last response.
     answered: CancellationToken,
 }
 
-/// Starts the key service of the configuration, with at most so many file descriptors. `token` makes it a node where it is none yet.
+/// Starts the key service of the configuration, with at most `descriptors` file descriptors. `token` joins the control plane as a node, if
+/// the service has not joined yet.
 pub(crate) async fn start(
     configuration: &Configuration,
     token: Option<&str>,
@@ -162,7 +163,7 @@ pub(crate) async fn start(
     sources.poll(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     settings.bound(descriptors, node.is_some());
-    // Before the first client is let in: what fails, fails here.
+    // Before the first connection, so that an error shows at startup.
     let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
     let listeners = Listeners { tls: tls.clone(), nodes };
@@ -202,7 +203,7 @@ pub(crate) async fn start(
     })
 }
 
-/// The listener of metrics and recent requests.
+/// The metrics, and the documents of recent requests.
 fn figures_of(
     metrics: &Metrics,
     node: Option<&Node>,
@@ -219,9 +220,9 @@ fn figures_of(
 }
 
 impl KeyServiceSettings {
-    /// Lowers the limit of connections to what the file descriptors allow.
+    /// Lowers the limit of connections to the number of file descriptors.
     fn bound(&mut self, descriptors: usize, is_node: bool) {
-        // As many over TLS as over sockets, and of other nodes; beside those whose handshake is under way.
+        // The same share for TLS, Unix sockets and other nodes, beside handshakes in progress.
         let kinds = if is_node { 3 } else { 2 };
         let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
         let usual = Settings::default().keys.connections_max;
@@ -230,7 +231,7 @@ impl KeyServiceSettings {
 }
 
 impl RunningKeys {
-    /// Prints the addresses and the keys, or the reason why there are none.
+    /// Prints the addresses and the keys, or the reasons why there are none.
     fn announce(&self) -> Outcome<()> {
         if let Some(url) = &self.figures_url {
             eprintln!("figures at {url}");
@@ -260,7 +261,7 @@ impl RunningKeys {
         Ok(listeners)
     }
 
-    /// The addresses and the number of keys.
+    /// Its addresses, and the number of its keys.
     pub(crate) fn description(&self) -> Outcome<Description> {
         let mut places = self.listeners()?;
         places.extend(self.figures_url.clone());
@@ -269,7 +270,7 @@ impl RunningKeys {
         Ok(Description { places, notes })
     }
 
-    /// Looks at keys, certificates and tenants again and again until told to stop; then requests under way are answered.
+    /// Reloads keys, certificates and tenants periodically until `stop`, then drains.
     pub(crate) async fn run(mut self) -> Drained {
         let tenants = TenantWatch { file: self.file.as_deref(), tenants: self.settings.tenants() };
         let (running, stop) = (&self.running, &self.stop);
@@ -278,7 +279,7 @@ impl RunningKeys {
             Some(node) => drop(tokio::join!(kept, node.run(running, stop))),
             None => kept.await,
         }
-        eprintln!("stopping the key service: requests under way are answered");
+        eprintln!("stopping the key service: requests under way finish");
         let drained = self.running.stop().await;
         self.answered.cancel();
         while self.background.join_next().await.is_some() {}
@@ -286,7 +287,7 @@ impl RunningKeys {
     }
 }
 
-/// The node that the service is, if it is one; its own key is opened by its master key.
+/// The node, if the service is one. The seed key unseals the node's own key.
 async fn node(settings: &Settings, token: Option<&str>, set: &KeySet) -> Outcome<Option<Node>> {
     let node = &settings.keys.node;
     if !node.is_one() {
@@ -304,7 +305,7 @@ fn system_resolver() -> Outcome<Resolver> {
         .map_err(|error| Problem::new(Exit::Machine, chain(&error)).hint("check /etc/resolv.conf"))
 }
 
-/// The keys of certificates under management. Nothing is made where there is no server's.
+/// The keys of managed certificates. Fails if the database does not exist.
 async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     let url = database::inventory_url(None, &settings.store)?;
     if let Some(path) = url.sqlite_path()
@@ -323,7 +324,7 @@ async fn inventory(settings: &Settings) -> Outcome<SigningKeys> {
     Ok(SigningKeys::new(store, keystore, clock))
 }
 
-/// What writes a record of every signature.
+/// The writer of a record of every signature.
 fn records(settings: &KeyServiceSettings) -> Outcome<Option<Recorder>> {
     let node_folder = if settings.node.is_one() { Some(settings.node.folder()?) } else { None };
     let Some(options) = settings.records(node_folder) else { return Ok(None) };
@@ -421,7 +422,7 @@ impl TenantWatch<'_> {
     }
 }
 
-/// Looks at folders, certificate files and tenants until told to stop.
+/// Reloads folders, certificate files and tenants periodically until `stop`.
 async fn keep(
     settings: &KeyServiceSettings,
     mut sources: Sources,
@@ -437,7 +438,7 @@ async fn keep(
             () = tokio::time::sleep(Duration::from_secs(settings.reload_s)) => {}
         }
         if let Err(problem) = sources.poll(false).await {
-            tracing::warn!(problem = problem.message, "keys could not be looked at; those known stay");
+            tracing::warn!(problem = problem.message, "the keys cannot be read; the known ones stay in use");
         }
         if let Some(presented) = &mut tls
             && let Err(problem) = renew(settings, presented, running)

@@ -1,4 +1,4 @@
-//! `bulla proxy`: the forward proxy that looks into TLS.
+//! `bulla proxy`: the TLS-intercepting forward proxy.
 
 mod arguments;
 pub(crate) mod authority;
@@ -31,7 +31,7 @@ use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 
-/// Time on top of the connections' own, at shutdown.
+/// Time for the shutdown beyond `stop_s` for connections.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla proxy`.
@@ -52,28 +52,28 @@ pub(crate) async fn run(args: &ProxyArgs, global: &Global) -> Outcome<Exit> {
     Ok(proxy.run().await.exit())
 }
 
-/// How long a stop takes at most.
+/// The timeout of a graceful shutdown.
 pub(crate) fn grace(settings: &Settings) -> Duration {
     Duration::from_secs(settings.proxy.stop_s) + GRACE
 }
 
-/// A proxy that runs.
+/// A running proxy.
 pub(crate) struct RunningProxy {
     settings: ProxySettings,
     running: Running,
     rules: ConfiguredRules,
     args: ProxyArgs,
-    /// The authority's certificate.
+    /// The CA's certificate.
     certificate: PathBuf,
-    /// Through which the authority's key signs, if that is with a key service.
+    /// The client of the key service that has the CA's key, if there is one.
     keys: Option<keyless::client::Client>,
     figures_url: Option<String>,
     background: JoinSet<()>,
     stop: CancellationToken,
 }
 
-/// Starts the proxy of the configuration, with at most so many file descriptors. `args` are those that the configuration's settings have already,
-/// and that count before the file when that is read again.
+/// Starts the proxy of the configuration, with at most `descriptors` file descriptors. `args` are in the settings already. They override the
+/// file when it is read again.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &ProxyArgs,
@@ -96,7 +96,7 @@ pub(crate) async fn start(
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.needed_by(&options.requests.rules, configuration)?;
     let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets)?;
-    // Before the proxy, which has to know the address: it connects nobody there.
+    // Before the proxy, which refuses connections to this address.
     let figures = figures_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = bind(options, made.authority, metrics.clone()).await?;
@@ -116,7 +116,7 @@ pub(crate) async fn start(
 }
 
 impl ProxySettings {
-    /// Lowers the limits of connections to what the file descriptors allow.
+    /// Lowers the limits of connections to the number of file descriptors.
     fn bound(&mut self, descriptors: usize) {
         let (third, usual) = (descriptors / 3, Settings::default().proxy);
         bound_connections("proxy.connections_max", &mut self.connections_max, usual.connections_max, third);
@@ -128,14 +128,14 @@ impl ProxySettings {
         );
     }
 
-    /// The scheme by which clients speak to the proxy.
+    /// The scheme of the proxy's URL.
     fn scheme(&self) -> &'static str {
         if self.access.tls_only { "https" } else { "http" }
     }
 }
 
 impl RunningProxy {
-    /// Prints the addresses and the setup of clients.
+    /// Prints the addresses, and how clients use the proxy.
     fn announce(&self) {
         if let Some(url) = &self.figures_url {
             eprintln!("figures at {url}");
@@ -149,7 +149,7 @@ impl RunningProxy {
         say_how(&self.settings, &self.running, &self.certificate);
     }
 
-    /// The addresses.
+    /// Its addresses.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("{}://{}", self.settings.scheme(), self.running.address)];
         places.extend(self.figures_url.clone());
@@ -157,7 +157,7 @@ impl RunningProxy {
         Description { places, notes: vec![format!("clients trust {certificate}")] }
     }
 
-    /// Keeps the rules as the file has them until told to stop; then connections come to their end.
+    /// Reloads the rules when the file changes, until `stop`, then drains.
     pub(crate) async fn run(mut self) -> Drained {
         self.rules.keep(&self.running, &self.args, &self.stop).await;
         let seconds = self.settings.stop_s;
@@ -189,7 +189,7 @@ async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> 
     Ok([access.await?, minting.await?].into_iter().flatten().collect())
 }
 
-/// Warns about listeners that other hosts can reach or intercept.
+/// Warns about listeners that are open to others, and about unverified upstreams.
 fn warn(settings: &ProxySettings, listen: SocketAddr) {
     if !listen.ip().is_loopback() && settings.clients.is_empty() && !settings.access.asks() {
         eprintln!("warning: whoever reaches {listen} may use the proxy");
@@ -212,7 +212,7 @@ fn warn(settings: &ProxySettings, listen: SocketAddr) {
     }
 }
 
-/// What clients have to do.
+/// Prints how clients use the proxy.
 fn say_how(settings: &ProxySettings, running: &Running, certificate: &Path) {
     let (access, scheme) = (&settings.access, settings.scheme());
     eprintln!("the proxy is at {scheme}://{}", running.address);
@@ -269,7 +269,7 @@ pub(crate) async fn bind(
     })
 }
 
-/// Settings that only show at the start to be none, and what this machine does not let us do.
+/// Usage for settings that are wrong, else the machine.
 fn exit_of(error: &proxy::StartError) -> Exit {
     match error {
         proxy::StartError::Permission(BadPermission::Setup(_)) => Exit::Machine,

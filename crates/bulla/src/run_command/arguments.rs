@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use cli::exit::{Outcome, Problem};
 use keys::Secret;
 
-/// Most bytes of a name and of a password that a proxy accepts (RFC 1929).
+/// The maximum length of a name and of a password that a proxy accepts, in bytes (RFC 1929).
 const LOGIN_MAX: usize = 255;
 
 /// `bulla run`
@@ -65,14 +65,14 @@ pub(crate) struct RunArgs {
     pub(super) hide: Vec<PathBuf>,
 }
 
-/// The process that a call of this program becomes.
+/// One of the processes of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Stage {
-    /// It makes namespaces.
+    /// Makes the namespaces.
     Separate,
-    /// It is the init process in them.
+    /// The init process in the namespaces.
     Init,
-    /// It becomes the command.
+    /// Without namespaces: becomes the command.
     Bare,
 }
 
@@ -86,7 +86,7 @@ impl Stage {
     }
 }
 
-/// A proxy that runs already.
+/// A running proxy, which `--proxy` names.
 #[derive(Debug)]
 pub(super) struct RemoteProxy {
     /// HOST:PORT

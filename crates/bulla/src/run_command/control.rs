@@ -1,5 +1,5 @@
-//! What the first process and the init process of the namespaces tell each other: the bound socket, the start, signals. The end of either
-//! ends the connection.
+//! The connection between the first process and the init process of the namespaces: it carries the bound socket, the start and signals.
+//! When one of them ends, the connection closes.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -14,18 +14,19 @@ use rustix::net::{
 };
 use tokio::net::UnixListener;
 
-/// In the folder of this run.
+/// The name of the socket in the folder of this run.
 const NAME: &str = "control";
-/// The word that starts the command.
+/// The byte that starts the command.
 const GO: u8 = 0;
 
-/// Where the init process of the namespaces finds the first process. A path, as an abstract name is one of the host's network namespace.
+/// The socket of the first process, for the init process of the namespaces. It has a path, because abstract names belong to a network
+/// namespace.
 pub(super) struct Door {
     socket: UnixListener,
     path: PathBuf,
 }
 
-/// The first process's end.
+/// The first process's side of the connection.
 pub(super) struct Link(UnixStream);
 
 impl Door {
@@ -39,7 +40,7 @@ impl Door {
         &self.path
     }
 
-    /// Waits for the init process and takes the socket that it has bound. No other process connects afterwards.
+    /// Waits for the init process and receives the socket that it has bound. No other process connects afterwards.
     pub(super) async fn link(self) -> Outcome<(Link, OwnedFd)> {
         let linked = async {
             let (stream, _) = self.socket.accept().await?;
@@ -60,7 +61,7 @@ impl Link {
         self.0.write_all(&[GO]).map_err(|error| failed(&error))
     }
 
-    /// Has the init process send a signal to the command. Nothing happens where it has ended.
+    /// Asks the init process to send a signal to the command. Does nothing if the init process has ended.
     pub(super) fn forward(&mut self, signal: i32) {
         let _ = u8::try_from(signal).map(|signal| self.0.write_all(&[signal]));
     }
@@ -78,7 +79,7 @@ fn take(stream: &UnixStream) -> io::Result<OwnedFd> {
     sockets.next().and_then(|mut sockets| sockets.next()).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The init process's end.
+/// The init process's side of the connection.
 pub(super) struct Inside(UnixStream);
 
 impl Inside {
@@ -105,6 +106,9 @@ impl Inside {
 }
 
 fn failed(error: &io::Error) -> Problem {
-    Problem::new(Exit::Machine, format_args!("the processes of this run have lost each other: {error}"))
-        .hint("see the message before this one; the temporary folder (TMPDIR) has to allow Unix sockets")
+    Problem::new(
+        Exit::Machine,
+        format_args!("the connection between the processes of this run failed: {error}"),
+    )
+    .hint("see the message before this one; the temporary folder (TMPDIR) has to allow Unix sockets")
 }

@@ -16,7 +16,7 @@ use super::folder::{RunFolder, unwritten};
 
 /// The password of Java's own trust store. Nothing in it is secret.
 const STORE_PASSWORD: &str = "changeit";
-/// All that may not be in the user part of a URL, and more.
+/// Characters that are escaped in the user part of a URL: all but the unreserved ones.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Variables with the proxy's URL.
 const PROXY: [&str; 12] = [
@@ -33,7 +33,7 @@ const PROXY: [&str; 12] = [
     "npm_config_https_proxy",
     "YARN_HTTPS_PROXY",
 ];
-/// Variables that would except hosts from it.
+/// Variables with hosts that clients reach without the proxy.
 const EXCEPTIONS: [&str; 4] = ["NO_PROXY", "no_proxy", "no_grpc_proxy", "npm_config_noproxy"];
 /// Variables with the file of all roots: those of the system and the proxy's.
 const ROOTS: [&str; 10] = [
@@ -48,10 +48,10 @@ const ROOTS: [&str; 10] = [
     "DENO_CERT",
     "npm_config_cafile",
 ];
-/// Where sockets of the host are, which the command cannot use.
+/// Variables with the paths of Unix sockets of the host, which the command cannot use.
 const SOCKETS: [&str; 4] = ["SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "GPG_AGENT_INFO"];
 
-/// Where the command finds the proxy.
+/// The proxy's URL for the command.
 #[derive(Clone, Debug)]
 pub(super) struct ProxyUrl {
     pub(super) address: SocketAddr,
@@ -59,7 +59,7 @@ pub(super) struct ProxyUrl {
 }
 
 impl ProxyUrl {
-    /// One that asks for no password.
+    /// A URL without a password.
     pub(super) fn open(address: SocketAddr) -> Self {
         Self { address, login: None }
     }
@@ -124,7 +124,7 @@ impl Environment {
         command.envs(PROXY.map(|name| (name, &url)));
         command.envs(EXCEPTIONS.map(|name| (name, "")));
         command.envs(ROOTS.map(|name| (name, self.file(BUNDLE))));
-        // Node adds these to its own roots, and reads the proxy variables only when it is told to.
+        // Node adds these to its own roots. It reads the proxy variables only with NODE_USE_ENV_PROXY.
         command.env("NODE_EXTRA_CA_CERTS", self.file(PROXY_ROOT)).env("NODE_USE_ENV_PROXY", "1");
         let preload = format!("--require \"{}\"", self.file(NODE_PROXY).display());
         command.env("NODE_OPTIONS", appended("NODE_OPTIONS", &preload));
@@ -146,7 +146,7 @@ impl Environment {
         for scheme in ["http", "https"] {
             options.push_str(&format!(" -D{scheme}.proxyHost={host} -D{scheme}.proxyPort={port}"));
         }
-        // By default loopback names are reached directly; in the namespace nothing is.
+        // By default Java connects to loopback names directly, which the namespace does not allow.
         options.push_str(" -Dhttp.nonProxyHosts=");
         if self.is_java_told {
             let store = self.file(JAVA_STORE);
@@ -160,7 +160,7 @@ impl Environment {
     }
 }
 
-/// Options after those that a variable has, so that these count.
+/// The options of a variable, then `options`: Java and Node use the last one.
 fn appended(variable: &str, options: &str) -> String {
     match std::env::var(variable) {
         Ok(before) if !before.is_empty() => format!("{before} {options}"),
@@ -168,7 +168,7 @@ fn appended(variable: &str, options: &str) -> String {
     }
 }
 
-/// A trust store of Java, without roots that its format cannot have.
+/// A trust store of Java. Roots that its format does not support are left out.
 fn java_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
     let mut store = KeyStore::new();
     for (number, root) in roots.iter().enumerate() {

@@ -1,8 +1,13 @@
 //! `bulla run`: a command whose only way to the network is a proxy.
 //!
-//! Three processes take part. The first one, in the host's namespaces, has the proxy or the connection to it. It starts the second one,
-//! which makes namespaces; that starts the third one, the init process in them, which binds the socket that clients of the proxy find,
-//! passes it to the first process, confines itself and starts the command. The first process accepts connections of the namespace on that socket.
+//! A run has three processes:
+//!
+//! 1. The first process stays in the host's namespaces. It has the proxy, or the connection to a remote one.
+//! 2. The second process makes namespaces and starts the third one in them.
+//! 3. The third process is the init process of the namespaces. It binds the proxy's address there, passes the socket to the first process,
+//!    confines itself and starts the command.
+//!
+//! The first process accepts connections of the namespaces on that socket.
 
 mod arguments;
 mod control;
@@ -34,7 +39,7 @@ use self::relay::Target;
 use self::signals::Signals;
 use crate::config::Configuration;
 
-/// Runs `bulla run`: ends the process with the status of the command.
+/// Runs `bulla run`. The exit status is that of the command.
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
     let status = match &args.stage {
         Some(Stage::Separate) => stages::separate(args)?,
@@ -63,7 +68,7 @@ async fn outer(args: &RunArgs, global: &Global) -> Outcome<i32> {
     }
 }
 
-/// A proxy that the command uses.
+/// The proxy that the command uses.
 enum Proxy {
     Own(Box<OwnProxy>),
     Remote(RemoteProxy),
@@ -86,7 +91,7 @@ impl Proxy {
     }
 }
 
-/// A proxy that runs already, and the trust anchors of its certificate: `--proxy-ca`, else those of `--ca`, beside the system's.
+/// A remote proxy, with the trust anchors of its certificate: the system's, and those of `--proxy-ca`, else of `--ca`.
 fn target(args: &RunArgs, remote: &RemoteProxy, root: &[Vec<u8>]) -> Outcome<Target> {
     let mut roots = outbound::tls::system_roots();
     match &args.proxy_ca {
@@ -96,7 +101,7 @@ fn target(args: &RunArgs, remote: &RemoteProxy, root: &[Vec<u8>]) -> Outcome<Tar
     Target::new(remote, roots)
 }
 
-/// In namespaces.
+/// Runs the command in namespaces.
 async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
     inherited::refuse()?;
     let hidden = secrets::files(configuration)?;
@@ -129,7 +134,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     let mut child = start(&mut command, args, &environment)?;
     let link = tokio::select! {
         link = door.link() => link?,
-        // It has said why.
+        // The process has printed its error.
         status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
     };
     let (mut link, socket) = link;
@@ -143,7 +148,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     status
 }
 
-/// Without namespaces: the environment alone.
+/// Runs the command without namespaces, with the environment alone.
 async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
     eprintln!("warning: without a sandbox only programs that read the proxy variables use the proxy");
     eprintln!(
@@ -170,7 +175,7 @@ async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i3
     status
 }
 
-/// What serves the command.
+/// The proxy, or the relay to a remote proxy, while the command runs.
 enum Serving {
     Own(own_proxy::Serving),
     Relay(relay::Relay),

@@ -1,4 +1,4 @@
-//! The proxy of one run, in this process: as `[proxy]` has it, for one client.
+//! The proxy of one run, in this process: by `[proxy]` of the configuration, for one client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::data_folder;
 use crate::files;
 use crate::proxy::{self as role, StoreSecrets};
 
-/// The command has ended: nobody waits for what its connections still have to say.
+/// The timeout of the shutdown. The command has ended by then, so its connections need no more time.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A proxy before it listens.
@@ -31,7 +31,7 @@ pub(super) struct OwnProxy {
     client: Option<Client>,
 }
 
-/// A proxy at work.
+/// A running proxy.
 pub(super) struct Serving {
     running: Running,
     client: Option<Client>,
@@ -40,7 +40,7 @@ pub(super) struct Serving {
 impl OwnProxy {
     pub(super) async fn load(configuration: &Configuration) -> Outcome<Self> {
         let mut all = configuration.settings.clone();
-        // What is for other clients and other listeners.
+        // Settings for other clients and other listeners.
         let usual = ProxySettings::default();
         let of_run = &mut all.proxy;
         of_run.clients.clear();
@@ -68,7 +68,7 @@ impl OwnProxy {
         files::certificates("proxy.ca_certificate_file", &self.certificate)
     }
 
-    /// Serves the namespace whose socket this is.
+    /// Serves clients of a network namespace, at a socket that was bound there.
     pub(super) async fn serve_confined(self, socket: OwnedFd, name: &str) -> Outcome<Serving> {
         let listen = inbound::reserve_socket(socket).map_err(|error| {
             Problem::new(Exit::Machine, format_args!("the namespace's socket cannot be used: {error}"))
@@ -77,7 +77,7 @@ impl OwnProxy {
         Box::pin(self.serve(listen, access)).await.map(|(_, serving)| serving)
     }
 
-    /// Serves this machine, to those who know a password that is in the URL.
+    /// Serves clients on this machine that know the password in the URL.
     pub(super) async fn serve_open(self, name: &str) -> Outcome<(ProxyUrl, Serving)> {
         let password = uuid::Uuid::new_v4().simple().to_string();
         let mut salt = [0; 12];
@@ -100,7 +100,7 @@ impl OwnProxy {
             Options { listen, access, upstream_roots, second_level, ..self.settings.options()? };
         let secrets = StoreSecrets::default();
         options.requests.secrets = secrets.needed_by(&options.requests.rules, &self.configuration)?;
-        // The rules stay as they are: the command may be able to write to the configuration's file.
+        // Rules are not reloaded: the command may be able to write to the configuration file.
         let running = role::bind(options, self.authority, metrics).await?;
         Ok((running.address, Serving { running, client: self.client }))
     }
@@ -115,7 +115,7 @@ impl Serving {
     }
 }
 
-/// The CA of a proxy that runs elsewhere.
+/// The CA of a remote proxy.
 pub(super) fn root_of_another(given: Option<&Path>, configuration: &Configuration) -> Outcome<Vec<Vec<u8>>> {
     if let Some(given) = given {
         return files::certificates("--ca", given);

@@ -1,14 +1,14 @@
-//! What the processes of a run have in common.
+//! Constants and exit statuses that the processes of a run share.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use cli::exit::{Exit, Problem};
 
-/// Where clients in the namespace find the proxy. Nothing else is there, so it is the same each time.
+/// The proxy's address in the namespace. No other program listens there, so it is the same in each run.
 pub(super) const INSIDE: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 3128);
-/// A status that says by which signal a process ended, as shells have it.
+/// Added to the number of the signal that ended a process, as in shells.
 pub(super) const BY_SIGNAL: i32 = 128;
 /// This program, also after an upgrade has replaced its file.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -1,4 +1,4 @@
-//! Connections from the namespace to a proxy that runs elsewhere, byte by byte, over TLS where that proxy wants it.
+//! Relays connections from the namespace to a remote proxy, over TLS if its URL is https.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -14,12 +14,12 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::arguments::RemoteProxy;
 
-/// Connections at a time: as many as a proxy allows one address by default. Others wait.
+/// Maximum concurrent connections: the limit of a proxy for one address. Further ones wait.
 const CONNECTIONS_MAX: usize = 1_024;
-/// For a connection to the proxy, and its TLS handshake.
+/// The timeout for connecting to the proxy, TLS handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A proxy that runs elsewhere.
+/// A remote proxy.
 #[derive(Clone)]
 pub(super) struct Target {
     /// HOST:PORT
@@ -28,7 +28,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// `roots`, in DER, verify a proxy that speaks TLS.
+    /// `roots`, in DER, verify the certificate of an https proxy.
     pub(super) fn new(proxy: &RemoteProxy, roots: Vec<Vec<u8>>) -> Outcome<Self> {
         let connector = || {
             Connector::with_roots(roots).map_err(|error| {
@@ -63,7 +63,7 @@ impl Target {
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Relays until it is stopped.
+/// A running relay.
 pub(super) struct Relay(ServiceTasks);
 
 impl Relay {
@@ -73,7 +73,7 @@ impl Relay {
     }
 }
 
-/// Relays connections that come in at a bound socket. Must be called in a runtime.
+/// Relays connections that a bound socket accepts. Must be called in a runtime.
 pub(super) fn start(socket: OwnedFd, to: Target) -> Outcome<Relay> {
     let listen = inbound::reserve_socket(socket).and_then(inbound::listen);
     listen.map(|listener| serve(listener, to)).map_err(|error| failed(&error))

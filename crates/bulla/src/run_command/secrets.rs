@@ -10,7 +10,7 @@ use crate::config::Configuration;
 use crate::data_folder;
 use crate::database;
 
-/// Settings whose values are such files: the last words of their names.
+/// The last words of the names of settings whose values are such files.
 const NAMES: [&str; 14] = [
     "key_file",
     "key_files",
@@ -34,10 +34,10 @@ const SQLITE_FILES: [&str; 3] = ["", "-wal", "-shm"];
 /// The variable of a passphrase.
 const VARIABLE: &str = "variable";
 
-/// Their paths, without links. Files that a proxy makes at its start are among them.
+/// The paths of hidden files, without links. Files that the proxy makes at startup are included.
 pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     let settings = &configuration.settings;
-    // Made now, as a folder that another process makes later would not be hidden. A user without a home folder cannot make it.
+    // It is made now, because a folder that another process makes later would not be hidden. A user without a home folder cannot make it.
     let data = data_folder::folder().or_else(|_| cli::data::folder())?;
     let mut found = vec![data, settings.agent.state.clone(), settings.proxy.store.folder.clone()];
     found.extend(settings.keys.directories.iter().cloned());
@@ -52,7 +52,7 @@ pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = found.iter().filter_map(|path| real(path)).collect();
     found.sort();
     found.dedup();
-    // What is below a hidden folder cannot be hidden once more.
+    // A path in a hidden folder no longer exists for the command.
     let folders: Vec<PathBuf> = found.iter().filter(|path| path.is_dir()).cloned().collect();
     found.retain(|path| !folders.iter().any(|folder| path != folder && path.starts_with(folder)));
     Ok(found)

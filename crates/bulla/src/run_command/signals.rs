@@ -8,11 +8,11 @@ use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{Signal as Incoming, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Signals that people and supervisors send.
+/// Signals that people and service managers send.
 const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Signals to this process, which no longer end it.
+/// Receives signals to this process, which then no longer end it.
 pub(super) struct Signals(mpsc::Receiver<i32>);
 
 impl Signals {
@@ -27,7 +27,7 @@ impl Signals {
         Ok(Self(receive))
     }
 
-    /// The next one that the command has not received itself.
+    /// The next signal that the command has not received itself.
     pub(super) async fn next(&mut self) -> i32 {
         match self.0.recv().await {
             Some(signal) => signal,
@@ -48,7 +48,7 @@ async fn pass_on(mut incoming: Incoming, kind: Signal, to: mpsc::Sender<i32>) {
     }
 }
 
-/// Ctrl+C and Ctrl+\, which a terminal sends to all processes of its foreground group, the command among them.
+/// Whether a terminal sends this signal to its whole foreground group, the command included: Ctrl+C and Ctrl+\.
 fn is_typed(kind: Signal) -> bool {
     matches!(kind, Signal::INT | Signal::QUIT)
 }
@@ -58,7 +58,7 @@ fn terminal_has_this_group() -> bool {
     terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// Sends a signal to a child that has not been waited for.
+/// Sends a signal to a child that has not been reaped.
 pub(super) fn send(process: Option<u32>, signal: i32) {
     let process = process.and_then(|id| Pid::from_raw(id.cast_signed()));
     if let (Some(process), Some(signal)) = (process, Signal::from_named_raw(signal)) {

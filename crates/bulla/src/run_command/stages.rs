@@ -1,4 +1,4 @@
-//! The processes after the first one.
+//! The second and the third process of a run.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -16,23 +16,23 @@ use super::control::Inside;
 use super::processes::{BY_SIGNAL, INSIDE, THIS_PROGRAM, lost, status_of};
 use super::signals::{self, Signals};
 
-/// Statuses of a shell for a command that it cannot start.
+/// Exit statuses of shells for a command that cannot be started.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
-/// Variables of this program begin like this. Tokens are among them.
+/// The prefix of this program's variables, some of which are tokens.
 const OWN_VARIABLES: &str = "BULLA_";
 
-/// This program again, as another process of the run.
+/// The command line of the next process of the run.
 pub(super) fn command(args: &RunArgs, stage: Stage, control: &Path) -> AsyncCommand {
     let mut command = AsyncCommand::new(THIS_PROGRAM);
     command.args(["run", "--stage", stage.name()]);
     command.arg("--parent").arg(std::process::id().to_string()).arg("--control").arg(control);
     command.args(args.allow_unix_sockets.then_some("--allow-unix-sockets"));
-    // Before the command, where options end.
+    // Options come before the command.
     command
 }
 
-/// Ends this process when its parent ends, also if that has happened already.
+/// Asks the kernel to kill this process when its parent ends. Fails if the parent has ended already.
 fn end_with_parent(args: &RunArgs) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
         Problem::new(Exit::Machine, format_args!("this process cannot follow the end of another: {error}"))
@@ -50,7 +50,7 @@ fn end_with_parent(args: &RunArgs) -> Outcome<()> {
 pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     end_with_parent(args)?;
     sandbox::separate().map_err(|error| not_separate(&error))?;
-    // Other credentials may have reset it.
+    // The change of credentials may have reset it.
     end_with_parent(args)?;
     let mut init = AsyncCommand::new(THIS_PROGRAM);
     init.args(["run", "--stage", Stage::Init.name()]).arg("--control").args(&args.control);
@@ -63,11 +63,11 @@ pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
         init.arg("--write").arg(path);
     }
     init.arg("--").args(&args.command);
-    // The kernel gives a process no more threads once its children have another process namespace.
+    // The kernel refuses new threads once children are in another process namespace.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| not_started_inside(&error))?;
     runtime.block_on(async {
-        // A signal to the whole group is the command's to answer: this process waits for it.
+        // Signals to the whole process group are for the command. This process only waits.
         let _signals = Signals::listen()?;
         let mut child = init.spawn().map_err(|error| not_started_inside(&error))?;
         child.wait().await.map(status_of).map_err(|error| lost(&error))
@@ -111,7 +111,8 @@ fn not_confined(error: &SandboxError) -> Problem {
 
 /// The third process: init of the namespaces. Confines itself, starts the command and waits for all processes.
 pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
-    // Its parent is in another process namespace and has no number here. What it starts waits for the first process, which watches it.
+    // The parent is in another process namespace and has no number here, so it is not checked. The connection to the first process shows
+    // whether that still runs.
     end_with_parent(args)?;
     memory::protect_self()?;
     let failed = |error: NamespaceError| not_separate(&error);
@@ -145,7 +146,7 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     reap(id)
 }
 
-/// Not listening yet: that is up to the first process.
+/// A bound socket. The first process listens on it.
 fn bind() -> io::Result<std::os::fd::OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -154,7 +155,7 @@ fn bind() -> io::Result<std::os::fd::OwnedFd> {
     Ok(socket)
 }
 
-/// Sends signals to the command; ends this process, and so all of the namespace, when the first process has ended.
+/// Sends signals to the command. When the first process has ended, ends this process and so all processes of the namespace.
 fn forward(mut inside: Inside, command: u32) {
     while let Some(signal) = inside.next() {
         signals::send(Some(command), signal);
@@ -162,7 +163,7 @@ fn forward(mut inside: Inside, command: u32) {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// Waits for the command, and for orphans, whose parent an init process becomes.
+/// Reaps the command, and orphans, whose parent is the init process.
 fn reap(command: u32) -> Outcome<i32> {
     let command = Pid::from_raw(command.cast_signed());
     loop {
@@ -190,7 +191,7 @@ fn the_command(args: &RunArgs) -> Command {
     command
 }
 
-/// Says why the command was not started, as a shell does.
+/// Prints why the command was not started. Returns the status of a shell.
 fn not_started(args: &RunArgs, error: &io::Error) -> i32 {
     let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     eprintln!("error: {program}: {error}");

@@ -1,4 +1,4 @@
-//! What `bulla up` and `bulla serve` say once they run.
+//! The output of `bulla up` and `bulla serve` after the start.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::component::Description;
 use crate::config::Role;
 use crate::roles::Roles;
 
-/// What a new user may do next.
+/// Commands for a new user.
 const NEXT: &str = "\
 next, in another terminal:
   bulla scan example.com                   find certificates, and what is wrong with them
@@ -18,7 +18,7 @@ next, in another terminal:
   bulla doctor                             check this machine and the server
 ";
 
-/// Says what runs where, and at `up` what to do next.
+/// Prints the roles with their addresses, and for `up` what to do next.
 pub(super) fn print(
     url: Option<&str>,
     console: &[String],

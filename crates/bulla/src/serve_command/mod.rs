@@ -206,9 +206,7 @@ impl Process {
         match Box::pin(components::start(configuration, roles, control_plane.as_ref(), descriptors)).await {
             Ok(components) => Ok(Self { control_plane, components }),
             Err(problem) => {
-                if let Some(control_plane) = control_plane {
-                    let _ = control_plane.stop().await;
-                }
+                let _ = Self { control_plane, components: Vec::new() }.stop(settings).await;
                 Err(problem)
             }
         }

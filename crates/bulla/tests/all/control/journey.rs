@@ -1,9 +1,10 @@
 //! One certificate through every part of one `bulla up`: found, alerted, claimed, renewed, deployed, verified, its key moved to the key
 //! service, served by the terminator, and called through the proxy with a credential that the client never sees.
-//! Then: roles that do not start.
+//! Then: the demo of the same journey, and roles that do not start.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -72,7 +73,7 @@ fn serve(mut stream: TcpStream, heard: &Mutex<Vec<(String, String)>>) -> std::io
     }
 }
 
-/// A self-signed certificate that ends in two days, and its key, where nginx takes them from.
+/// Writes a self-signed certificate that expires in two days, and its key, for nginx.
 fn write_rogue(house: &House) {
     let key = PrivateKey::generate(KeyType::P256).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
@@ -96,7 +97,7 @@ fn write_rogue(house: &House) {
     std::fs::write(folder.join("key.pem"), key.to_pkcs8_pem().as_bytes()).unwrap();
 }
 
-/// A house whose `bulla up` has every role, and the addresses of its terminator and its proxy.
+/// A server with every role, and the addresses of its terminator and its proxy.
 struct Estate {
     house: House,
     edge: String,
@@ -104,10 +105,10 @@ struct Estate {
 }
 
 impl Estate {
-    /// `upstream`: where the terminator passes requests on to.
+    /// `upstream` is the port of the server behind the terminator.
     fn prepared(upstream: u16) -> Self {
         let mut house = House::prepared("", None);
-        // Over the file, which has the server alone: what `bulla up` does when nobody says.
+        // Overrides the file, which names the role server: these are the default roles of `bulla up`.
         house.environment("BULLA_ROLES", "");
         let (edge, proxy, nodes) = (free_port(), free_port(), free_port());
         let (policy, root) = (house.path("agent.toml"), house.root());
@@ -136,14 +137,14 @@ impl Estate {
         Some(text.trim().split_once('=')?.1.replace(':', "").to_lowercase())
     }
 
-    /// Puts a document into a file and gives it to a command.
+    /// Passes a document to a command as a file.
     fn give(&self, command: &[&str], document: &Value) -> Value {
         std::fs::write(self.house.path("document.json"), document.to_string()).unwrap();
         self.house.json(&[command, &["--file", "document.json"]].concat())
     }
 }
 
-/// The message that a certificate is about to expire, once there is one.
+/// The message that a certificate is about to expire, if it has arrived.
 fn expiring(messages: &[Value]) -> Option<&Value> {
     messages.iter().find(|message| message["kind"] == "certificate.expiring" && message["reason"] == "raised")
 }
@@ -159,7 +160,7 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     estate.house.start();
     let house = &estate.house;
 
-    // Found by a watch, told to a webhook.
+    // A watch finds it, and a webhook receives the alert.
     let hook = format!("http://127.0.0.1:{}/", webhook.port);
     let config = json!({"type": "webhook", "url": hook, "secret": "0123456789abcdef"});
     estate.give(&["alert", "channel", "create"], &json!({"name": "team", "config": config}));
@@ -176,14 +177,14 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     house.does(&["cert", "claim", &rogue, "--owner", "shop-team"]);
     assert_eq!(estate.shown()["owner"], "shop-team");
 
-    // Renewed by the own CA, deployed by the agent of this host, verified as served.
+    // The own CA renews it, the agent of this host deploys it and verifies that nginx serves it.
     let agents = house.json(&["agent", "list"]);
     let agent = agents["rows"][0]["id"].as_str().unwrap_or_else(|| panic!("{agents}")).to_owned();
     let target = target(house, &nginx, &agent);
     allow(house, "data/agent");
     let change = json!({"targets": [{"kind": "deploy", "target": target, "agent": agent}]});
     std::fs::write(house.path("change.json"), change.to_string()).unwrap();
-    // The lifecycle may change it between the reading and the writing of the command, which is refused then.
+    // The lifecycle may change the certificate at the same time: the command is refused then.
     let update = ["cert", "update", NAMES[0], "--file", "change.json"];
     house.until("the target", || run(&mut house.bulla(&update)).status.success());
     house.does(&["cert", "renew", NAMES[0]]);
@@ -194,13 +195,13 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     let current = estate.shown()["current"]["fingerprint"].as_str().unwrap().to_owned();
     assert_ne!(current, rogue);
     assert_eq!(nginx.presents(house).unwrap(), current);
-    // Whoever claims it takes care of it: the alert is over.
+    // The alert is resolved, because the certificate is renewed.
     house.until("the alert's end", || {
         let over = house.json(&["alert", "list", "--state", "resolved"]);
         over["rows"].as_array().unwrap().iter().any(|alert| alert["id"] == raised["alert"])
     });
 
-    // Its key moves to the key service. Until then the terminator presents nothing: nobody can sign for it.
+    // Its key moves to the key service. Until then the terminator presents nothing, as no key service can sign.
     assert_eq!(estate.presented_by_edge(), None);
     let policy = ["key", "policy", "create", "here", "site: local", "--yes"];
     house.until("a node for the policy", || run(&mut house.bulla(&policy)).status.success());
@@ -209,7 +210,7 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     house.does(&["key", "seal", "--policy", "here", "--key", "shop.key"]);
     house.until("the terminator", || estate.presented_by_edge().as_deref() == Some(&current));
 
-    // Called through the proxy, which puts in a credential.
+    // A client calls it through the proxy, which injects a credential.
     std::fs::write(house.path("value"), SECRET).unwrap();
     house.does(&["credential", "set", "/shop/api", "--type", "password", "--file", "value"]);
     let trust = house.path("data/proxy-ca.pem").display().to_string();
@@ -224,7 +225,7 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     let authorization = head.lines().find(|line| line.to_lowercase().starts_with("authorization:")).unwrap();
     assert!(authorization.ends_with(&format!("Bearer {SECRET}")), "{authorization}");
 
-    // Every role answers; then all of them end, in order.
+    // Every role answers. Then all roles stop, in order.
     let checks = house.json(&["doctor"]);
     for role in ["server", "keys", "edge", "proxy", "agent"] {
         let is_fine = |row: &&Value| row["check"] == format!("role {role}") && row["state"] == "ok";
@@ -241,7 +242,7 @@ fn a_role_that_does_not_start_ends_the_process_and_is_named() {
     let refused = run(estate.house.bulla(&["up"]).env("BULLA_ROLES", ""));
     assert_eq!(refused.status.code(), Some(5), "{}", describe(&refused));
     let said = String::from_utf8_lossy(&refused.stderr);
-    // The roles that had started drain: they are not cut off in a write.
+    // Roles that have started drain.
     for line in [
         "error: the role proxy did not start: cannot listen",
         "stopping the key service",
@@ -250,7 +251,7 @@ fn a_role_that_does_not_start_ends_the_process_and_is_named() {
         assert!(said.lines().any(|said| said.starts_with(line)), "{line}: {said}");
     }
     assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), 1, "{said}");
-    // Without that role it starts, and the node finds the control plane again at another address.
+    // Without that role the process starts. Later the node finds the control plane at another address.
     estate.house.environment("BULLA_ROLES", "server,keys");
     estate.house.start();
     let nodes = |house: &House| house.json(&["key", "node", "list"])["rows"].as_array().unwrap().len();
@@ -270,8 +271,52 @@ fn a_role_that_does_not_start_ends_the_process_and_is_named() {
 }
 
 #[test]
+fn the_demo_takes_every_step_and_leaves_nothing_behind() {
+    let scratch = tempfile::tempdir().unwrap();
+    let mut demo = crate::world::bulla();
+    demo.args(["up", "--demo"]).env("TMPDIR", scratch.path()).env("HOME", scratch.path());
+    // The caller's own servers are none of its business.
+    demo.env("BULLA_ROLES", "server").env("BULLA_CLIENT_URL", "https://localhost:1");
+    let mut demo = demo.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stderr.take().unwrap()).lines();
+    let said: Vec<String> = lines
+        .by_ref()
+        .map_while(Result::ok)
+        .take_while(|line| !line.starts_with("  bulla cert list"))
+        .collect();
+    let steps: Vec<&String> = said.iter().filter(|line| line.starts_with("  \u{2713} ")).collect();
+    assert_eq!(steps.len(), 9, "{said:#?}");
+    for text in [
+        "every role",
+        "scanned",
+        "found",
+        "claimed",
+        "renewed",
+        "resolved",
+        "sealed",
+        "injected",
+        "audit log",
+    ] {
+        assert!(steps.iter().any(|step| step.contains(text)), "{text}: {said:#?}");
+    }
+    let link = said.iter().find_map(|line| line.strip_prefix("open the console: ")).unwrap();
+    assert!(link.starts_with("https://localhost:") && link.contains("#code="), "{link}");
+    // It is left running: commands in another terminal find it by the variables that it printed.
+    let variables = said.iter().find_map(|line| line.trim().strip_prefix("export ")).unwrap();
+    let mut listed = crate::world::bulla();
+    listed.args(["cert", "list", "--output", "json"]);
+    listed.envs(variables.split(' ').filter_map(|variable| variable.split_once('=')));
+    let listed = run(&mut listed);
+    assert!(describe(&listed).contains(NAMES[0]), "{}", describe(&listed));
+    let stopped = Command::new("kill").arg(demo.id().to_string()).status().unwrap();
+    assert!(stopped.success());
+    assert_eq!(demo.wait().unwrap().code(), Some(0), "{:#?}", lines.collect::<Vec<_>>());
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_default_port_that_is_taken_leaves_out_a_role_unless_it_was_named() {
-    // Where another process of this machine has one of them, it is taken as well.
+    // If another process has a port already, it is in use as well.
     let _taken: Vec<_> =
         ["127.0.0.1:3128", "127.0.0.1:2410"].iter().map(|address| TcpListener::bind(address)).collect();
     let mut house = House::prepared("[keys]\nmetrics_listen = \"\"\n[proxy]\nmetrics_listen = \"\"\n", None);
