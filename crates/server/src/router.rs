@@ -90,6 +90,7 @@ pub(crate) fn credential_router(state: &State) -> Router {
 
 /// The credential store for pages of this process, such as those of the web console; never for a listener. The session of a browser
 /// identifies the caller there, with the permissions of its identity; an unsafe request needs the session's CSRF token, as on the API.
+/// Changes, and requests that reveal a value, need a recent proof of who the session's person is.
 pub fn credential_router_for_pages(state: &State) -> Router {
     let hub = state.components().credentials.clone();
     let context = hub.map(|hub| Context::with_sessions(hub, state.clone()));

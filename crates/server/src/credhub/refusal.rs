@@ -6,6 +6,8 @@ use credentials::{CredentialError, Refusal};
 use http::StatusCode;
 use http::header::{HeaderValue, WWW_AUTHENTICATE};
 
+use crate::problem::Problem;
+
 /// The message for malformed requests.
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not \
                                       meet expectation. Please check the documentation for required formatting and \
@@ -18,11 +20,13 @@ pub(crate) struct Refused {
     error: String,
     /// Only if OAuth specifies one.
     description: Option<String>,
+    /// The answer in place of CredHub's, for pages of this process.
+    document: Option<Box<Problem>>,
 }
 
 impl Refused {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
-        Self { status, error: error.into(), description: None }
+        Self { status, error: error.into(), description: None, document: None }
     }
 
     pub(crate) fn status(&self) -> StatusCode {
@@ -44,7 +48,13 @@ impl Refused {
 
     /// As RFC 6750 section 3 and RFC 6749 section 5.2 have it.
     pub(crate) fn oauth(status: StatusCode, error: &str, description: &str) -> Self {
-        Self { status, error: error.to_owned(), description: Some(description.to_owned()) }
+        Self { status, error: error.to_owned(), description: Some(description.to_owned()), document: None }
+    }
+
+    /// A refusal that pages of this process tell from others by its kind: answered as a problem document.
+    pub(crate) fn with_document(problem: Problem) -> Self {
+        let document = Some(Box::new(problem.clone()));
+        Self { document, ..Self::new(problem.status(), problem.text()) }
     }
 
     /// The same with another status.
@@ -55,6 +65,9 @@ impl Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
+        if let Some(problem) = self.document {
+            return problem.into_response();
+        }
         // Every value is a text: clients read this into a map of texts.
         let body = ErrorView { error: self.error, error_description: self.description };
         let mut response = (self.status, axum::Json(&body)).into_response();

@@ -6,11 +6,13 @@ use axum::extract::Request;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
-use server::access::SessionOptions;
+use server::access::{PROOF_LIFETIME, SessionOptions};
+use store::Clock;
 use tower::ServiceExt;
 
 use crate::logging_in::Scene;
-use crate::world::{Plan, send};
+use crate::signing_in::{link, signed_in};
+use crate::world::{Plan, World, now, send};
 
 /// Asks with headers of a browser or a program.
 async fn ask(
@@ -78,4 +80,84 @@ async fn a_session_may_what_its_identity_may() {
     let url = format!("https://{address}{}", read("/a/x"));
     let client = scene.world.builder().build().unwrap();
     send(client.get(url).header("cookie", &cookie)).await.expect(401);
+}
+
+/// What a session may do only within 15 minutes after its person proved who they are, and what goes on.
+#[tokio::test]
+async fn a_session_needs_a_recent_proof_to_reveal_and_to_change() {
+    let clock = Clock::manual(now() * 1_000_000);
+    let plan = Plan { clock: clock.clone(), credentials: true, ..Plan::default() };
+    let world = World::start_with(plan).await;
+    let store = server::credential_router_for_pages(&world.state);
+    let tab = signed_in(&world, &world.admin).await;
+    let own = [
+        ("cookie", tab.cookie.as_str()),
+        ("x-csrf-token", tab.csrf.as_str()),
+        ("sec-fetch-site", "same-origin"),
+    ];
+    let make = |name: &str| {
+        let parameters = json!({ "common_name": name, "is_ca": true, "self_sign": true });
+        json!({ "name": name, "type": "certificate", "parameters": parameters })
+    };
+    let (status, ca) = ask(&store, (Method::POST, "/api/v1/data"), &own, Some(make("/a/ca"))).await;
+    assert_eq!(status, StatusCode::OK, "{ca}");
+    let id = ca["id"].as_str().unwrap();
+    let (_, listed) = ask(&store, (Method::GET, "/api/v1/certificates"), &own, None).await;
+    let certificate = listed["certificates"][0]["id"].as_str().unwrap();
+    let reveals = [
+        "/api/v1/data?name=/a/ca".to_owned(),
+        "/api/v1/data/?current=true&name=/a/ca".to_owned(),
+        "/api/v1/data?name=%2Fa%2Fca&path=/a".to_owned(),
+        format!("/api/v1/data/{id}"),
+        format!("/api/v1/certificates/{certificate}/versions"),
+    ];
+    let permission = json!({ "path": "/a/b", "actor": "uaa-client:x", "operations": ["read"] });
+    let changes = [
+        (Method::PUT, "/api/v1/data", json!({ "name": "/a/x", "type": "password", "value": "one" })),
+        (Method::POST, "/api/v1/data", make("/a/ca")),
+        (Method::POST, "/api/v1/regenerate", json!({ "name": "/a/ca" })),
+        (Method::POST, "/api/v1/lookup", json!({ "lookups": [["/a/ca"]] })),
+        (Method::POST, "/api/v1/wrap", json!({ "name": "/a/ca" })),
+        (Method::POST, "/api/v2/permissions", permission),
+        (Method::DELETE, "/api/v1/data?name=/a/ca", Value::Null),
+    ];
+    for path in &reveals {
+        let (status, shown) = ask(&store, (Method::GET, path), &own, None).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {shown}");
+        assert!(shown.to_string().contains("PRIVATE KEY"), "{path}: {shown}");
+    }
+
+    clock.advance(PROOF_LIFETIME);
+    let unproved = |path: &str, (status, problem): (StatusCode, Value)| {
+        assert_eq!(status, StatusCode::FORBIDDEN, "{path}: {problem}");
+        let kind = problem["type"].as_str().unwrap_or_default();
+        assert!(kind.ends_with("/reauthentication-required"), "{path}: {problem}");
+        assert!(!problem.to_string().contains("PRIVATE KEY"), "{path}: {problem}");
+    };
+    // Asked more often than an address may guess: this is no guess.
+    for path in reveals.iter().cycle().take(200) {
+        unproved(path, ask(&store, (Method::GET, path), &own, None).await);
+    }
+    for (method, path, body) in changes {
+        unproved(path, ask(&store, (method, path), &own, Some(body)).await);
+    }
+    // Names, versions and permissions are no values, and a token proves who it is each time.
+    for path in
+        ["data?path=/a", "data?name-like=ca", "versions?name=/a/ca", "certificates", "access?name=/a/ca"]
+    {
+        let path = format!("/api/v1/{path}");
+        let (status, found) = ask(&store, (Method::GET, &path), &own, None).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {found}");
+    }
+    let admin = format!("Bearer {}", world.admin);
+    for path in &reveals {
+        let (status, _) = ask(&store, (Method::GET, path), &[("authorization", &admin)], None).await;
+        assert_eq!(status, StatusCode::OK, "{path}");
+    }
+
+    let code = link(&world, &world.admin).await["code"].clone();
+    tab.ask(&world, Method::POST, "/api/v1/auth/sessions/confirm", json!({ "code": code })).await.expect(200);
+    assert_eq!(ask(&store, (Method::GET, &reveals[0]), &own, None).await.0, StatusCode::OK);
+    let gone = ask(&store, (Method::DELETE, "/api/v1/data?name=/a/ca"), &own, None).await;
+    assert_eq!(gone.0, StatusCode::NO_CONTENT, "{}", gone.1);
 }

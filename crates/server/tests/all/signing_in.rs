@@ -25,9 +25,9 @@ async fn world() -> (World, Clock) {
 
 /// A browser in a session.
 #[derive(Clone)]
-struct Tab {
-    cookie: String,
-    csrf: String,
+pub(crate) struct Tab {
+    pub(crate) cookie: String,
+    pub(crate) csrf: String,
 }
 
 impl Tab {
@@ -43,7 +43,7 @@ impl Tab {
         send(world.bare(Method::GET, path).header("cookie", &self.cookie)).await
     }
 
-    async fn ask(&self, world: &World, method: Method, path: &str, body: Value) -> TestResponse {
+    pub(crate) async fn ask(&self, world: &World, method: Method, path: &str, body: Value) -> TestResponse {
         let request = world.bare(method, path).header("cookie", &self.cookie);
         send(request.header("x-csrf-token", &self.csrf).json(&body)).await
     }
@@ -55,7 +55,7 @@ fn signing_in(world: &World, body: &Value) -> reqwest::RequestBuilder {
     request.header("sec-fetch-site", "same-origin").json(body)
 }
 
-async fn link(world: &World, token: &str) -> Value {
+pub(crate) async fn link(world: &World, token: &str) -> Value {
     let request = world.with(token, Method::POST, LINKS).json(&json!({}));
     send(request).await.expect(201).json()
 }
@@ -64,7 +64,7 @@ async fn code(world: &World, token: &str) -> Value {
     json!({ "code": link(world, token).await["code"] })
 }
 
-async fn signed_in(world: &World, token: &str) -> Tab {
+pub(crate) async fn signed_in(world: &World, token: &str) -> Tab {
     Tab::of(&send(signing_in(world, &code(world, token).await)).await.expect(201))
 }
 

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::answer::{certificate_version, credential, generated};
 use super::body::{self, Body};
 use super::context::Context;
-use super::principal::Principal;
+use super::principal::{Principal, Reader};
 use crate::credhub::Refused;
 
 fn id_of(text: &str) -> Result<Uuid, CredentialError> {
@@ -44,10 +44,11 @@ pub(super) async fn list(
 
 pub(super) async fn versions(
     context: Context,
-    Principal(asker): Principal,
+    reader: Reader,
     Path(id): Path<String>,
     Query(query): Query<CertificatesQuery>,
 ) -> Result<Json<Vec<CredentialView>>, Refused> {
+    let asker = reader.reveals()?;
     let store = context.hub().credentials();
     let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
     let id = id_of(&id)?;

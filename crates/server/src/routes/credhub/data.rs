@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::answer::{credential, generated, time};
 use super::body::{self, Body};
 use super::context::Context;
-use super::principal::Principal;
+use super::principal::{Principal, Reader};
 use crate::credhub::Refused;
 
 const BAD_SET_TYPE: &str = "The request does not include a valid type. Valid values include 'value', 'json', \
@@ -37,13 +37,14 @@ pub(super) fn query_of<T>(query: QueryResult<T>) -> Result<T, Refused> {
 
 pub(super) async fn get(
     context: Context,
-    Principal(asker): Principal,
+    reader: Reader,
     query: QueryResult<DataQuery>,
 ) -> Result<Response, Refused> {
     let query = query_of(query)?;
     let hub = context.hub();
     let store = hub.credentials();
     if let Some(name) = query.name.filter(|name| !name.is_empty()) {
+        let asker = reader.reveals()?;
         let name = Name::parse(&name).map_err(|_| credentials::CredentialError::NotFound)?;
         let current = query.current.as_deref().is_some_and(|text| text.eq_ignore_ascii_case("true"));
         let versions = match (current, query.versions) {
@@ -59,6 +60,7 @@ pub(super) async fn get(
         let data = versions.iter().map(|version| credential(version, ca_versions)).collect();
         return Ok(Json(Data::<CredentialView> { data }).into_response());
     }
+    let asker = reader.finds();
     let bad = |_| Refused::bad("The query parameter expires-within-days was not valid for this request.");
     let days = query.expires_within_days.filter(|days| !days.is_empty());
     let days = days.map(|days| days.parse::<i64>().map_err(bad)).transpose()?;
@@ -87,9 +89,10 @@ fn shown(found: FoundCredential, with_expiry: bool) -> FoundView {
 
 pub(super) async fn by_id(
     context: Context,
-    Principal(asker): Principal,
+    reader: Reader,
     axum::extract::Path(id): axum::extract::Path<String>,
 ) -> Result<Json<CredentialView>, Refused> {
+    let asker = reader.reveals()?;
     let store = context.hub().credentials();
     let id = Uuid::parse_str(&id).map_err(|_| credentials::CredentialError::NotFound)?;
     let version = store.version(&asker, id).await?;

@@ -4,9 +4,9 @@
 use authority::VerifiedClient;
 use axum::extract::FromRequestParts;
 use credentials::{Asker, TokenError};
-use http::StatusCode;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use http::{Method, StatusCode};
 use x509::build::Attribute;
 
 use super::context::Context;
@@ -24,14 +24,67 @@ const APPLICATION: &str = "app:";
 const BAD_IDENTITY: &str = "The provided authentication mechanism does not provide a valid identity. Please contact \
                             your system administrator.";
 
-/// The authenticated principal of a request.
+/// The authenticated principal of a request that reveals no value. A change by a session needs a recent proof.
 pub(super) struct Principal(pub(super) Asker);
 
 impl FromRequestParts<Context> for Principal {
     type Rejection = Refused;
 
     async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
-        Ok(Self(slowed(parts, context, authenticate(parts, context).await)?))
+        Ok(Self(slowed(parts, context, identified(parts, context).await)?.changes(parts)?))
+    }
+}
+
+/// The authenticated principal of a `GET` request that can reveal a value. A session needs a recent proof for that.
+pub(super) struct Reader(Identified);
+
+impl Reader {
+    /// The principal of a request that reveals no value.
+    pub(super) fn finds(self) -> Asker {
+        self.0.asker
+    }
+
+    /// The principal of a request that reveals a value.
+    ///
+    /// # Errors
+    /// 403 `reauthentication-required` for a session without a recent proof.
+    pub(super) fn reveals(self) -> Result<Asker, Refused> {
+        self.0.proved()
+    }
+}
+
+impl FromRequestParts<Context> for Reader {
+    type Rejection = Refused;
+
+    async fn from_request_parts(parts: &mut Parts, context: &Context) -> Result<Self, Refused> {
+        Ok(Self(slowed(parts, context, identified(parts, context).await)?))
+    }
+}
+
+/// A principal, and whether a session of it lacks a recent proof of who its person is.
+struct Identified {
+    asker: Asker,
+    unproved: Option<Problem>,
+}
+
+impl Identified {
+    /// Every change by a session needs a recent proof: a change replaces a value in use, answers with one, or lets others read one.
+    fn changes(self, parts: &Parts) -> Result<Asker, Refused> {
+        let reads = matches!(parts.method, Method::GET | Method::HEAD);
+        if reads { Ok(self.asker) } else { self.proved() }
+    }
+
+    fn proved(self) -> Result<Asker, Refused> {
+        match self.unproved {
+            Some(problem) => Err(Refused::with_document(problem)),
+            None => Ok(self.asker),
+        }
+    }
+}
+
+impl From<Asker> for Identified {
+    fn from(asker: Asker) -> Self {
+        Self { asker, unproved: None }
     }
 }
 
@@ -46,16 +99,21 @@ pub(crate) fn slowed<T>(parts: &Parts, context: &Context, asked: Result<T, Refus
     asked
 }
 
-/// By the `Authorization` header, else by the session where the context accepts one, else by the client's certificate.
+/// The principal of a request, as [`Principal`] is extracted, without a count of failures.
 pub(crate) async fn authenticate(parts: &Parts, context: &Context) -> Result<Asker, Refused> {
+    identified(parts, context).await?.changes(parts)
+}
+
+/// By the `Authorization` header, else by the session where the context accepts one, else by the client's certificate.
+async fn identified(parts: &Parts, context: &Context) -> Result<Identified, Refused> {
     if parts.headers.contains_key(AUTHORIZATION) {
-        return by_token(context, bearer(parts).ok_or_else(denied)?).await;
+        return Ok(by_token(context, bearer(parts).ok_or_else(denied)?).await?.into());
     }
     if context.accepts_sessions() && cookie(&parts.headers, SESSION_COOKIE).is_some() {
         return by_session(context, parts).await;
     }
     match context.server().authentication().client(parts).await {
-        Ok(Some(client)) => by_certificate(context, client).await,
+        Ok(Some(client)) => Ok(by_certificate(context, client).await?.into()),
         Ok(None) => Err(denied()),
         Err(problem) => Err(bad_identity(&problem)),
     }
@@ -89,14 +147,16 @@ pub(crate) async fn by_token(context: &Context, token: &str) -> Result<Asker, Re
 }
 
 /// The identity of a browser's session, with what that identity may and no more. Unsafe requests carry the session's CSRF token.
-async fn by_session(context: &Context, parts: &Parts) -> Result<Asker, Refused> {
+async fn by_session(context: &Context, parts: &Parts) -> Result<Identified, Refused> {
     let caller = context.server().authentication().caller(parts).await.map_err(|problem| {
         if problem.status().is_server_error() {
             return bad_token(TokenError::Unavailable);
         }
         Refused::new(problem.status(), problem.text())
     })?;
-    paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))
+    let unproved = caller.proved_recently(context.server().clock().now_us()).err();
+    let asker = paced(context, Some(&caller), asker_of(&caller, actor_of(&caller)))?;
+    Ok(Identified { asker, unproved })
 }
 
 /// Within the actor's rate.
