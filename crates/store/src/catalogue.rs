@@ -120,5 +120,11 @@ pub const STATEMENTS: &[Sends] = &[
     Sends::of(crate::known::ALL, crate::known::BULKS),
     Sends::of(crate::nodes::ALL, &[]),
     Sends::of(crate::series::ALL, crate::series::BULKS),
-    Sends::of(crate::access::ALL, crate::access::BULKS),
+    crate::access::identity::SENDS,
+    crate::access::session::SENDS,
+    crate::access::sign_in::SENDS,
+    crate::access::role::SENDS,
+    crate::access::idempotency::SENDS,
+    crate::access::usable::SENDS,
+    crate::access::ending::SENDS,
 ];

@@ -28,9 +28,10 @@ pub(crate) use async_recursion::async_recursion as boxed;
 pub use access::{
     Access, AccessChange, Begun, Identity, IdentityKind, IdentitySettings, LINKS_MAX, NewIdentity,
     NewPassword, NewSession, Role, RoleChange, SESSIONS_MAX, Session, SignInLink, SignInMethod,
-    StoredResponse, delete_identity, delete_other_sessions, delete_role, delete_session, delete_sessions_of,
-    insert_identity, insert_session, insert_sign_in_link, prove_session, put_password, put_role,
-    rekey_identity, sign_out, update_identity, use_sign_in_link,
+    StoredResponse, UsableIdentity, delete_identity, delete_other_sessions, delete_role, delete_session,
+    delete_sessions_of, insert_identity, insert_session, insert_sign_in_link, lock_access, prove_session,
+    put_password, put_role, rekey_identity, roles_in, sign_out, update_identity, usable_identities,
+    use_sign_in_link,
 };
 #[doc(hidden)]
 pub use catalogue::STATEMENTS;

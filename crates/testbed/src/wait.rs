@@ -39,3 +39,15 @@ pub fn until_blocking(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(pause(began));
     }
 }
+
+/// As [`until`], where the condition itself has to be awaited.
+///
+/// # Panics
+/// As [`until`].
+pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !holds().await {
+        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -11,6 +11,7 @@ use store::{
 use uuid::Uuid;
 
 use crate::access::grant;
+use crate::access::managers::{self, Taking};
 use crate::access::{AccessControl, Caller, Granted, Permissions, Scope};
 use crate::conditional::IfMatch;
 use crate::problem::Problem;
@@ -66,6 +67,17 @@ impl Change {
         }
     }
 
+    /// What of it may take `access.manage` from an identity.
+    fn taking(&self) -> Option<Taking<'_>> {
+        match self {
+            Self::Update { id, settings, .. } => Some(Taking::Update(*id, settings)),
+            Self::Delete { id, .. } => Some(Taking::Delete(*id)),
+            Self::PutRole(role) => role.revision.map(|_| Taking::PutRole(role)),
+            Self::DeleteRole { name, .. } => Some(Taking::DeleteRole(name)),
+            Self::Insert(_) | Self::Rekey { .. } | Self::EndSessions { .. } | Self::SetPassword(_) => None,
+        }
+    }
+
     async fn apply(&self, tx: &mut Tx) -> Result<AccessChange, StoreError> {
         match self {
             Self::Insert(new) => store::insert_identity(tx, new).await,
@@ -86,8 +98,14 @@ impl Change {
 
 /// Makes a change and its audit event in one transaction, and lets it hold at once.
 ///
-/// Whether the change has to wait for approval was asked before: by `gates`, and by nobody for a login.
-pub(crate) async fn make(access: &AccessControl, actor: &str, prepared: Prepared) -> Result<(), Problem> {
+/// Whether the change has to wait for approval was asked before: by `gates`, and by nobody for a login. `logins` says whether users can
+/// sign in at an OIDC issuer.
+pub(crate) async fn make(
+    access: &AccessControl,
+    logins: bool,
+    actor: &str,
+    prepared: Prepared,
+) -> Result<(), Problem> {
     let at_us = access.clock().now_us();
     let Prepared { change, details } = prepared;
     let (action, resource) = (change.action(), change.resource());
@@ -96,17 +114,22 @@ pub(crate) async fn make(access: &AccessControl, actor: &str, prepared: Prepared
         .store()
         .write(action, move |tx| {
             async move {
+                if let Some(taking) = change.taking()
+                    && managers::is_last(tx, taking, logins, at_us).await?
+                {
+                    return Ok(None);
+                }
                 let outcome = change.apply(tx).await?;
                 if outcome == AccessChange::Done {
                     store::audit(tx, vec![event]).await?;
                 }
-                Ok(outcome)
+                Ok(Some(outcome))
             }
             .boxed()
         })
         .await?;
     access.forget();
-    match outcome {
+    match outcome.ok_or_else(managers::last_manager)? {
         AccessChange::Done => Ok(()),
         AccessChange::Taken => Err(Problem::conflict("this name (or what it is found by) is taken")),
         AccessChange::Stale => Err(Problem::precondition_failed("somebody changed or removed it meanwhile")),

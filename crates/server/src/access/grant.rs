@@ -72,7 +72,7 @@ pub(crate) fn permissions(role: &Role) -> Result<Vec<Permission>, UnreadableAcce
 /// # Errors
 /// [`UnreadableAccess`] when they are not grants that this version knows.
 pub(crate) fn stored(identity: &Identity) -> Result<Vec<Grant>, UnreadableAccess> {
-    serde_json::from_str(&identity.grants).map_err(|error| UnreadableAccess {
+    read(&identity.grants).map_err(|error| UnreadableAccess {
         object: format!("{} {} ({:?})", identity.kind, identity.id, identity.name),
         column: "access_identities.grants",
         reason: error.to_string(),
@@ -84,11 +84,16 @@ pub(crate) fn stored(identity: &Identity) -> Result<Vec<Grant>, UnreadableAccess
 /// # Errors
 /// [`UnreadableAccess`] when they are not grants that this version knows.
 pub(crate) fn of_session(session: &Session) -> Result<Vec<Grant>, UnreadableAccess> {
-    serde_json::from_str(&session.grants).map_err(|error| UnreadableAccess {
+    read(&session.grants).map_err(|error| UnreadableAccess {
         object: format!("a session of user {}", session.identity),
         column: "access_sessions.grants",
         reason: error.to_string(),
     })
+}
+
+/// Grants as they were stored.
+pub(crate) fn read(text: &str) -> Result<Vec<Grant>, serde_json::Error> {
+    serde_json::from_str(text)
 }
 
 /// Grants as they are stored.

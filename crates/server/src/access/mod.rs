@@ -9,6 +9,7 @@ mod enrolment;
 mod grant;
 pub(crate) mod issuer;
 pub(crate) mod link;
+pub(crate) mod managers;
 pub mod oidc;
 pub(crate) mod password;
 mod path_bounds;

@@ -1,4 +1,4 @@
-//! Passwords of users: argon2id, off the async threads, as many at once as there are cores.
+//! Passwords of users: argon2id, off the async threads, a bounded number at once.
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -33,17 +33,54 @@ const LANES: u32 = 1;
 const SALT: usize = 16;
 const HASH: usize = 32;
 
+/// Hashes computed at once, at most, and no more than there are cores. Each takes [`MEMORY_KIB`]: 256 MiB together.
+const HASHES_MAX: usize = 4;
+
+/// Requests that wait for a hash at once, at most: some seconds of work for one core.
+const WAITING_MAX: usize = 64;
+
 /// How long a hash waits for a core.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Seconds after which to try again when every core was busy with hashes for that long.
+/// Seconds after which to retry when the queue was full, or no core was free within [`WAIT`].
 const BUSY_RETRY_SECONDS: u64 = 5;
 
-/// The hashes at work in this process.
-static HASHING: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+/// The hashes of this process.
+static HASHING: LazyLock<HashQueue> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    Arc::new(Semaphore::new(cores))
+    HashQueue::new(cores.min(HASHES_MAX), WAITING_MAX)
 });
+
+/// A bounded queue before a bounded number of threads that compute hashes.
+struct HashQueue {
+    /// A permit for each hash that is computed or waits.
+    places: Arc<Semaphore>,
+    /// A permit for each hash that is computed.
+    cores: Arc<Semaphore>,
+}
+
+impl HashQueue {
+    fn new(at_once: usize, waiting: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(at_once + waiting)), cores: Arc::new(Semaphore::new(at_once)) }
+    }
+
+    /// Runs `work` on a blocking thread once a core is free.
+    ///
+    /// # Errors
+    /// 503 with `Retry-After` when the queue is full, or no core is free within [`WAIT`].
+    async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+        let busy = || Problem::unavailable("the server is busy with other passwords", BUSY_RETRY_SECONDS);
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| busy())?;
+        let waiting = tokio::time::timeout(WAIT, Arc::clone(&self.cores).acquire_owned());
+        let core = waiting.await.map_err(|_| busy())?.map_err(Problem::internal)?;
+        // A request that is given up leaves its hash running: the permits go with the hash.
+        let done = tokio::task::spawn_blocking(move || {
+            let _permits = (place, core);
+            work()
+        });
+        done.await.map_err(Problem::internal)
+    }
+}
 
 /// Refuses a password that is too short or too long.
 pub(crate) fn check(password: &str) -> Result<(), Problem> {
@@ -60,7 +97,7 @@ pub(crate) async fn hash(password: Zeroizing<String>) -> Result<String, Problem>
     let mut salt = [0_u8; SALT];
     rand::fill(&mut salt).map_err(|_| Problem::internal("the system's random numbers are not available"))?;
     let cost = Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES };
-    let hash = on_a_core(move || cost.stretch(&password, &salt)).await?;
+    let hash = HASHING.run(move || cost.stretch(&password, &salt)).await?;
     let hash = hash.ok_or_else(|| Problem::internal("argon2id refuses its parameters"))?;
     Ok(format!(
         "$argon2id$v=19$m={MEMORY_KIB},t={PASSES},p={LANES}${}${}",
@@ -78,7 +115,7 @@ pub(crate) async fn user(
 ) -> Result<Identity, Problem> {
     let found = store::Access::of(access.store()).password(name).await?;
     let stored = found.as_ref().map(|(hash, _)| hash.clone());
-    let good = on_a_core(move || verifies(stored.as_deref(), &password)).await?;
+    let good = HASHING.run(move || verifies(stored.as_deref(), &password)).await?;
     let now = access.clock().now_us();
     let lets_in = |one: &Identity| one.enabled && one.expires_at_us.is_none_or(|end| now < end);
     match found {
@@ -118,20 +155,8 @@ fn note_refusal(access: AccessControl, user: Identity, address: String) {
     });
 }
 
-/// Runs a hash on a thread of its own, once a core is free for it.
-async fn on_a_core<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    let busy = |_| Problem::unavailable("every core is busy with passwords", BUSY_RETRY_SECONDS);
-    let waiting = tokio::time::timeout(WAIT, Arc::clone(&HASHING).acquire_owned());
-    let permit = waiting.await.map_err(busy)?.map_err(Problem::internal)?;
-    let done = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        work()
-    });
-    done.await.map_err(Problem::internal)
-}
-
 /// How much work a hash is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Cost {
     memory_kib: u32,
     passes: u32,
@@ -170,14 +195,19 @@ impl Stored {
     }
 }
 
-/// Whether the password is the one of the stored hash. Without one the same work is done for nothing.
-fn verifies(stored: Option<&str>, password: &str) -> bool {
-    let nobody = Stored {
+/// The hash to compare with. Without a stored one it is one of the same cost that no password has, so that the time of the answer does
+/// not tell whether there is one.
+fn compared_with(stored: Option<&str>) -> Stored {
+    stored.and_then(Stored::parse).unwrap_or_else(|| Stored {
         cost: Cost { memory_kib: MEMORY_KIB, passes: PASSES, lanes: LANES },
         salt: vec![0; SALT],
         hash: Vec::new(),
-    };
-    let stored = stored.and_then(Stored::parse).unwrap_or(nobody);
+    })
+}
+
+/// Whether the password is the one of the stored hash. Without one the same work is done for nothing.
+fn verifies(stored: Option<&str>, password: &str) -> bool {
+    let stored = compared_with(stored);
     let hash = stored.cost.stretch(password, &stored.salt);
     hash.is_some_and(|hash| hash.as_slice().ct_eq(&stored.hash).into())
 }
@@ -185,6 +215,7 @@ fn verifies(stored: Option<&str>, password: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::response::IntoResponse;
 
     #[tokio::test]
     async fn a_password_is_verified_by_its_hash() {
@@ -194,6 +225,37 @@ mod tests {
         assert!(verifies(Some(&hash), good));
         assert!(!verifies(Some(&hash), "correct horse battery stapl"));
         assert!(!verifies(Some("nonsense"), good) && !verifies(None, good) && !verifies(None, ""));
+    }
+
+    #[tokio::test]
+    async fn an_unknown_user_costs_as_much_as_a_wrong_password() {
+        let hash = hash(Zeroizing::new("correct horse battery staple".to_owned())).await.unwrap();
+        let known = compared_with(Some(&hash));
+        for other in [None, Some("nonsense"), Some("$argon2id$v=19$m=8,t=1$salt$hash")] {
+            let unknown = compared_with(other);
+            assert_eq!((unknown.cost, unknown.salt.len()), (known.cost, known.salt.len()), "{other:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn hashes_at_once_and_waiting_are_bounded() {
+        let queue = Arc::new(HashQueue::new(1, 1));
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let run = |queue: &Arc<HashQueue>, work: Box<dyn FnOnce() + Send>| {
+            let queue = Arc::clone(queue);
+            tokio::spawn(async move { queue.run(work).await })
+        };
+        let first = run(&queue, Box::new(move || held.recv().unwrap()));
+        testbed::until("the first is at work", || queue.cores.available_permits() == 0).await;
+        let second = run(&queue, Box::new(|| {}));
+        testbed::until("the second waits", || queue.places.available_permits() == 0).await;
+        let refused = queue.run(|| ()).await.unwrap_err();
+        assert_eq!((refused.kind(), refused.status().as_u16()), ("unavailable", 503));
+        assert_eq!(refused.into_response().headers()["retry-after"], "5");
+        release.send(()).unwrap();
+        first.await.unwrap().unwrap();
+        second.await.unwrap().unwrap();
+        queue.run(|| ()).await.unwrap();
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Gates {
             }
             GateChange::Access { change, details } => {
                 let prepared = Prepared { change: change.clone(), details: details.clone() };
-                admin::make(&self.access, actor, prepared).await
+                admin::make(&self.access, self.logins, actor, prepared).await
             }
         }
     }

@@ -22,6 +22,8 @@ pub(super) fn not_run() -> Problem {
 #[derive(Clone)]
 pub(crate) struct Gates {
     pub(super) access: AccessControl,
+    /// Whether users can sign in at an OIDC issuer.
+    pub(super) logins: bool,
     pub(super) authority: Option<Authority>,
     pub(super) issuers: Option<Issuers>,
     pub(super) agents: Option<Agents>,
@@ -32,6 +34,7 @@ impl FromRef<State> for Gates {
     fn from_ref(state: &State) -> Self {
         Self {
             access: AccessControl::from_ref(state),
+            logins: state.components().oidc.is_some(),
             authority: Option::from_ref(state),
             issuers: Option::from_ref(state),
             agents: Option::from_ref(state),

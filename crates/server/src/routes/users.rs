@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use crate::access::AccessControl;
 use crate::access::admin::{self, Change, New, Prepared};
+use crate::access::managers::LOCAL;
 use crate::access::oidc::Oidc;
 use crate::access::{Caller, CallerKind, Permission, forbidden, password, subject_hash};
 use crate::conditional::{IfMatch, Revision};
@@ -31,9 +32,6 @@ const SUBJECT_MAX: usize = 255;
 
 /// Bytes of a body with a password.
 const BODY_MAX: usize = 4 << 10;
-
-/// The label of a person whom no issuer knows.
-const LOCAL: &str = "local";
 
 pub(crate) fn routes() -> Api {
     Api::area("users")

@@ -15,6 +15,7 @@ mod credential_pages;
 mod enrolments;
 mod gates;
 mod issuers;
+mod last_manager;
 mod listening;
 mod logging_in;
 mod managed;

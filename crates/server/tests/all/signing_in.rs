@@ -437,11 +437,8 @@ async fn a_person_signs_in_with_a_password() {
     sign_in("ann", "another good password").await.expect(401);
     let audit = world.get("/api/v1/audit").await.text;
     assert!(audit.contains("user.password") && !audit.contains("argon2"), "{audit}");
-    let began = std::time::Instant::now();
-    while !world.get("/api/v1/audit?action=session.refuse").await.text.contains("ann") {
-        assert!(began.elapsed() < testbed::PATIENCE, "the refusal is in the audit log");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let refusals = async || world.get("/api/v1/audit?action=session.refuse").await.text;
+    testbed::until_async("the refusal is in the audit log", async || refusals().await.contains("ann")).await;
 }
 
 #[tokio::test]

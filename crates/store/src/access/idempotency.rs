@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 
 use super::handle::Access;
-use db::{Row, StoreError, Value};
+use db::{Row, Sends, StoreError, Value};
 
 /// An answer kept.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -50,7 +50,7 @@ DELETE FROM access_idempotency WHERE key_hash = ?1 AND begun_at = ?2 AND status 
 const EXPIRE: &str = "-- access_idempotency_expire
 DELETE FROM access_idempotency WHERE expires_at <= ?1";
 
-pub(crate) const ALL: &[&str] = &[BEGIN, READ, FINISH, ABANDON, EXPIRE];
+pub(crate) const SENDS: Sends = Sends::of(&[BEGIN, READ, FINISH, ABANDON, EXPIRE], &[]);
 
 impl Access<'_> {
     /// Begins a request under a key, kept until `expires_at_us`. One that began before `given_up_us` without an end

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::handle::Access;
-use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
+use db::{
+    Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, key_or, limit_of, page, with_limit,
+};
 
 named! {
     /// Kind of an identity.
@@ -163,12 +165,6 @@ const UPDATE: &str = "-- access_identity_update
 UPDATE access_identities SET name = ?3, email = ?4, grants = ?5, enabled = ?6, expires_at = ?7, revision = revision + 1
 WHERE id = ?1 AND revision = ?2";
 
-const REKEY: &str = "-- access_identity_rekey
-UPDATE access_identities SET key_hash = ?3, label = ?4, revision = revision + 1 WHERE id = ?1 AND revision = ?2";
-
-const DELETE: &str = "-- access_identity_delete
-DELETE FROM access_identities WHERE id = ?1 AND revision = ?2";
-
 const ANY: &str = "-- access_identity_any
 SELECT 1 FROM access_identities WHERE kind = ?1 LIMIT 1";
 
@@ -184,7 +180,7 @@ WITH used AS (
 UPDATE access_identities i SET last_used_at = u.at FROM used u WHERE i.id = u.id",
 };
 
-pub(crate) const ALL: &[&str] = &[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, REKEY, DELETE, ANY];
+pub(crate) const SENDS: Sends = Sends::of(&[BY_KEYS, BY_ID, PAGE, INSERT, NAME_TAKEN, UPDATE, ANY], &[&USED]);
 
 /// Adds an identity.
 ///
@@ -236,23 +232,6 @@ pub async fn update_identity(
         settings.expires_at_us.into(),
     ];
     Ok(changed(tx.execute(UPDATE, parameters).await?))
-}
-
-/// Gives an identity another key.
-pub(super) async fn rekey(
-    tx: &mut Tx,
-    id: Uuid,
-    revision: i64,
-    key_hash: [u8; 32],
-    label: &str,
-) -> Result<AccessChange, StoreError> {
-    let parameters = vec![id.into(), revision.into(), key_hash.into(), label.into()];
-    Ok(changed(tx.execute(REKEY, parameters).await?))
-}
-
-/// Removes an identity if it still has `revision`.
-pub(super) async fn remove(tx: &mut Tx, id: Uuid, revision: i64) -> Result<AccessChange, StoreError> {
-    Ok(changed(tx.execute(DELETE, vec![id.into(), revision.into()]).await?))
 }
 
 pub(super) fn changed(rows: u64) -> AccessChange {

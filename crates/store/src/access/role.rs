@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::handle::Access;
 use super::identity::{AccessChange, changed};
-use db::{Cost, Row, StoreError, Tx, Value};
+use db::{Cost, Row, Sends, StoreError, Tx, Value};
 
 /// Roles read at most: they are made by hand, and all of them are held in memory.
 const ROLES_MAX: i64 = 1_000;
@@ -55,7 +55,7 @@ WHERE name = ?1 AND revision = ?5";
 const DELETE: &str = "-- access_role_delete
 DELETE FROM access_roles WHERE name = ?1 AND revision = ?2";
 
-pub(crate) const ALL: &[&str] = &[ROLES, INSERT, UPDATE, DELETE];
+pub(crate) const SENDS: Sends = Sends::of(&[ROLES, INSERT, UPDATE, DELETE], &[]);
 
 /// Makes or changes a role.
 ///
@@ -88,6 +88,15 @@ pub async fn put_role(tx: &mut Tx, role: &RoleChange) -> Result<AccessChange, St
 #[crate::boxed]
 pub async fn delete_role(tx: &mut Tx, name: &str, revision: i64) -> Result<AccessChange, StoreError> {
     Ok(changed(tx.execute(DELETE, vec![name.into(), revision.into()]).await?))
+}
+
+/// Reads every role in a transaction, by name.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn roles_in(tx: &mut Tx) -> Result<Vec<Role>, StoreError> {
+    tx.rows(ROLES, vec![ROLES_MAX.into()]).await?.into_iter().map(role_row).collect()
 }
 
 impl Access<'_> {

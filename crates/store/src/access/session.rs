@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
-use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
+use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx, Value};
 
 /// Sessions of one person listed at most; older ones stay unseen until these are gone.
 const SESSIONS_LISTED_MAX: i64 = 100;
@@ -102,8 +102,10 @@ WITH seen AS (
 UPDATE access_sessions s SET last_seen_at = u.at FROM seen u WHERE s.token_hash = u.token_hash",
 };
 
-pub(crate) const ALL: &[&str] =
-    &[BY_HASH, OF_IDENTITY, INSERT, TRIM, PROVED, DELETE, DELETE_OF, DELETE_OTHERS, EXPIRE];
+pub(crate) const SENDS: Sends = Sends::of(
+    &[BY_HASH, OF_IDENTITY, INSERT, TRIM, PROVED, DELETE, DELETE_OF, DELETE_OTHERS, EXPIRE],
+    &[&SEEN],
+);
 
 /// Begins a session. Of more than [`SESSIONS_MAX`] sessions of the identity the oldest ones end.
 ///

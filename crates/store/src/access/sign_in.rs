@@ -6,7 +6,7 @@ use uuid::Uuid;
 use super::handle::Access;
 use super::identity::{Identity, identity_columns, identity_row};
 use super::session::{delete_other_sessions, delete_sessions_of};
-use db::{Row, StoreError, Tx, Value};
+use db::{Row, Sends, StoreError, Tx, Value};
 
 /// Links of one identity that can be used at the same time; a further one replaces the oldest.
 pub const LINKS_MAX: i64 = 8;
@@ -69,17 +69,20 @@ ON CONFLICT (identity) DO UPDATE SET hash = excluded.hash, set_at = excluded.set
 const DELETE_PASSWORD: &str = "-- access_password_delete
 DELETE FROM access_passwords WHERE identity = ?1";
 
-pub(crate) const ALL: &[&str] = &[
-    LINK,
-    INSERT_LINK,
-    TRIM_LINKS,
-    DELETE_LINK,
-    DELETE_LINKS_OF,
-    EXPIRE_LINKS,
-    PASSWORD,
-    PUT_PASSWORD,
-    DELETE_PASSWORD,
-];
+pub(crate) const SENDS: Sends = Sends::of(
+    &[
+        LINK,
+        INSERT_LINK,
+        TRIM_LINKS,
+        DELETE_LINK,
+        DELETE_LINKS_OF,
+        EXPIRE_LINKS,
+        PASSWORD,
+        PUT_PASSWORD,
+        DELETE_PASSWORD,
+    ],
+    &[],
+);
 
 /// Stores a link. Of more than [`LINKS_MAX`] links of the identity the oldest ones end.
 ///

@@ -259,7 +259,7 @@ async fn new_person(
         };
         let details = json!({ "name": name, "subject": claims.sub });
         let prepared = admin::Prepared { change: admin::Change::Insert(Box::new(new)), details };
-        match admin::make(access, actor, prepared).await {
+        match admin::make(access, true, actor, prepared).await {
             Ok(()) => return admin::find(access, IdentityKind::User, id).await,
             Err(problem) if problem.kind() == "conflict" => {}
             Err(problem) => return Err(problem),

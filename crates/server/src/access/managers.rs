@@ -1,0 +1,154 @@
+//! The identities that can manage access. No change may take that from the last of them: nobody could give it back.
+
+use store::{Identity, IdentityKind, IdentitySettings, Role, RoleChange, StoreError, Tx, UsableIdentity};
+use uuid::Uuid;
+
+use crate::access::grant::{self, RoleTable};
+use crate::access::{Permission, Permissions, Scope};
+use crate::problem::Problem;
+
+/// An identity that expires sooner cannot stand in for one that stays, µs: seven days. A break-glass token lives for one.
+const LASTING_US: i64 = 7 * 86_400 * 1_000_000;
+
+/// The label of a user whom no issuer knows.
+pub(crate) const LOCAL: &str = "local";
+
+/// Whether an identity can manage access, and for how long.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Tenure {
+    /// It cannot.
+    None,
+    /// It can, and expires within [`LASTING_US`].
+    Ending,
+    /// It can.
+    Lasting,
+}
+
+/// A change that may take `access.manage` from an identity.
+#[derive(Clone, Copy)]
+pub(crate) enum Taking<'a> {
+    /// An identity is changed.
+    Update(Uuid, &'a IdentitySettings),
+    /// An identity is deleted.
+    Delete(Uuid),
+    /// A role is changed.
+    PutRole(&'a RoleChange),
+    /// A role is deleted.
+    DeleteRole(&'a str),
+}
+
+/// What is known while a change is judged.
+struct Judge<'a> {
+    change: Taking<'a>,
+    /// Whether users can sign in at an OIDC issuer.
+    logins: bool,
+    now_us: i64,
+    before: RoleTable,
+    after: RoleTable,
+}
+
+/// Whether the change takes `access.manage` from the last identity that holds it. No other transaction changes access until this one ends.
+pub(crate) async fn is_last(
+    tx: &mut Tx,
+    change: Taking<'_>,
+    logins: bool,
+    now_us: i64,
+) -> Result<bool, StoreError> {
+    store::lock_access(tx).await?;
+    let before: RoleTable =
+        store::roles_in(tx).await?.into_iter().map(|role| (role.name.clone(), held(&role))).collect();
+    let judge = Judge { change, logins, now_us, after: after(change, &before), before };
+    let (mut best, mut left, mut last_seen) = (Tenure::None, Tenure::None, Uuid::nil());
+    while left < Tenure::Lasting {
+        let page = store::usable_identities(tx, last_seen, now_us).await?;
+        let Some(last) = page.last() else { break };
+        last_seen = last.identity.id;
+        for usable in &page {
+            best = best.max(judge.before(usable));
+            left = left.max(judge.after(usable));
+        }
+    }
+    Ok(left < best)
+}
+
+/// The refusal of a change that [`is_last`] finds.
+pub(crate) fn last_manager() -> Problem {
+    Problem::conflict("this change would leave no identity that can manage access").hint(
+        "first create another admin, for example with `bulla token create NAME --role admin`, then repeat the change. The \
+         other admin must last at least 7 days; a user needs a password or a login by OIDC",
+    )
+}
+
+fn held(role: &Role) -> Option<Permissions> {
+    grant::permissions(role).ok().map(|permissions| Permissions::of(&permissions))
+}
+
+/// What roles hold once the change is made.
+fn after(change: Taking<'_>, before: &RoleTable) -> RoleTable {
+    let mut after = before.clone();
+    match change {
+        Taking::PutRole(role) => {
+            let permissions: Option<Vec<Permission>> = serde_json::from_str(&role.permissions).ok();
+            after.insert(role.name.clone(), permissions.map(|permissions| Permissions::of(&permissions)));
+        }
+        Taking::DeleteRole(name) => {
+            after.remove(name);
+        }
+        Taking::Update(..) | Taking::Delete(_) => {}
+    }
+    after
+}
+
+impl Judge<'_> {
+    fn before(&self, usable: &UsableIdentity) -> Tenure {
+        let Identity { grants, expires_at_us, .. } = &usable.identity;
+        self.tenure(usable, grants, *expires_at_us, &self.before)
+    }
+
+    fn after(&self, usable: &UsableIdentity) -> Tenure {
+        let identity = &usable.identity;
+        match self.change {
+            Taking::Delete(id) if id == identity.id => Tenure::None,
+            Taking::Update(id, settings) if id == identity.id => {
+                let IdentitySettings { grants, enabled, expires_at_us, .. } = settings;
+                if *enabled { self.tenure(usable, grants, *expires_at_us, &self.after) } else { Tenure::None }
+            }
+            _ => self.tenure(usable, &identity.grants, identity.expires_at_us, &self.after),
+        }
+    }
+
+    fn tenure(
+        &self,
+        usable: &UsableIdentity,
+        grants: &str,
+        expires_at_us: Option<i64>,
+        roles: &RoleTable,
+    ) -> Tenure {
+        if !self.signs_in(usable) || !manages(grants, roles) {
+            return Tenure::None;
+        }
+        match expires_at_us.map(|end| end.saturating_sub(self.now_us)) {
+            Some(..=0) => Tenure::None,
+            Some(left) if left < LASTING_US => Tenure::Ending,
+            _ => Tenure::Lasting,
+        }
+    }
+
+    /// Whether the identity has a way in: a user needs a password or an issuer.
+    fn signs_in(&self, usable: &UsableIdentity) -> bool {
+        match usable.identity.kind {
+            IdentityKind::Token | IdentityKind::Certificate => true,
+            IdentityKind::User => usable.has_password || self.logins && usable.identity.label != LOCAL,
+        }
+    }
+}
+
+/// Whether grants, as they are stored, give `access.manage` everywhere. Unreadable ones give nothing.
+fn manages(grants: &str, roles: &RoleTable) -> bool {
+    grant::read(grants).is_ok_and(|grants| {
+        grants
+            .iter()
+            .map(|grant| grant::resolved(grant, roles))
+            .any(|granted| granted.scope == Scope::Any && granted.permissions.has(Permission::AccessManage))
+    })
+}

@@ -1,0 +1,167 @@
+//! Nothing takes access from the last identity that can manage access.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use store::Clock;
+use testbed::Database;
+
+use crate::world::{Plan, TestResponse, World, now, send};
+
+/// A server with one admin, and its clock.
+pub(crate) struct Place {
+    world: World,
+    clock: Clock,
+}
+
+impl Place {
+    async fn on(database: Database) -> Self {
+        let clock = Clock::manual(now() * 1_000_000);
+        let plan = Plan { clock: clock.clone(), database, ..Plan::default() };
+        Self { world: World::start_with(plan).await, clock }
+    }
+
+    async fn sqlite() -> Self {
+        Self::on(Database::sqlite()).await
+    }
+
+    async fn postgres() -> Self {
+        Self::on(Database::postgres().await).await
+    }
+
+    /// The path of the first admin's token.
+    async fn first(&self) -> String {
+        let found = self.world.get("/api/v1/tokens").await.expect(200).json();
+        let first = found["items"].as_array().unwrap().iter().find(|one| one["name"] == "first-admin");
+        format!("/api/v1/tokens/{}", first.unwrap()["id"].as_str().unwrap())
+    }
+
+    async fn revision(&self, path: &str) -> String {
+        self.world.get(path).await.expect(200).header("etag").to_owned()
+    }
+
+    async fn change(&self, method: Method, path: &str, body: Value) -> TestResponse {
+        let request = self.world.with(&self.world.admin, method, path);
+        send(request.header("if-match", self.revision(path).await).json(&body)).await
+    }
+
+    /// A token of a role: its secret and its path.
+    async fn token(&self, name: &str, role: &str, lives: Option<Duration>) -> (String, String) {
+        let ends = lives.map(|lives| self.clock.now_us() + i64::try_from(lives.as_micros()).unwrap());
+        let grants = json!([{ "role": role, "scope": "any" }]);
+        let body = json!({ "name": name, "grants": grants, "expires_at": ends.map(server::time::shown) });
+        let made = self.world.post("/api/v1/tokens", body).await.expect(201).json();
+        let path = format!("/api/v1/tokens/{}", made["id"].as_str().unwrap());
+        (made["token"].as_str().unwrap().to_owned(), path)
+    }
+
+    /// Every way to take access from the first admin is refused.
+    async fn is_kept(&self) {
+        let first = self.first().await;
+        let soon = server::time::shown(self.clock.now_us() + 3_600_000_000);
+        for (method, body) in [
+            (Method::PATCH, json!({ "enabled": false })),
+            (Method::PATCH, json!({ "grants": [{ "role": "operator", "scope": "any" }] })),
+            (Method::PATCH, json!({ "grants": [{ "role": "admin", "scope": "team:core" }] })),
+            (Method::PATCH, json!({ "grants": [] })),
+            (Method::PATCH, json!({ "expires_at": soon })),
+            (Method::DELETE, Value::Null),
+        ] {
+            let refused = self.change(method, &first, body.clone()).await;
+            assert_eq!(refused.status, StatusCode::CONFLICT, "{body}: {refused:?}");
+            assert!(refused.text.contains("bulla token create NAME --role admin"), "{refused:?}");
+        }
+        self.world.get("/api/v1/tokens").await.expect(200);
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+async fn the_last_admin_stays(place: Place) {
+    place.is_kept().await;
+    // What takes nothing away is done.
+    let first = place.first().await;
+    place.change(Method::PATCH, &first, json!({ "name": "first-admin", "enabled": true })).await.expect(200);
+    // None of these can stand in: less rights, a narrow scope, a short life, no way to sign in, disabled.
+    place.token("operator", "operator", None).await;
+    place.token("break-glass", "admin", Some(DAY)).await;
+    let narrow = json!({ "name": "narrow", "grants": [{ "role": "admin", "scope": "team:core" }] });
+    place.world.post("/api/v1/tokens", narrow).await.expect(201);
+    let person = json!({ "name": "ann", "grants": [{ "role": "admin", "scope": "any" }] });
+    let person = place.world.post("/api/v1/users", person).await.expect(201).json();
+    let person = format!("/api/v1/users/{}", person["id"].as_str().unwrap());
+    let known = json!({ "name": "bob", "subject": "bob", "issuer": "https://issuer.example",
+        "grants": [{ "role": "admin", "scope": "any" }] });
+    place.world.post("/api/v1/users", known).await.expect(201);
+    let (_, disabled) = place.token("disabled", "admin", None).await;
+    place.change(Method::PATCH, &disabled, json!({ "enabled": false })).await.expect(200);
+    place.is_kept().await;
+
+    // With a password the person can sign in, and is then the last one.
+    let password = place.world.with(&place.world.admin, Method::PUT, &format!("{person}/password"));
+    send(password.json(&json!({ "password": "correct horse battery staple" }))).await.expect(204);
+    let (other, path) = place.token("other", "admin", Some(90 * DAY)).await;
+    place.change(Method::DELETE, &person, Value::Null).await.expect(204);
+    let disable = send(
+        place
+            .world
+            .with(&other, Method::PATCH, &first)
+            .header("if-match", place.revision(&first).await)
+            .json(&json!({ "enabled": false })),
+    );
+    disable.await.expect(200);
+    let delete = send(place.world.with(&other, Method::DELETE, &path).header("if-match", "\"1\"")).await;
+    delete.expect(409);
+}
+
+/// A role of one's own that holds `access.manage` is no less than `admin`.
+async fn a_role_that_the_last_admin_holds_stays(place: Place) {
+    let role = "/api/v1/roles/managers";
+    let held = json!({ "permissions": ["access.manage", "access.read", "job.read"] });
+    let put = place.world.with(&place.world.admin, Method::PUT, role).json(&held);
+    send(put).await.expect(201);
+    let (manager, _) = place.token("manager", "managers", None).await;
+    let first = place.first().await;
+    place
+        .change(Method::PATCH, &first, json!({ "grants": [{ "role": "managers", "scope": "any" }] }))
+        .await
+        .expect(200);
+    let change = async |method: Method, path: &str, body: Value| {
+        let etag = send(place.world.with(&manager, Method::GET, path)).await.expect(200);
+        let request = place.world.with(&manager, method, path);
+        send(request.header("if-match", etag.header("etag")).json(&body)).await
+    };
+    change(Method::PUT, role, json!({ "permissions": ["job.read"] })).await.expect(409);
+    change(Method::DELETE, role, Value::Null).await.expect(409);
+    change(Method::PUT, role, json!({ "permissions": ["access.manage", "access.read"] })).await.expect(200);
+    change(Method::DELETE, &first, Value::Null).await.expect(204);
+}
+
+/// Of admins that all disable themselves at once, one stays.
+async fn one_of_many_at_once_stays(place: Place) {
+    const ADMINS: usize = 8;
+    let mut admins = Vec::new();
+    for number in 0..ADMINS {
+        admins.push(place.token(&format!("admin-{number}"), "admin", None).await);
+    }
+    admins.push((place.world.admin.clone(), place.first().await));
+    for (token, path) in &admins {
+        send(place.world.with(token, Method::GET, path)).await.expect(200);
+    }
+    let disabled = admins.iter().map(|(token, path)| {
+        let request = place.world.with(token, Method::PATCH, path).header("if-match", "\"1\"");
+        send(request.json(&json!({ "enabled": false })))
+    });
+    let answers = join_all(disabled).await;
+    let refused: Vec<usize> =
+        (0..answers.len()).filter(|at| answers[*at].status == StatusCode::CONFLICT).collect();
+    assert_eq!(refused.len(), 1, "{answers:?}");
+    let done = answers.iter().filter(|answer| answer.status == StatusCode::OK).count();
+    assert_eq!(done, ADMINS, "{answers:?}");
+    let (token, path) = &admins[refused[0]];
+    send(place.world.with(token, Method::GET, path)).await.expect(200);
+}
+
+testbed::on_both! { crate::last_manager::Place: the_last_admin_stays a_role_that_the_last_admin_holds_stays one_of_many_at_once_stays }

@@ -1,0 +1,64 @@
+//! Identities that can be used now, read by a transaction that is about to change access.
+
+use uuid::Uuid;
+
+use super::identity::{Identity, identity_columns, identity_row};
+use db::{Sends, StoreError, Tx};
+
+/// Identities of one page.
+const PAGE_ROWS: i64 = 200;
+
+/// "access" in ASCII: far from the locks of other tables.
+const LOCK_KEY: i64 = 0x6163_6365_7373;
+
+/// Two transactions that each take access from one of two identities would not see each other's change.
+const LOCK: &str = "-- access_lock
+SELECT pg_advisory_xact_lock(?1)";
+
+const USABLE: &str = concat!(
+    "-- access_identities_usable\nSELECT (SELECT count(*) FROM access_passwords p WHERE p.identity = i.id), ",
+    identity_columns!("i."),
+    " FROM access_identities i WHERE i.id > ?1 AND i.enabled <> 0 AND (i.expires_at IS NULL OR i.expires_at > ?2)
+ORDER BY i.id LIMIT ?3"
+);
+
+pub(crate) const SENDS: Sends = Sends { postgres: &[LOCK], ..Sends::of(&[USABLE], &[]) };
+
+/// An identity that is enabled and has not expired.
+#[derive(Clone, Debug)]
+pub struct UsableIdentity {
+    /// The identity.
+    pub identity: Identity,
+    /// Whether the identity has a password.
+    pub has_password: bool,
+}
+
+/// Waits until no other transaction that called this is open. On SQLite there is one writer anyway.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn lock_access(tx: &mut Tx) -> Result<(), StoreError> {
+    if tx.is_postgres() {
+        tx.execute(LOCK, vec![LOCK_KEY.into()]).await?;
+    }
+    Ok(())
+}
+
+/// Reads the next identities after `after` that are enabled and have not expired at `now_us`, by id. The last page is empty.
+///
+/// # Errors
+/// Those of the database.
+#[crate::boxed]
+pub async fn usable_identities(
+    tx: &mut Tx,
+    after: Uuid,
+    now_us: i64,
+) -> Result<Vec<UsableIdentity>, StoreError> {
+    let rows = tx.rows(USABLE, vec![after.into(), now_us.into(), PAGE_ROWS.into()]).await?;
+    let read = rows.into_iter().map(|mut row| {
+        let has_password = row.flag()?;
+        Ok(UsableIdentity { identity: identity_row(&mut row)?, has_password })
+    });
+    read.collect()
+}
