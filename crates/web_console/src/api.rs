@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use tower::ServiceExt;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, if_allowed};
 
 /// Most bytes of an answer that a page is made from. A page of 500 rows has a tenth of it.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -108,11 +108,7 @@ impl Client {
     /// # Errors
     /// As [`Self::get`], but for 403, 404 and 503 (a component that this process does not run).
     pub(crate) async fn get_if_allowed(&self, path: &str) -> Result<Option<Value>, Failure> {
-        match self.get(path).await {
-            Ok(value) => Ok(Some(value)),
-            Err(Failure::Refused(problem)) if matches!(problem.status, 403 | 404 | 503) => Ok(None),
-            Err(other) => Err(other),
-        }
+        if_allowed(self.get(path).await)
     }
 
     /// A text, such as the metrics.

@@ -1,172 +1,94 @@
-//! A page that says what an action does before it is done, with the form that does it.
+//! The page before an action: its consequences, and the form that does it.
 
 use askama::Template;
 
 use crate::facts::Facts;
+use crate::form::{Field, Fields};
+use crate::session::Session;
 use crate::table::Table;
-use crate::visit::Visit;
 
-/// What an action does, and its form.
+/// The consequences of an action, and its form.
 #[derive(Template)]
 #[template(path = "confirmation.html")]
 pub(crate) struct Confirmation {
     action: String,
     csrf: String,
-    back: String,
+    cancel: String,
     button: &'static str,
     danger: bool,
     consequences: Vec<String>,
     problem: Option<String>,
     facts: Facts,
     tables: Vec<(&'static str, Table)>,
-    fields: Vec<Field>,
-    hidden: Vec<(&'static str, String)>,
-}
-
-/// A field of the form.
-pub(crate) struct Field {
-    name: &'static str,
-    label: &'static str,
-    hint: &'static str,
-    value: String,
-    required: bool,
-    kind: Kind,
-}
-
-enum Kind {
-    /// A line, with values that the browser suggests.
-    Line(Vec<String>),
-    /// Several lines.
-    Lines,
-    /// One of these: the value and its words.
-    Choice(Vec<(String, String)>),
-    /// A box to tick.
-    Tick,
-}
-
-impl Field {
-    fn of(name: &'static str, label: &'static str, kind: Kind) -> Self {
-        Self { name, label, hint: "", value: String::new(), required: false, kind }
-    }
-
-    /// A line of text.
-    pub(crate) fn line(name: &'static str, label: &'static str) -> Self {
-        Self::of(name, label, Kind::Line(Vec::new()))
-    }
-
-    /// Several lines of text.
-    pub(crate) fn lines(name: &'static str, label: &'static str) -> Self {
-        Self::of(name, label, Kind::Lines)
-    }
-
-    /// One of several values, each with its words.
-    pub(crate) fn choice(
-        name: &'static str,
-        label: &'static str,
-        options: impl IntoIterator<Item = (String, String)>,
-    ) -> Self {
-        Self::of(name, label, Kind::Choice(options.into_iter().collect()))
-    }
-
-    /// One of several values that somebody has to choose: none is chosen at first.
-    pub(crate) fn chosen(name: &'static str, label: &'static str, options: &[(&str, &str)]) -> Self {
-        let options = options.iter().map(|(value, words)| ((*value).to_owned(), (*words).to_owned()));
-        let none = (String::new(), "Choose".to_owned());
-        Self::choice(name, label, std::iter::once(none).chain(options)).required()
-    }
-
-    /// A box to tick.
-    pub(crate) fn tick(name: &'static str, label: &'static str) -> Self {
-        Self::of(name, label, Kind::Tick)
-    }
-
-    /// What the browser suggests for a line.
-    pub(crate) fn suggesting(mut self, values: Vec<String>) -> Self {
-        self.kind = Kind::Line(values);
-        self
-    }
-
-    /// An explanation below the field.
-    pub(crate) fn hint(mut self, hint: &'static str) -> Self {
-        self.hint = hint;
-        self
-    }
-
-    /// The initial value of the field.
-    pub(crate) fn value(mut self, value: impl Into<String>) -> Self {
-        self.value = value.into();
-        self
-    }
-
-    /// The form is not sent without it.
-    pub(crate) fn required(mut self) -> Self {
-        self.required = true;
-        self
-    }
+    fields: Fields,
 }
 
 impl Confirmation {
-    /// The form is sent to `action`; `back` is the page for those who change their mind.
+    /// A form that is sent to `action`; `cancel` is the page to return to without the action.
     pub(crate) fn new(
-        visit: &Visit,
+        session: &Session,
         action: impl Into<String>,
-        back: impl Into<String>,
+        cancel: impl Into<String>,
         button: &'static str,
     ) -> Self {
         Self {
             action: action.into(),
-            csrf: visit.csrf().to_owned(),
-            back: back.into(),
+            csrf: session.csrf().to_owned(),
+            cancel: cancel.into(),
             button,
             danger: false,
             consequences: Vec::new(),
             problem: None,
             facts: Facts::default(),
             tables: Vec::new(),
-            fields: Vec::new(),
-            hidden: Vec::new(),
+            fields: Fields::default(),
         }
     }
 
-    /// The action cannot be taken back, or something stops working.
+    /// Marks an action that cannot be undone, or that stops something.
     pub(crate) fn danger(mut self) -> Self {
         self.danger = true;
         self
     }
 
-    /// A sentence about the consequences.
+    /// Adds a sentence about a consequence.
     pub(crate) fn says(mut self, sentence: impl Into<String>) -> Self {
         self.consequences.push(sentence.into());
         self
     }
 
-    /// Why the form was not accepted.
+    /// Sets the reason why the API rejected the form.
     pub(crate) fn problem(mut self, problem: Option<String>) -> Self {
         self.problem = problem;
         self
     }
 
-    /// Facts about the object.
+    /// Sets the facts about the object.
     pub(crate) fn facts(mut self, facts: Facts) -> Self {
         self.facts = facts;
         self
     }
 
-    /// What the action concerns, below a heading.
+    /// Adds a table of objects that the action changes.
     pub(crate) fn table(mut self, heading: &'static str, table: Table) -> Self {
         self.tables.push((heading, table));
         self
     }
 
-    /// A field of the form.
+    /// Adds a field.
     pub(crate) fn field(mut self, field: Field) -> Self {
-        self.fields.push(field);
+        self.fields.extend([field]);
         self
     }
 
-    /// A value that the form carries.
-    pub(crate) fn hidden(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.hidden.push((name, value.into()));
+    /// Adds fields.
+    pub(crate) fn fields(mut self, fields: Vec<Field>) -> Self {
+        self.fields.extend(fields);
         self
+    }
+
+    /// Adds a value that the page does not show.
+    pub(crate) fn hidden(self, name: &'static str, value: impl Into<String>) -> Self {
+        self.field(Field::hidden(name, value))
     }
 }

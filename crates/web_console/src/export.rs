@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::json;
-use crate::visit::Visit;
+use crate::session::Session;
 
 /// Most rows of an export. `bulla … list --all` has no such bound.
 const ROWS_MAX: usize = 10_000;
@@ -69,7 +69,7 @@ pub(crate) fn routes() -> Router<Api> {
 }
 
 async fn export(
-    visit: Visit,
+    session: Session,
     Path(file): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Failure> {
@@ -86,8 +86,8 @@ async fn export(
     };
     let query = query.as_deref().unwrap_or_default();
     let rows = match name {
-        CREDENTIALS => credentials(&visit, path, query).await?,
-        _ => all(&visit, path, query).await?,
+        CREDENTIALS => credentials(&session, path, query).await?,
+        _ => all(&session, path, query).await?,
     };
     let (media, body) = match kind {
         "csv" => ("text/csv; charset=utf-8", csv(&rows)),
@@ -97,18 +97,18 @@ async fn export(
     Ok(([(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, kept)], body).into_response())
 }
 
-async fn credentials(visit: &Visit, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
+async fn credentials(session: &Session, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
     // A filter of another kind, such as a name, would read values.
     let wanted = ["path", "name-like"].into_iter().find_map(|filter| {
-        let value: String = crate::form::parameter(Some(filters), filter);
+        let value: String = crate::query::parameter(Some(filters), filter);
         Some(format!("{path}?{filter}={}", api::path::segment(&value))).filter(|_| !value.is_empty())
     });
     let asked = wanted.unwrap_or_else(|| format!("{path}?path=/"));
-    let found = visit.api.credential_store()?.get(&asked).await?;
+    let found = session.api.credential_store()?.get(&asked).await?;
     Ok(json::list(&found, "/credentials").iter().take(ROWS_MAX).cloned().collect())
 }
 
-async fn all(visit: &Visit, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
+async fn all(session: &Session, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
     let mut rows = Vec::new();
     let mut cursor = String::new();
     while rows.len() < ROWS_MAX {
@@ -118,7 +118,7 @@ async fn all(visit: &Visit, path: &str, filters: &str) -> Result<Vec<Value>, Fai
         } else {
             format!("&cursor={}", api::path::segment(&cursor))
         };
-        let page = visit.api.get(&format!("{path}?{filters}{sign}limit={PAGE}{from}")).await?;
+        let page = session.api.get(&format!("{path}?{filters}{sign}limit={PAGE}{from}")).await?;
         rows.extend(json::items(&page).iter().cloned());
         json::text(&page, "/next").clone_into(&mut cursor);
         if cursor.is_empty() {

@@ -63,6 +63,19 @@ impl Failure {
     }
 }
 
+/// The result of a request whose object a person may lack access to: `None` for 403, 404 and 503 (a component that this process does
+/// not run).
+///
+/// # Errors
+/// Any other failure.
+pub(crate) fn if_allowed<T>(result: Result<T, Failure>) -> Result<Option<T>, Failure> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Failure::Refused(problem)) if matches!(problem.status, 403 | 404 | 503) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = self.status();

@@ -1,125 +1,171 @@
-//! Forms that pages send, and where the browser goes afterwards.
+//! Forms of pages, and their fields.
 
-use axum::extract::{FromRequest, Request};
-use axum::response::{IntoResponse, Redirect, Response};
-use http::StatusCode;
-use http_body_util::{BodyExt, Limited};
-use serde::de::DeserializeOwned;
+use askama::Template;
 use serde_json::Value;
 
-use crate::failure::Failure;
+use crate::json;
 
-/// Most bytes of a form: room for a certificate chain or a long note.
-const FORM_BYTES_MAX: usize = 256 << 10;
+/// A form with one field below the other, or the filters of a list in a row.
+#[derive(Template)]
+#[template(path = "form.html")]
+pub(crate) struct Form {
+    action: String,
+    csrf: Option<String>,
+    fields: Fields,
+    button: &'static str,
+}
 
-/// The fields of a form, each name once or more, in their order.
-#[derive(Default)]
-pub(crate) struct Form(Vec<(String, String)>);
+/// Fields, one below the other.
+#[derive(Default, Template)]
+#[template(path = "fields.html")]
+pub(crate) struct Fields(Vec<Field>);
+
+/// A field of a form.
+pub(crate) struct Field {
+    name: &'static str,
+    label: &'static str,
+    value: String,
+    hint: &'static str,
+    required: bool,
+    kind: Kind,
+    suggestions: Vec<String>,
+}
+
+enum Kind {
+    Line(&'static str),
+    Lines,
+    Choice(Vec<(String, String)>),
+    Checkbox,
+    Hidden,
+}
+
+impl Field {
+    fn of(name: &'static str, label: &'static str, kind: Kind) -> Self {
+        Self { name, label, value: String::new(), hint: "", required: false, kind, suggestions: Vec::new() }
+    }
+
+    /// A line of text.
+    pub(crate) fn line(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Line("text"))
+    }
+
+    /// A text to search for.
+    pub(crate) fn search(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Line("search"))
+    }
+
+    /// A whole number, 0 or more.
+    pub(crate) fn number(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Line("number"))
+    }
+
+    /// A day in UTC.
+    pub(crate) fn date(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Line("date"))
+    }
+
+    /// A secret, which the browser does not show.
+    pub(crate) fn password(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Line("password"))
+    }
+
+    /// Several lines of text.
+    pub(crate) fn lines(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Lines)
+    }
+
+    /// One of several values, each with its label.
+    pub(crate) fn choice<V: Into<String>, L: Into<String>>(
+        name: &'static str,
+        label: &'static str,
+        options: impl IntoIterator<Item = (V, L)>,
+    ) -> Self {
+        let options = options.into_iter().map(|(value, label)| (value.into(), label.into())).collect();
+        Self::of(name, label, Kind::Choice(options))
+    }
+
+    /// One of several values, none of them selected at first.
+    pub(crate) fn required_choice(
+        name: &'static str,
+        label: &'static str,
+        options: impl IntoIterator<Item = (&'static str, &'static str)>,
+    ) -> Self {
+        let none = ("", "Choose");
+        Self::choice(name, label, std::iter::once(none).chain(options)).required()
+    }
+
+    /// A checkbox.
+    pub(crate) fn checkbox(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Checkbox)
+    }
+
+    /// A value that the page does not show.
+    pub(crate) fn hidden(name: &'static str, value: impl Into<String>) -> Self {
+        Self::of(name, "", Kind::Hidden).value(value)
+    }
+
+    /// Sets the value at first.
+    pub(crate) fn value(mut self, value: impl Into<String>) -> Self {
+        self.value = value.into();
+        self
+    }
+
+    /// Sets whether a checkbox is checked at first.
+    pub(crate) fn checked(self, checked: bool) -> Self {
+        self.value(if checked { "true" } else { "" })
+    }
+
+    /// Sets the values that the browser suggests.
+    pub(crate) fn suggestions(mut self, values: Vec<String>) -> Self {
+        self.suggestions = values;
+        self
+    }
+
+    /// Sets the explanation below the field.
+    pub(crate) fn hint(mut self, hint: &'static str) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    /// The browser does not send the form without this field.
+    pub(crate) fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+}
 
 impl Form {
-    /// A field, without blanks around it; `None` where it is absent or empty.
-    pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+    /// A form that changes something: `csrf` is the session's token.
+    pub(crate) fn post(
+        action: impl Into<String>,
+        csrf: &str,
+        button: &'static str,
+        fields: Vec<Field>,
+    ) -> Self {
+        Self { action: action.into(), csrf: Some(csrf.to_owned()), fields: Fields(fields), button }
     }
 
-    /// A field with the blanks around it, for what must not be changed; `None` where it is absent or empty.
-    pub(crate) fn exact(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of(fields: &[(&str, &str)]) -> Self {
-        Self(fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
-    }
-
-    /// Every value of a field.
-    pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
-        let of_name = self.0.iter().filter(move |(known, _)| known == name);
-        of_name.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
-    }
-
-    /// The token that proves that the form is from a page of this session. The API checks it.
-    pub(crate) fn csrf(&self) -> &str {
-        self.field("csrf").unwrap_or_default()
-    }
-
-    /// Whether a box is ticked.
-    pub(crate) fn ticked(&self, name: &str) -> bool {
-        self.field(name).is_some()
+    /// The filters of a list.
+    pub(crate) fn filters(action: impl Into<String>, fields: Vec<Field>) -> Self {
+        Self { action: action.into(), csrf: None, fields: Fields(fields), button: "Filter" }
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for Form {
-    type Rejection = Failure;
-
-    async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
-        let body = Limited::new(request.into_body(), FORM_BYTES_MAX).collect().await.map_err(|_| {
-            Failure::refused(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                format!("a form has at most {FORM_BYTES_MAX} bytes"),
-                "use the API for larger requests",
-            )
-        })?;
-        let fields = serde_urlencoded::from_bytes(&body.to_bytes()).map_err(|error| {
-            Failure::refused(StatusCode::BAD_REQUEST, error.to_string(), "go back and send the form again")
-        })?;
-        Ok(Self(fields))
+impl Fields {
+    /// Adds fields.
+    pub(crate) fn extend(&mut self, fields: impl IntoIterator<Item = Field>) {
+        self.0.extend(fields);
     }
 }
 
-/// Back to a page, which says what was done: a name known to the shell. `answer` is the API's: what waits for approval says so.
-pub(crate) fn back(page: &str, done: &str, answer: &Value) -> Response {
-    let waits = ["required_approvals", "approvals_needed"].iter().any(|member| answer.get(member).is_some());
-    let sign = if page.contains('?') { '&' } else { '?' };
-    let done = if waits { "waiting" } else { done };
-    Redirect::to(&format!("{page}{sign}done={done}")).into_response()
+/// The names of a list's items as options, after an option for none of them.
+pub(crate) fn name_options(listing: Option<&Value>, none: &str) -> Vec<(String, String)> {
+    let names = names(listing).into_iter().map(|name| (name.clone(), name));
+    std::iter::once((String::new(), none.to_owned())).chain(names).collect()
 }
 
-/// A query without empty parameters, and without `cursor` and `done`: the filters of a list.
-pub(crate) fn filters(query: Option<&str>) -> String {
-    let pairs: Vec<(String, String)> =
-        query.and_then(|query| serde_urlencoded::from_str(query).ok()).unwrap_or_default();
-    let kept = pairs.iter().filter(|(name, value)| !value.is_empty() && name != "cursor" && name != "done");
-    let kept: Vec<String> = kept
-        .map(|(name, value)| format!("{}={}", api::path::segment(name), api::path::segment(value)))
-        .collect();
-    kept.join("&")
-}
-
-/// One parameter of a query.
-pub(crate) fn parameter<T: DeserializeOwned + Default>(query: Option<&str>, name: &str) -> T {
-    let pairs: Vec<(String, String)> =
-        query.and_then(|query| serde_urlencoded::from_str(query).ok()).unwrap_or_default();
-    let value = pairs.into_iter().find(|(known, _)| known == name).map(|(_, value)| Value::String(value));
-    value.and_then(|value| serde_json::from_value(value).ok()).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_page_says_what_waits_for_approval() {
-        let place = |answer: Value| {
-            let response = back("/console/profiles/web", "saved", &answer);
-            response.headers()["location"].to_str().unwrap().to_owned()
-        };
-        assert_eq!(
-            place(serde_json::json!({ "approvals_needed": 1, "approvals_given": 0 })),
-            "/console/profiles/web?done=waiting"
-        );
-        assert_eq!(place(serde_json::json!({ "approvals": 1 })), "/console/profiles/web?done=saved");
-        assert_eq!(place(Value::Null), "/console/profiles/web?done=saved");
-    }
-
-    #[test]
-    fn filters_leave_out_what_is_not_one() {
-        assert_eq!(
-            filters(Some("status=active&owner=&cursor=abc&q=a%20b&done=saved")),
-            "status=active&q=a%20b"
-        );
-        assert_eq!(filters(None), "");
-        assert_eq!(parameter::<String>(Some("a=1&b=x%26y"), "b"), "x&y");
-    }
+/// The names of a list's items.
+pub(crate) fn names(listing: Option<&Value>) -> Vec<String> {
+    let items = listing.map(json::items).unwrap_or_default();
+    items.iter().map(|item| json::text(item, "/name").to_owned()).collect()
 }

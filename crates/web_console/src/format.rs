@@ -51,6 +51,18 @@ pub(crate) fn day(now: Timestamp, after: i64) -> String {
     time.strftime("%F").to_string()
 }
 
+/// A duration in its largest whole unit: `47 days`, `90 minutes`; empty for none.
+pub(crate) fn duration(seconds: i64) -> String {
+    let (amount, unit) = match seconds {
+        0 => return String::new(),
+        _ if seconds % 86_400 == 0 => (seconds / 86_400, "day"),
+        _ if seconds % 3_600 == 0 => (seconds / 3_600, "hour"),
+        _ if seconds % 60 == 0 => (seconds / 60, "minute"),
+        _ => (seconds, "second"),
+    };
+    format!("{amount} {unit}{}", if amount == 1 { "" } else { "s" })
+}
+
 /// A count with its noun: `1 certificate`, `12 certificates`, `50 certificates or more`.
 pub(crate) fn counted(count: usize, more: bool, noun: &str) -> String {
     let plural = if count == 1 && !more { "" } else { "s" };
@@ -75,6 +87,15 @@ mod tests {
         assert_eq!(distance("2026-11-28T22:00:00Z", now), "3 hours ago");
         assert_eq!(distance("2026-11-29T01:00:01Z", now), "in 1 second");
         assert_eq!(day(now, 3), "2026-12-02");
+    }
+
+    #[test]
+    fn durations_are_written_in_their_largest_whole_unit() {
+        let all =
+            [(4_060_800, "47 days"), (86_400, "1 day"), (5_400, "90 minutes"), (61, "61 seconds"), (0, "")];
+        for (seconds, text) in all {
+            assert_eq!(duration(seconds), text);
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! would show to the same person, and an action is refused where the API refuses it; the console holds no rights and no data of its
 //! own. Pages work without script; script adds live updates, charts and shortcuts.
 
+mod actions;
 mod api;
-mod ask;
 mod assets;
 mod attributes;
 mod cell;
@@ -15,17 +15,20 @@ mod export;
 mod facts;
 mod failure;
 mod form;
+mod form_data;
 mod format;
 mod headers;
+mod history;
 mod json;
-mod listed;
 mod listing;
 mod metrics;
 mod pages;
-mod parts;
+mod query;
+mod revocation_reasons;
+mod sections;
+mod session;
 mod shell;
 mod table;
-mod visit;
 
 use axum::Router;
 use axum::middleware::from_fn;

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::cell::Cell;
 use crate::failure::Failure;
-use crate::form::{filters, parameter};
+use crate::query::{filters, parameter, with_query};
+use crate::session::Session;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// One page of a list.
 pub(crate) struct Listing {
@@ -18,24 +18,37 @@ pub(crate) struct Listing {
 }
 
 impl Listing {
-    /// Asks for a list at a path of the API, for a page of the console whose address has this query.
+    /// Reads a list at a path of the API, for a page of the console whose address has this query.
     ///
     /// # Errors
-    /// [`Failure`]: what the API refused.
+    /// As [`crate::api::Client::get`].
     pub(crate) async fn read(
-        visit: &Visit,
+        session: &Session,
         page: &str,
         path: &str,
         query: Option<&str>,
     ) -> Result<Self, Failure> {
-        let filters = filters(query);
+        Self::filtered(session, page, path, filters(query), query).await
+    }
+
+    /// [`Self::read`] with other filters than those of the address.
+    ///
+    /// # Errors
+    /// As [`crate::api::Client::get`].
+    pub(crate) async fn filtered(
+        session: &Session,
+        page: &str,
+        path: &str,
+        filters: String,
+        query: Option<&str>,
+    ) -> Result<Self, Failure> {
         let cursor = Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty());
-        let path = asked(path, &filters, cursor.as_deref());
-        let answer = visit.api.get(&path).await?;
+        let path = with_cursor(path, &filters, cursor.as_deref());
+        let answer = session.api.get(&path).await?;
         Ok(Self { page: page.to_owned(), filters, cursor, path, answer })
     }
 
-    /// The path that was asked for, with its query.
+    /// The path of the API, with its query.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -52,20 +65,24 @@ impl Listing {
         columns: &[&'static str],
         row: impl Fn(&Value) -> Vec<Cell>,
     ) -> Table {
-        let table = Table::of(caption, columns, &self.answer, row);
+        self.paged(Table::of(caption, columns, &self.answer, row))
+    }
+
+    /// The answer of the API.
+    pub(crate) fn answer(&self) -> &Value {
+        &self.answer
+    }
+
+    /// A table of this list with links to its other pages.
+    pub(crate) fn paged(&self, table: Table) -> Table {
         table.paged(&self.answer, &self.page, &self.filters, self.cursor.as_deref())
     }
 }
 
-fn asked(path: &str, filters: &str, cursor: Option<&str>) -> String {
-    let mut parts = Vec::new();
-    if !filters.is_empty() {
-        parts.push(filters.to_owned());
-    }
-    if let Some(cursor) = cursor {
-        parts.push(format!("cursor={}", api::path::segment(cursor)));
-    }
-    if parts.is_empty() { path.to_owned() } else { format!("{path}?{}", parts.join("&")) }
+fn with_cursor(path: &str, filters: &str, cursor: Option<&str>) -> String {
+    let cursor = cursor.map(|cursor| format!("cursor={}", api::path::segment(cursor)));
+    let parts = [Some(filters.to_owned()).filter(|filters| !filters.is_empty()), cursor];
+    with_query(path, &parts.into_iter().flatten().collect::<Vec<_>>().join("&"))
 }
 
 #[cfg(test)]
@@ -73,10 +90,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_asked_for_with_filters_and_cursor() {
-        assert_eq!(asked("/api/v1/issued", "", None), "/api/v1/issued");
-        assert_eq!(asked("/api/v1/issued", "ca=a", None), "/api/v1/issued?ca=a");
-        assert_eq!(asked("/api/v1/issued", "ca=a", Some("x=")), "/api/v1/issued?ca=a&cursor=x%3D");
-        assert_eq!(asked("/api/v1/issued", "", Some("y")), "/api/v1/issued?cursor=y");
+    fn a_list_is_read_with_filters_and_cursor() {
+        assert_eq!(with_cursor("/api/v1/issued", "", None), "/api/v1/issued");
+        assert_eq!(with_cursor("/api/v1/issued", "ca=a", None), "/api/v1/issued?ca=a");
+        assert_eq!(with_cursor("/api/v1/issued", "ca=a", Some("x=")), "/api/v1/issued?ca=a&cursor=x%3D");
+        assert_eq!(with_cursor("/api/v1/issued", "", Some("y")), "/api/v1/issued?cursor=y");
     }
 }

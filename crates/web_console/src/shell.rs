@@ -4,7 +4,7 @@ use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
 
 use crate::failure::Failure;
-use crate::visit::Visit;
+use crate::session::Session;
 
 /// A page of the navigation.
 struct NavigationPage {
@@ -69,7 +69,7 @@ const PLACES: &[(&str, &[NavigationPage])] = &[
 
 /// A page to be shown.
 pub(crate) struct Page<'a> {
-    visit: &'a Visit,
+    session: &'a Session,
     title: String,
     commands: Vec<String>,
     reads: Vec<String>,
@@ -116,8 +116,8 @@ const DONE: &[(&str, &str)] = &[
 
 impl<'a> Page<'a> {
     /// A page with a title, which is its heading too.
-    pub(crate) fn new(visit: &'a Visit, title: impl Into<String>) -> Self {
-        Self { visit, title: title.into(), commands: Vec::new(), reads: Vec::new(), script: None }
+    pub(crate) fn new(session: &'a Session, title: impl Into<String>) -> Self {
+        Self { session, title: title.into(), commands: Vec::new(), reads: Vec::new(), script: None }
     }
 
     /// The command that shows or does the same.
@@ -145,12 +145,12 @@ impl<'a> Page<'a> {
     pub(crate) fn show(self, body: &impl Template) -> Result<Response, Failure> {
         let shell = Shell {
             title: &self.title,
-            actor: self.visit.actor(),
-            csrf: self.visit.csrf(),
-            places: places(self.visit),
+            actor: self.session.actor(),
+            csrf: self.session.csrf(),
+            places: places(self.session),
             commands: &self.commands,
             reads: &self.reads,
-            done: done(&self.visit.path),
+            done: done(&self.session.path),
             charts: self.script.is_some(),
             body: body.render()?,
         };
@@ -158,13 +158,14 @@ impl<'a> Page<'a> {
     }
 }
 
-fn places(visit: &Visit) -> Vec<(&'static str, Vec<(&'static NavigationPage, bool)>)> {
-    let path = visit.path.split('?').next().unwrap_or_default();
-    let is_here = |place: &NavigationPage| {
+fn places(session: &Session) -> Vec<(&'static str, Vec<(&'static Place, bool)>)> {
+    let path = session.path.split('?').next().unwrap_or_default();
+    let is_here = |place: &Place| {
         path == place.path || (place.path != "/console" && path.starts_with(&format!("{}/", place.path)))
     };
     let groups = PLACES.iter().map(|(group, places)| {
-        let shown = places.iter().filter(|place| place.permission.is_empty() || visit.may(place.permission));
+        let shown =
+            places.iter().filter(|place| place.permission.is_empty() || session.may(place.permission));
         (*group, shown.map(|place| (place, is_here(place))).collect::<Vec<_>>())
     });
     groups.filter(|(_, places)| !places.is_empty()).collect()

@@ -5,85 +5,90 @@ use serde_json::Value;
 
 use crate::cell::Cell;
 use crate::json;
+use crate::query::with_query;
 
-/// A table. Rows have as many cells as there are columns.
+/// A table. Each row has as many cells as there are columns.
 #[derive(Default, Template)]
 #[template(path = "table.html")]
 pub(crate) struct Table {
-    /// The caption, for screen readers.
-    pub(crate) caption: String,
-    /// The head of each column.
-    pub(crate) columns: Vec<&'static str>,
-    /// The rows.
-    pub(crate) rows: Vec<Vec<Cell>>,
-    /// The text without rows, and what to do.
-    pub(crate) empty: String,
-    /// Where the next page is.
-    pub(crate) next: Option<String>,
-    /// Where the first page is, on any other.
-    pub(crate) first: Option<String>,
-    /// How many rows there are on all pages.
-    pub(crate) total: Option<String>,
-    /// Where CSV and JSON of the whole list are.
-    pub(crate) export: Option<Export>,
+    caption: String,
+    columns: Vec<&'static str>,
+    rows: Vec<Vec<Cell>>,
+    /// What an empty table says: why, and what to do.
+    empty: String,
+    next: Option<String>,
+    /// The first page, on any other page.
+    first: Option<String>,
+    /// The number of rows of all pages.
+    total: Option<String>,
+    filters: String,
+    export: Option<Export>,
 }
 
-/// Where a list is exported.
-pub(crate) struct Export {
-    /// As comma-separated values.
-    pub(crate) csv: String,
-    /// As JSON.
-    pub(crate) json: String,
+/// The paths of a list's export.
+struct Export {
+    csv: String,
+    json: String,
 }
 
 impl Table {
-    /// A table of rows, each made by `row` from an item of a listing.
+    /// A table of rows.
+    pub(crate) fn new(
+        caption: &str,
+        columns: &[&'static str],
+        rows: impl IntoIterator<Item = Vec<Cell>>,
+    ) -> Self {
+        Self {
+            caption: caption.to_owned(),
+            columns: columns.to_vec(),
+            rows: rows.into_iter().collect(),
+            empty: "Nothing yet.".to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// A table with a row for each item of a listing.
     pub(crate) fn of(
         caption: &str,
         columns: &[&'static str],
         listing: &Value,
         row: impl Fn(&Value) -> Vec<Cell>,
     ) -> Self {
-        Self {
-            caption: caption.to_owned(),
-            columns: columns.to_vec(),
-            rows: json::items(listing).iter().map(row).collect(),
-            empty: "Nothing yet.".to_owned(),
-            total: total(listing),
-            ..Self::default()
-        }
+        let table = Self::new(caption, columns, json::items(listing).iter().map(row));
+        Self { total: total(listing), ..table }
     }
 
-    /// What to say when there is nothing, and what to do.
+    /// Returns whether the table has no rows.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Sets what an empty table says: why, and what to do.
     pub(crate) fn empty(mut self, text: &str) -> Self {
         text.clone_into(&mut self.empty);
         self
     }
 
-    /// Links to the next and first page: `page` is the console's path, `query` the filters without the cursor.
-    pub(crate) fn paged(mut self, listing: &Value, page: &str, query: &str, cursor: Option<&str>) -> Self {
-        let at = |extra: Option<(&str, &str)>| {
-            let mut all = query.to_owned();
-            if let Some((name, value)) = extra {
-                let sign = if all.is_empty() { "" } else { "&" };
-                all = format!("{all}{sign}{name}={}", api::path::segment(value));
-            }
-            if all.is_empty() { page.to_owned() } else { format!("{page}?{all}") }
-        };
-        self.next = Some(json::text(listing, "/next"))
-            .filter(|next| !next.is_empty())
-            .map(|next| at(Some(("cursor", next))));
-        self.first = cursor.map(|_| at(None));
+    /// Adds links to the next and the first page: `page` is the console's path, `filters` the query without the cursor.
+    pub(crate) fn paged(mut self, listing: &Value, page: &str, filters: &str, cursor: Option<&str>) -> Self {
+        let next = Some(json::text(listing, "/next")).filter(|next| !next.is_empty());
+        let separator = if filters.is_empty() { "" } else { "&" };
+        self.next =
+            next.map(|next| format!("{page}?{filters}{separator}cursor={}", api::path::segment(next)));
+        self.first = cursor.map(|_| with_query(page, filters));
+        self.filtered(filters)
+    }
+
+    /// Sets the filters of the list that the table shows, as a query.
+    pub(crate) fn filtered(mut self, filters: &str) -> Self {
+        filters.clone_into(&mut self.filters);
         self
     }
 
-    /// Offers the whole list, of a name in [`crate::export`], with these filters.
-    pub(crate) fn exported(mut self, name: &str, query: &str) -> Self {
-        let sign = if query.is_empty() { "" } else { "?" };
-        self.export = Some(Export {
-            csv: format!("/console/export/{name}.csv{sign}{query}"),
-            json: format!("/console/export/{name}.json{sign}{query}"),
-        });
+    /// Adds links to the export of the whole list with its filters; `name` is one of [`crate::export`].
+    pub(crate) fn exported(mut self, name: &str) -> Self {
+        let path = |kind: &str| with_query(&format!("/console/export/{name}.{kind}"), &self.filters);
+        self.export = Some(Export { csv: path("csv"), json: path("json") });
         self
     }
 }

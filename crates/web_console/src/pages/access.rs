@@ -7,19 +7,21 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask, Field};
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form::{Field, Form};
+use crate::form_data::{FormData, redirect};
 use crate::json;
-use crate::listed::Listed;
+use crate::listing::Listing;
 use crate::pages::account;
-use crate::parts::{Note, Once, Parts};
+use crate::sections::{OneTimeSecret, Sections};
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// Users or tokens: both are identities with grants.
 #[derive(Clone, Copy)]
@@ -93,7 +95,7 @@ fn grants_of(text: &str) -> Value {
 }
 
 fn grants_field(value: String) -> Field {
-    Field::area("grants", "Roles, one a line", value.replace("; ", "\n")).hint(
+    Field::lines("grants", "Roles, one a line").value(value.replace("; ", "\n")).hint(
         "operator, or with a scope: operator in team:web, auditor in any, operator in name:*.a.example.",
     )
 }
@@ -106,7 +108,7 @@ fn state(identity: &Value) -> Cell {
     }
 }
 
-fn table(visit: &Visit, noun: Noun, listing: &Value) -> Table {
+fn table(session: &Session, noun: Noun, listing: &Value) -> Table {
     let columns = ["Name", "State", "Known by", "Roles", "Made", "Expires", "Last used"];
     Table::of(&format!("{}, by name", noun.heading), &columns, listing, |one| {
         vec![
@@ -114,78 +116,79 @@ fn table(visit: &Visit, noun: Noun, listing: &Value) -> Table {
             state(one),
             Cell::code(json::text(one, "/label")),
             Cell::text(grants(one)),
-            Cell::time(json::text(one, "/created_at"), visit.now),
-            Cell::time(json::text(one, "/expires_at"), visit.now),
-            Cell::time(json::text(one, "/last_used_at"), visit.now),
+            Cell::time(json::text(one, "/created_at"), session.now),
+            Cell::time(json::text(one, "/expires_at"), session.now),
+            Cell::time(json::text(one, "/last_used_at"), session.now),
         ]
     })
     .empty(noun.empty)
 }
 
-async fn users(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn users(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let fields = vec![
-        Field::line("name", "Name", "").required(),
-        Field::line("subject", "Subject", "")
-            .hint("The claim \"sub\" of the OpenID Connect issuer.")
-            .required(),
-        Field::line("issuer", "Issuer", "").hint("Empty: the configured one."),
-        Field::line("email", "Email", ""),
+        Field::line("name", "Name").required(),
+        Field::line("subject", "Subject").hint("The claim \"sub\" of the OpenID Connect issuer.").required(),
+        Field::line("issuer", "Issuer").hint("Empty: the configured one."),
+        Field::line("email", "Email"),
         grants_field(String::new()),
     ];
-    identities(&visit, USERS, query.as_deref(), "Add the user", fields).await
+    identities(&session, USERS, query.as_deref(), "Add the user", fields).await
 }
 
-async fn tokens(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn tokens(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let fields = vec![
-        Field::line("name", "Name", "").required(),
+        Field::line("name", "Name").required(),
         grants_field(String::new()),
-        Field::date("expires", "Expires", "").hint("Empty: never."),
+        Field::date("expires", "Expires").hint("Empty: never."),
     ];
-    identities(&visit, TOKENS, query.as_deref(), "Make the token", fields).await
+    identities(&session, TOKENS, query.as_deref(), "Make the token", fields).await
 }
 
 async fn identities(
-    visit: &Visit,
+    session: &Session,
     noun: Noun,
     query: Option<&str>,
     button: &'static str,
     fields: Vec<Field>,
 ) -> Result<Response, Failure> {
-    let listed = Listed::read(visit, &format!("/api/v1/{}", noun.many), query).await?;
-    let table = listed.exported(table(visit, noun, &listed.answer), &noun.page(), noun.many);
-    let mut parts = Parts::default().section("list", &format!("All {}", noun.many), &table)?;
-    if visit.may("access.manage") {
-        let form = Ask::post(noun.page(), visit.csrf(), button, fields);
+    let listing = Listing::read(session, &noun.page(), &format!("/api/v1/{}", noun.many), query).await?;
+    let table = listing.paged(table(session, noun, listing.answer())).exported(noun.many);
+    let mut parts = Sections::default().section("list", &format!("All {}", noun.many), &table)?;
+    if session.may("access.manage") {
+        let form = Form::post(noun.page(), session.csrf(), button, fields);
         parts = parts.section("new", &format!("New {}", noun.one), &form)?;
     }
-    Page::new(visit, noun.heading).command(format!("bulla {} list", noun.one)).reads(listed.path).show(&parts)
+    Page::new(session, noun.heading)
+        .command(format!("bulla {} list", noun.one))
+        .reads(listing.path())
+        .show(&parts)
 }
 
-async fn make_user(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn make_user(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
-        "name": form.field("name").unwrap_or_default(),
-        "subject": form.field("subject").unwrap_or_default(),
+        "name": form.text("name"),
+        "subject": form.text("subject"),
         "issuer": form.field("issuer"),
         "email": form.field("email"),
-        "grants": grants_of(form.field("grants").unwrap_or_default()),
+        "grants": grants_of(form.text("grants")),
     });
-    let made = visit.api.change(Method::POST, "/api/v1/users", form.csrf(), Some(&body)).await?;
-    Ok(back(&USERS.page_of(json::text(&made, "/id")), "created", &made))
+    let made = session.api.change(Method::POST, "/api/v1/users", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&USERS.page_of(json::text(&made, "/id")), "created", &made))
 }
 
-async fn make_token(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn make_token(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
-        "name": form.field("name").unwrap_or_default(),
-        "grants": grants_of(form.field("grants").unwrap_or_default()),
+        "name": form.text("name"),
+        "grants": grants_of(form.text("grants")),
         "expires_at": form.field("expires").map(|day| format!("{day}T00:00:00Z")),
     });
-    let made = visit.api.change(Method::POST, "/api/v1/tokens", form.csrf(), Some(&body)).await?;
-    shown_once(&visit, &made)
+    let made = session.api.change(Method::POST, "/api/v1/tokens", form.csrf(), Some(&body)).await?;
+    shown_once(&session, &made)
 }
 
-fn shown_once(visit: &Visit, made: &Value) -> Result<Response, Failure> {
+fn shown_once(session: &Session, made: &Value) -> Result<Response, Failure> {
     let name = json::text(made, "/name");
-    let once = Once {
+    let once = OneTimeSecret {
         what: "The token",
         secret: json::text(made, "/token").to_owned(),
         usage:
@@ -193,49 +196,49 @@ fn shown_once(visit: &Visit, made: &Value) -> Result<Response, Failure> {
                 .to_owned(),
         href: TOKENS.page(),
     };
-    Page::new(visit, format!("Token {name}")).command(format!("bulla token create {name}")).show(&once)
+    Page::new(session, format!("Token {name}")).command(format!("bulla token create {name}")).show(&once)
 }
 
-async fn user(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let sessions = visit.api.get_if_allowed(&format!("{}/sessions", USERS.at(&id))).await?;
-    let mut parts = identity_parts(&visit, USERS, &id).await?;
+async fn user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let sessions = session.api.get_if_allowed(&format!("{}/sessions", USERS.at(&id))).await?;
+    let mut parts = identity_parts(&session, USERS, &id).await?;
     if let Some(sessions) = &sessions {
         let sign_out = Actions::default()
-            .press(format!("{}/sign-out", USERS.page_of(&id)), visit.csrf(), "End all sessions")
-            .only_if(visit.may("access.manage"));
+            .button(format!("{}/sign-out", USERS.page_of(&id)), session.csrf(), "End all sessions")
+            .only_if(session.may("access.manage"));
         parts.1 = parts
             .1
-            .section("sessions", "Sessions", &account::sessions_table(&visit, sessions))?
+            .section("sessions", "Sessions", &account::sessions_table(&session, sessions))?
             .plain(&sign_out)?;
     }
-    show(&visit, USERS, &id, &parts.0, &parts.1)
+    show(&session, USERS, &id, &parts.0, &parts.1)
 }
 
-async fn token(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let (name, parts) = identity_parts(&visit, TOKENS, &id).await?;
-    show(&visit, TOKENS, &id, &name, &parts)
+async fn token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let (name, parts) = identity_parts(&session, TOKENS, &id).await?;
+    show(&session, TOKENS, &id, &name, &parts)
 }
 
-fn show(visit: &Visit, noun: Noun, id: &str, name: &str, parts: &Parts) -> Result<Response, Failure> {
-    Page::new(visit, name).command(format!("bulla {} show {name}", noun.one)).reads(noun.at(id)).show(parts)
+fn show(session: &Session, noun: Noun, id: &str, name: &str, parts: &Sections) -> Result<Response, Failure> {
+    Page::new(session, name).command(format!("bulla {} show {name}", noun.one)).reads(noun.at(id)).show(parts)
 }
 
-async fn identity_parts(visit: &Visit, noun: Noun, id: &str) -> Result<(String, Parts), Failure> {
-    let one = visit.api.get(&noun.at(id)).await?;
+async fn identity_parts(session: &Session, noun: Noun, id: &str) -> Result<(String, Sections), Failure> {
+    let one = session.api.get(&noun.at(id)).await?;
     let page = noun.page_of(id);
     let facts = Facts::default()
         .with("State", state(&one))
         .with("Known by", Cell::code(json::text(&one, "/label")))
         .with("Email", Cell::text(json::text(&one, "/email")))
         .with("Roles", Cell::text(grants(&one)))
-        .with("Made", Cell::time(json::text(&one, "/created_at"), visit.now))
+        .with("Made", Cell::time(json::text(&one, "/created_at"), session.now))
         .with("Made by", Cell::text(json::text(&one, "/created_by")))
-        .with("Expires", Cell::time(json::text(&one, "/expires_at"), visit.now))
-        .with("Last used", Cell::time(json::text(&one, "/last_used_at"), visit.now));
+        .with("Expires", Cell::time(json::text(&one, "/expires_at"), session.now))
+        .with("Last used", Cell::time(json::text(&one, "/last_used_at"), session.now));
     let name = api::path::segment(json::text(&one, "/name"));
     let audit = format!("/console/audit?actor={}%3A{name}", noun.one);
     let mut actions = Actions::default().link(audit, "In the audit log");
-    if visit.may("access.manage") {
+    if session.may("access.manage") {
         if noun.one == "token" {
             actions = actions.link(format!("{page}/rotate"), "Rotate");
         }
@@ -244,149 +247,151 @@ async fn identity_parts(visit: &Visit, noun: Noun, id: &str) -> Result<(String, 
         }
         actions = actions.danger(format!("{page}/remove"), "Delete");
     }
-    let mut parts = Parts::default().plain(&actions)?.plain(&facts)?;
-    if visit.may("access.manage") {
+    let mut parts = Sections::default().plain(&actions)?.plain(&facts)?;
+    if session.may("access.manage") {
         if !json::flag(&one, "/enabled") {
             let to = Field::hidden("enabled", "true");
-            let switch = Ask::post(format!("{page}/enabled"), visit.csrf(), "Enable", vec![to]);
+            let switch = Form::post(format!("{page}/enabled"), session.csrf(), "Enable", vec![to]);
             parts = parts.section("switch", "Enable it", &switch)?;
         }
         let fields = vec![grants_field(grants(&one))];
-        let change = Ask::post(format!("{page}/grants"), visit.csrf(), "Save", fields);
+        let change = Form::post(format!("{page}/grants"), session.csrf(), "Save", fields);
         parts = parts.section("roles", "Change the roles", &change)?;
     }
     Ok((json::text(&one, "/name").to_owned(), parts))
 }
 
-async fn ask_disable_user(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_disable(&visit, USERS, &id).await
+async fn ask_disable_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    ask_disable(&session, USERS, &id).await
 }
 
-async fn ask_disable_token(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_disable(&visit, TOKENS, &id).await
+async fn ask_disable_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    ask_disable(&session, TOKENS, &id).await
 }
 
 /// Asks first: disabling takes effect at once, while enabling again may wait for another person.
-async fn ask_disable(visit: &Visit, noun: Noun, id: &str) -> Result<Response, Failure> {
-    let one = visit.api.get(&noun.at(id)).await?;
+async fn ask_disable(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
+    let one = session.api.get(&noun.at(id)).await?;
     let page = noun.page_of(id);
-    let to = Field::hidden("enabled", "false");
-    let form = Ask::post(format!("{page}/enabled"), visit.csrf(), "Disable", vec![to]).danger(page);
-    let mut parts = Parts::default();
-    if json::text(visit.me(), "/id") == json::text(&one, "/id") {
-        parts = parts.plain(&Note::hint(
-            "You use this identity now. You are locked out at once, and cannot enable it again yourself.",
-        ))?;
+    let mut body = Confirmation::new(session, format!("{page}/enabled"), &page, "Disable")
+        .danger()
+        .hidden("enabled", "false")
+        .says("Requests of this identity are rejected at once.")
+        .says("Enabling it again may need another person's approval.")
+        .says(format!("Last used: {}.", last_used(session, &one)));
+    if json::text(session.me(), "/id") == json::text(&one, "/id") {
+        body = body.says("You are signed in with this identity. You lose access at once, and cannot enable it again yourself.");
     }
-    let note = Note::hint(format!(
-        "Its requests are refused at once. Enabling it again may need another person's approval. It was last used {}.",
-        last_used(visit, &one)
-    ));
-    let parts = parts.plain(&note)?.plain(&form)?;
     let name = json::text(&one, "/name");
-    Page::new(visit, format!("Disable {name}?")).reads(noun.at(id)).show(&parts)
+    Page::new(session, format!("Disable {name}?")).reads(noun.at(id)).show(&body)
 }
 
-async fn patch(visit: &Visit, noun: Noun, id: &str, form: &Form, body: &Value) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::PATCH, &noun.at(id), form.csrf(), Some(body)).await?;
-    Ok(back(&noun.page_of(id), "saved", &answer))
+async fn patch(
+    session: &Session,
+    noun: Noun,
+    id: &str,
+    form: &FormData,
+    body: &Value,
+) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::PATCH, &noun.at(id), form.csrf(), Some(body)).await?;
+    Ok(redirect(&noun.page_of(id), "saved", &answer))
 }
 
-fn enabled_body(form: &Form) -> Value {
+fn enabled_body(form: &FormData) -> Value {
     json!({ "enabled": form.field("enabled") == Some("true") })
 }
 
-fn grants_body(form: &Form) -> Value {
-    json!({ "grants": grants_of(form.field("grants").unwrap_or_default()) })
+fn grants_body(form: &FormData) -> Value {
+    json!({ "grants": grants_of(form.text("grants")) })
 }
 
-async fn enable_user(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    patch(&visit, USERS, &id, &form, &enabled_body(&form)).await
+async fn enable_user(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    patch(&session, USERS, &id, &form, &enabled_body(&form)).await
 }
 
-async fn enable_token(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    patch(&visit, TOKENS, &id, &form, &enabled_body(&form)).await
+async fn enable_token(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    patch(&session, TOKENS, &id, &form, &enabled_body(&form)).await
 }
 
-async fn grant_user(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    patch(&visit, USERS, &id, &form, &grants_body(&form)).await
+async fn grant_user(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    patch(&session, USERS, &id, &form, &grants_body(&form)).await
 }
 
-async fn grant_token(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    patch(&visit, TOKENS, &id, &form, &grants_body(&form)).await
+async fn grant_token(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    patch(&session, TOKENS, &id, &form, &grants_body(&form)).await
 }
 
-async fn sign_out_user(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn sign_out_user(
+    session: Session,
+    Path(id): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
     let path = format!("{}/sessions", USERS.at(&id));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(&USERS.page_of(&id), "saved", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(&USERS.page_of(&id), "saved", &answer))
 }
 
-async fn ask_rotate(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = visit.api.get(&TOKENS.at(&id)).await?;
+async fn ask_rotate(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let one = session.api.get(&TOKENS.at(&id)).await?;
     let page = TOKENS.page_of(&id);
-    let form = Ask::post(format!("{page}/rotate"), visit.csrf(), "Rotate the token", vec![]).danger(page);
-    let note = Note::hint(format!(
-        "The present secret is refused from now on; programs that use it fail until they have the new one. It was last used {}.",
-        last_used(&visit, &one)
-    ));
-    let parts = Parts::default().plain(&note)?.plain(&form)?;
+    let body = Confirmation::new(&session, format!("{page}/rotate"), &page, "Rotate the token")
+        .danger()
+        .says("The present secret is rejected from now on. Programs that use it fail until they have the new one.")
+        .says(format!("Last used: {}.", last_used(&session, &one)));
     let name = json::text(&one, "/name");
-    Page::new(&visit, format!("Rotate {name}?")).command(format!("bulla token rotate {name}")).show(&parts)
+    Page::new(&session, format!("Rotate {name}?")).command(format!("bulla token rotate {name}")).show(&body)
 }
 
-fn last_used(visit: &Visit, one: &Value) -> String {
+fn last_used(session: &Session, one: &Value) -> String {
     match json::text(one, "/last_used_at") {
         "" => "never".to_owned(),
-        at => crate::format::distance(at, visit.now),
+        at => crate::format::distance(at, session.now),
     }
 }
 
-async fn rotate(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn rotate(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/rotate", TOKENS.at(&id));
-    let made = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    shown_once(&visit, &made)
+    let made = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    shown_once(&session, &made)
 }
 
-async fn ask_remove_user(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_remove(&visit, USERS, &id).await
+async fn ask_remove_user(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    ask_remove(&session, USERS, &id).await
 }
 
-async fn ask_remove_token(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    ask_remove(&visit, TOKENS, &id).await
+async fn ask_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    ask_remove(&session, TOKENS, &id).await
 }
 
-async fn ask_remove(visit: &Visit, noun: Noun, id: &str) -> Result<Response, Failure> {
-    let one = visit.api.get(&noun.at(id)).await?;
+async fn ask_remove(session: &Session, noun: Noun, id: &str) -> Result<Response, Failure> {
+    let one = session.api.get(&noun.at(id)).await?;
     let page = noun.page_of(id);
-    let form = Ask::post(format!("{page}/remove"), visit.csrf(), "Delete", vec![]).danger(page);
-    let note = Note::hint(format!(
-        "This cannot be undone. Its roles are lost: {}. It was last used {}. What it did stays in the audit log. To keep it out for a time, disable it instead.",
-        grants(&one),
-        last_used(visit, &one)
-    ));
-    let parts = Parts::default().plain(&note)?.plain(&form)?;
+    let body = Confirmation::new(session, format!("{page}/remove"), &page, "Delete")
+        .danger()
+        .says(format!("Its roles are lost: {}. This cannot be undone.", grants(&one)))
+        .says(format!("Last used: {}. Its events stay in the audit log.", last_used(session, &one)))
+        .says("To block it for a time, disable it instead.");
     let name = json::text(&one, "/name");
-    Page::new(visit, format!("Delete {name}?"))
+    Page::new(session, format!("Delete {name}?"))
         .command(format!("bulla {} delete {name}", noun.one))
-        .show(&parts)
+        .show(&body)
 }
 
-async fn remove_user(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    remove(&visit, USERS, &id, &form).await
+async fn remove_user(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    remove(&session, USERS, &id, &form).await
 }
 
-async fn remove_token(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    remove(&visit, TOKENS, &id, &form).await
+async fn remove_token(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    remove(&session, TOKENS, &id, &form).await
 }
 
-async fn remove(visit: &Visit, noun: Noun, id: &str, form: &Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::DELETE, &noun.at(id), form.csrf(), None).await?;
-    Ok(back(&noun.page(), "removed", &answer))
+async fn remove(session: &Session, noun: Noun, id: &str, form: &FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::DELETE, &noun.at(id), form.csrf(), None).await?;
+    Ok(redirect(&noun.page(), "removed", &answer))
 }
 
-async fn roles(visit: Visit) -> Result<Response, Failure> {
-    let listing = visit.api.get("/api/v1/roles").await?;
+async fn roles(session: Session) -> Result<Response, Failure> {
+    let listing = session.api.get("/api/v1/roles").await?;
     let columns = ["Name", "Kind", "Description", "Permissions", "Changed"];
     let table = Table::of("Roles, by name", &columns, &listing, |role| {
         let name = json::text(role, "/name");
@@ -397,78 +402,76 @@ async fn roles(visit: Visit) -> Result<Response, Failure> {
             Cell::badge(Tone::Calm, kind),
             Cell::text(json::text(role, "/description")),
             Cell::number(i64::try_from(count).unwrap_or_default()),
-            Cell::time(json::text(role, "/updated_at"), visit.now),
+            Cell::time(json::text(role, "/updated_at"), session.now),
         ]
     });
-    let mut parts = Parts::default().section("list", "All roles", &table)?;
-    if visit.may("access.manage") {
+    let mut parts = Sections::default().section("list", "All roles", &table)?;
+    if session.may("access.manage") {
         let fields = vec![
-            Field::line("name", "Name", "").required(),
-            Field::line("description", "Description", ""),
-            Field::area("permissions", "Permissions, one a line", "")
+            Field::line("name", "Name").required(),
+            Field::line("description", "Description"),
+            Field::lines("permissions", "Permissions, one a line")
                 .hint("As the built-in roles have them: certificate.read.")
                 .required(),
         ];
-        let form = Ask::post("/console/roles", visit.csrf(), "Save the role", fields);
+        let form = Form::post("/console/roles", session.csrf(), "Save the role", fields);
         parts = parts.section("new", "New role", &form)?;
     }
-    Page::new(&visit, "Roles").command("bulla user roles").reads("/api/v1/roles").show(&parts)
+    Page::new(&session, "Roles").command("bulla user roles").reads("/api/v1/roles").show(&parts)
 }
 
-async fn make_role(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let permissions = form.field("permissions").unwrap_or_default();
-    let permissions: Vec<&str> =
-        permissions.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()).collect();
+async fn make_role(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
-        "description": form.field("description").unwrap_or_default(), "permissions": permissions
+        "description": form.text("description"), "permissions": form.words("permissions")
     });
-    let name = api::path::segment(form.field("name").unwrap_or_default());
+    let name = api::path::segment(form.text("name"));
     let path = format!("/api/v1/roles/{name}");
-    let answer = visit.api.change(Method::PUT, &path, form.csrf(), Some(&body)).await?;
-    Ok(back("/console/roles", "saved", &answer))
+    let answer = session.api.change(Method::PUT, &path, form.csrf(), Some(&body)).await?;
+    Ok(redirect("/console/roles", "saved", &answer))
 }
 
-async fn role(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn role(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let path = format!("/api/v1/roles/{}", api::path::segment(&name));
-    let role = visit.api.get(&path).await?;
+    let role = session.api.get(&path).await?;
     let own = !json::flag(&role, "/built_in");
     let page = format!("/console/roles/{}", api::path::segment(&name));
     let actions = Actions::default()
         .danger(format!("{page}/remove"), "Delete")
-        .only_if(own && visit.may("access.manage"));
+        .only_if(own && session.may("access.manage"));
     let facts = Facts::default()
         .with("Kind", Cell::text(if own { "own" } else { "built in; cannot be changed" }))
         .with("Description", Cell::text(json::text(&role, "/description")))
-        .with("Changed", Cell::time(json::text(&role, "/updated_at"), visit.now));
+        .with("Changed", Cell::time(json::text(&role, "/updated_at"), session.now));
     let rows = json::list(&role, "/permissions").iter().filter_map(Value::as_str);
-    let permissions = Table {
-        caption: "Permissions of the role".to_owned(),
-        columns: vec!["Permission"],
-        rows: rows.map(|permission| vec![Cell::code(permission)]).collect(),
-        ..Table::default()
-    };
-    let parts = Parts::default().plain(&actions)?.plain(&facts)?.section(
+    let permissions = Table::new(
+        "Permissions of the role",
+        &["Permission"],
+        rows.map(|permission| vec![Cell::code(permission)]),
+    );
+    let parts = Sections::default().plain(&actions)?.plain(&facts)?.section(
         "permissions",
         "Permissions",
         &permissions,
     )?;
-    Page::new(&visit, name.as_str()).command("bulla user roles").reads(path).show(&parts)
+    Page::new(&session, name.as_str()).command("bulla user roles").reads(path).show(&parts)
 }
 
-async fn ask_remove_role(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn ask_remove_role(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let page = format!("/console/roles/{}", api::path::segment(&name));
-    let form = Ask::post(format!("{page}/remove"), visit.csrf(), "Delete the role", vec![]).danger(page);
-    let note = Note::hint(
-        "Whoever has the role loses its permissions at once. The server refuses while grants use it.",
-    );
-    let parts = Parts::default().plain(&note)?.plain(&form)?;
-    Page::new(&visit, format!("Delete the role {name}?")).show(&parts)
+    let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the role")
+        .danger()
+        .says("Identities with the role lose its permissions at once. The server rejects the deletion while grants use the role.");
+    Page::new(&session, format!("Delete the role {name}?")).show(&body)
 }
 
-async fn remove_role(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn remove_role(
+    session: Session,
+    Path(name): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
     let path = format!("/api/v1/roles/{}", api::path::segment(&name));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back("/console/roles", "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect("/console/roles", "removed", &answer))
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use crate::cell::Cell;
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 use crate::{format, json};
 
 const PAGE: &str = "/console/acme";
@@ -57,21 +58,21 @@ struct Acme {
     orders: Table,
 }
 
-async fn overview(visit: Visit) -> Result<Response, Failure> {
-    let directory = visit.api.get_if_allowed("/acme/directory").await?.unwrap_or_default();
-    let accounts = visit.api.get("/api/v1/acme/accounts?limit=10").await?;
-    let orders = visit.api.get("/api/v1/acme/orders?limit=10").await?;
+async fn overview(session: Session) -> Result<Response, Failure> {
+    let directory = session.api.get_if_allowed("/acme/directory").await?.unwrap_or_default();
+    let accounts = session.api.get("/api/v1/acme/accounts?limit=10").await?;
+    let orders = session.api.get("/api/v1/acme/orders?limit=10").await?;
     let body = Acme {
         directories: directories(&directory),
         binding: needs_binding(&directory),
         accounts: Table::of("ACME accounts, newest first", ACCOUNT, &accounts, |one| {
-            account_row(&visit, one)
+            account_row(&session, one)
         })
         .empty("No client has made an account yet. Run one of the commands above on a host."),
-        orders: Table::of("ACME orders, newest first", ORDER, &orders, |one| order_row(&visit, one))
+        orders: Table::of("ACME orders, newest first", ORDER, &orders, |one| order_row(&session, one))
             .empty("No order yet."),
     };
-    Page::new(&visit, "ACME")
+    Page::new(&session, "ACME")
         .command("bulla acme account list")
         .command("bulla acme order list")
         .reads("/api/v1/acme/accounts?limit=10")
@@ -124,7 +125,7 @@ fn with_commands(profile: &str, url: String, binding: bool) -> Directory {
 
 const ACCOUNT: &[&str] = &["Account", "Status", "Contacts", "Profile", "From", "External key", "Created"];
 
-fn account_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+fn account_row(session: &Session, one: &Value) -> Vec<Cell> {
     let id = json::text(one, "/id");
     vec![
         Cell::link(format!("{ACCOUNTS}/{id}"), id),
@@ -133,7 +134,7 @@ fn account_row(visit: &Visit, one: &Value) -> Vec<Cell> {
         Cell::text(json::text(one, "/profile")),
         Cell::text(json::text(one, "/address")),
         key_link(json::text(one, "/external_key")),
-        Cell::time(json::text(one, "/created_at"), visit.now),
+        Cell::time(json::text(one, "/created_at"), session.now),
     ]
 }
 
@@ -143,7 +144,7 @@ fn key_link(id: &str) -> Cell {
 
 const ORDER: &[&str] = &["Order", "Status", "Names", "Problem", "Profile", "Created", "Ends"];
 
-fn order_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+fn order_row(session: &Session, one: &Value) -> Vec<Cell> {
     let id = json::text(one, "/id");
     vec![
         Cell::link(format!("{ORDERS}/{id}"), id),
@@ -151,8 +152,8 @@ fn order_row(visit: &Visit, one: &Value) -> Vec<Cell> {
         Cell::text(json::joined(one, "/names")),
         Cell::text(json::text(one, "/error/detail")),
         Cell::text(json::text(one, "/profile")),
-        Cell::time(json::text(one, "/created_at"), visit.now),
-        Cell::time(json::text(one, "/expires_at"), visit.now),
+        Cell::time(json::text(one, "/created_at"), session.now),
+        Cell::time(json::text(one, "/expires_at"), session.now),
     ]
 }
 
@@ -163,24 +164,24 @@ fn order_status(one: &Value) -> Cell {
     }
 }
 
-async fn accounts(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, ACCOUNTS, "/api/v1/acme/accounts", query.as_deref()).await?;
+async fn accounts(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, ACCOUNTS, "/api/v1/acme/accounts", query.as_deref()).await?;
     let table = listing
-        .table("ACME accounts", ACCOUNT, |one| account_row(&visit, one))
+        .table("ACME accounts", ACCOUNT, |one| account_row(&session, one))
         .empty("No client has made an account yet. The ACME page has the commands.")
-        .exported("accounts", listing.filters());
-    Page::new(&visit, "ACME accounts").command("bulla acme account list").reads(listing.path()).show(&table)
+        .exported("accounts");
+    Page::new(&session, "ACME accounts").command("bulla acme account list").reads(listing.path()).show(&table)
 }
 
-async fn orders(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn orders(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listing = Listing::read(&visit, ORDERS, "/api/v1/acme/orders", query).await?;
+    let listing = Listing::read(&session, ORDERS, "/api/v1/acme/orders", query).await?;
     let table = listing
-        .table("ACME orders", ORDER, |one| order_row(&visit, one))
+        .table("ACME orders", ORDER, |one| order_row(&session, one))
         .empty("No order. The ACME page has the commands that make one.")
-        .exported("orders", listing.filters());
+        .exported("orders");
     let body = Orders { account: parameter(query, "account"), table };
-    Page::new(&visit, "ACME orders").command("bulla acme order list").reads(listing.path()).show(&body)
+    Page::new(&session, "ACME orders").command("bulla acme order list").reads(listing.path()).show(&body)
 }
 
 #[derive(Template)]
@@ -199,27 +200,27 @@ struct Account {
     orders: Table,
 }
 
-async fn account(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn account(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let path = format!("/api/v1/acme/accounts/{id}");
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let ordered = format!("/api/v1/acme/orders?account={id}&limit=20");
-    let orders = visit.api.get_if_allowed(&ordered).await?.unwrap_or_default();
+    let orders = session.api.get_if_allowed(&ordered).await?.unwrap_or_default();
     let body = Account {
-        may_revoke: visit.may("protocol.manage") && json::text(&one, "/status") == "valid",
-        facts: account_facts(&visit, &one),
-        orders: Table::of("Its orders", ORDER, &orders, |one| order_row(&visit, one))
+        may_revoke: session.may("protocol.manage") && json::text(&one, "/status") == "valid",
+        facts: account_facts(&session, &one),
+        orders: Table::of("Its orders", ORDER, &orders, |one| order_row(&session, one))
             .empty("It has no order."),
         id: id.clone(),
     };
-    Page::new(&visit, "ACME account")
+    Page::new(&session, "ACME account")
         .command(format!("bulla acme account show {id}"))
         .reads(path)
         .reads(ordered)
         .show(&body)
 }
 
-fn account_facts(visit: &Visit, one: &Value) -> Facts {
+fn account_facts(session: &Session, one: &Value) -> Facts {
     Facts::default()
         .with("Account", Cell::code(json::text(one, "/id")))
         .with("Status", Cell::state(json::text(one, "/status")))
@@ -227,31 +228,31 @@ fn account_facts(visit: &Visit, one: &Value) -> Facts {
         .with("Profile", Cell::text(json::text(one, "/profile")))
         .with("Made from", Cell::text(json::text(one, "/address")))
         .with("External key", key_link(json::text(one, "/external_key")))
-        .with("Created", Cell::time(json::text(one, "/created_at"), visit.now))
-        .with("Changed", Cell::time(json::text(one, "/updated_at"), visit.now))
+        .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
+        .with("Changed", Cell::time(json::text(one, "/updated_at"), session.now))
 }
 
-async fn ask_revoke(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
-    let one = visit.api.get(&format!("/api/v1/acme/accounts/{id}")).await?;
-    let orders = visit.api.get(&format!("/api/v1/acme/orders?account={id}&limit=50")).await?;
+    let one = session.api.get(&format!("/api/v1/acme/accounts/{id}")).await?;
+    let orders = session.api.get(&format!("/api/v1/acme/orders?account={id}&limit=50")).await?;
     let count =
         format::counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
     let page = format!("{ACCOUNTS}/{id}");
-    let question = Confirmation::new(&visit, format!("{page}/revoke"), &page, "Revoke the account").danger()
+    let question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke the account").danger()
         .says(format!("The account has made {count}. It can order, renew and revoke nothing any more, and cannot be restored."))
         .says("What was issued to it stays valid and is not renewed by it: its client must make another account before that ends.")
-        .facts(account_facts(&visit, &one));
-    Page::new(&visit, "Revoke an ACME account")
+        .facts(account_facts(&session, &one));
+    Page::new(&session, "Revoke an ACME account")
         .command(format!("bulla acme account revoke {id}"))
         .show(&question)
 }
 
-async fn revoke(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let path = format!("/api/v1/acme/accounts/{id}/revoke");
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&format!("{ACCOUNTS}/{id}"), "revoked", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&format!("{ACCOUNTS}/{id}"), "revoked", &answer))
 }
 
 #[derive(Template)]
@@ -262,10 +263,10 @@ struct Order {
     problem: String,
 }
 
-async fn order(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn order(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let path = format!("/api/v1/acme/orders/{id}");
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let issued = |pointer| match json::text(&one, pointer) {
         "" => Cell::Empty,
         id => Cell::link(format!("/console/issued/{}", api::path::segment(id)), id),
@@ -278,8 +279,8 @@ async fn order(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure
         .with("Profile", Cell::text(json::text(&one, "/profile")))
         .with("Certificate", issued("/certificate"))
         .with("Replaces", issued("/replaces"))
-        .with("Created", Cell::time(json::text(&one, "/created_at"), visit.now))
-        .with("Ends", Cell::time(json::text(&one, "/expires_at"), visit.now));
+        .with("Created", Cell::time(json::text(&one, "/created_at"), session.now))
+        .with("Ends", Cell::time(json::text(&one, "/expires_at"), session.now));
     let error = one.get("error").filter(|error| error.is_object());
     let body = Order {
         facts,
@@ -291,7 +292,7 @@ async fn order(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure
             .map_err(Failure::unreadable)?
             .unwrap_or_default(),
     };
-    Page::new(&visit, "ACME order").command(format!("bulla acme order show {id}")).reads(path).show(&body)
+    Page::new(&session, "ACME order").command(format!("bulla acme order show {id}")).reads(path).show(&body)
 }
 
 #[derive(Template)]
@@ -302,29 +303,29 @@ struct Keys {
     table: Table,
 }
 
-async fn keys(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, KEYS, "/api/v1/acme/external-keys", query.as_deref()).await?;
+async fn keys(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, KEYS, "/api/v1/acme/external-keys", query.as_deref()).await?;
     let columns =
         &["Key ID", "For", "State", "Accounts bound", "Reusable", "Profiles", "Names", "Team", "Created"];
     let row = |one: &Value| {
         vec![
             Cell::link(format!("{KEYS}/{}", json::text(one, "/id")), json::text(one, "/kid")),
             Cell::text(json::text(one, "/label")),
-            key_state(&visit, one),
+            key_state(&session, one),
             Cell::number(json::number(one, "/uses")),
             Cell::text(if json::flag(one, "/reusable") { "yes" } else { "no" }),
             Cell::text(any(json::joined(one, "/profiles"))),
             Cell::text(any(json::joined(one, "/names"))),
             Cell::text(json::text(one, "/team")),
-            Cell::time(json::text(one, "/created_at"), visit.now),
+            Cell::time(json::text(one, "/created_at"), session.now),
         ]
     };
     let table = listing
         .table("External account keys", columns, row)
         .empty("No key yet. Create one below where clients must prove whose they are.")
-        .exported("external-keys", listing.filters());
-    let body = Keys { csrf: visit.csrf().to_owned(), may_create: visit.may("protocol.manage"), table };
-    Page::new(&visit, "External account keys")
+        .exported("external-keys");
+    let body = Keys { csrf: session.csrf().to_owned(), may_create: session.may("protocol.manage"), table };
+    Page::new(&session, "External account keys")
         .command("bulla acme key list")
         .reads(listing.path())
         .show(&body)
@@ -335,10 +336,10 @@ fn any(list: String) -> String {
 }
 
 /// Whether a key still binds accounts.
-fn key_state(visit: &Visit, one: &Value) -> Cell {
+fn key_state(session: &Session, one: &Value) -> Cell {
     let ended = |pointer| {
         let time = json::text(one, pointer).parse::<jiff::Timestamp>();
-        time.is_ok_and(|time| time <= visit.now)
+        time.is_ok_and(|time| time <= session.now)
     };
     if ended("/disabled_at") {
         return Cell::state("disabled");
@@ -361,36 +362,34 @@ struct CreatedKey {
 }
 
 /// The key is shown by the answer itself and never again.
-async fn create_key(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let words = |name: &str| -> Vec<String> {
-        form.field(name).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-    };
+async fn create_key(session: Session, form: FormData) -> Result<Response, Failure> {
     let mut body = json!({
-        "label": form.field("label").unwrap_or_default(),
+        "label": form.text("label"),
         "reusable": form.ticked("reusable"),
-        "profiles": words("profiles"),
-        "names": words("names"),
+        "profiles": form.words("profiles"),
+        "names": form.words("names"),
     });
     if let Some(team) = form.field("team") {
         body["team"] = team.into();
     }
     if let Some(days) = form.field("days") {
-        body["expires_at"] = in_days(&visit, days)?.into();
+        body["expires_at"] = in_days(&session, days)?.into();
     }
-    let made = visit.api.change(Method::POST, "/api/v1/acme/external-keys", form.csrf(), Some(&body)).await?;
+    let made =
+        session.api.change(Method::POST, "/api/v1/acme/external-keys", form.csrf(), Some(&body)).await?;
     let body = CreatedKey {
         id: json::text(&made, "/id").to_owned(),
         kid: json::text(&made, "/kid").to_owned(),
         hmac_key: json::text(&made, "/hmac_key").to_owned(),
     };
-    Page::new(&visit, "External account key created")
+    Page::new(&session, "External account key created")
         .command("bulla acme key create --label LABEL")
         .show(&body)
 }
 
-fn in_days(visit: &Visit, days: &str) -> Result<String, Failure> {
+fn in_days(session: &Session, days: &str) -> Result<String, Failure> {
     let days = days.parse::<i64>().ok().filter(|days| (1..=36_500).contains(days));
-    let ends = days.and_then(|days| visit.now.checked_add(jiff::Span::new().hours(days * 24)).ok());
+    let ends = days.and_then(|days| session.now.checked_add(jiff::Span::new().hours(days * 24)).ok());
     ends.map(|ends| ends.strftime("%FT%TZ").to_string())
         .ok_or_else(|| bad("the days must be a whole number from 1 to 36500"))
 }
@@ -407,25 +406,25 @@ struct Key {
     facts: Facts,
 }
 
-async fn key(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn key(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let path = format!("/api/v1/acme/external-keys/{id}");
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let body = Key {
         id: id.clone(),
-        may_disable: visit.may("protocol.manage") && json::text(&one, "/disabled_at").is_empty(),
-        facts: key_facts(&visit, &one),
+        may_disable: session.may("protocol.manage") && json::text(&one, "/disabled_at").is_empty(),
+        facts: key_facts(&session, &one),
     };
-    Page::new(&visit, "External account key").command("bulla acme key list").reads(path).show(&body)
+    Page::new(&session, "External account key").command("bulla acme key list").reads(path).show(&body)
 }
 
-fn key_facts(visit: &Visit, one: &Value) -> Facts {
+fn key_facts(session: &Session, one: &Value) -> Facts {
     Facts::default()
         .with("Key ID", Cell::code(json::text(one, "/kid")))
         .with("For", Cell::text(json::text(one, "/label")))
-        .with("State", key_state(visit, one))
+        .with("State", key_state(session, one))
         .with("Accounts bound", Cell::number(json::number(one, "/uses")))
-        .with("Last bound", Cell::time(json::text(one, "/used_at"), visit.now))
+        .with("Last bound", Cell::time(json::text(one, "/used_at"), session.now))
         .with(
             "Accounts it may bind",
             Cell::text(if json::flag(one, "/reusable") { "any number" } else { "one" }),
@@ -433,35 +432,35 @@ fn key_facts(visit: &Visit, one: &Value) -> Facts {
         .with("Profiles", Cell::text(any(json::joined(one, "/profiles"))))
         .with("Names", Cell::text(any(json::joined(one, "/names"))))
         .with("Team", Cell::text(json::text(one, "/team")))
-        .with("Created", Cell::time(json::text(one, "/created_at"), visit.now))
+        .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
         .with("By", Cell::text(json::text(one, "/created_by")))
-        .with("Binds until", Cell::time(json::text(one, "/expires_at"), visit.now))
-        .with("Disabled", Cell::time(json::text(one, "/disabled_at"), visit.now))
+        .with("Binds until", Cell::time(json::text(one, "/expires_at"), session.now))
+        .with("Disabled", Cell::time(json::text(one, "/disabled_at"), session.now))
 }
 
-async fn ask_disable(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn ask_disable(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
-    let one = visit.api.get(&format!("/api/v1/acme/external-keys/{id}")).await?;
+    let one = session.api.get(&format!("/api/v1/acme/external-keys/{id}")).await?;
     let page = format!("{KEYS}/{id}");
     let uses = usize::try_from(json::number(&one, "/uses")).unwrap_or_default();
-    let question = Confirmation::new(&visit, format!("{page}/disable"), &page, "Disable the key")
+    let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable the key")
         .danger()
         .says(format!(
             "{} bound with it can order and renew nothing any more. This cannot be undone.",
             format::counted(uses, false, "account")
         ))
         .says("What was issued to them stays valid until it ends.")
-        .facts(key_facts(&visit, &one));
-    Page::new(&visit, "Disable an external account key")
+        .facts(key_facts(&session, &one));
+    Page::new(&session, "Disable an external account key")
         .command(format!("bulla acme key disable {id}"))
         .show(&question)
 }
 
-async fn disable(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn disable(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let id = api::path::segment(&id);
     let path = format!("/api/v1/acme/external-keys/{id}/disable");
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&format!("{KEYS}/{id}"), "saved", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&format!("{KEYS}/{id}"), "saved", &answer))
 }
 
 /// An exception with its description.
@@ -482,9 +481,9 @@ struct Overrides {
     overrides: Vec<Override>,
 }
 
-async fn overrides(visit: Visit) -> Result<Response, Failure> {
+async fn overrides(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/acme/limit-overrides";
-    let listing = visit.api.get(path).await?;
+    let listing = session.api.get(path).await?;
     let one = |one: &Value| Override {
         id: json::text(one, "/id").to_owned(),
         kind: json::text(one, "/kind").replace('_', " "),
@@ -494,44 +493,51 @@ async fn overrides(visit: Visit) -> Result<Response, Failure> {
         by: json::text(one, "/created_by").to_owned(),
     };
     let body = Overrides {
-        csrf: visit.csrf().to_owned(),
-        may_manage: visit.may("protocol.manage"),
+        csrf: session.csrf().to_owned(),
+        may_manage: session.may("protocol.manage"),
         overrides: json::items(&listing).iter().map(one).collect(),
     };
-    Page::new(&visit, "Exceptions from ACME limits").command("bulla acme limit list").reads(path).show(&body)
+    Page::new(&session, "Exceptions from ACME limits")
+        .command("bulla acme limit list")
+        .reads(path)
+        .show(&body)
 }
 
 fn allowed(one: &Value) -> String {
-    let span = super::profiles::span(json::number(one, "/seconds"));
+    let span = crate::format::duration(json::number(one, "/seconds"));
     match one.pointer("/allowed").and_then(Value::as_i64) {
         Some(count) => format!("{} in {span}", crate::format::number(count)),
         None => "any number".to_owned(),
     }
 }
 
-async fn set_override(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn set_override(session: Session, form: FormData) -> Result<Response, Failure> {
     let number = |name: &str| form.field(name).map(str::parse::<i64>).transpose();
     let (Ok(allowed), Ok(Some(seconds))) = (number("allowed"), number("seconds")) else {
         return Err(bad("the number allowed and the seconds must be whole numbers"));
     };
     let mut body = json!({
-        "kind": form.field("kind").unwrap_or_default(),
-        "subject": form.field("subject").unwrap_or_default(),
+        "kind": form.text("kind"),
+        "subject": form.text("subject"),
         "seconds": seconds,
-        "note": form.field("note").unwrap_or_default(),
+        "note": form.text("note"),
     });
     if let Some(allowed) = allowed {
         body["allowed"] = allowed.into();
     }
     let answer =
-        visit.api.change(Method::POST, "/api/v1/acme/limit-overrides", form.csrf(), Some(&body)).await?;
-    Ok(back(OVERRIDES, "saved", &answer))
+        session.api.change(Method::POST, "/api/v1/acme/limit-overrides", form.csrf(), Some(&body)).await?;
+    Ok(redirect(OVERRIDES, "saved", &answer))
 }
 
-async fn remove_override(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn remove_override(
+    session: Session,
+    Path(id): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
     let path = format!("/api/v1/acme/limit-overrides/{}", api::path::segment(&id));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(OVERRIDES, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(OVERRIDES, "removed", &answer))
 }
 
 #[cfg(test)]

@@ -7,19 +7,22 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask, Field};
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form::{Field, Form};
+use crate::form_data::{FormData, redirect};
 use crate::json;
-use crate::listed::Listed;
+use crate::listing::Listing;
 use crate::pages::targets;
-use crate::parts::{Note, Once, Parts};
+use crate::query::parameter;
+use crate::sections::{OneTimeSecret, Sections};
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/agents";
 
@@ -34,68 +37,64 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/agents/{id}/retire", get(ask_retire).post(retire))
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listed = Listed::read(&visit, "/api/v1/agents", query).await?;
-    let groups = visit.api.get_if_allowed("/api/v1/agent-groups?limit=500").await?.unwrap_or_default();
-    let tokens = visit.api.get_if_allowed("/api/v1/agent-tokens").await?;
+    let listing = Listing::read(&session, PAGE, "/api/v1/agents", query).await?;
+    let groups = session.api.get_if_allowed("/api/v1/agent-groups?limit=500").await?.unwrap_or_default();
+    let tokens = session.api.get_if_allowed("/api/v1/agent-tokens").await?;
     let table = Table::of(
         "Agents by name",
         &["Name", "State", "Last seen", "Labels", "System", "Version", "Certificate expires"],
-        &listed.answer,
-        |agent| row(&visit, agent),
+        listing.answer(),
+        |agent| row(&session, agent),
     )
     .empty("No agent matches. Make an enrolment token below, and run \"bulla agent enroll\" on the host.");
-    let mut parts = Parts::default()
+    let mut parts = Sections::default()
         .plain(&filter_form(query, &groups))?
-        .live("list", "All agents", "agent.", &listed.exported(table, PAGE, "agents"))?
-        .section("groups", "Groups", &groups_table(&visit, &groups))?;
-    if visit.may("agent.manage") {
+        .live("list", "All agents", "agent.", &listing.paged(table).exported("agents"))?
+        .section("groups", "Groups", &groups_table(&session, &groups))?;
+    if session.may("agent.manage") {
         let fields = vec![
-            Field::line("name", "Name", "").required(),
-            Field::line("selector", "Labels that its agents have", "")
-                .hint("env=prod, site=paris")
-                .required(),
-            Field::line("description", "Description", ""),
+            Field::line("name", "Name").required(),
+            Field::line("selector", "Labels that its agents have").hint("env=prod, site=paris").required(),
+            Field::line("description", "Description"),
         ];
-        let form = Ask::post(format!("{PAGE}/groups"), visit.csrf(), "Add the group", fields);
+        let form = Form::post(format!("{PAGE}/groups"), session.csrf(), "Add the group", fields);
         parts = parts.section("new-group", "New group", &form)?;
     }
     if let Some(tokens) = &tokens {
-        parts = parts.section("tokens", "Enrolment tokens", &tokens_table(&visit, tokens))?;
+        parts = parts.section("tokens", "Enrolment tokens", &tokens_table(&session, tokens))?;
     }
-    if visit.may("agent.enroll") {
+    if session.may("agent.enroll") {
         let fields = vec![
-            Field::line("labels", "Labels of the agent", "").hint("env=prod, site=paris"),
-            Field::number("minutes", "Valid for minutes", "60"),
+            Field::line("labels", "Labels of the agent").hint("env=prod, site=paris"),
+            Field::number("minutes", "Valid for minutes").value("60"),
         ];
-        let form = Ask::post(format!("{PAGE}/tokens"), visit.csrf(), "Make the token", fields);
+        let form = Form::post(format!("{PAGE}/tokens"), session.csrf(), "Make the token", fields);
         parts = parts.section("new-token", "New enrolment token", &form)?;
     }
-    Page::new(&visit, "Agents")
+    Page::new(&session, "Agents")
         .command("bulla agent list")
         .command("bulla agent group list")
         .command("bulla agent tokens")
-        .reads(listed.path)
+        .reads(listing.path())
         .reads("/api/v1/agent-groups")
         .reads("/api/v1/agent-tokens")
         .show(&parts)
 }
 
-fn filter_form(query: Option<&str>, groups: &Value) -> Ask {
+fn filter_form(query: Option<&str>, groups: &Value) -> Form {
     let of = |name| parameter::<String>(query, name);
-    Ask::filters(
+    Form::filters(
         PAGE,
         vec![
-            Field::line("labels", "Labels", of("labels")),
-            Field::choice("group", "Group", of("group"), crate::listed::names(Some(groups), "any")),
-            Field::choice(
-                "online",
-                "State",
-                of("online"),
-                [("", "any"), ("true", "online"), ("false", "offline")],
-            ),
-            Field::choice("retired", "Retired", of("retired"), [("", "left out"), ("true", "shown too")]),
+            Field::line("labels", "Labels").value(of("labels")),
+            Field::choice("group", "Group", crate::form::name_options(Some(groups), "any"))
+                .value(of("group")),
+            Field::choice("online", "State", [("", "any"), ("true", "online"), ("false", "offline")])
+                .value(of("online")),
+            Field::choice("retired", "Retired", [("", "left out"), ("true", "shown too")])
+                .value(of("retired")),
         ],
     )
 }
@@ -108,16 +107,16 @@ fn state(agent: &Value) -> Cell {
     }
 }
 
-fn row(visit: &Visit, agent: &Value) -> Vec<Cell> {
+fn row(session: &Session, agent: &Value) -> Vec<Cell> {
     let system = format!("{} {}", json::text(agent, "/os"), json::text(agent, "/arch"));
     vec![
         Cell::link(format!("{PAGE}/{}", json::text(agent, "/id")), json::text(agent, "/name")),
         state(agent),
-        Cell::time(json::text(agent, "/last_seen_at"), visit.now),
+        Cell::time(json::text(agent, "/last_seen_at"), session.now),
         Cell::text(labels(agent, "/labels")),
         Cell::text(system.trim()),
         Cell::text(json::text(agent, "/version")),
-        Cell::time(json::text(agent, "/certificate_expires_at"), visit.now),
+        Cell::time(json::text(agent, "/certificate_expires_at"), session.now),
     ]
 }
 
@@ -135,26 +134,26 @@ fn labels_of(text: Option<&str>) -> Value {
     pairs.map(|(name, value)| (name.trim().to_owned(), Value::String(value.trim().to_owned()))).collect()
 }
 
-fn groups_table(visit: &Visit, groups: &Value) -> Table {
+fn groups_table(session: &Session, groups: &Value) -> Table {
     Table::of("Groups of agents", &["Name", "Labels", "Description", "Changed", "Action"], groups, |group| {
         let name = api::path::segment(json::text(group, "/name"));
         vec![
             Cell::link(format!("{PAGE}?group={name}"), json::text(group, "/name")),
             Cell::text(labels(group, "/selector")),
             Cell::text(json::text(group, "/description")),
-            Cell::time(json::text(group, "/updated_at"), visit.now),
+            Cell::time(json::text(group, "/updated_at"), session.now),
             Cell::link(format!("{PAGE}/groups/{name}/remove"), "Remove"),
         ]
     })
     .empty("No group yet. A group is the agents that have all of its labels.")
 }
 
-fn tokens_table(visit: &Visit, tokens: &Value) -> Table {
+fn tokens_table(session: &Session, tokens: &Value) -> Table {
     let columns = ["Made", "By", "Labels", "State", "Expires", "Agent", "Action"];
     Table::of("Tokens that enrol agents", &columns, tokens, |token| {
         let expired = json::text(token, "/expires_at")
             .parse::<jiff::Timestamp>()
-            .is_ok_and(|expires| expires < visit.now);
+            .is_ok_and(|expires| expires < session.now);
         let state = match (json::text(token, "/used_at"), expired) {
             ("", false) => Cell::badge(Tone::Warn, "not used yet"),
             ("", true) => Cell::badge(Tone::Calm, "expired unused"),
@@ -165,11 +164,11 @@ fn tokens_table(visit: &Visit, tokens: &Value) -> Table {
             id => Cell::link(format!("{PAGE}/{id}"), "show"),
         };
         vec![
-            Cell::time(json::text(token, "/created_at"), visit.now),
+            Cell::time(json::text(token, "/created_at"), session.now),
             Cell::text(json::text(token, "/created_by")),
             Cell::text(labels(token, "/labels")),
             state,
-            Cell::time(json::text(token, "/expires_at"), visit.now),
+            Cell::time(json::text(token, "/expires_at"), session.now),
             agent,
             Cell::link(format!("{PAGE}/tokens/{}/remove", json::text(token, "/id")), "Revoke"),
         ]
@@ -177,137 +176,144 @@ fn tokens_table(visit: &Visit, tokens: &Value) -> Table {
     .empty("No token is kept.")
 }
 
-async fn make_token(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn make_token(session: Session, form: FormData) -> Result<Response, Failure> {
     let mut body = json!({ "labels": labels_of(form.field("labels")) });
     if let Some(minutes) = form.field("minutes").and_then(|minutes| minutes.parse::<i64>().ok()) {
         body["seconds"] = Value::from(minutes.saturating_mul(60));
     }
-    let made = visit.api.change(Method::POST, "/api/v1/agent-tokens", form.csrf(), Some(&body)).await?;
-    let once = Once {
+    let made = session.api.change(Method::POST, "/api/v1/agent-tokens", form.csrf(), Some(&body)).await?;
+    let once = OneTimeSecret {
         what: "The token",
         secret: json::text(&made, "/token").to_owned(),
         usage: "bulla agent enroll --server \"$BULLA_SERVER\" --token TOKEN --ca ca.pem && bulla agent run"
             .to_owned(),
         href: PAGE.to_owned(),
     };
-    Page::new(&visit, "New enrolment token").command("bulla agent token").show(&once)
+    Page::new(&session, "New enrolment token").command("bulla agent token").show(&once)
 }
 
-async fn ask_remove_token(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn ask_remove_token(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/tokens/{}/remove", api::path::segment(&id));
-    let form = Ask::post(action, visit.csrf(), "Revoke the token", vec![]).danger(PAGE);
-    let note = Note::hint("It enrols no host any more. An agent that it has enrolled stays enrolled.");
-    let parts = Parts::default().plain(&note)?.plain(&form)?;
-    Page::new(&visit, "Revoke an enrolment token?")
+    let body = Confirmation::new(&session, action, PAGE, "Revoke the token")
+        .danger()
+        .says("The token enrols no further host. An agent that it has enrolled stays enrolled.");
+    Page::new(&session, "Revoke an enrolment token?")
         .command(format!("bulla agent revoke-token {id}"))
-        .show(&parts)
+        .show(&body)
 }
 
-async fn remove_token(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn remove_token(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/agent-tokens/{}", api::path::segment(&id));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
-async fn make_group(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn make_group(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
-        "name": form.field("name").unwrap_or_default(),
+        "name": form.text("name"),
         "selector": labels_of(form.field("selector")),
-        "description": form.field("description").unwrap_or_default(),
+        "description": form.text("description"),
     });
-    let answer = visit.api.change(Method::POST, "/api/v1/agent-groups", form.csrf(), Some(&body)).await?;
-    Ok(back(PAGE, "created", &answer))
+    let answer = session.api.change(Method::POST, "/api/v1/agent-groups", form.csrf(), Some(&body)).await?;
+    Ok(redirect(PAGE, "created", &answer))
 }
 
-async fn ask_remove_group(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn ask_remove_group(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/groups/{}/remove", api::path::segment(&name));
-    let form = Ask::post(action, visit.csrf(), "Remove the group", vec![]).danger(PAGE);
-    let note = Note::hint("Its agents stay. Filters and rules that name the group find no agents any more.");
-    let parts = Parts::default().plain(&note)?.plain(&form)?;
-    Page::new(&visit, format!("Remove the group {name}?"))
+    let body = Confirmation::new(&session, action, PAGE, "Delete the group")
+        .danger()
+        .says("Its agents stay. Filters and rules that name the group match no agents from now on.");
+    Page::new(&session, format!("Remove the group {name}?"))
         .command(format!("bulla agent group delete {name}"))
-        .show(&parts)
+        .show(&body)
 }
 
-async fn remove_group(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn remove_group(
+    session: Session,
+    Path(name): Path<String>,
+    form: FormData,
+) -> Result<Response, Failure> {
     let path = format!("/api/v1/agent-groups/{}", api::path::segment(&name));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 fn at(id: &str) -> String {
     format!("/api/v1/agents/{}", api::path::segment(id))
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = at(&id);
-    let agent = visit.api.get(&path).await?;
+    let agent = session.api.get(&path).await?;
     let id = api::path::segment(json::text(&agent, "/id"));
-    let of_agent = visit.api.get_if_allowed(&format!("/api/v1/targets?limit=500&agent={id}")).await?;
-    let deployments = visit.api.get_if_allowed(&format!("/api/v1/deployments?agent={id}")).await?;
+    let of_agent = session.api.get_if_allowed(&format!("/api/v1/targets?limit=500&agent={id}")).await?;
+    let deployments = session.api.get_if_allowed(&format!("/api/v1/deployments?agent={id}")).await?;
     let facts = Facts::default()
         .with("State", state(&agent))
-        .with("Last seen", Cell::time(json::text(&agent, "/last_seen_at"), visit.now))
+        .with("Last seen", Cell::time(json::text(&agent, "/last_seen_at"), session.now))
         .with("Host", Cell::text(json::text(&agent, "/hostname")))
         .with("System", Cell::text(json::text(&agent, "/os")))
         .with("Processor", Cell::text(json::text(&agent, "/arch")))
         .with("Version", Cell::text(json::text(&agent, "/version")))
         .with("Addresses", Cell::text(json::joined(&agent, "/addresses")))
         .with("Labels", Cell::text(labels(&agent, "/labels")))
-        .with("Enrolled", Cell::time(json::text(&agent, "/enrolled_at"), visit.now))
-        .with("Certificate expires", Cell::time(json::text(&agent, "/certificate_expires_at"), visit.now))
-        .with("Retired", Cell::time(json::text(&agent, "/retired_at"), visit.now));
-    let manages = visit.may("agent.manage") && json::text(&agent, "/retired_at").is_empty();
+        .with("Enrolled", Cell::time(json::text(&agent, "/enrolled_at"), session.now))
+        .with("Certificate expires", Cell::time(json::text(&agent, "/certificate_expires_at"), session.now))
+        .with("Retired", Cell::time(json::text(&agent, "/retired_at"), session.now));
+    let manages = session.may("agent.manage") && json::text(&agent, "/retired_at").is_empty();
     let actions = Actions::default().danger(format!("{PAGE}/{id}/retire"), "Retire").only_if(manages);
-    let mut parts = Parts::default().plain(&actions)?.live("facts", "Host", "agent.", &facts)?;
+    let mut parts = Sections::default().plain(&actions)?.live("facts", "Host", "agent.", &facts)?;
     if let Some(of_agent) = &of_agent {
-        parts = parts.section("targets", "Targets", &targets::table(&visit, of_agent))?;
+        parts = parts.section("targets", "Targets", &targets::table(&session, of_agent))?;
     }
     if let Some(deployments) = &deployments {
-        let table = targets::deployments(&visit, deployments);
+        let table = targets::deployments(&session, deployments);
         parts = parts.live("work", "Work", "agent. certificate. job. deployment.", &table)?;
     }
     if manages {
         let fields = vec![
-            Field::line("name", "Name", json::text(&agent, "/name")).required(),
-            Field::line("labels", "Labels", labels(&agent, "/labels")).hint("env=prod, site=paris"),
+            Field::line("name", "Name").value(json::text(&agent, "/name")).required(),
+            Field::line("labels", "Labels").value(labels(&agent, "/labels")).hint("env=prod, site=paris"),
         ];
-        let form = Ask::post(format!("{PAGE}/{id}"), visit.csrf(), "Save", fields);
+        let form = Form::post(format!("{PAGE}/{id}"), session.csrf(), "Save", fields);
         parts = parts.section("change", "Name and labels", &form)?;
     }
     let name = json::text(&agent, "/name");
-    Page::new(&visit, name)
+    Page::new(&session, name)
         .command(format!("bulla agent show {name}"))
         .reads(path)
         .reads(format!("/api/v1/deployments?agent={id}"))
         .show(&parts)
 }
 
-async fn change(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn change(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "name": form.field("name"), "labels": labels_of(form.field("labels")) });
-    let answer = visit.api.change(Method::PATCH, &at(&id), form.csrf(), Some(&body)).await?;
-    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
+    let answer = session.api.change(Method::PATCH, &at(&id), form.csrf(), Some(&body)).await?;
+    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
 }
 
-async fn ask_retire(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let agent = visit.api.get(&at(&id)).await?;
+async fn ask_retire(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let agent = session.api.get(&at(&id)).await?;
     let agent_id = api::path::segment(json::text(&agent, "/id"));
     let path = format!("/api/v1/targets?limit=500&fields=id&agent={agent_id}");
-    let count = visit.api.get_if_allowed(&path).await?.map_or(0, |listing| json::items(&listing).len());
+    let count = session.api.get_if_allowed(&path).await?.map_or(0, |listing| json::items(&listing).len());
     let name = json::text(&agent, "/name");
     let here = format!("{PAGE}/{}", api::path::segment(&id));
-    let form = Ask::post(format!("{here}/retire"), visit.csrf(), "Retire the agent", vec![]).danger(here);
-    let parts = Parts::default()
-        .plain(&Note::hint(format!(
-            "It gets no more work, and its client certificate is accepted no more. {count} deployment targets are on this agent: certificates are not deployed there any more. What it has deployed stays where it is. This cannot be undone."
-        )))?
-        .plain(&form)?;
-    Page::new(&visit, format!("Retire {name}?")).command(format!("bulla agent retire {name}")).show(&parts)
+    let body = Confirmation::new(&session, format!("{here}/retire"), &here, "Retire the agent")
+        .danger()
+        .says(
+            "The agent gets no further work, and its client certificate is rejected. This cannot be undone.",
+        )
+        .says(format!(
+            "{} on this agent get no further certificates. Deployed certificates stay in place.",
+            crate::format::counted(count, false, "deployment target")
+        ));
+    Page::new(&session, format!("Retire {name}?")).command(format!("bulla agent retire {name}")).show(&body)
 }
 
-async fn retire(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::POST, &format!("{}/retire", at(&id)), form.csrf(), None).await?;
-    Ok(back(PAGE, "saved", &answer))
+async fn retire(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::POST, &format!("{}/retire", at(&id)), form.csrf(), None).await?;
+    Ok(redirect(PAGE, "saved", &answer))
 }
 
 #[cfg(test)]

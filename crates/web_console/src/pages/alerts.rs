@@ -9,17 +9,20 @@ use http::{Method, StatusCode};
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 
-use super::history::{details, plain};
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
-use crate::confirmation::{Confirmation, Field};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, filters, parameter};
+use crate::form::Field;
+use crate::form_data::{FormData, redirect};
+use crate::history::{details, plain};
 use crate::json;
+use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/alerts";
 const SILENCES: &str = "/console/alert-silences";
@@ -68,46 +71,26 @@ impl Alerts {
     }
 }
 
-/// A list with a state to filter by, of pages.
-async fn listing(
-    visit: &Visit,
-    path: &str,
-    query: Option<&str>,
-) -> Result<(Value, String, Option<String>, String), Failure> {
-    let filters = filters(query);
-    let cursor = Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty());
-    let mut path = format!("{path}?{filters}");
-    if let Some(cursor) = &cursor {
-        path = format!("{path}&cursor={}", api::path::segment(cursor));
-    }
-    Ok((visit.api.get(&path).await?, filters, cursor, path))
-}
-
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let (listing, filters, cursor, path) = listing(&visit, "/api/v1/alerts", query).await?;
-    let table = Table::of(
-        "Alerts, latest first",
-        &["Alert", "Severity", "State", "Last", "Count", "Kind"],
-        &listing,
-        |alert| {
+    let listing = Listing::read(&session, PAGE, "/api/v1/alerts", query).await?;
+    let table = listing
+        .table("Alerts, latest first", &["Alert", "Severity", "State", "Last", "Count", "Kind"], |alert| {
             vec![
                 Cell::link(format!("{PAGE}/{}", json::text(alert, "/id")), json::text(alert, "/title")),
                 Cell::state(json::text(alert, "/severity")),
                 state(alert),
-                Cell::time(json::text(alert, "/last_at"), visit.now),
+                Cell::time(json::text(alert, "/last_at"), session.now),
                 Cell::number(json::number(alert, "/count")),
                 Cell::text(json::text(alert, "/kind")),
             ]
-        },
-    )
-    .empty("No alert is in this state. Rules and channels say who is told of the next one.")
-    .paged(&listing, PAGE, &filters, cursor.as_deref())
-    .exported("alerts", &filters);
+        })
+        .empty("No alert is in this state. Rules and channels decide who is notified of the next one.")
+        .exported("alerts");
     let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
     let body =
         Alerts { here: PAGE, states: STATES, state: state.unwrap_or_else(|| "open".to_owned()), table };
-    Page::new(&visit, "Alerts").command("bulla alert list").reads(path).show(&body)
+    Page::new(&session, "Alerts").command("bulla alert list").reads(listing.path()).show(&body)
 }
 
 fn state(alert: &Value) -> Cell {
@@ -132,31 +115,31 @@ fn api_path(id: &str) -> String {
     format!("/api/v1/alerts/{}", api::path::segment(id))
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = api_path(&id);
-    let alert = visit.api.get(&path).await?;
-    let channels = visit.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
+    let alert = session.api.get(&path).await?;
+    let channels = session.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
     let state = json::text(&alert, "/state");
-    let may = visit.may("alert.manage");
+    let may = session.may("alert.manage");
     let told = json!({"items": alert.pointer("/deliveries").cloned().unwrap_or_default()});
     let body = One {
         page: format!("{PAGE}/{}", api::path::segment(&id)),
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         open: may && state != "resolved",
         acknowledged: may && state == "open",
-        facts: facts(&visit, &alert),
-        deliveries: deliveries(&visit, &told, &channels)
+        facts: facts(&session, &alert),
+        deliveries: deliveries(&session, &told, &channels)
             .empty("Nobody was told: no rule matched it, or a silence did. Rules are made with `bulla alert rule create`."),
     };
-    Page::new(&visit, json::text(&alert, "/title"))
+    Page::new(&session, json::text(&alert, "/title"))
         .command(format!("bulla alert show {id}"))
         .reads(path)
         .show(&body)
 }
 
-fn facts(visit: &Visit, alert: &Value) -> Facts {
+fn facts(session: &Session, alert: &Value) -> Facts {
     let text = |pointer| Cell::text(json::text(alert, pointer));
-    let time = |pointer| Cell::time(json::text(alert, pointer), visit.now);
+    let time = |pointer| Cell::time(json::text(alert, pointer), session.now);
     let silenced = match json::text(alert, "/silenced_by") {
         "" => Cell::Empty,
         id => Cell::link(format!("{SILENCES}/{id}"), "a silence"),
@@ -191,7 +174,7 @@ fn subject(subject: &str) -> Cell {
     }
 }
 
-fn deliveries(visit: &Visit, listing: &Value, channels: &Value) -> Table {
+fn deliveries(session: &Session, listing: &Value, channels: &Value) -> Table {
     let name_of = |id: &str| {
         let found = json::items(channels).iter().find(|one| json::text(one, "/id") == id);
         found.map_or(id, |one| json::text(one, "/name")).to_owned()
@@ -210,8 +193,8 @@ fn deliveries(visit: &Visit, listing: &Value, channels: &Value) -> Table {
                 Cell::text(name_of(json::text(one, "/channel"))),
                 state,
                 Cell::text(json::text(one, "/reason")),
-                Cell::time(json::text(one, "/created_at"), visit.now),
-                Cell::time(json::text(one, "/done_at"), visit.now),
+                Cell::time(json::text(one, "/created_at"), session.now),
+                Cell::time(json::text(one, "/done_at"), session.now),
                 Cell::number(json::number(one, "/attempts")),
                 Cell::text(json::text(one, "/last_error")),
             ]
@@ -219,21 +202,21 @@ fn deliveries(visit: &Visit, listing: &Value, channels: &Value) -> Table {
     )
 }
 
-async fn acknowledge(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn acknowledge(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/acknowledge", api_path(&id));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "acknowledged", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "acknowledged", &answer))
 }
 
-async fn resolve(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn resolve(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/resolve", api_path(&id));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
 }
 
-async fn ask_silence(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn ask_silence(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = api_path(&id);
-    let alert = visit.api.get(&path).await?;
+    let alert = session.api.get(&path).await?;
     let (kind, about) = (json::text(&alert, "/kind"), json::text(&alert, "/subject"));
     let page = format!("{PAGE}/{}", api::path::segment(&id));
     let which = [
@@ -243,7 +226,7 @@ async fn ask_silence(visit: Visit, Path(id): Path<String>) -> Result<Response, F
     ];
     let which = which.map(|(name, words)| (name.to_owned(), words));
     let hours = HOURS.iter().map(|(hours, words)| ((*hours).to_owned(), (*words).to_owned()));
-    let body = Confirmation::new(&visit, format!("{page}/silence"), page, "Silence")
+    let body = Confirmation::new(&session, format!("{page}/silence"), page, "Silence")
         .says("Alerts that match are still raised and listed. Nobody is told of them, neither later when the silence ends.")
         .says("Messages that went out before are not taken back.")
         .hidden("kind", kind)
@@ -251,25 +234,25 @@ async fn ask_silence(visit: Visit, Path(id): Path<String>) -> Result<Response, F
         .field(Field::choice("which", "Which alerts", which))
         .field(Field::choice("hours", "For how long", hours).value("24"))
         .field(Field::line("reason", "Reason").required().hint("Others read it in the list of silences."));
-    Page::new(&visit, format!("Silence: {}", json::text(&alert, "/title")))
+    Page::new(&session, format!("Silence: {}", json::text(&alert, "/title")))
         .command("bulla alert silence create --file silence.json")
         .reads(path)
         .show(&body)
 }
 
-async fn silence(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    let body = silence_of(&form, visit.now).ok_or_else(|| {
+async fn silence(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let body = silence_of(&form, session.now).ok_or_else(|| {
         Failure::refused(
             StatusCode::UNPROCESSABLE_ENTITY,
             "a silence needs alerts, hours and a reason",
             "go back and fill in the form",
         )
     })?;
-    let answer = visit.api.change(Method::POST, "/api/v1/alert-silences", form.csrf(), Some(&body)).await?;
-    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "silenced", &answer))
+    let answer = session.api.change(Method::POST, "/api/v1/alert-silences", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "silenced", &answer))
 }
 
-fn silence_of(form: &Form, now: Timestamp) -> Option<Value> {
+fn silence_of(form: &FormData, now: Timestamp) -> Option<Value> {
     let hours: i64 = form.field("hours")?.parse().ok().filter(|hours| (1..=8_760).contains(hours))?;
     let until = now.checked_add(hours.hours()).ok()?;
     let (kind, subject) = (form.field("kind")?, form.field("subject")?);
@@ -309,28 +292,28 @@ fn time_of(one: &Value, pointer: &str, now: Timestamp) -> Cell {
     time.map_or(Cell::Empty, |time| Cell::time(&time.to_string(), now))
 }
 
-async fn silences(visit: Visit) -> Result<Response, Failure> {
+async fn silences(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/alert-silences";
-    let listing = visit.api.get(path).await?;
+    let listing = session.api.get(path).await?;
     let table =
         Table::of("Silences", &["Which alerts", "Until", "Reason", "Made by", "Made"], &listing, |one| {
             vec![
                 Cell::link(format!("{SILENCES}/{}", json::text(one, "/id")), when(one)),
-                time_of(one, "/rule/until", visit.now),
+                time_of(one, "/rule/until", session.now),
                 Cell::text(json::text(one, "/rule/reason")),
                 Cell::text(json::text(one, "/updated_by")),
-                Cell::time(json::text(one, "/updated_at"), visit.now),
+                Cell::time(json::text(one, "/updated_at"), session.now),
             ]
         })
         .empty("Nothing is silenced. An alert's page has the action.")
-        .exported("silences", "");
+        .exported("silences");
     let body = Alerts { here: SILENCES, states: &[], state: String::new(), table };
-    Page::new(&visit, "Silences").command("bulla alert silence list").reads(path).show(&body)
+    Page::new(&session, "Silences").command("bulla alert silence list").reads(path).show(&body)
 }
 
-async fn ask_end(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn ask_end(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = "/api/v1/alert-silences";
-    let listing = visit.api.get(path).await?;
+    let listing = session.api.get(path).await?;
     let found = json::items(&listing).iter().find(|one| json::text(one, "/id") == id).ok_or_else(|| {
         Failure::refused(
             StatusCode::NOT_FOUND,
@@ -340,25 +323,25 @@ async fn ask_end(visit: Visit, Path(id): Path<String>) -> Result<Response, Failu
     })?;
     let facts = Facts::default()
         .with("Which alerts", Cell::text(when(found)))
-        .with("Until", time_of(found, "/rule/until", visit.now))
+        .with("Until", time_of(found, "/rule/until", session.now))
         .with("Reason", Cell::text(json::text(found, "/rule/reason")))
         .with("Made by", Cell::text(json::text(found, "/updated_by")));
     let action = format!("{SILENCES}/{}", api::path::segment(&id));
-    let body = Confirmation::new(&visit, action, SILENCES, "End this silence")
+    let body = Confirmation::new(&session, action, SILENCES, "End this silence")
         .facts(facts)
         .says("Alerts that match are told again from now on. Those raised meanwhile are told to nobody: look through the open ones.");
-    Page::new(&visit, "Silence").command(format!("bulla alert silence delete {id}")).reads(path).show(&body)
+    Page::new(&session, "Silence").command(format!("bulla alert silence delete {id}")).reads(path).show(&body)
 }
 
-async fn end(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn end(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/alert-silences/{}", api::path::segment(&id));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(SILENCES, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(SILENCES, "removed", &answer))
 }
 
-async fn channels(visit: Visit) -> Result<Response, Failure> {
+async fn channels(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/alert-channels";
-    let listing = visit.api.get(path).await?;
+    let listing = session.api.get(path).await?;
     let table = Table::of("Channels", &["Name", "Kind", "State", "Last success", "Last error"], &listing, |one| {
         let enabled = json::flag(one, "/enabled");
         let error = json::text(one, "/last_error");
@@ -371,19 +354,19 @@ async fn channels(visit: Visit) -> Result<Response, Failure> {
             Cell::text(json::text(one, "/name")),
             Cell::text(json::text(one, "/kind")),
             state,
-            Cell::time(json::text(one, "/last_success_at"), visit.now),
+            Cell::time(json::text(one, "/last_success_at"), session.now),
             Cell::text(error),
         ]
     })
     .empty("There is no channel, so nobody is told. Make one with `bulla alert channel create --file channel.json`, and a rule that names it.")
-    .exported("channels", "");
+    .exported("channels");
     let body = Alerts { here: "/console/alert-channels", states: &[], state: String::new(), table };
-    Page::new(&visit, "Channels").command("bulla alert channel list").reads(path).show(&body)
+    Page::new(&session, "Channels").command("bulla alert channel list").reads(path).show(&body)
 }
 
-async fn rules(visit: Visit) -> Result<Response, Failure> {
+async fn rules(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/alert-rules";
-    let listing = visit.api.get(path).await?;
+    let listing = session.api.get(path).await?;
     let table = Table::of(
         "Rules",
         &["Name", "Which alerts", "Channels", "Escalation", "Digest", "Changed by"],
@@ -405,19 +388,19 @@ async fn rules(visit: Visit) -> Result<Response, Failure> {
         },
     )
     .empty("There is no rule, so nobody is told. Make one with `bulla alert rule create --file rule.json`.")
-    .exported("rules", "");
+    .exported("rules");
     let body = Alerts { here: "/console/alert-rules", states: &[], state: String::new(), table };
-    Page::new(&visit, "Rules of alerts").command("bulla alert rule list").reads(path).show(&body)
+    Page::new(&session, "Rules of alerts").command("bulla alert rule list").reads(path).show(&body)
 }
 
-async fn messages(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn messages(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let (query, page) = (query.as_deref(), "/console/alert-deliveries");
-    let (listing, filters, cursor, path) = listing(&visit, "/api/v1/alert-deliveries", query).await?;
-    let channels = visit.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
-    let table = deliveries(&visit, &listing, &channels)
-        .empty("No message is in this state.")
-        .paged(&listing, page, &filters, cursor.as_deref())
-        .exported("messages", &filters);
+    let listing = Listing::read(&session, page, "/api/v1/alert-deliveries", query).await?;
+    let channels = session.api.get_if_allowed("/api/v1/alert-channels").await?.unwrap_or_default();
+    let table = listing
+        .paged(deliveries(&session, listing.answer(), &channels))
+        .empty("No notification is in this state.")
+        .exported("messages");
     let state = Some(parameter::<String>(query, "state")).filter(|state| !state.is_empty());
     let body = Alerts {
         here: page,
@@ -425,7 +408,10 @@ async fn messages(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, F
         state: state.unwrap_or_else(|| "waiting".to_owned()),
         table,
     };
-    Page::new(&visit, "Messages of alerts").command("bulla alert messages").reads(path).show(&body)
+    Page::new(&session, "Messages of alerts")
+        .command("bulla alert messages")
+        .reads(listing.path())
+        .show(&body)
 }
 
 #[cfg(test)]

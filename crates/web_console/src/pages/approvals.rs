@@ -11,12 +11,14 @@ use serde_json::{Map, Value};
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
-use crate::failure::Failure;
-use crate::form::{Form, filters, parameter};
+use crate::failure::{Failure, if_allowed};
+use crate::form_data::{FormData, redirect};
 use crate::json;
+use crate::listing::Listing;
+use crate::query::{filters, parameter};
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// States that all three kinds have.
 const STATES: &[&str] = &["open", "approved", "rejected"];
@@ -45,7 +47,7 @@ const APPROVALS: Kind = Kind {
     command: "bulla approval",
     subject: "/name",
     asker: "/requested_by",
-    follows: "Once enough people approved it, the certificate is issued exactly by this plan. Rejecting it ends the run.",
+    follows: "OneTimeSecret enough people approved it, the certificate is issued exactly by this plan. Rejecting it ends the run.",
     empty: "No issuance is in this state. A profile with `requires_approval` makes issuance wait here.",
 };
 
@@ -57,7 +59,7 @@ const CHANGES: Kind = Kind {
     command: "bulla change",
     subject: "/object",
     asker: "/requested_by",
-    follows: "Once enough people approved it, the change is applied exactly as shown. It is void when the object changes meanwhile.",
+    follows: "OneTimeSecret enough people approved it, the change is applied exactly as shown. It is void when the object changes meanwhile.",
     empty: "No change is in this state. Changes of profiles that wait for approval, and of what reaches them, appear here.",
 };
 
@@ -69,19 +71,19 @@ const ENROLMENTS: Kind = Kind {
     command: "",
     subject: "/asks",
     asker: "/requester",
-    follows: "Once enough people approved it, the client gets its certificate when it asks again. Rejecting it tells the client so.",
+    follows: "OneTimeSecret enough people approved it, the client gets its certificate when it asks again. Rejecting it tells the client so.",
     empty: "No enrolment is in this state. Devices that ask over EST or SCEP with a profile that requires approval wait here.",
 };
 
 pub(crate) fn routes() -> Router<Api> {
     let router = Router::new().route("/console/approvals", get(all));
     [&APPROVALS, &CHANGES, &ENROLMENTS].into_iter().fold(router, |router, kind| {
-        let page = async move |visit: Visit, Path(id): Path<String>| one(&visit, kind, &id).await;
-        let approve = async move |visit: Visit, Path(id): Path<String>, form: Form| {
-            decide(&visit, kind, &id, "approve", &form).await
+        let page = async move |session: Session, Path(id): Path<String>| one(&session, kind, &id).await;
+        let approve = async move |session: Session, Path(id): Path<String>, form: FormData| {
+            decide(&session, kind, &id, "approve", &form).await
         };
-        let reject = async move |visit: Visit, Path(id): Path<String>, form: Form| {
-            decide(&visit, kind, &id, "reject", &form).await
+        let reject = async move |session: Session, Path(id): Path<String>, form: FormData| {
+            decide(&session, kind, &id, "reject", &form).await
         };
         let path = format!("/console/{}", kind.path);
         let router = router
@@ -91,8 +93,9 @@ pub(crate) fn routes() -> Router<Api> {
         if kind.path == APPROVALS.path {
             return router;
         }
-        let list =
-            async move |visit: Visit, RawQuery(query): RawQuery| list(&visit, kind, query.as_deref()).await;
+        let list = async move |session: Session, RawQuery(query): RawQuery| {
+            list(&session, kind, query.as_deref()).await
+        };
         router.route(&path, get(list))
     })
 }
@@ -107,24 +110,17 @@ struct Approvals {
 }
 
 /// All that waits, of each kind the newest.
-async fn all(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn all(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let state = state_of(query);
-    let cursor = cursor(query);
     let mut tables = Vec::new();
-    let mut page = Page::new(&visit, "Approvals");
+    let mut page = Page::new(&session, "Approvals");
     for kind in [&APPROVALS, &CHANGES, &ENROLMENTS] {
-        let mut path = format!("/api/v1/{}?state={state}", kind.path);
-        let cursor = cursor.as_deref().filter(|_| kind.path == APPROVALS.path);
-        if let Some(cursor) = cursor {
-            path = format!("{path}&cursor={}", api::path::segment(cursor));
-        }
-        let Some(listing) = visit.api.get_if_allowed(&path).await? else { continue };
-        page = page.command(command(kind, None)).reads(path);
-        let filters = format!("state={state}");
-        let table = table(&visit, kind, &listing)
-            .paged(&listing, &format!("/console/{}", kind.path), &filters, cursor)
-            .exported(kind.path, &filters);
+        let query = query.filter(|_| kind.path == APPROVALS.path);
+        let listing = if_allowed(list_of(&session, kind, format!("state={state}"), query).await)?;
+        let Some(listing) = listing else { continue };
+        page = page.command(command(kind, None)).reads(listing.path());
+        let table = table(&session, kind, &listing);
         tables.push((kind.path, kind.heading, table));
     }
     page.show(&Approvals { states: STATES, state, page: "/console/approvals".to_owned(), tables })
@@ -136,27 +132,27 @@ fn state_of(query: Option<&str>) -> String {
     if STATES.contains(&asked.as_str()) { asked } else { "open".to_owned() }
 }
 
-fn cursor(query: Option<&str>) -> Option<String> {
-    Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty())
+async fn list_of(
+    session: &Session,
+    kind: &Kind,
+    filters: String,
+    query: Option<&str>,
+) -> Result<Listing, Failure> {
+    let (page, path) = (format!("/console/{}", kind.path), format!("/api/v1/{}", kind.path));
+    Listing::filtered(session, &page, &path, filters, query).await
 }
 
-async fn list(visit: &Visit, kind: &'static Kind, query: Option<&str>) -> Result<Response, Failure> {
-    let (page, cursor, filters) = (format!("/console/{}", kind.path), cursor(query), filters(query));
-    let mut path = format!("/api/v1/{}?{filters}", kind.path);
-    if let Some(cursor) = &cursor {
-        path = format!("{path}&cursor={}", api::path::segment(cursor));
-    }
-    let listing = visit.api.get(&path).await?;
-    let table = table(visit, kind, &listing)
-        .paged(&listing, &page, &filters, cursor.as_deref())
-        .exported(kind.path, &filters);
+async fn list(session: &Session, kind: &'static Kind, query: Option<&str>) -> Result<Response, Failure> {
+    let page = format!("/console/{}", kind.path);
+    let listing = list_of(session, kind, filters(query), query).await?;
+    let table = table(session, kind, &listing);
     let body = Approvals {
         states: STATES,
         state: state_of(query),
         page,
         tables: vec![(kind.path, "Newest first", table)],
     };
-    Page::new(visit, kind.heading).command(command(kind, None)).reads(path).show(&body)
+    Page::new(session, kind.heading).command(command(kind, None)).reads(listing.path()).show(&body)
 }
 
 /// The command that lists them, or shows one; enrolments have none of their own.
@@ -169,27 +165,28 @@ fn command(kind: &Kind, id: Option<&str>) -> String {
     }
 }
 
-fn table(visit: &Visit, kind: &Kind, listing: &Value) -> Table {
-    Table::of(
-        kind.caption,
-        &["What", "State", "Asked by", "Asked", "Valid until", "Approved by"],
-        listing,
-        |one| {
-            let what = match json::text(one, "/action") {
-                "" => json::text(one, kind.subject).to_owned(),
-                action => format!("{action} {}", json::text(one, kind.subject)),
-            };
-            vec![
-                Cell::link(format!("/console/{}/{}", kind.path, json::text(one, "/id")), what),
-                state(one),
-                Cell::text(json::text(one, kind.asker)),
-                Cell::time(json::text(one, "/requested_at"), visit.now),
-                Cell::time(json::text(one, "/expires_at"), visit.now),
-                Cell::text(given(one)),
-            ]
-        },
-    )
-    .empty(kind.empty)
+fn table(session: &Session, kind: &Kind, listing: &Listing) -> Table {
+    listing
+        .table(
+            kind.caption,
+            &["Object", "State", "Requested by", "Requested", "Valid until", "Approved by"],
+            |one| {
+                let what = match json::text(one, "/action") {
+                    "" => json::text(one, kind.subject).to_owned(),
+                    action => format!("{action} {}", json::text(one, kind.subject)),
+                };
+                vec![
+                    Cell::link(format!("/console/{}/{}", kind.path, json::text(one, "/id")), what),
+                    state(one),
+                    Cell::text(json::text(one, kind.asker)),
+                    Cell::time(json::text(one, "/requested_at"), session.now),
+                    Cell::time(json::text(one, "/expires_at"), session.now),
+                    Cell::text(given(one)),
+                ]
+            },
+        )
+        .empty(kind.empty)
+        .exported(kind.path)
 }
 
 fn state(one: &Value) -> Cell {
@@ -222,29 +219,29 @@ struct One {
     plan: Table,
 }
 
-async fn one(visit: &Visit, kind: &'static Kind, id: &str) -> Result<Response, Failure> {
+async fn one(session: &Session, kind: &'static Kind, id: &str) -> Result<Response, Failure> {
     let segment = api::path::segment(id);
     let path = format!("/api/v1/{}/{segment}", kind.path);
-    let found = visit.api.get(&path).await?;
+    let found = session.api.get(&path).await?;
     let differs = !json::list(&found, "/changes").is_empty();
     let body = One {
         page: format!("/console/{}/{segment}", kind.path),
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         hash: json::text(&found, "/plan_sha256").to_owned(),
         follows: kind.follows,
-        decides: json::text(&found, "/state") == "open" && visit.may("approval.decide"),
+        decides: json::text(&found, "/state") == "open" && session.may("approval.decide"),
         barred: json::joined(&found, "/barred"),
-        facts: facts(visit, kind, &found),
+        facts: facts(session, kind, &found),
         difference: differs.then(|| difference(&found)),
         plan: plan(&found),
     };
     let title = format!("{}: {}", kind.noun, json::text(&found, kind.subject));
-    Page::new(visit, title).command(command(kind, Some(id))).reads(path).show(&body)
+    Page::new(session, title).command(command(kind, Some(id))).reads(path).show(&body)
 }
 
-fn facts(visit: &Visit, kind: &Kind, found: &Value) -> Facts {
+fn facts(session: &Session, kind: &Kind, found: &Value) -> Facts {
     let text = |pointer| Cell::text(json::text(found, pointer));
-    let time = |pointer| Cell::time(json::text(found, pointer), visit.now);
+    let time = |pointer| Cell::time(json::text(found, pointer), session.now);
     let link = |list: &str, pointer, words: &str| match json::text(found, pointer) {
         "" => Cell::Empty,
         id => Cell::link(
@@ -281,33 +278,23 @@ fn difference(found: &Value) -> Table {
             Cell::text(json::joined(one, "/after")),
         ]
     });
-    Table {
-        caption: "Members before and after".to_owned(),
-        columns: vec!["Member", "Before", "After"],
-        rows: rows.collect(),
-        ..Table::default()
-    }
+    Table::new("Members before and after", &["Member", "Before", "After"], rows)
 }
 
 fn plan(found: &Value) -> Table {
     let rows = json::list(found, "/plan")
         .iter()
         .map(|one| vec![Cell::text(json::text(one, "/name")), Cell::text(json::joined(one, "/values"))]);
-    Table {
-        caption: "Members of the plan".to_owned(),
-        columns: vec!["Member", "Value"],
-        rows: rows.collect(),
-        empty: "It has no plan yet: the agent has not sent the request for it.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Members of the plan", &["Member", "Value"], rows)
+        .empty("It has no plan yet: the agent has not sent the request for it.")
 }
 
 async fn decide(
-    visit: &Visit,
+    session: &Session,
     kind: &Kind,
     id: &str,
     action: &str,
-    form: &Form,
+    form: &FormData,
 ) -> Result<Response, Failure> {
     let segment = api::path::segment(id);
     let mut body = Map::new();
@@ -319,10 +306,10 @@ async fn decide(
     }
     let path = format!("/api/v1/{}/{segment}/{action}", kind.path);
     let body = Value::Object(body);
-    visit.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
     let done = if action == "approve" { "approved" } else { "rejected" };
     // Each answer has a count of approvals, so `back` would take it for one that waits.
-    Ok(crate::form::back(&format!("/console/{}/{segment}", kind.path), done, &Value::Null))
+    Ok(redirect(&format!("/console/{}/{segment}", kind.path), done, &Value::Null))
 }
 
 #[cfg(test)]

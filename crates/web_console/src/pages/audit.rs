@@ -7,17 +7,20 @@ use axum::routing::{get, post};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask, Field};
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, filters, parameter};
+use crate::form::{Field, Form};
+use crate::form_data::FormData;
 use crate::json;
-use crate::parts::{Note, Parts};
+use crate::listing::Listing;
+use crate::query::{parameter, with_query};
+use crate::sections::{Note, Sections};
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/audit";
 
@@ -34,7 +37,7 @@ pub(crate) fn routes() -> Router<Api> {
 }
 
 /// The filters as the API takes them: days of the form become times.
-fn asked(query: Option<&str>) -> String {
+fn api_filters(query: Option<&str>) -> String {
     let pairs = ["actor", "action", "resource", "from", "before"].into_iter().filter_map(|name| {
         let value: String = parameter(query, name);
         let value = value.trim();
@@ -45,58 +48,47 @@ fn asked(query: Option<&str>) -> String {
     pairs.collect::<Vec<_>>().join("&")
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let asked = asked(query);
-    let cursor: String = parameter(query, "cursor");
-    let cursor = Some(cursor).filter(|cursor| !cursor.is_empty());
-    let mut path = format!("/api/v1/audit?{asked}");
-    if let Some(cursor) = &cursor {
-        path = format!("{path}&cursor={}", api::path::segment(cursor));
-    }
-    let listing = visit.api.get(&path).await?;
-    let table = Table::of(
-        "Events of the audit log, newest first",
-        &["Time", "Actor", "Action", "Subject", "Event"],
-        &listing,
-        |event| row(&visit, event),
-    )
-    .empty("No event matches. Take a filter away.")
-    .paged(&listing, PAGE, &filters(query), cursor.as_deref())
-    .exported("audit", &asked);
+    let listing = Listing::filtered(&session, PAGE, "/api/v1/audit", api_filters(query), query).await?;
+    let columns = &["Time", "Actor", "Action", "Resource", "Event"];
+    let table = listing
+        .table("Events of the audit log, newest first", columns, |event| row(&session, event))
+        .empty("No event matches. Remove a filter.")
+        .exported("audit");
     let actions = Actions::default()
         .link(format!("{PAGE}/integrity"), "Verify, sealed segments, heads")
-        .link(format!("/api/v1/audit/export?{asked}"), "Export as JSON lines");
+        .link(with_query("/api/v1/audit/export", listing.filters()), "Export as JSON lines");
     let parts =
-        Parts::default().plain(&filter_form(query))?.plain(&actions)?.section("list", "Events", &table)?;
-    Page::new(&visit, "Audit")
+        Sections::default().plain(&filter_form(query))?.plain(&actions)?.section("list", "Events", &table)?;
+    Page::new(&session, "Audit")
         .command("bulla audit list")
         .command("bulla audit export")
-        .reads(path)
+        .reads(listing.path())
         .show(&parts)
 }
 
-fn filter_form(query: Option<&str>) -> Ask {
+fn filter_form(query: Option<&str>) -> Form {
     let of = |name| parameter::<String>(query, name);
     let day = |name| of(name).get(..10).unwrap_or_default().to_owned();
-    Ask::filters(
+    Form::filters(
         PAGE,
         vec![
-            Field::line("actor", "Actor", of("actor")),
-            Field::line("action", "Action", of("action")),
-            Field::line("resource", "Subject", of("resource")),
-            Field::date("from", "From (UTC)", day("from")),
-            Field::date("before", "Before (UTC)", day("before")),
+            Field::line("actor", "Actor").value(of("actor")),
+            Field::line("action", "Action").value(of("action")),
+            Field::line("resource", "Subject").value(of("resource")),
+            Field::date("from", "From (UTC)").value(day("from")),
+            Field::date("before", "Before (UTC)").value(day("before")),
         ],
     )
 }
 
-fn row(visit: &Visit, event: &Value) -> Vec<Cell> {
+fn row(session: &Session, event: &Value) -> Vec<Cell> {
     let (at, actor) = (json::text(event, "/at"), json::text(event, "/actor"));
     let (action, resource) = (json::text(event, "/action"), json::text(event, "/resource"));
     let with = |name: &str, value: &str| format!("{PAGE}?{name}={}", api::path::segment(value));
     vec![
-        Cell::time(at, visit.now),
+        Cell::time(at, session.now),
         Cell::link(with("actor", actor), actor),
         Cell::link(with("action", action), action),
         Cell::link(with("resource", resource), resource),
@@ -112,7 +104,7 @@ fn row(visit: &Visit, event: &Value) -> Vec<Cell> {
     ]
 }
 
-async fn event(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn event(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let of = |name| parameter::<String>(query, name);
     let (at, shard, sequence) = (of("at"), of("shard"), of("sequence"));
@@ -126,14 +118,14 @@ async fn event(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Fail
         }
         None => return Err(unknown()),
     };
-    let listing = visit.api.get(&path).await?;
+    let listing = session.api.get(&path).await?;
     let found = json::items(&listing).iter().find(|event| {
         json::number(event, "/shard").to_string() == shard
             && json::number(event, "/sequence").to_string() == sequence
     });
     let event = found.ok_or_else(unknown)?;
     let facts = Facts::default()
-        .with("Time", Cell::time(json::text(event, "/at"), visit.now))
+        .with("Time", Cell::time(json::text(event, "/at"), session.now))
         .with("Exact time", Cell::code(json::text(event, "/at")))
         .with("Actor", Cell::text(json::text(event, "/actor")))
         .with("Action", Cell::text(json::text(event, "/action")))
@@ -141,8 +133,8 @@ async fn event(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Fail
         .with("Place in its chain", Cell::text(format!("{shard}:{sequence}")))
         .with("Hash", Cell::code(json::text(event, "/hash")));
     let details = details(event.get("details").unwrap_or(&Value::Null));
-    let parts = Parts::default().plain(&facts)?.section("details", "Details", &details)?;
-    Page::new(&visit, format!("Event {shard}:{sequence}"))
+    let parts = Sections::default().plain(&facts)?.section("details", "Details", &details)?;
+    Page::new(&session, format!("Event {shard}:{sequence}"))
         .command(format!("bulla audit list --from {at} --before {}", after(&at).unwrap_or_default()))
         .reads(path)
         .show(&parts)
@@ -187,18 +179,12 @@ fn details(details: &Value) -> Table {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         vec![Cell::text(name.replace('_', " ")), Cell::code(value)]
     });
-    Table {
-        caption: "Details of the event".to_owned(),
-        columns: vec!["Member", "Value"],
-        rows: rows.collect(),
-        empty: "This event has no details.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Details of the event", &["Member", "Value"], rows).empty("This event has no details.")
 }
 
-async fn integrity(visit: Visit) -> Result<Response, Failure> {
-    let parts = integrity_parts(&visit, Parts::default()).await?;
-    Page::new(&visit, "Integrity of the audit log")
+async fn integrity(session: Session) -> Result<Response, Failure> {
+    let parts = integrity_parts(&session, Sections::default()).await?;
+    Page::new(&session, "Integrity of the audit log")
         .command(VERIFY)
         .command("bulla audit segments")
         .command("bulla audit key")
@@ -209,14 +195,14 @@ async fn integrity(visit: Visit) -> Result<Response, Failure> {
 }
 
 /// The actions, the key and the segments, after what was found out.
-async fn integrity_parts(visit: &Visit, parts: Parts) -> Result<Parts, Failure> {
-    let key = visit.api.get_if_allowed("/api/v1/audit/key").await?.unwrap_or_default();
-    let segments = visit.api.get_if_allowed("/api/v1/audit/segments?limit=500").await?.unwrap_or_default();
+async fn integrity_parts(session: &Session, parts: Sections) -> Result<Sections, Failure> {
+    let key = session.api.get_if_allowed("/api/v1/audit/key").await?.unwrap_or_default();
+    let segments = session.api.get_if_allowed("/api/v1/audit/segments?limit=500").await?.unwrap_or_default();
     let actions = Actions::default()
-        .press(format!("{PAGE}/verify"), visit.csrf(), "Verify all chains now")
-        .press(format!("{PAGE}/heads"), visit.csrf(), "Sign the heads now")
+        .button(format!("{PAGE}/verify"), session.csrf(), "Verify all chains now")
+        .button(format!("{PAGE}/heads"), session.csrf(), "Sign the heads now")
         .link("/api/v1/audit/heads", "Signed heads as JSON lines")
-        .only_if(visit.may("audit.verify"));
+        .only_if(session.may("audit.verify"));
     let facts = Facts::default()
         .with("Log", Cell::code(json::text(&key, "/server")))
         .with("SHA-256 of the public key", Cell::code(json::text(&key, "/sha256")))
@@ -227,10 +213,10 @@ async fn integrity_parts(visit: &Visit, parts: Parts) -> Result<Parts, Failure> 
             "Each event carries the hash of the event before it. The server signs the ends of all chains, and old events are sealed into signed segments. \"bulla audit verify\" recomputes every hash.",
         ))?
         .section("key", "Key that signs heads and segments", &facts)?
-        .section("segments", "Sealed segments", &segments_table(visit, &segments))
+        .section("segments", "Sealed segments", &segments_table(session, &segments))
 }
 
-fn segments_table(visit: &Visit, segments: &Value) -> Table {
+fn segments_table(session: &Session, segments: &Value) -> Table {
     let columns = ["Segment", "Chain", "Events", "From", "To", "Bytes", "State", "File"];
     Table::of("Sealed segments, oldest first", &columns, segments, |segment| {
         let number = json::number(segment, "/head/segment");
@@ -246,8 +232,8 @@ fn segments_table(visit: &Visit, segments: &Value) -> Table {
             Cell::number(number),
             Cell::number(json::number(segment, "/head/shard")),
             Cell::number(events),
-            Cell::time(json::text(segment, "/head/from"), visit.now),
-            Cell::time(json::text(segment, "/head/to"), visit.now),
+            Cell::time(json::text(segment, "/head/from"), session.now),
+            Cell::time(json::text(segment, "/head/to"), session.now),
             Cell::number(json::number(segment, "/bytes")),
             state,
             file,
@@ -256,8 +242,8 @@ fn segments_table(visit: &Visit, segments: &Value) -> Table {
     .empty("No segment is sealed yet: events are sealed when they are older than the configured retention.")
 }
 
-async fn verify(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let result = visit.api.change(Method::POST, "/api/v1/audit/verify", form.csrf(), None).await?;
+async fn verify(session: Session, form: FormData) -> Result<Response, Failure> {
+    let result = session.api.change(Method::POST, "/api/v1/audit/verify", form.csrf(), None).await?;
     let outcome = if json::flag(&result, "/good") {
         Cell::badge(Tone::Good, "every chain is whole")
     } else {
@@ -272,23 +258,23 @@ async fn verify(visit: Visit, form: Form) -> Result<Response, Failure> {
         .with("Faults", Cell::text(json::joined(&result, "/faults")))
         .with("Notes", Cell::text(json::joined(&result, "/notes")))
         .with("Ends of the chains", Cell::code(json::joined(&result, "/heads")));
-    let parts = Parts::default().section("result", "Result", &facts)?;
-    let parts = integrity_parts(&visit, parts).await?;
-    Page::new(&visit, "Integrity of the audit log").command(VERIFY).show(&parts)
+    let parts = Sections::default().section("result", "Result", &facts)?;
+    let parts = integrity_parts(&session, parts).await?;
+    Page::new(&session, "Integrity of the audit log").command(VERIFY).show(&parts)
 }
 
-async fn sign(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let head = visit.api.change(Method::POST, "/api/v1/audit/heads", form.csrf(), None).await?;
+async fn sign(session: Session, form: FormData) -> Result<Response, Failure> {
+    let head = session.api.change(Method::POST, "/api/v1/audit/heads", form.csrf(), None).await?;
     let facts = Facts::default()
         .with("Number", Cell::number(json::number(&head, "/sequence")))
-        .with("Signed", Cell::time(json::text(&head, "/at"), visit.now))
+        .with("Signed", Cell::time(json::text(&head, "/at"), session.now))
         .with("Ends of the chains", Cell::code(json::joined(&head, "/heads")))
         .with("Newest sealed segment", Cell::number(json::number(&head, "/segments")))
         .with("Signature", Cell::code(json::text(&head, "/signature")))
         .with("To keep elsewhere", Cell::code(head.to_string()));
-    let parts = Parts::default().section("result", "Signed head", &facts)?;
-    let parts = integrity_parts(&visit, parts).await?;
-    Page::new(&visit, "Integrity of the audit log").command("bulla audit head").show(&parts)
+    let parts = Sections::default().section("result", "Signed head", &facts)?;
+    let parts = integrity_parts(&session, parts).await?;
+    Page::new(&session, "Integrity of the audit log").command("bulla audit head").show(&parts)
 }
 
 #[cfg(test)]
@@ -298,10 +284,10 @@ mod tests {
     #[test]
     fn days_become_times_and_times_stay() {
         assert_eq!(
-            asked(Some("actor=token%3Aa&from=2026-11-29&before=&cursor=x")),
+            api_filters(Some("actor=token%3Aa&from=2026-11-29&before=&cursor=x")),
             "actor=token%3Aa&from=2026-11-29T00%3A00%3A00Z"
         );
-        assert_eq!(asked(Some("before=2026-11-29T01:02:03Z")), "before=2026-11-29T01%3A02%3A03Z");
+        assert_eq!(api_filters(Some("before=2026-11-29T01:02:03Z")), "before=2026-11-29T01%3A02%3A03Z");
         assert_eq!(after("2026-11-29T01:34:17.688166Z").as_deref(), Some("2026-11-29T01:34:17.688167Z"));
         assert_eq!(after("yesterday"), None);
     }

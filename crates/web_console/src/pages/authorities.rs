@@ -13,10 +13,11 @@ use crate::cell::{Cell, Tone};
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form_data::{FormData, redirect};
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 use crate::{format, json};
 
 const PAGE: &str = "/console/authorities";
@@ -58,28 +59,28 @@ struct Authorities {
     may_create: bool,
 }
 
-async fn tree(visit: Visit) -> Result<Response, Failure> {
-    let authorities = visit.api.get("/api/v1/authorities").await?;
-    let publications = visit.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
-    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+async fn tree(session: Session) -> Result<Response, Failure> {
+    let authorities = session.api.get("/api/v1/authorities").await?;
+    let publications = session.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
+    let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let all = json::items(&authorities);
     let is_top = |ca: &&Value| {
         let parent = json::text(ca, "/parent");
         !all.iter().any(|other| json::text(other, "/id") == parent)
     };
-    let parts = Parts { visit: &visit, all, publications: &publications, profiles: &profiles };
+    let parts = Parts { session: &session, all, publications: &publications, profiles: &profiles };
     let roots = all.iter().filter(is_top).map(|ca| parts.branch(ca)).collect();
-    Page::new(&visit, "Authorities")
+    Page::new(&session, "Authorities")
         .command("bulla ca list")
         .command("bulla ca publications")
         .reads("/api/v1/authorities")
         .reads("/api/v1/publications")
-        .show(&Authorities { roots, may_create: visit.may("ca.manage") })
+        .show(&Authorities { roots, may_create: session.may("ca.manage") })
 }
 
 /// What the tree is made of.
 struct Parts<'a> {
-    visit: &'a Visit,
+    session: &'a Session,
     all: &'a [Value],
     publications: &'a Value,
     profiles: &'a Value,
@@ -99,9 +100,9 @@ impl Parts<'_> {
             facts: published(
                 Facts::default()
                     .with("Subject", Cell::text(json::text(ca, "/subject")))
-                    .with("Ends", Cell::time(json::text(ca, "/not_after"), self.visit.now))
+                    .with("Ends", Cell::time(json::text(ca, "/not_after"), self.session.now))
                     .with("Key", Cell::text(json::text(ca, "/key_type"))),
-                self.visit,
+                self.session,
                 self.publication(id),
             ),
             profiles: used_by(ca, self.profiles),
@@ -130,12 +131,12 @@ fn badges(ca: &Value) -> Vec<Cell> {
 }
 
 /// The state of the full CRL and of the OCSP responder.
-fn published(facts: Facts, visit: &Visit, publication: &Value) -> Facts {
+fn published(facts: Facts, session: &Session, publication: &Value) -> Facts {
     let full = json::list(publication, "/crls").iter().find(|crl| json::text(crl, "/part") == "full");
     let full = full.unwrap_or(&Value::Null);
     facts
         .with("CRL", Cell::state(json::text(full, "/state")))
-        .with("CRL ends", Cell::time(json::text(full, "/next_update"), visit.now))
+        .with("CRL ends", Cell::time(json::text(full, "/next_update"), session.now))
         .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
 }
 
@@ -170,38 +171,38 @@ struct Authority {
     may_manage: bool,
 }
 
-async fn one(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
     let path = format!("/api/v1/authorities/{}", api::path::segment(&ca));
-    let ca = visit.api.get(&path).await?;
+    let ca = session.api.get(&path).await?;
     let id = json::text(&ca, "/id").to_owned();
-    let all = visit.api.get("/api/v1/authorities").await?;
-    let publications = visit.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
-    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let all = session.api.get("/api/v1/authorities").await?;
+    let publications = session.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
+    let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let issued = format!("/api/v1/issued?ca={id}&limit=10");
     let revoked = format!("/api/v1/revocations?ca={id}&limit=10");
-    let certificates = visit.api.get_if_allowed(&issued).await?;
-    let revocations = visit.api.get_if_allowed(&revoked).await?;
+    let certificates = session.api.get_if_allowed(&issued).await?;
+    let revocations = session.api.get_if_allowed(&revoked).await?;
     let publication = publication_of(&publications, &id);
     let name = json::text(&ca, "/name");
     let body = Authority {
-        facts: facts(&visit, &ca),
-        actions: actions(&visit, &ca),
-        chain: chain(&visit, &ca, json::items(&all)),
+        facts: facts(&session, &ca),
+        actions: actions(&session, &ca),
+        chain: chain(&session, &ca, json::items(&all)),
         below: below(&id, json::items(&all)),
         profiles: used_by(&ca, &profiles),
-        crls: crls(&visit, json::list(publication, "/crls")),
-        ocsp: responder(&visit, publication),
+        crls: crls(&session, json::list(publication, "/crls")),
+        ocsp: responder(&session, publication),
         issued: certificates
-            .map(|listing| super::issued::table(&visit, &listing).empty("Nothing was issued yet.")),
+            .map(|listing| super::issued::table(&session, &listing).empty("Nothing was issued yet.")),
         revoked: revocations
-            .map(|listing| super::issued::revoked(&visit, &listing).empty("Nothing is revoked.")),
+            .map(|listing| super::issued::revoked(&session, &listing).empty("Nothing is revoked.")),
         certificate: json::text(&ca, "/certificate").to_owned(),
         request: json::text(&ca, "/request").to_owned(),
-        may_manage: visit.may("ca.manage"),
-        csrf: visit.csrf().to_owned(),
+        may_manage: session.may("ca.manage"),
+        csrf: session.csrf().to_owned(),
         id,
     };
-    Page::new(&visit, name)
+    Page::new(&session, name)
         .command(format!("bulla ca show '{name}'"))
         .reads(&path)
         .reads(issued)
@@ -209,13 +210,13 @@ async fn one(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> 
         .show(&body)
 }
 
-fn facts(visit: &Visit, ca: &Value) -> Facts {
+fn facts(session: &Session, ca: &Value) -> Facts {
     let text = |pointer| json::text(ca, pointer);
     let facts = Facts::default()
         .with("State", Cell::state(text("/state")))
         .with("Subject", Cell::text(text("/subject")))
-        .with("Begins", Cell::time(text("/not_before"), visit.now))
-        .with("Ends", Cell::time(text("/not_after"), visit.now))
+        .with("Begins", Cell::time(text("/not_before"), session.now))
+        .with("Ends", Cell::time(text("/not_after"), session.now))
         .with("Key", Cell::text(text("/key_type")))
         .with("Serial number", Cell::code(text("/serial")))
         .with("SHA-256 fingerprint", Cell::code(text("/fingerprint")))
@@ -229,9 +230,9 @@ fn facts(visit: &Visit, ca: &Value) -> Facts {
             }),
         )
         .with("Kept as credential", Cell::code(text("/credential")))
-        .with("Created", Cell::time(text("/created_at"), visit.now))
-        .with("Issues no more since", Cell::time(text("/retiring_at"), visit.now))
-        .with("Signs nothing since", Cell::time(text("/retired_at"), visit.now));
+        .with("Created", Cell::time(text("/created_at"), session.now))
+        .with("Issues no more since", Cell::time(text("/retiring_at"), session.now))
+        .with("Signs nothing since", Cell::time(text("/retired_at"), session.now));
     facts
         .with("Certificate", Cell::code(text("/urls/certificate")))
         .with("CRL", Cell::code(text("/urls/crl")))
@@ -239,10 +240,10 @@ fn facts(visit: &Visit, ca: &Value) -> Facts {
         .with("OCSP", Cell::code(text("/urls/ocsp")))
 }
 
-fn actions(visit: &Visit, ca: &Value) -> Vec<(String, &'static str)> {
+fn actions(session: &Session, ca: &Value) -> Vec<(String, &'static str)> {
     let id = json::text(ca, "/id");
     let mut actions = Vec::new();
-    if !visit.may("ca.manage") {
+    if !session.may("ca.manage") {
         return actions;
     }
     let state = json::text(ca, "/state");
@@ -259,7 +260,7 @@ fn actions(visit: &Visit, ca: &Value) -> Vec<(String, &'static str)> {
 }
 
 /// From a CA upwards to its root.
-fn chain(visit: &Visit, ca: &Value, all: &[Value]) -> Vec<(String, String, String, Cell)> {
+fn chain(session: &Session, ca: &Value, all: &[Value]) -> Vec<(String, String, String, Cell)> {
     let mut chain: Vec<(String, String, String, Cell)> = Vec::new();
     let mut next = Some(ca);
     while let Some(ca) = next {
@@ -268,7 +269,7 @@ fn chain(visit: &Visit, ca: &Value, all: &[Value]) -> Vec<(String, String, Strin
         if chain.iter().any(|(_, known, ..)| *known == href) {
             break;
         }
-        let end = Cell::time(json::text(ca, "/not_after"), visit.now);
+        let end = Cell::time(json::text(ca, "/not_after"), session.now);
         chain.push((json::text(ca, "/name").to_owned(), href, json::text(ca, "/subject").to_owned(), end));
         let parent = json::text(ca, "/parent");
         next = all.iter().find(|other| !parent.is_empty() && json::text(other, "/id") == parent);
@@ -283,38 +284,37 @@ fn below(id: &str, all: &[Value]) -> Vec<(String, String)> {
         .collect()
 }
 
-fn crls(visit: &Visit, crls: &[Value]) -> Table {
+fn crls(session: &Session, crls: &[Value]) -> Table {
     let row = |crl: &Value| {
         vec![
             Cell::text(json::text(crl, "/part")),
             Cell::state(json::text(crl, "/state")),
             Cell::number(json::number(crl, "/number")),
             Cell::number(json::number(crl, "/entries")),
-            Cell::time(json::text(crl, "/this_update"), visit.now),
-            Cell::time(json::text(crl, "/next_update"), visit.now),
+            Cell::time(json::text(crl, "/this_update"), session.now),
+            Cell::time(json::text(crl, "/next_update"), session.now),
             Cell::text(json::text(crl, "/last_error")),
         ]
     };
-    Table {
-        caption: "CRLs".to_owned(),
-        columns: vec!["Part", "State", "Number", "Entries", "Made", "Ends", "Last error"],
-        rows: crls.iter().map(row).collect(),
-        empty: "No CRL yet.".to_owned(),
-        ..Table::default()
-    }
+    Table::new(
+        "CRLs",
+        &["Part", "State", "Number", "Entries", "Made", "Ends", "Last error"],
+        crls.iter().map(row),
+    )
+    .empty("No CRL yet.")
 }
 
-fn responder(visit: &Visit, publication: &Value) -> Facts {
+fn responder(session: &Session, publication: &Value) -> Facts {
     Facts::default()
         .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
-        .with("Its certificate begins", Cell::time(json::text(publication, "/ocsp/not_before"), visit.now))
-        .with("Its certificate ends", Cell::time(json::text(publication, "/ocsp/not_after"), visit.now))
+        .with("Its certificate begins", Cell::time(json::text(publication, "/ocsp/not_before"), session.now))
+        .with("Its certificate ends", Cell::time(json::text(publication, "/ocsp/not_after"), session.now))
 }
 
 /// What every CA publishes, in one table.
-async fn publications(visit: Visit) -> Result<Response, Failure> {
+async fn publications(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/publications";
-    let listing = visit.api.get(path).await?;
+    let listing = session.api.get(path).await?;
     let row = |one: &Value| {
         let full = json::list(one, "/crls").iter().find(|crl| json::text(crl, "/part") == "full");
         let full = full.unwrap_or(&Value::Null);
@@ -322,23 +322,23 @@ async fn publications(visit: Visit) -> Result<Response, Failure> {
             Cell::link(format!("{PAGE}/{}", json::text(one, "/ca")), json::text(one, "/name")),
             Cell::state(json::text(full, "/state")),
             Cell::number(json::number(full, "/entries")),
-            Cell::time(json::text(full, "/next_update"), visit.now),
+            Cell::time(json::text(full, "/next_update"), session.now),
             Cell::number(json::list(one, "/crls").iter().map(|crl| json::number(crl, "/failures")).sum()),
             Cell::text(json::text(full, "/last_error")),
             Cell::state(json::text(one, "/ocsp/state")),
-            Cell::time(json::text(one, "/ocsp/not_after"), visit.now),
+            Cell::time(json::text(one, "/ocsp/not_after"), session.now),
         ]
     };
     let columns =
         &["CA", "CRL", "Entries", "CRL ends", "Failed attempts", "Last error", "OCSP", "Responder ends"];
     let table = Table::of("CRLs and OCSP responders by CA", columns, &listing, row)
         .empty("No CA publishes anything yet. Create one with `bulla ca create`.")
-        .exported("publications", "");
-    Page::new(&visit, "Publications").command("bulla ca publications").reads(path).show(&table)
+        .exported("publications");
+    Page::new(&session, "Publications").command("bulla ca publications").reads(path).show(&table)
 }
 
-async fn pem(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
-    let ca = visit.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+async fn pem(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
+    let ca = session.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
     super::issued::download(json::text(&ca, "/name"), json::text(&ca, "/certificate"))
 }
 
@@ -350,9 +350,9 @@ struct NewAuthority {
     days: i64,
 }
 
-async fn new(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn new(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let wanted: String = parameter(query.as_deref(), "parent");
-    let all = visit.api.get("/api/v1/authorities").await?;
+    let all = session.api.get("/api/v1/authorities").await?;
     let active = json::items(&all).iter().filter(|ca| json::text(ca, "/state") == "active");
     let parents = active.map(|ca| {
         let id = json::text(ca, "/id").to_owned();
@@ -361,13 +361,13 @@ async fn new(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
         (id, name, chosen)
     });
     let body =
-        NewAuthority { csrf: visit.csrf().to_owned(), parents: parents.collect(), days: LIFETIME_DAYS };
-    Page::new(&visit, "Create an intermediate CA")
+        NewAuthority { csrf: session.csrf().to_owned(), parents: parents.collect(), days: LIFETIME_DAYS };
+    Page::new(&session, "Create an intermediate CA")
         .command("bulla ca create web-tls --subject 'CN=Web TLS' --parent root")
         .show(&body)
 }
 
-async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let whole = |name: &str| form.field(name).map(str::parse::<i64>).transpose();
     let (Ok(days), Ok(path_length)) = (whole("days"), whole("path_length")) else {
         return Err(Failure::refused(
@@ -377,9 +377,9 @@ async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
         ));
     };
     let mut body = json!({
-        "name": form.field("name").unwrap_or_default(),
-        "subject": form.field("subject").unwrap_or_default(),
-        "parent": form.field("parent").unwrap_or_default(),
+        "name": form.text("name"),
+        "subject": form.text("subject"),
+        "parent": form.text("parent"),
     });
     if let Some(key_type) = form.field("key_type") {
         body["key_type"] = key_type.into();
@@ -390,43 +390,43 @@ async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
     if let Some(length) = path_length {
         body["path_length"] = length.into();
     }
-    let permitted: Vec<&str> = form.field("permitted").unwrap_or_default().split_whitespace().collect();
+    let permitted: Vec<&str> = form.text("permitted").split_whitespace().collect();
     if !permitted.is_empty() {
         body["name_limits"] = json!({ "permitted": permitted });
     }
-    let made = visit.api.change(Method::POST, "/api/v1/authorities", form.csrf(), Some(&body)).await?;
+    let made = session.api.change(Method::POST, "/api/v1/authorities", form.csrf(), Some(&body)).await?;
     let id = json::text(&made, "/id");
     let page = if id.is_empty() { PAGE.to_owned() } else { format!("{PAGE}/{id}") };
-    Ok(back(&page, "created", &made))
+    Ok(redirect(&page, "created", &made))
 }
 
-async fn ask_default(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+async fn ask_default(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
     let page = format!("{PAGE}/{}", api::path::segment(&ca));
-    let ca = visit.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
-    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let ca = session.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let moved = json::items(&profiles).iter().filter(|profile| json::text(profile, "/ca").is_empty()).count();
     let name = json::text(&ca, "/name");
-    let question = Confirmation::new(&visit, format!("{page}/default"), &page, "Make it the default").danger()
+    let question = Confirmation::new(&session, format!("{page}/default"), &page, "Make it the default").danger()
         .says(format!("{} that name no CA issue from {name} from now on.", format::counted(moved, false, "profile")))
         .says("Certificates that exist stay valid. Their next renewal has another chain: clients that trust only the present root must trust this CA's root too.")
-        .facts(facts(&visit, &ca));
-    Page::new(&visit, format!("Make {name} the default"))
+        .facts(facts(&session, &ca));
+    Page::new(&session, format!("Make {name} the default"))
         .command(format!("bulla ca default '{name}'"))
         .show(&question)
 }
 
-async fn make_default(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &ca, &form, "default", None, "saved").await
+async fn make_default(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &ca, &form, "default", None, "saved").await
 }
 
-async fn ask_retire(visit: Visit, Path(ca): Path<String>) -> Result<Response, Failure> {
+async fn ask_retire(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
     let page = format!("{PAGE}/{}", api::path::segment(&ca));
-    let ca = visit.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
-    let profiles = visit.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
+    let ca = session.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let users = used_by(&ca, &profiles);
     let names: Vec<&str> = users.iter().map(|(_, name)| name.as_str()).collect();
     let name = json::text(&ca, "/name");
-    let mut question = Confirmation::new(&visit, format!("{page}/retire"), &page, "Retire").danger();
+    let mut question = Confirmation::new(&session, format!("{page}/retire"), &page, "Retire").danger();
     question = match json::text(&ca, "/state") {
         "active" => question
             .says(format!("{name} issues nothing any more. It still signs CRLs and OCSP answers for what it issued."))
@@ -442,33 +442,33 @@ async fn ask_retire(visit: Visit, Path(ca): Path<String>) -> Result<Response, Fa
             names.join(", ")
         ));
     }
-    Page::new(&visit, format!("Retire {name}"))
+    Page::new(&session, format!("Retire {name}"))
         .command(format!("bulla ca retire '{name}'"))
-        .show(&question.facts(facts(&visit, &ca)))
+        .show(&question.facts(facts(&session, &ca)))
 }
 
-async fn retire(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &ca, &form, "retire", Some(json!({})), "saved").await
+async fn retire(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &ca, &form, "retire", Some(json!({})), "saved").await
 }
 
-async fn give_up(visit: Visit, Path(ca): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn give_up(session: Session, Path(ca): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/authorities/{}/request", api::path::segment(&ca));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 async fn act(
-    visit: &Visit,
+    session: &Session,
     ca: &str,
-    form: &Form,
+    form: &FormData,
     action: &str,
     body: Option<Value>,
     done: &str,
 ) -> Result<Response, Failure> {
     let ca = api::path::segment(ca);
     let path = format!("/api/v1/authorities/{ca}/{action}");
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), body.as_ref()).await?;
-    Ok(back(&format!("{PAGE}/{ca}"), done, &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), body.as_ref()).await?;
+    Ok(redirect(&format!("{PAGE}/{ca}"), done, &answer))
 }
 
 #[cfg(test)]

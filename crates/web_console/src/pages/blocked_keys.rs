@@ -13,11 +13,12 @@ use crate::cell::{Cell, Tone};
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 use crate::{format, json};
 
 const PAGE: &str = "/console/blocked-keys";
@@ -36,30 +37,30 @@ struct BlockedKeys {
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/blocked-keys", query.as_deref()).await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/blocked-keys", query.as_deref()).await?;
     let row = |one: &Value| {
         let key = json::text(one, "/key");
         vec![
             Cell::link(format!("{PAGE}/{key}"), key),
-            Cell::time(json::text(one, "/blocked_at"), visit.now),
+            Cell::time(json::text(one, "/blocked_at"), session.now),
             Cell::text(json::text(one, "/actor")),
         ]
     };
     let table = listing
         .table("Blocked keys", &["SHA-256 of the public key", "Blocked", "By"], row)
         .empty("No key is blocked. Block one whose private key somebody else may have.")
-        .exported("blocked-keys", listing.filters());
-    let body = BlockedKeys { may_block: visit.may("key.block"), table };
-    Page::new(&visit, "Blocked keys").command("bulla cert blocked-keys").reads(listing.path()).show(&body)
+        .exported("blocked-keys");
+    let body = BlockedKeys { may_block: session.may("key.block"), table };
+    Page::new(&session, "Blocked keys").command("bulla cert blocked-keys").reads(listing.path()).show(&body)
 }
 
-async fn one(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(key): Path<String>) -> Result<Response, Failure> {
     let key = api::path::segment(&key);
     let path = format!("/api/v1/blocked-keys/{key}");
-    let state = visit.api.get(&path).await?;
+    let state = session.api.get(&path).await?;
     let used = format!("/api/v1/issued?key={key}&limit=50");
-    let issued = visit.api.get_if_allowed(&used).await?.unwrap_or_default();
+    let issued = session.api.get_if_allowed(&used).await?.unwrap_or_default();
     let blocked = match json::flag(&state, "/blocked") {
         true => Cell::badge(Tone::Bad, "blocked"),
         false => Cell::badge(Tone::Calm, "not blocked"),
@@ -68,9 +69,9 @@ async fn one(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure>
         facts: Facts::default()
             .with("SHA-256 of the public key", Cell::code(json::text(&state, "/key")))
             .with("State", blocked),
-        issued: super::issued::table(&visit, &issued).empty("No certificate was issued for it."),
+        issued: super::issued::table(&session, &issued).empty("No certificate was issued for it."),
     };
-    Page::new(&visit, "Public key").command(format!("bulla api {path}")).reads(path).reads(used).show(&body)
+    Page::new(&session, "Public key").command(format!("bulla api {path}")).reads(path).reads(used).show(&body)
 }
 
 #[derive(Template)]
@@ -80,7 +81,7 @@ struct BlockedKey {
     issued: Table,
 }
 
-async fn ask(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn ask(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let key: String = parameter(query.as_deref(), "key");
     let key = key.replace(':', "").trim().to_ascii_lowercase();
     if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -91,22 +92,22 @@ async fn ask(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
         ));
     }
     let issued =
-        visit.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit=50")).await?.unwrap_or_default();
+        session.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit=50")).await?.unwrap_or_default();
     let valid = json::items(&issued).iter().filter(|one| json::text(one, "/status") == "good").count();
     let count = format::counted(valid, !json::text(&issued, "/next").is_empty(), "valid certificate");
-    let question = Confirmation::new(&visit, PAGE, PAGE, "Block the key")
+    let question = Confirmation::new(&session, PAGE, PAGE, "Block the key")
         .danger()
         .says(format!("{count} issued for it are revoked for key compromise."))
         .says("Nothing is issued for it any more: renewals that keep the key fail. This cannot be undone.")
         .facts(Facts::default().with("SHA-256 of the public key", Cell::code(key.clone())))
         .hidden("key", key);
-    Page::new(&visit, "Block a key")
+    Page::new(&session, "Block a key")
         .command("bulla api -X POST /api/v1/blocked-keys --file key.json")
         .show(&question)
 }
 
-async fn block(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let body = json!({ "key": form.field("key").unwrap_or_default() });
-    let answer = visit.api.change(Method::POST, "/api/v1/blocked-keys", form.csrf(), Some(&body)).await?;
-    Ok(back(PAGE, "saved", &answer))
+async fn block(session: Session, form: FormData) -> Result<Response, Failure> {
+    let body = json!({ "key": form.text("key") });
+    let answer = session.api.change(Method::POST, "/api/v1/blocked-keys", form.csrf(), Some(&body)).await?;
+    Ok(redirect(PAGE, "saved", &answer))
 }

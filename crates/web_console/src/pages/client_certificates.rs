@@ -13,12 +13,12 @@ use crate::cell::{Cell, Tone};
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/client-certificates";
 
@@ -37,25 +37,28 @@ struct ClientCertificates {
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/client-certificates", query.as_deref()).await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/client-certificates", query.as_deref()).await?;
     let row = |one: &Value| {
         vec![
             Cell::link(format!("{PAGE}/{}", json::text(one, "/id")), json::text(one, "/name")),
             Cell::code(json::text(one, "/label")),
             Cell::text(grants(one)),
             enabled(one),
-            Cell::time(json::text(one, "/last_used_at"), visit.now),
-            Cell::time(json::text(one, "/expires_at"), visit.now),
+            Cell::time(json::text(one, "/last_used_at"), session.now),
+            Cell::time(json::text(one, "/expires_at"), session.now),
         ]
     };
     let table = listing
         .table("Client certificates", &["Name", "Certificate", "May", "State", "Last used", "Ends"], row)
         .empty("No client certificate may use the API. Add one below: programs with it need no token.")
-        .exported("client-certificates", listing.filters());
-    let body =
-        ClientCertificates { csrf: visit.csrf().to_owned(), may_manage: visit.may("access.manage"), table };
-    Page::new(&visit, "Client certificates")
+        .exported("client-certificates");
+    let body = ClientCertificates {
+        csrf: session.csrf().to_owned(),
+        may_manage: session.may("access.manage"),
+        table,
+    };
+    Page::new(&session, "Client certificates")
         .command("bulla api /api/v1/client-certificates")
         .reads(listing.path())
         .show(&body)
@@ -80,22 +83,22 @@ fn grants(one: &Value) -> String {
     json::list(one, "/grants").iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let mut grant = json!({ "role": form.field("role").unwrap_or_default() });
+async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
+    let mut grant = json!({ "role": form.text("role") });
     if let Some(scope) = form.field("scope") {
         grant["scope"] = scope.into();
     }
     let mut body = json!({
-        "name": form.field("name").unwrap_or_default(),
-        "match": form.field("match").unwrap_or_default(),
+        "name": form.text("name"),
+        "match": form.text("match"),
         "grants": [grant],
     });
     if let Some(profile) = form.field("profile") {
         body["profile"] = profile.into();
     }
     let path = "/api/v1/client-certificates";
-    let made = visit.api.change(Method::POST, path, form.csrf(), Some(&body)).await?;
-    Ok(back(PAGE, "created", &made))
+    let made = session.api.change(Method::POST, path, form.csrf(), Some(&body)).await?;
+    Ok(redirect(PAGE, "created", &made))
 }
 
 #[derive(Template)]
@@ -106,47 +109,47 @@ struct ClientCertificate {
     facts: Facts,
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = format!("/api/v1/client-certificates/{}", api::path::segment(&id));
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let body = ClientCertificate {
         id: json::text(&one, "/id").to_owned(),
-        may_manage: visit.may("access.manage"),
-        facts: facts(&visit, &one),
+        may_manage: session.may("access.manage"),
+        facts: facts(&session, &one),
     };
-    Page::new(&visit, format!("Client certificate {}", json::text(&one, "/name")))
+    Page::new(&session, format!("Client certificate {}", json::text(&one, "/name")))
         .command(format!("bulla api {path}"))
         .reads(path)
         .show(&body)
 }
 
-fn facts(visit: &Visit, one: &Value) -> Facts {
+fn facts(session: &Session, one: &Value) -> Facts {
     Facts::default()
         .with("Name", Cell::text(json::text(one, "/name")))
         .with("Certificate", Cell::code(json::text(one, "/label")))
         .with("May", Cell::text(grants(one)))
         .with("State", enabled(one))
-        .with("Created", Cell::time(json::text(one, "/created_at"), visit.now))
+        .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
         .with("By", Cell::text(json::text(one, "/created_by")))
-        .with("Ends", Cell::time(json::text(one, "/expires_at"), visit.now))
-        .with("Last used", Cell::time(json::text(one, "/last_used_at"), visit.now))
+        .with("Ends", Cell::time(json::text(one, "/expires_at"), session.now))
+        .with("Last used", Cell::time(json::text(one, "/last_used_at"), session.now))
 }
 
-async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = visit.api.get(&format!("/api/v1/client-certificates/{}", api::path::segment(&id))).await?;
+async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let one = session.api.get(&format!("/api/v1/client-certificates/{}", api::path::segment(&id))).await?;
     let page = format!("{PAGE}/{}", json::text(&one, "/id"));
-    let question = Confirmation::new(&visit, format!("{page}/remove"), &page, "Remove")
+    let question = Confirmation::new(&session, format!("{page}/remove"), &page, "Remove")
         .danger()
         .says("Programs with this certificate are refused from now on.")
         .says("The certificate itself stays valid: revoke it too if its key is lost.")
-        .facts(facts(&visit, &one));
-    Page::new(&visit, format!("Remove client certificate {}", json::text(&one, "/name"))).show(&question)
+        .facts(facts(&session, &one));
+    Page::new(&session, format!("Remove client certificate {}", json::text(&one, "/name"))).show(&question)
 }
 
-async fn remove(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/client-certificates/{}", api::path::segment(&id));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 #[cfg(test)]

@@ -9,9 +9,9 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form_data::{FormData, redirect};
+use crate::session::Session;
 use crate::shell::Page;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/confirm";
 
@@ -26,26 +26,26 @@ struct Confirm<'a> {
     problem: Option<String>,
 }
 
-async fn page(visit: Visit) -> Result<Response, Failure> {
-    show(&visit, None)
+async fn page(session: Session) -> Result<Response, Failure> {
+    show(&session, None)
 }
 
-fn show(visit: &Visit, problem: Option<String>) -> Result<Response, Failure> {
-    Page::new(visit, "Prove who you are").show(&Confirm { csrf: visit.csrf(), problem })
+fn show(session: &Session, problem: Option<String>) -> Result<Response, Failure> {
+    Page::new(session, "Prove who you are").show(&Confirm { csrf: session.csrf(), problem })
 }
 
-async fn confirm(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn confirm(session: Session, form: FormData) -> Result<Response, Failure> {
     let proof = match (form.field("code"), form.field("password")) {
         (Some(code), _) => json!({ "code": code }),
         (None, Some(password)) => json!({ "password": password }),
-        (None, None) => return show(&visit, Some("Give a code or your password.".to_owned())),
+        (None, None) => return show(&session, Some("Give a code or your password.".to_owned())),
     };
     let asked =
-        visit.api.change(Method::POST, "/api/v1/auth/sessions/confirm", form.csrf(), Some(&proof)).await;
+        session.api.change(Method::POST, "/api/v1/auth/sessions/confirm", form.csrf(), Some(&proof)).await;
     match asked {
-        Ok(answer) => Ok(back(PAGE, "confirmed", &answer)),
+        Ok(answer) => Ok(redirect(PAGE, "confirmed", &answer)),
         Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 401 | 422 | 429) => {
-            show(&visit, Some(problem.detail.unwrap_or(problem.title)))
+            show(&session, Some(problem.detail.unwrap_or(problem.title)))
         }
         Err(other) => Err(other),
     }

@@ -8,18 +8,21 @@ use axum::routing::{get, post};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask, Field};
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form::name_options;
+use crate::form::{Field, Form};
+use crate::form_data::{FormData, redirect};
 use crate::json;
-use crate::listed::{Listed, names};
-use crate::parts::{Note, Parts};
+use crate::listing::Listing;
+use crate::query::parameter;
+use crate::sections::{Note, Sections};
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/endpoints";
 
@@ -45,55 +48,52 @@ async fn moved(RawQuery(query): RawQuery) -> Redirect {
 #[derive(Template)]
 #[template(path = "endpoints.html")]
 struct Endpoints {
-    filters: Ask,
+    filters: Form,
     may_claim: bool,
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listed = Listed::read(&visit, "/api/v1/inventory", query).await?;
-    let may_claim = visit.may("certificate.manage");
+    let listing = Listing::read(&session, PAGE, "/api/v1/inventory", query).await?;
+    let may_claim = session.may("certificate.manage");
     let columns: &[&str] = if may_claim {
         &["Choose", "Endpoint", "Worst finding", "Last scan", "Certificate", "Expires", "State", "Owner"]
     } else {
         &["Endpoint", "Worst finding", "Last scan", "Certificate", "Expires", "State", "Owner"]
     };
-    let table = Table::of("Endpoints", columns, &listed.answer, |found| {
+    let table = Table::of("Endpoints", columns, listing.answer(), |found| {
         let tick = may_claim.then(|| choice(found));
-        tick.into_iter().chain(row(&visit, found)).collect()
+        tick.into_iter().chain(row(&session, found)).collect()
     })
     .empty("No endpoint matches. Take a filter away, or add a watch: the server scans its targets.");
     let body = Endpoints {
         filters: filter_form(query),
         may_claim,
-        table: listed.exported(table, PAGE, "endpoints"),
+        table: listing.paged(table).exported("endpoints"),
     };
-    Page::new(&visit, "Endpoints").command("bulla inventory list").reads(listed.path).show(&body)
+    Page::new(&session, "Endpoints").command("bulla inventory list").reads(listing.path()).show(&body)
 }
 
-fn filter_form(query: Option<&str>) -> Ask {
+fn filter_form(query: Option<&str>) -> Form {
     let of = |name| parameter::<String>(query, name);
-    Ask::filters(
+    Form::filters(
         PAGE,
         vec![
-            Field::search("host", "Host contains", of("host")),
-            Field::search("issuer", "Issuer contains", of("issuer")),
+            Field::search("host", "Host contains").value(of("host")),
+            Field::search("issuer", "Issuer contains").value(of("issuer")),
             Field::choice(
                 "answering",
                 "Answering",
-                of("answering"),
                 [("", "any"), ("true", "with a certificate"), ("false", "without a certificate")],
-            ),
-            Field::line("team", "Team", of("team")),
-            Field::line("owner", "Owner", of("owner")),
-            Field::choice(
-                "nobody",
-                "Ownership",
-                of("nobody"),
-                [("", "any"), ("true", "without team and owner")],
-            ),
-            Field::choice("sort", "Sort by", of("sort"), [("", "expiry, soonest first"), ("host", "host")]),
+            )
+            .value(of("answering")),
+            Field::line("team", "Team").value(of("team")),
+            Field::line("owner", "Owner").value(of("owner")),
+            Field::choice("nobody", "Ownership", [("", "any"), ("true", "without team and owner")])
+                .value(of("nobody")),
+            Field::choice("sort", "Sort by", [("", "expiry, soonest first"), ("host", "host")])
+                .value(of("sort")),
         ],
     )
 }
@@ -109,14 +109,14 @@ fn choice(found: &Value) -> Cell {
     Cell::tick("endpoint", address(endpoint), format!("Choose {}", title(endpoint)))
 }
 
-fn row(visit: &Visit, found: &Value) -> Vec<Cell> {
+fn row(session: &Session, found: &Value) -> Vec<Cell> {
     let endpoint = found.get("endpoint").unwrap_or(&Value::Null);
     vec![
         Cell::link(format!("{PAGE}/one?{}", address(endpoint)), title(endpoint)),
         severity(found),
         outcome(found),
         Cell::text(json::text(found, "/leaf/subject")),
-        Cell::time(json::text(found, "/leaf/not_after"), visit.now),
+        Cell::time(json::text(found, "/leaf/not_after"), session.now),
         state(found),
         owner(found),
     ]
@@ -198,10 +198,10 @@ fn title(endpoint: &Value) -> String {
 }
 
 /// The row of one endpoint, with the path that gave it.
-async fn find(visit: &Visit, endpoint: &Value) -> Result<(Value, String), Failure> {
+async fn find(session: &Session, endpoint: &Value) -> Result<(Value, String), Failure> {
     let host = json::text(endpoint, "/host");
     let path = format!("/api/v1/inventory?sort=host&limit=500&host={}", api::path::segment(host));
-    let listing = visit.api.get(&path).await?;
+    let listing = session.api.get(&path).await?;
     let row = json::items(&listing).iter().find(|found| found.get("endpoint") == Some(endpoint));
     let row = row.cloned().ok_or_else(|| {
         Failure::refused(
@@ -213,14 +213,14 @@ async fn find(visit: &Visit, endpoint: &Value) -> Result<(Value, String), Failur
     Ok((row, path))
 }
 
-async fn one(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn one(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let endpoint = endpoint_of(query.as_deref());
-    let (found, path) = find(&visit, &endpoint).await?;
+    let (found, path) = find(&session, &endpoint).await?;
     let title = title(&endpoint);
     let host = json::text(&endpoint, "/host");
-    let mut parts = Parts::default().plain(&actions(&visit, &found))?.plain(&facts(&visit, &found))?;
+    let mut parts = Sections::default().plain(&actions(&session, &found))?.plain(&facts(&session, &found))?;
     if found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
-        parts = parts.section("leaf", "Certificate that it serves", &leaf(&visit, &found))?;
+        parts = parts.section("leaf", "Certificate that it serves", &leaf(&session, &found))?;
     }
     parts = parts.section(
         "findings",
@@ -229,10 +229,10 @@ async fn one(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
             "The server keeps the worst finding of each endpoint. The commands below list all findings with what to do, the chain, and every scan of this endpoint.",
         ),
     )?;
-    if visit.may("inventory.manage") && found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
-        parts = parts.section("dismissal", "Not ours to manage", &dismissal(&visit, &found))?;
+    if session.may("inventory.manage") && found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
+        parts = parts.section("dismissal", "Not ours to manage", &dismissal(&session, &found))?;
     }
-    Page::new(&visit, title.as_str())
+    Page::new(&session, title.as_str())
         .command(format!("bulla scan {title}"))
         .command(format!("bulla inventory show {host}"))
         .command(format!("bulla inventory history {host}"))
@@ -240,16 +240,16 @@ async fn one(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failur
         .show(&parts)
 }
 
-fn actions(visit: &Visit, found: &Value) -> Actions {
+fn actions(session: &Session, found: &Value) -> Actions {
     let endpoint = found.get("endpoint").unwrap_or(&Value::Null);
     let chosen = api::path::segment(&address(endpoint)).to_string();
     let claimable = matches!(json::text(found, "/state"), "unmanaged" | "ignored" | "dismissed");
     Actions::default()
         .link(format!("{PAGE}/claim?endpoint={chosen}"), "Bring under management")
-        .only_if(claimable && visit.may("certificate.manage"))
+        .only_if(claimable && session.may("certificate.manage"))
 }
 
-fn facts(visit: &Visit, found: &Value) -> Facts {
+fn facts(session: &Session, found: &Value) -> Facts {
     Facts::default()
         .with("Last scan", outcome(found))
         .with("Worst finding", severity(found))
@@ -257,18 +257,18 @@ fn facts(visit: &Visit, found: &Value) -> Facts {
         .with("Team", Cell::text(json::text(found, "/team")))
         .with("Owner", Cell::text(json::text(found, "/owner")))
         .with("Environment", Cell::text(json::text(found, "/environment")))
-        .with("First seen", Cell::time(json::text(found, "/first_seen_at"), visit.now))
-        .with("Last seen", Cell::time(json::text(found, "/last_seen_at"), visit.now))
+        .with("First seen", Cell::time(json::text(found, "/first_seen_at"), session.now))
+        .with("Last seen", Cell::time(json::text(found, "/last_seen_at"), session.now))
         .with("Note", Cell::text(json::text(found, "/note")))
-        .with("Ignored until", Cell::time(json::text(found, "/ignored_until"), visit.now))
+        .with("Ignored until", Cell::time(json::text(found, "/ignored_until"), session.now))
 }
 
-fn leaf(visit: &Visit, found: &Value) -> Facts {
+fn leaf(session: &Session, found: &Value) -> Facts {
     Facts::default()
         .with("Subject", Cell::text(json::text(found, "/leaf/subject")))
         .with("Issuer", Cell::text(json::text(found, "/leaf/issuer")))
-        .with("Valid from", Cell::time(json::text(found, "/leaf/not_before"), visit.now))
-        .with("Expires", Cell::time(json::text(found, "/leaf/not_after"), visit.now))
+        .with("Valid from", Cell::time(json::text(found, "/leaf/not_before"), session.now))
+        .with("Expires", Cell::time(json::text(found, "/leaf/not_after"), session.now))
         .with(
             "Key",
             Cell::text(format!(
@@ -282,7 +282,7 @@ fn leaf(visit: &Visit, found: &Value) -> Facts {
 }
 
 /// The form that takes a certificate out of the unmanaged ones, or brings it back.
-fn dismissal(visit: &Visit, found: &Value) -> Ask {
+fn dismissal(session: &Session, found: &Value) -> Form {
     let shared = || {
         vec![
             Field::hidden("fingerprint", json::text(found, "/leaf/fingerprint")),
@@ -290,67 +290,75 @@ fn dismissal(visit: &Visit, found: &Value) -> Ask {
         ]
     };
     if matches!(json::text(found, "/state"), "ignored" | "dismissed") {
-        return Ask::post(format!("{PAGE}/undismiss"), visit.csrf(), "Count it as unmanaged again", shared());
+        return Form::post(
+            format!("{PAGE}/undismiss"),
+            session.csrf(),
+            "Count it as unmanaged again",
+            shared(),
+        );
     }
     let mut fields = shared();
-    fields.push(Field::line("note", "Why", "").required());
-    fields.push(Field::date("until", "Until", "").hint(
+    fields.push(Field::line("note", "Why").required());
+    fields.push(Field::date("until", "Until").hint(
         "Without a day it is dismissed for good. It holds at every endpoint that serves this certificate.",
     ));
-    Ask::post(format!("{PAGE}/dismiss"), visit.csrf(), "Dismiss", fields)
+    Form::post(format!("{PAGE}/dismiss"), session.csrf(), "Dismiss", fields)
 }
 
-async fn dismiss(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn dismiss(session: Session, form: FormData) -> Result<Response, Failure> {
     let until = form.field("until").map(|day| format!("{day}T00:00:00Z"));
     let mut body = json!({ "fingerprint": form.field("fingerprint"), "note": form.field("note") });
     if let Some(until) = until {
         body["until"] = Value::String(until);
     }
-    said(&visit, &form, "dismiss", &body).await
+    said(&session, &form, "dismiss", &body).await
 }
 
-async fn undismiss(visit: Visit, form: Form) -> Result<Response, Failure> {
-    said(&visit, &form, "undismiss", &json!({ "fingerprint": form.field("fingerprint") })).await
+async fn undismiss(session: Session, form: FormData) -> Result<Response, Failure> {
+    said(&session, &form, "undismiss", &json!({ "fingerprint": form.field("fingerprint") })).await
 }
 
-async fn said(visit: &Visit, form: &Form, what: &str, body: &Value) -> Result<Response, Failure> {
+async fn said(session: &Session, form: &FormData, what: &str, body: &Value) -> Result<Response, Failure> {
     let path = format!("/api/v1/inventory/{what}");
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(body)).await?;
+    let answer = session.api.change(Method::POST, &path, form.csrf(), Some(body)).await?;
     // Written again from its members: nothing else gets into the address.
     let at = address(&endpoint_of(form.field("at")));
-    Ok(back(&format!("{PAGE}/one?{at}"), "saved", &answer))
+    Ok(redirect(&format!("{PAGE}/one?{at}"), "saved", &answer))
 }
 
 /// The form for the chosen endpoints.
-async fn ask_claim(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn ask_claim(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let chosen = chosen(query.as_deref())?;
     let (profiles, issuers, owners, teams) = (
-        visit.api.get_if_allowed("/api/v1/profiles?limit=500").await?,
-        visit.api.get_if_allowed("/api/v1/issuers?limit=500").await?,
-        visit.api.get_if_allowed("/api/v1/owners?limit=500").await?,
-        visit.api.get_if_allowed("/api/v1/teams?limit=500").await?,
+        session.api.get_if_allowed("/api/v1/profiles?limit=500").await?,
+        session.api.get_if_allowed("/api/v1/issuers?limit=500").await?,
+        session.api.get_if_allowed("/api/v1/owners?limit=500").await?,
+        session.api.get_if_allowed("/api/v1/teams?limit=500").await?,
     );
-    let mut profile = names(profiles.as_ref(), "choose one");
+    let mut profile = name_options(profiles.as_ref(), "choose one");
     profile.remove(0);
     let mut fields: Vec<Field> = chosen.iter().map(|one| Field::hidden("endpoint", address(one))).collect();
     fields.extend([
-        Field::choice("profile", "Profile of the next version", "default", profile),
-        Field::choice("issuer", "Issuer of the next version", "", names(issuers.as_ref(), "the internal CA"))
-            .hint("It signs the renewal. What is served now stays until then."),
-        Field::choice("owner", "Owner", "", names(owners.as_ref(), "by the ownership rules")),
-        Field::choice("team", "Team", "", names(teams.as_ref(), "by the ownership rules")),
-        Field::tick("auto_renew", "Renew before it expires", true),
+        Field::choice("profile", "Profile of the next version", profile).value("default"),
+        Field::choice(
+            "issuer",
+            "Issuer of the next version",
+            name_options(issuers.as_ref(), "the internal CA"),
+        )
+        .hint("It signs the renewal. What is served now stays until then."),
+        Field::choice("owner", "Owner", name_options(owners.as_ref(), "by the ownership rules")),
+        Field::choice("team", "Team", name_options(teams.as_ref(), "by the ownership rules")),
+        Field::checkbox("auto_renew", "Renew before it expires").checked(true),
     ]);
-    let rows = chosen.iter().map(|one| vec![Cell::text(title(one))]).collect();
-    let table =
-        Table { caption: "Chosen endpoints".to_owned(), columns: vec!["Endpoint"], rows, ..Table::default() };
-    let form = Ask::post(format!("{PAGE}/claim"), visit.csrf(), "Bring under management", fields);
-    let parts = Parts::default().section("chosen", &format!("{} chosen", chosen.len()), &table)?.section(
+    let rows = chosen.iter().map(|one| vec![Cell::text(title(one))]);
+    let table = Table::new("Chosen endpoints", &["Endpoint"], rows);
+    let form = Form::post(format!("{PAGE}/claim"), session.csrf(), "Bring under management", fields);
+    let parts = Sections::default().section("chosen", &format!("{} chosen", chosen.len()), &table)?.section(
         "how",
         "How they are managed",
         &form,
     )?;
-    Page::new(&visit, "Bring under management")
+    Page::new(&session, "Bring under management")
         .command("bulla cert found")
         .command("bulla cert claim FINGERPRINT --profile default")
         .reads("/api/v1/inventory")
@@ -378,14 +386,14 @@ fn bounded<'a>(addresses: impl Iterator<Item = &'a str>) -> Result<Vec<Value>, F
 }
 
 /// Claims each of the chosen endpoints. The API claims one at a time, so some may be refused and others not.
-async fn claim(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn claim(session: Session, form: FormData) -> Result<Response, Failure> {
     let chosen = bounded(form.all("endpoint"))?;
     let mut rows = Vec::new();
     let mut refused = 0_usize;
     for endpoint in &chosen {
         let body = claim_body(&form, endpoint);
         let answer =
-            visit.api.change(Method::POST, "/api/v1/inventory/claim", form.csrf(), Some(&body)).await;
+            session.api.change(Method::POST, "/api/v1/inventory/claim", form.csrf(), Some(&body)).await;
         let result = match answer {
             Ok(answer) => Cell::link(
                 format!("/console/certificates/{}", json::text(&answer, "/id")),
@@ -400,22 +408,17 @@ async fn claim(visit: Visit, form: Form) -> Result<Response, Failure> {
         rows.push(vec![Cell::text(title(endpoint)), result]);
     }
     if refused == 0 {
-        return Ok(back("/console/certificates", "claimed", &Value::Null).into_response());
+        return Ok(redirect("/console/certificates", "claimed", &Value::Null).into_response());
     }
-    let table = Table {
-        caption: "What became of each endpoint".to_owned(),
-        columns: vec!["Endpoint", "Certificate, or why not"],
-        rows,
-        ..Table::default()
-    };
-    let parts = Parts::default()
+    let table = Table::new("What became of each endpoint", &["Endpoint", "Certificate, or why not"], rows);
+    let parts = Sections::default()
         .plain(&Note::hint(format!("{refused} of {} were refused.", chosen.len())))?
         .section("results", "Results", &table)?
         .plain(&Actions::default().link(PAGE, "Back to the endpoints"))?;
-    Page::new(&visit, "Bring under management").show(&parts)
+    Page::new(&session, "Bring under management").show(&parts)
 }
 
-fn claim_body(form: &Form, endpoint: &Value) -> Value {
+fn claim_body(form: &FormData, endpoint: &Value) -> Value {
     let mut body = json!({
         "endpoint": endpoint,
         "profile": form.field("profile"),

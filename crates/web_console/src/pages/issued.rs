@@ -11,28 +11,19 @@ use serde_json::{Value, json};
 
 use crate::api::Api;
 use crate::cell::Cell;
-use crate::confirmation::{Confirmation, Field};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form::Field;
+use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
-use crate::{format, json};
+use crate::{format, json, revocation_reasons};
 
 const PAGE: &str = "/console/issued";
-
-/// Reasons of RFC 5280 that a person may give, with what each means.
-const REASONS: &[(&str, &str)] = &[
-    ("keyCompromise", "Key compromise: somebody else may have the private key"),
-    ("superseded", "Superseded: another certificate takes its place"),
-    ("cessationOfOperation", "Cessation of operation: the service has ended"),
-    ("affiliationChanged", "Affiliation changed: the subject is not right any more"),
-    ("privilegeWithdrawn", "Privilege withdrawn: the subject may not have it any more"),
-    ("certificateHold", "Hold: can be lifted again"),
-    ("unspecified", "Unspecified"),
-];
 
 /// How many other certificates of the same key are looked for.
 const SAME_KEY: usize = 50;
@@ -57,13 +48,13 @@ struct Issued {
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listing = Listing::read(&visit, PAGE, "/api/v1/issued", query).await?;
+    let listing = Listing::read(&session, PAGE, "/api/v1/issued", query).await?;
     let table = listing
-        .table("Certificates issued", COLUMNS, |one| row(&visit, one))
+        .table("Certificates issued", COLUMNS, |one| row(&session, one))
         .empty("No certificate matches. Take a filter away, or issue one with `bulla cert create`.")
-        .exported("issued", listing.filters());
+        .exported("issued");
     let of = |name| parameter::<String>(query, name);
     let body = Issued {
         name: of("name"),
@@ -73,22 +64,22 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         source: of("source"),
         table,
     };
-    Page::new(&visit, "Issued certificates").command("bulla cert issued").reads(listing.path()).show(&body)
+    Page::new(&session, "Issued certificates").command("bulla cert issued").reads(listing.path()).show(&body)
 }
 
 const COLUMNS: &[&str] = &["Names", "Status", "Ends", "Issued", "Profile", "Requested by", "Over", "Key"];
 
 /// Certificates issued, as a table.
-pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
-    Table::of("Certificates issued", COLUMNS, listing, |one| row(visit, one))
+pub(crate) fn table(session: &Session, listing: &Value) -> Table {
+    Table::of("Certificates issued", COLUMNS, listing, |one| row(session, one))
 }
 
-fn row(visit: &Visit, one: &Value) -> Vec<Cell> {
+fn row(session: &Session, one: &Value) -> Vec<Cell> {
     vec![
         Cell::link(format!("{PAGE}/{}", json::text(one, "/id")), title(one)),
         Cell::state(shown_status(one)),
-        Cell::time(json::text(one, "/not_after"), visit.now),
-        Cell::time(json::text(one, "/issued_at"), visit.now),
+        Cell::time(json::text(one, "/not_after"), session.now),
+        Cell::time(json::text(one, "/issued_at"), session.now),
         profile_cell(json::text(one, "/profile")),
         Cell::text(json::text(one, "/requester")),
         Cell::text(json::text(one, "/source")),
@@ -135,29 +126,33 @@ struct One {
     managed: Table,
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = format!("/api/v1/issued/{}", api::path::segment(&id));
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let fingerprint = json::text(&one, "/fingerprint");
     let managed = format!("/api/v1/certificates?fingerprint={}&limit=10", api::path::segment(fingerprint));
-    let found = visit.api.get_if_allowed(&managed).await?.unwrap_or_default();
+    let found = session.api.get_if_allowed(&managed).await?.unwrap_or_default();
     let names = json::list(&one, "/names").iter().filter_map(Value::as_str).map(str::to_owned);
     let body = One {
         id: json::text(&one, "/id").to_owned(),
-        facts: facts(&visit, &one, &ca_name(&visit, &one).await?),
+        facts: facts(&session, &one, &ca_name(&session, &one).await?),
         names: names.collect(),
-        may_revoke: visit.may("certificate.revoke") && may_be_revoked(&one),
+        may_revoke: session.may("certificate.revoke") && may_be_revoked(&one),
         certificate: json::text(&one, "/certificate").to_owned(),
-        managed: managed_table(&visit, &found),
+        managed: managed_table(&session, &found),
     };
-    Page::new(&visit, title(&one)).command(format!("bulla api {path}")).reads(path).reads(managed).show(&body)
+    Page::new(&session, title(&one))
+        .command(format!("bulla api {path}"))
+        .reads(path)
+        .reads(managed)
+        .show(&body)
 }
 
 fn may_be_revoked(one: &Value) -> bool {
     json::text(one, "/status") == "good" || json::text(one, "/revocation_reason") == "certificateHold"
 }
 
-fn managed_table(visit: &Visit, found: &Value) -> Table {
+fn managed_table(session: &Session, found: &Value) -> Table {
     let row = |certificate: &Value| {
         let id = json::text(certificate, "/id");
         vec![
@@ -165,7 +160,7 @@ fn managed_table(visit: &Visit, found: &Value) -> Table {
             Cell::state(json::text(certificate, "/status")),
             Cell::text(json::text(certificate, "/owner")),
             Cell::state(json::text(certificate, "/served_status")),
-            Cell::time(json::text(certificate, "/renew_at"), visit.now),
+            Cell::time(json::text(certificate, "/renew_at"), session.now),
         ]
     };
     Table::of(
@@ -178,25 +173,25 @@ fn managed_table(visit: &Visit, found: &Value) -> Table {
 }
 
 /// The name of its CA; the id for a person who may not see CAs.
-async fn ca_name(visit: &Visit, one: &Value) -> Result<String, Failure> {
+async fn ca_name(session: &Session, one: &Value) -> Result<String, Failure> {
     let id = json::text(one, "/ca");
-    let ca = visit.api.get_if_allowed(&format!("/api/v1/authorities/{}", api::path::segment(id))).await?;
+    let ca = session.api.get_if_allowed(&format!("/api/v1/authorities/{}", api::path::segment(id))).await?;
     let name = ca.as_ref().map_or("", |ca| json::text(ca, "/name"));
     Ok(if name.is_empty() { id } else { name }.to_owned())
 }
 
-fn facts(visit: &Visit, one: &Value, ca_name: &str) -> Facts {
+fn facts(session: &Session, one: &Value, ca_name: &str) -> Facts {
     let text = |pointer| json::text(one, pointer);
     let ca = text("/ca");
     let key = text("/spki_sha256");
     Facts::default()
         .with("Status", Cell::state(shown_status(one)))
-        .with("Revoked", Cell::time(text("/revoked_at"), visit.now))
+        .with("Revoked", Cell::time(text("/revoked_at"), session.now))
         .with("Reason", Cell::text(text("/revocation_reason")))
         .with("Subject", Cell::text(text("/subject")))
-        .with("Begins", Cell::time(text("/not_before"), visit.now))
-        .with("Ends", Cell::time(text("/not_after"), visit.now))
-        .with("Issued", Cell::time(text("/issued_at"), visit.now))
+        .with("Begins", Cell::time(text("/not_before"), session.now))
+        .with("Ends", Cell::time(text("/not_after"), session.now))
+        .with("Issued", Cell::time(text("/issued_at"), session.now))
         .with("CA", Cell::link(format!("/console/authorities/{ca}"), ca_name))
         .with("Profile", profile_cell(text("/profile")))
         .with("Requested by", Cell::text(text("/requester")))
@@ -207,8 +202,8 @@ fn facts(visit: &Visit, one: &Value, ca_name: &str) -> Facts {
         .with("SHA-256 of the public key", Cell::link(format!("{PAGE}?key={}", api::path::segment(key)), key))
 }
 
-async fn pem(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = visit.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
+async fn pem(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let one = session.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
     download(json::text(&one, "/serial"), json::text(&one, "/certificate"))
 }
 
@@ -221,19 +216,19 @@ pub(crate) fn download(name: &str, pem: &str) -> Result<Response, Failure> {
     Ok((head, pem.to_owned()).into_response())
 }
 
-async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = visit.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
+async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let one = session.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
     let fingerprint = api::path::segment(json::text(&one, "/fingerprint"));
     let managed = format!("/api/v1/certificates?fingerprint={fingerprint}&limit=10");
-    let managed = visit.api.get_if_allowed(&managed).await?.unwrap_or_default();
+    let managed = session.api.get_if_allowed(&managed).await?.unwrap_or_default();
     let key = api::path::segment(json::text(&one, "/spki_sha256"));
-    let same = visit.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit={SAME_KEY}")).await?;
+    let same = session.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit={SAME_KEY}")).await?;
     let same = same.unwrap_or_default();
     let page = format!("{PAGE}/{}", json::text(&one, "/id"));
-    let mut question = Confirmation::new(&visit, format!("{page}/revoke"), &page, "Revoke").danger()
+    let mut question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke").danger()
         .says("Clients that check revocation reject it within seconds by OCSP, and with the next CRL they load. This cannot be undone, except for a hold.")
-        .facts(facts(&visit, &one, &ca_name(&visit, &one).await?))
-        .field(Field::chosen("reason", "Reason", REASONS));
+        .facts(facts(&session, &one, &ca_name(&session, &one).await?))
+        .field(Field::required_choice("reason", "Reason", revocation_reasons::options_with_hold()));
     for certificate in json::items(&managed) {
         question = question.says(in_use(certificate));
     }
@@ -247,7 +242,7 @@ async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> 
             "{others} here with the same key stay valid. If the key is compromised, block it under Blocked keys: that revokes all of them."
         ));
     }
-    Page::new(&visit, format!("Revoke {}", title(&one)))
+    Page::new(&session, format!("Revoke {}", title(&one)))
         .command(format!("bulla ca revoke {} --reason superseded", json::text(&one, "/id")))
         .show(&question)
 }
@@ -265,10 +260,10 @@ fn in_use(certificate: &Value) -> String {
     format!("It is a version of {name}, owned by {owner}, deployed to {targets}. {served}")
 }
 
-async fn revoke(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "certificate": id, "reason": form.field("reason").unwrap_or("unspecified") });
-    let answer = visit.api.change(Method::POST, "/api/v1/revocations", form.csrf(), Some(&body)).await?;
-    Ok(back(&format!("{PAGE}/{}", api::path::segment(&id)), "revoked", &answer))
+    let answer = session.api.change(Method::POST, "/api/v1/revocations", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "revoked", &answer))
 }
 
 #[derive(Template)]
@@ -279,35 +274,35 @@ struct Revocations {
     table: Table,
 }
 
-async fn revocations(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn revocations(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listing = Listing::read(&visit, "/console/revocations", "/api/v1/revocations", query).await?;
+    let listing = Listing::read(&session, "/console/revocations", "/api/v1/revocations", query).await?;
     let table = listing
-        .table("Revoked certificates", REVOKED, |one| revoked_row(&visit, one))
+        .table("Revoked certificates", REVOKED, |one| revoked_row(&session, one))
         .empty("Nothing is revoked. A certificate's page under Issued certificates revokes it.")
-        .exported("revocations", listing.filters());
-    let authorities = visit.api.get_if_allowed("/api/v1/authorities").await?.unwrap_or_default();
+        .exported("revocations");
+    let authorities = session.api.get_if_allowed("/api/v1/authorities").await?.unwrap_or_default();
     let name = |ca: &Value| (json::text(ca, "/id").to_owned(), json::text(ca, "/name").to_owned());
     let cas = json::items(&authorities).iter().map(name).collect();
     let body = Revocations { ca: parameter(query, "ca"), cas, table };
-    Page::new(&visit, "Revocations").command("bulla cert revocations").reads(listing.path()).show(&body)
+    Page::new(&session, "Revocations").command("bulla cert revocations").reads(listing.path()).show(&body)
 }
 
 const REVOKED: &[&str] = &["Serial number", "Reason", "Revoked", "By", "Profile", "Ends"];
 
 /// Revocations, as a table.
-pub(crate) fn revoked(visit: &Visit, listing: &Value) -> Table {
-    Table::of("Revoked certificates", REVOKED, listing, |one| revoked_row(visit, one))
+pub(crate) fn revoked(session: &Session, listing: &Value) -> Table {
+    Table::of("Revoked certificates", REVOKED, listing, |one| revoked_row(session, one))
 }
 
-fn revoked_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+fn revoked_row(session: &Session, one: &Value) -> Vec<Cell> {
     vec![
         Cell::link(format!("{PAGE}/{}", json::text(one, "/certificate")), json::text(one, "/serial")),
         Cell::text(json::text(one, "/reason")),
-        Cell::time(json::text(one, "/revoked_at"), visit.now),
+        Cell::time(json::text(one, "/revoked_at"), session.now),
         Cell::text(json::text(one, "/actor")),
         profile_cell(json::text(one, "/profile")),
-        Cell::time(json::text(one, "/not_after"), visit.now),
+        Cell::time(json::text(one, "/not_after"), session.now),
     ]
 }
 

@@ -13,12 +13,12 @@ use crate::cell::{Cell, Tone};
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/issuers";
 
@@ -31,8 +31,8 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/issuers/{id}/enable", post(enable))
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/issuers", query.as_deref()).await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/issuers", query.as_deref()).await?;
     let columns = &["Name", "Type", "Health", "Failures in a row", "Last success", "Last error", "When"];
     let row = |issuer: &Value| {
         vec![
@@ -40,17 +40,17 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
             Cell::text(json::text(issuer, "/type")),
             health(issuer),
             Cell::number(json::number(issuer, "/health/failures")),
-            Cell::time(json::text(issuer, "/health/last_success_at"), visit.now),
+            Cell::time(json::text(issuer, "/health/last_success_at"), session.now),
             Cell::text(last_error(issuer)),
-            Cell::time(json::text(issuer, "/health/last_error_at"), visit.now),
+            Cell::time(json::text(issuer, "/health/last_error_at"), session.now),
         ]
     };
     let table = listing
         .table("Issuers", columns, row)
         .empty("No external issuer. Certificates come from Bulla's own CA (internal). Add an ACME server, Vault, step-ca, a program or a webhook with `bulla issuer create`.")
-        .exported("issuers", listing.filters());
+        .exported("issuers");
     let body = Issuers { table };
-    Page::new(&visit, "Issuers").command("bulla issuer list").reads(listing.path()).show(&body)
+    Page::new(&session, "Issuers").command("bulla issuer list").reads(listing.path()).show(&body)
 }
 
 #[derive(Template)]
@@ -101,32 +101,32 @@ struct Issuer {
     name: String,
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    show(&visit, &id, None).await
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    show(&session, &id, None).await
 }
 
-async fn show(visit: &Visit, id: &str, test: Option<&Value>) -> Result<Response, Failure> {
+async fn show(session: &Session, id: &str, test: Option<&Value>) -> Result<Response, Failure> {
     let path = format!("/api/v1/issuers/{}", api::path::segment(id));
-    let issuer = visit.api.get(&path).await?;
+    let issuer = session.api.get(&path).await?;
     let name = json::text(&issuer, "/name").to_owned();
     let used = format!("/api/v1/certificates?issuer={}&limit=10&count=true", api::path::segment(&name));
-    let certificates = visit.api.get_if_allowed(&used).await?;
+    let certificates = session.api.get_if_allowed(&used).await?;
     let config = issuer.pointer("/config").unwrap_or(&Value::Null);
     let body = Issuer {
         id: json::text(&issuer, "/id").to_owned(),
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         enabled: json::flag(&issuer, "/enabled"),
-        may_manage: visit.may("issuer.manage"),
+        may_manage: session.may("issuer.manage"),
         problem: json::text(&issuer, "/problem").to_owned(),
         test: test.map(tested),
-        facts: facts(visit, &issuer),
-        health: health_facts(visit, &issuer),
+        facts: facts(session, &issuer),
+        health: health_facts(session, &issuer),
         config: serde_json::to_string_pretty(config).map_err(Failure::unreadable)?,
         secrets: json::joined(&issuer, "/secrets_set"),
-        used: certificates.map(|listing| super::profiles::followers(visit, &listing)),
+        used: certificates.map(|listing| super::profiles::followers(session, &listing)),
         name: api::path::segment(&name),
     };
-    Page::new(visit, format!("Issuer {name}"))
+    Page::new(session, format!("Issuer {name}"))
         .command(format!("bulla issuer show {name}"))
         .command(format!("bulla issuer test {name}"))
         .reads(path)
@@ -141,61 +141,61 @@ fn tested(test: &Value) -> (Cell, String) {
     (badge, json::text(test, "/message").to_owned())
 }
 
-fn facts(visit: &Visit, issuer: &Value) -> Facts {
+fn facts(session: &Session, issuer: &Value) -> Facts {
     Facts::default()
         .with("Health", health(issuer))
         .with("Type", Cell::text(json::text(issuer, "/type")))
         .with("Account", Cell::code(json::text(issuer, "/account")))
-        .with("Created", Cell::time(json::text(issuer, "/created_at"), visit.now))
-        .with("Changed", Cell::time(json::text(issuer, "/updated_at"), visit.now))
+        .with("Created", Cell::time(json::text(issuer, "/created_at"), session.now))
+        .with("Changed", Cell::time(json::text(issuer, "/updated_at"), session.now))
 }
 
-fn health_facts(visit: &Visit, issuer: &Value) -> Facts {
+fn health_facts(session: &Session, issuer: &Value) -> Facts {
     let text = |pointer| json::text(issuer, pointer);
     Facts::default()
         .with("Circuit breaker", Cell::text(text("/health/breaker").replace('_', " ")))
-        .with("Paused until", Cell::time(text("/health/rests_until"), visit.now))
+        .with("Paused until", Cell::time(text("/health/rests_until"), session.now))
         .with("Failures in a row", Cell::number(json::number(issuer, "/health/failures")))
-        .with("Last success", Cell::time(text("/health/last_success_at"), visit.now))
+        .with("Last success", Cell::time(text("/health/last_success_at"), session.now))
         .with("Last error", Cell::text(last_error(issuer)))
-        .with("When", Cell::time(text("/health/last_error_at"), visit.now))
+        .with("When", Cell::time(text("/health/last_error_at"), session.now))
 }
 
 /// A test issues nothing, so its result is shown at once and kept nowhere.
-async fn test(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn test(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("/api/v1/issuers/{}/test", api::path::segment(&id));
-    let result = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    show(&visit, &id, Some(&result)).await
+    let result = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    show(&session, &id, Some(&result)).await
 }
 
-async fn ask(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let issuer = visit.api.get(&format!("/api/v1/issuers/{}", api::path::segment(&id))).await?;
+async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let issuer = session.api.get(&format!("/api/v1/issuers/{}", api::path::segment(&id))).await?;
     let name = json::text(&issuer, "/name");
     let used = format!("/api/v1/certificates?issuer={}&limit=1&count=true", api::path::segment(name));
-    let used = visit.api.get_if_allowed(&used).await?.unwrap_or_default();
+    let used = session.api.get_if_allowed(&used).await?.unwrap_or_default();
     let count = crate::format::number(json::number(&used, "/total/value"));
     let page = format!("{PAGE}/{}", json::text(&issuer, "/id"));
-    let question = Confirmation::new(&visit, format!("{page}/disable"), &page, "Disable").danger()
+    let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable").danger()
         .says(format!("{count} certificates under management renew by {name}. Their renewals fail until it is enabled again."))
         .says("Certificates that it issued stay valid.")
-        .facts(facts(&visit, &issuer));
-    Page::new(&visit, format!("Disable issuer {name}")).show(&question)
+        .facts(facts(&session, &issuer));
+    Page::new(&session, format!("Disable issuer {name}")).show(&question)
 }
 
-async fn disable(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    switch(&visit, &id, &form, false).await
+async fn disable(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    switch(&session, &id, &form, false).await
 }
 
-async fn enable(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    switch(&visit, &id, &form, true).await
+async fn enable(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    switch(&session, &id, &form, true).await
 }
 
-async fn switch(visit: &Visit, id: &str, form: &Form, on: bool) -> Result<Response, Failure> {
+async fn switch(session: &Session, id: &str, form: &FormData, on: bool) -> Result<Response, Failure> {
     let id = api::path::segment(id);
     let body = json!({ "enabled": on });
     let path = format!("/api/v1/issuers/{id}");
-    let answer = visit.api.change(Method::PATCH, &path, form.csrf(), Some(&body)).await?;
-    Ok(back(&format!("{PAGE}/{id}"), "saved", &answer))
+    let answer = session.api.change(Method::PATCH, &path, form.csrf(), Some(&body)).await?;
+    Ok(redirect(&format!("{PAGE}/{id}"), "saved", &answer))
 }
 
 #[cfg(test)]

@@ -8,16 +8,18 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::Value;
 
-use super::history;
 use crate::api::Api;
 use crate::cell::Cell;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, filters, parameter};
+use crate::form_data::{FormData, redirect};
+use crate::history;
 use crate::json;
+use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/jobs";
 
@@ -50,74 +52,61 @@ struct Jobs {
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let filters = filters(query);
-    let cursor = Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty());
-    let mut path = format!("/api/v1/jobs?{filters}");
-    if let Some(cursor) = &cursor {
-        path = format!("{path}&cursor={}", api::path::segment(cursor));
-    }
-    let listing = visit.api.get(&path).await?;
-    let table = table(&visit, "Jobs, newest first", &listing)
-        .empty("No job matches. Take a filter away, or renew a certificate: its page has the action.")
-        .paged(&listing, PAGE, &filters, cursor.as_deref())
-        .exported("jobs", &filters);
+    let listing = Listing::read(&session, PAGE, "/api/v1/jobs", query).await?;
+    let table = listing
+        .table("Jobs, newest first", COLUMNS, |job| row(&session, job))
+        .empty("No job matches. Remove a filter, or renew a certificate on its page.")
+        .exported("jobs");
     let of = |name| parameter::<String>(query, name);
     let body = Jobs { page: PAGE, states: STATES, kinds: KINDS, state: of("state"), kind: of("kind"), table };
-    Page::new(&visit, "Jobs").command("bulla job list").reads(path).show(&body)
+    Page::new(&session, "Jobs").command("bulla job list").reads(listing.path()).show(&body)
 }
 
 /// Deployments to all targets.
-async fn deployments(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn deployments(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let filters = filters(query);
-    let cursor = Some(parameter::<String>(query, "cursor")).filter(|cursor| !cursor.is_empty());
-    let mut path = format!("/api/v1/deployments?{filters}");
-    if let Some(cursor) = &cursor {
-        path = format!("{path}&cursor={}", api::path::segment(cursor));
-    }
-    let listing = visit.api.get(&path).await?;
+    let listing = Listing::read(&session, DEPLOYMENTS, "/api/v1/deployments", query).await?;
     let link = |list: &str, id: &str| Cell::link(format!("/console/{list}/{id}"), id);
     let columns = &["Certificate", "Target", "State", "Changed", "Attempts", "Error"];
-    let table = Table::of("Deployments, newest first", columns, &listing, |one| {
+    let table = listing.table("Deployments, newest first", columns, |one| {
         vec![
             link("certificates", json::text(one, "/certificate")),
             link("targets", json::text(one, "/target")),
             Cell::state(json::text(one, "/state")),
-            Cell::time(json::text(one, "/updated_at"), visit.now),
+            Cell::time(json::text(one, "/updated_at"), session.now),
             Cell::number(json::number(one, "/attempts")),
             Cell::text(json::text(one, "/error")),
         ]
     })
     .empty("No deployment matches. A certificate with targets is deployed by the agents there: `bulla target create`.")
-    .paged(&listing, DEPLOYMENTS, &filters, cursor.as_deref())
-    .exported("deployments", &filters);
+    .exported("deployments");
     let state = parameter::<String>(query, "state");
     let body =
         Jobs { page: DEPLOYMENTS, states: DEPLOYMENT_STATES, kinds: &[], state, kind: String::new(), table };
-    Page::new(&visit, "Deployments").command("bulla job deployments").reads(path).show(&body)
+    Page::new(&session, "Deployments").command("bulla job deployments").reads(listing.path()).show(&body)
 }
 
+const COLUMNS: &[&str] =
+    &["Job", "Certificate", "State", "Next attempt", "Attempts", "Requested by", "Last error"];
+
 /// A listing of jobs as a table.
-pub(super) fn table(visit: &Visit, caption: &str, listing: &Value) -> Table {
-    Table::of(
-        caption,
-        &["Job", "Certificate", "State", "Next attempt", "Attempts", "Asked by", "Last error"],
-        listing,
-        |job| {
-            let open = json::text(job, "/finished_at").is_empty();
-            vec![
-                Cell::link(format!("{PAGE}/{}", json::text(job, "/id")), json::text(job, "/kind")),
-                certificate(job),
-                Cell::state(json::text(job, "/state")),
-                if open { Cell::time(json::text(job, "/next_attempt_at"), visit.now) } else { Cell::Empty },
-                Cell::number(json::number(job, "/attempts")),
-                Cell::text(json::text(job, "/requested_by")),
-                Cell::text(json::text(job, "/last_error")),
-            ]
-        },
-    )
+pub(super) fn table(session: &Session, caption: &str, listing: &Value) -> Table {
+    Table::of(caption, COLUMNS, listing, |job| row(session, job))
+}
+
+fn row(session: &Session, job: &Value) -> Vec<Cell> {
+    let open = json::text(job, "/finished_at").is_empty();
+    vec![
+        Cell::link(format!("{PAGE}/{}", json::text(job, "/id")), json::text(job, "/kind")),
+        certificate(job),
+        Cell::state(json::text(job, "/state")),
+        if open { Cell::time(json::text(job, "/next_attempt_at"), session.now) } else { Cell::Empty },
+        Cell::number(json::number(job, "/attempts")),
+        Cell::text(json::text(job, "/requested_by")),
+        Cell::text(json::text(job, "/last_error")),
+    ]
 }
 
 fn certificate(job: &Value) -> Cell {
@@ -136,23 +125,23 @@ struct One {
     events: Table,
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = api_path(&id);
-    let job = visit.api.get(&path).await?;
-    let events = visit.api.get_if_allowed(&format!("{path}/events")).await?.unwrap_or_default();
-    let manages = visit.may("job.manage");
+    let job = session.api.get(&path).await?;
+    let events = session.api.get_if_allowed(&format!("{path}/events")).await?.unwrap_or_default();
+    let manages = session.may("job.manage");
     let state = json::text(&job, "/state");
     let body = One {
         page: format!("{PAGE}/{}", api::path::segment(&id)),
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         error: json::text(&job, "/last_error").to_owned(),
-        facts: facts(&visit, &job),
+        facts: facts(&session, &job),
         retried: manages && matches!(state, "planned" | "queued"),
         cancelled: manages && matches!(state, "planned" | "queued" | "awaiting_approval" | "awaiting_csr"),
-        events: history::table(&visit, &events)
+        events: history::table(&session, &events)
             .empty("The audit log has nothing about this run yet: it has not begun."),
     };
-    Page::new(&visit, format!("Job: {} of {}", json::text(&job, "/kind"), json::text(&job, "/name")))
+    Page::new(&session, format!("Job: {} of {}", json::text(&job, "/kind"), json::text(&job, "/name")))
         .command(format!("bulla job show {id}"))
         .command(format!("bulla job events {id}"))
         .reads(path.clone())
@@ -160,9 +149,9 @@ async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> 
         .show(&body)
 }
 
-fn facts(visit: &Visit, job: &Value) -> Facts {
+fn facts(session: &Session, job: &Value) -> Facts {
     let text = |pointer| Cell::text(json::text(job, pointer));
-    let time = |pointer| Cell::time(json::text(job, pointer), visit.now);
+    let time = |pointer| Cell::time(json::text(job, pointer), session.now);
     let agent = match json::text(job, "/agent") {
         "" => Cell::Empty,
         agent => Cell::link(format!("/console/agents/{agent}"), agent),
@@ -188,16 +177,16 @@ fn api_path(id: &str) -> String {
     format!("/api/v1/jobs/{}", api::path::segment(id))
 }
 
-async fn retry(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &id, "retry", &form).await
+async fn retry(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &id, "retry", &form).await
 }
 
-async fn cancel(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &id, "cancel", &form).await
+async fn cancel(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &id, "cancel", &form).await
 }
 
-async fn act(visit: &Visit, id: &str, action: &str, form: &Form) -> Result<Response, Failure> {
+async fn act(session: &Session, id: &str, action: &str, form: &FormData) -> Result<Response, Failure> {
     let path = format!("{}/{action}", api_path(id));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&format!("{PAGE}/{}", api::path::segment(id)), "saved", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(id)), "saved", &answer))
 }

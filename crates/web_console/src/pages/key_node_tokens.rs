@@ -13,12 +13,13 @@ use crate::attributes;
 use crate::cell::{Cell, Tone};
 use crate::confirmation::Confirmation;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/key-node-tokens";
 
@@ -54,21 +55,21 @@ struct Created {
     server: String,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, TOKENS, None).await?;
-    let sites = visit.api.get_if_allowed("/api/v1/key-sites?limit=500").await?.unwrap_or_default();
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, TOKENS, None).await?;
+    let sites = session.api.get_if_allowed("/api/v1/key-sites?limit=500").await?.unwrap_or_default();
     let columns = ["Site", "State", "Attributes", "Created", "Created by", "Ends", "Action"];
     let table = listing
-        .table("Node tokens", &columns, |token| row(&visit, token))
+        .table("Node tokens", &columns, |token| row(&session, token))
         .empty("No token yet. Make one for a site, and start the key service with it on a host there.");
     let body = Tokens {
         table,
         sites: json::items(&sites).iter().map(|site| json::text(site, "/name").to_owned()).collect(),
         site: parameter(query.as_deref(), "site"),
         lifetimes: LIFETIMES,
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
     };
-    Page::new(&visit, "Node tokens")
+    Page::new(&session, "Node tokens")
         .command("bulla key node tokens")
         .command("bulla key node token --site SITE")
         .reads(listing.path())
@@ -84,51 +85,53 @@ fn state(token: &Value, now: jiff::Timestamp) -> (Tone, &'static str) {
     if ends.is_ok_and(|ends| ends <= now) { (Tone::Calm, "expired") } else { (Tone::Warn, "can be used") }
 }
 
-fn row(visit: &Visit, token: &Value) -> Vec<Cell> {
-    let (tone, state) = state(token, visit.now);
+fn row(session: &Session, token: &Value) -> Vec<Cell> {
+    let (tone, state) = state(token, session.now);
     let id = json::text(token, "/id");
     vec![
         Cell::text(json::text(token, "/site")),
         Cell::badge(tone, state),
         Cell::text(attributes::shown(token, "/attributes")),
-        Cell::time(json::text(token, "/created_at"), visit.now),
+        Cell::time(json::text(token, "/created_at"), session.now),
         Cell::text(json::text(token, "/created_by")),
-        Cell::time(json::text(token, "/expires_at"), visit.now),
+        Cell::time(json::text(token, "/expires_at"), session.now),
         Cell::link(format!("{PAGE}/{id}/revoke"), "Revoke"),
     ]
 }
 
-async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
-        "site": form.field("site").unwrap_or_default(),
-        "attributes": attributes::read(form.field("attributes").unwrap_or_default())?,
+        "site": form.text("site"),
+        "attributes": attributes::read(form.text("attributes"))?,
         "seconds": form.field("seconds").and_then(|seconds| seconds.parse::<i64>().ok()),
     });
-    let created = visit.api.change(Method::POST, TOKENS, form.csrf(), Some(&body)).await?;
+    let created = session.api.change(Method::POST, TOKENS, form.csrf(), Some(&body)).await?;
     let body = Created {
         token: json::text(&created, "/token").to_owned(),
         site: json::text(&created, "/site").to_owned(),
-        expires: Cell::time(json::text(&created, "/expires_at"), visit.now),
-        server: visit.api.server(),
+        expires: Cell::time(json::text(&created, "/expires_at"), session.now),
+        server: session.api.server(),
     };
-    Page::new(&visit, "A node token")
+    Page::new(&session, "A node token")
         .command(format!("bulla key node token --site {}", json::text(&created, "/site")))
         .show(&body)
 }
 
-async fn ask_revoke(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let action = format!("{PAGE}/{}/revocation", api::path::segment(&id));
-    let body = Confirmation::new(&visit, action, PAGE, "Revoke the token")
+    let body = Confirmation::new(&session, action, PAGE, "Revoke the token")
         .danger()
         .says("No host can become a node with this token any more.")
         .says("A node that was made with it stays; retire the node to take it out.");
-    Page::new(&visit, "Revoke a node token").command(format!("bulla key node revoke-token {id}")).show(&body)
+    Page::new(&session, "Revoke a node token")
+        .command(format!("bulla key node revoke-token {id}"))
+        .show(&body)
 }
 
-async fn revoke(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{TOKENS}/{}", api::path::segment(&id));
-    let answer = visit.api.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+    let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 #[cfg(test)]

@@ -11,15 +11,17 @@ use serde_json::{Value, json};
 use crate::api::Api;
 use crate::attributes;
 use crate::cell::{Cell, Tone};
-use crate::confirmation::{Confirmation, Field};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form::Field;
+use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 pub(crate) const PAGE: &str = "/console/key-nodes";
 
@@ -64,13 +66,13 @@ fn site_href(site: &str) -> String {
 }
 
 /// Nodes of a listing as a table.
-pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
-    Table::of("Nodes of the key service", COLUMNS, listing, |node| row(visit, node)).empty(
+pub(crate) fn table(session: &Session, listing: &Value) -> Table {
+    Table::of("Nodes of the key service", COLUMNS, listing, |node| row(session, node)).empty(
         "No node yet. Make a node token, and start `bulla key serve --join` with it on a host of the site.",
     )
 }
 
-fn row(visit: &Visit, node: &Value) -> Vec<Cell> {
+fn row(session: &Session, node: &Value) -> Vec<Cell> {
     let (name, site) = (json::text(node, "/name"), json::text(node, "/site"));
     vec![
         Cell::link(href(name), name),
@@ -78,7 +80,7 @@ fn row(visit: &Visit, node: &Value) -> Vec<Cell> {
         state(node),
         Cell::text(attributes::shown(node, "/attributes")),
         Cell::code(json::text(node, "/address")),
-        Cell::time(json::text(node, "/certificate_expires_at"), visit.now),
+        Cell::time(json::text(node, "/certificate_expires_at"), session.now),
     ]
 }
 
@@ -93,44 +95,44 @@ fn state(node: &Value) -> Cell {
     }
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listing = Listing::read(&visit, PAGE, "/api/v1/key-nodes", query).await?;
+    let listing = Listing::read(&session, PAGE, "/api/v1/key-nodes", query).await?;
     let table = listing
-        .table("Nodes of the key service", COLUMNS, |node| row(&visit, node))
+        .table("Nodes of the key service", COLUMNS, |node| row(&session, node))
         .empty("No node matches. Take a filter away, or make a node token and start `bulla key serve --join` with it.")
-        .exported("nodes", listing.filters());
+        .exported("nodes");
     let body = Nodes {
         table,
         site: parameter(query, "site"),
         retired: parameter::<String>(query, "retired") == "true",
-        may_enroll: visit.may("node.enroll"),
+        may_enroll: session.may("node.enroll"),
     };
-    Page::new(&visit, "Nodes of the key service")
+    Page::new(&session, "Nodes of the key service")
         .command("bulla key node list")
         .reads(listing.path())
         .show(&body)
 }
 
-async fn one(visit: Visit, Path(node): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&node)).await?;
+async fn one(session: Session, Path(node): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&node)).await?;
     // The measured times name nodes by their identities.
-    let others = visit.api.get("/api/v1/key-nodes?limit=500&retired=true").await?;
+    let others = session.api.get("/api/v1/key-nodes?limit=500&retired=true").await?;
     let name = json::text(&found, "/name").to_owned();
     let is_retired = !json::text(&found, "/retired_at").is_empty();
     let body = NodePage {
-        facts: facts(&visit, &found),
+        facts: facts(&session, &found),
         neighbours: neighbours(&found, &others),
         path: href(&name),
-        may_retire: visit.may("node.manage") && !is_retired,
+        may_retire: session.may("node.manage") && !is_retired,
     };
-    Page::new(&visit, format!("Node {name}"))
+    Page::new(&session, format!("Node {name}"))
         .command(format!("bulla key node show {name}"))
         .reads(path_of(&name))
         .show(&body)
 }
 
-fn facts(visit: &Visit, node: &Value) -> Facts {
+fn facts(session: &Session, node: &Value) -> Facts {
     let site = json::text(node, "/site");
     Facts::default()
         .with("State", state(node))
@@ -138,10 +140,10 @@ fn facts(visit: &Visit, node: &Value) -> Facts {
         .with("Address for other nodes", Cell::code(json::text(node, "/address")))
         .with("Attributes", Cell::code(attributes::shown(node, "/attributes")))
         .with("Of these its own", Cell::code(attributes::shown(node, "/own_attributes")))
-        .with("Believed present until", Cell::time(json::text(node, "/lease_until"), visit.now))
-        .with("Enrolled", Cell::time(json::text(node, "/enrolled_at"), visit.now))
-        .with("Certificate ends", Cell::time(json::text(node, "/certificate_expires_at"), visit.now))
-        .with("Retired", Cell::time(json::text(node, "/retired_at"), visit.now))
+        .with("Believed present until", Cell::time(json::text(node, "/lease_until"), session.now))
+        .with("Enrolled", Cell::time(json::text(node, "/enrolled_at"), session.now))
+        .with("Certificate ends", Cell::time(json::text(node, "/certificate_expires_at"), session.now))
+        .with("Retired", Cell::time(json::text(node, "/retired_at"), session.now))
         .with("Identity", Cell::code(json::text(node, "/id")))
 }
 
@@ -158,13 +160,8 @@ fn neighbours(node: &Value, others: &Value) -> Table {
         let site = other.map_or("", |other| json::text(other, "/site"));
         vec![Cell::link(href(name), name), Cell::text(site), Cell::number(milliseconds)]
     });
-    Table {
-        caption: "Round trips to other nodes".to_owned(),
-        columns: vec!["Node", "Site", "Milliseconds"],
-        rows: rows.collect(),
-        empty: "This node has not measured any other node.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Round trips to other nodes", &["Node", "Site", "Milliseconds"], rows)
+        .empty("This node has not measured any other node.")
 }
 
 /// Whether the host of a retired node is still trusted.
@@ -173,26 +170,26 @@ const RETIREMENT: &[(&str, &str)] = &[
     ("hostile", "No: rotate every policy whose keys it could open"),
 ];
 
-async fn ask_retire(visit: Visit, Path(node): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&node)).await?;
+async fn ask_retire(session: Session, Path(node): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&node)).await?;
     let name = json::text(&found, "/name").to_owned();
-    let body = Confirmation::new(&visit, format!("{}/retirement", href(&name)), href(&name), "Retire the node").danger()
+    let body = Confirmation::new(&session, format!("{}/retirement", href(&name)), href(&name), "Retire the node").danger()
         .says("The node is not let in any more, and the other nodes are told that it is gone. It comes back with a new node token only.")
         .says("Keys that no other present node may open cannot sign until such a node joins.")
         .says("If the host is not trusted any more, every policy whose keys it could open is rotated.")
-        .facts(facts(&visit, &found))
-        .field(Field::chosen("trust", "Is the host still trusted?", RETIREMENT));
-    Page::new(&visit, format!("Retire node {name}"))
+        .facts(facts(&session, &found))
+        .field(Field::required_choice("trust", "Is the host still trusted?", RETIREMENT.iter().copied()));
+    Page::new(&session, format!("Retire node {name}"))
         .command(format!("bulla key node retire {name}"))
         .reads(path_of(&name))
         .show(&body)
 }
 
-async fn retire(visit: Visit, Path(node): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn retire(session: Session, Path(node): Path<String>, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "hostile": form.field("trust") == Some("hostile") });
     let path = format!("{}/retire", path_of(&node));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
-    Ok(back(PAGE, "removed", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 #[cfg(test)]
@@ -204,9 +201,9 @@ mod tests {
         let node = json!({ "measured": { "a": 30, "b": 2 } });
         let others = json!({ "items": [{ "id": "b", "name": "paris-1", "site": "paris" }] });
         let table = neighbours(&node, &others);
-        let first: Vec<String> = table.rows.iter().map(|row| format!("{:?}", row[0])).collect();
-        assert_eq!(first.len(), 2);
-        assert!(first[0].contains("paris-1") && first[1].contains("\"a\""), "{first:?}");
+        let html = table.to_string();
+        let (near, far) = (html.find("paris-1"), html.find(">a</a>"));
+        assert!(near.is_some() && near < far, "{html}");
     }
 
     #[test]

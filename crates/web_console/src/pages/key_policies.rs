@@ -14,12 +14,13 @@ use crate::cell::{Cell, Tone};
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 pub(crate) const PAGE: &str = "/console/key-policies";
 
@@ -86,37 +87,37 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-fn row(visit: &Visit, policy: &Value) -> Vec<Cell> {
+fn row(session: &Session, policy: &Value) -> Vec<Cell> {
     let name = json::text(policy, "/name");
     vec![
         Cell::link(href(name), name),
         Cell::code(json::text(policy, "/formula")),
         Cell::number(json::number(policy, "/generation")),
         Cell::text(json::text(policy, "/created_by")),
-        Cell::time(json::text(policy, "/updated_at"), visit.now),
+        Cell::time(json::text(policy, "/updated_at"), session.now),
     ]
 }
 
 /// Policies of a listing as a table.
-pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
-    Table::of("Policies of keys", COLUMNS, listing, |policy| row(visit, policy))
+pub(crate) fn table(session: &Session, listing: &Value) -> Table {
+    Table::of("Policies of keys", COLUMNS, listing, |policy| row(session, policy))
         .empty("No policy yet. A policy says which nodes may open the keys that are sealed to it, such as `region: EU`.")
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/key-policies", query.as_deref()).await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/key-policies", query.as_deref()).await?;
     let table = listing
-        .table("Policies of keys", COLUMNS, |policy| row(&visit, policy))
+        .table("Policies of keys", COLUMNS, |policy| row(&session, policy))
         .empty("No policy yet. Try a formula, such as `region: EU`, and create a policy with it.")
-        .exported("key-policies", listing.filters());
-    let body = Policies { table, may_manage: visit.may("key_policy.manage") };
-    Page::new(&visit, "Policies of keys").command("bulla key policy list").reads(listing.path()).show(&body)
+        .exported("key-policies");
+    let body = Policies { table, may_manage: session.may("key_policy.manage") };
+    Page::new(&session, "Policies of keys").command("bulla key policy list").reads(listing.path()).show(&body)
 }
 
 /// Asks which nodes satisfy a formula. It changes nothing; the API takes it as a POST, so the session's token goes along.
-async fn resolve(visit: &Visit, formula: &str) -> Result<Satisfied, Failure> {
+async fn resolve(session: &Session, formula: &str) -> Result<Satisfied, Failure> {
     let body = json!({ "formula": formula });
-    let answer = visit.api.change(Method::POST, CHECK, visit.csrf(), Some(&body)).await?;
+    let answer = session.api.change(Method::POST, CHECK, session.csrf(), Some(&body)).await?;
     Ok(Satisfied::of(&answer))
 }
 
@@ -148,13 +149,8 @@ impl Satisfied {
 }
 
 fn listed(caption: &str, columns: &[&'static str], rows: &[Value], row: fn(&Value) -> Vec<Cell>) -> Table {
-    Table {
-        caption: caption.to_owned(),
-        columns: columns.to_vec(),
-        rows: rows.iter().map(row).collect(),
-        empty: "None. Keys sealed to such a policy could not be opened anywhere.".to_owned(),
-        ..Table::default()
-    }
+    Table::new(caption, columns, rows.iter().map(row))
+        .empty("None. Keys sealed to such a policy could not be opened anywhere.")
 }
 
 fn site_row(site: &Value) -> Vec<Cell> {
@@ -184,36 +180,36 @@ fn known_values(answer: &Value) -> String {
     all.join("; ")
 }
 
-async fn one(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&policy)).await?;
+async fn one(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&policy)).await?;
     let (name, formula) = (json::text(&found, "/name").to_owned(), json::text(&found, "/formula").to_owned());
     let body = PolicyPage {
-        facts: facts(&visit, &found),
+        facts: facts(&session, &found),
         path: href(&name),
-        satisfied: resolve(&visit, &formula).await?,
-        generations: generations(&visit, &found),
-        may_manage: visit.may("key_policy.manage"),
+        satisfied: resolve(&session, &formula).await?,
+        generations: generations(&session, &found),
+        may_manage: session.may("key_policy.manage"),
     };
-    Page::new(&visit, format!("Policy {name}"))
+    Page::new(&session, format!("Policy {name}"))
         .command(format!("bulla key policy show {name}"))
         .command(format!("bulla key policy check {}", quoted(&formula)))
         .reads(path_of(&name))
         .show(&body)
 }
 
-fn facts(visit: &Visit, policy: &Value) -> Facts {
+fn facts(session: &Session, policy: &Value) -> Facts {
     Facts::default()
         .with("Formula", Cell::code(json::text(policy, "/formula")))
         .with("Nodes that satisfy it", Cell::number(json::number(policy, "/nodes")))
         .with("Newest pair", Cell::number(json::number(policy, "/generation")))
-        .with("Created", Cell::time(json::text(policy, "/created_at"), visit.now))
+        .with("Created", Cell::time(json::text(policy, "/created_at"), session.now))
         .with("Created by", Cell::text(json::text(policy, "/created_by")))
-        .with("Rotated", Cell::time(json::text(policy, "/updated_at"), visit.now))
+        .with("Rotated", Cell::time(json::text(policy, "/updated_at"), session.now))
         .with("Identity", Cell::code(json::text(policy, "/id")))
 }
 
 /// The pairs of a policy, the newest first.
-fn generations(visit: &Visit, policy: &Value) -> Table {
+fn generations(session: &Session, policy: &Value) -> Table {
     let rows = json::list(policy, "/generations").iter().rev().map(|pair| {
         let lagging = json::joined(pair, "/lagging");
         let state = match lagging.is_empty() {
@@ -226,46 +222,38 @@ fn generations(visit: &Visit, policy: &Value) -> Table {
             Cell::number(json::number(pair, "/wrapped")),
             Cell::number(json::number(pair, "/keys")),
             Cell::text(lagging),
-            Cell::time(json::text(pair, "/created_at"), visit.now),
+            Cell::time(json::text(pair, "/created_at"), session.now),
         ]
     });
-    Table {
-        caption: "Key pairs of the policy".to_owned(),
-        columns: vec![
-            "Pair",
-            "State",
-            "Nodes that have it",
-            "Keys sealed to it",
-            "Still without it",
-            "Created",
-        ],
-        rows: rows.collect(),
-        ..Table::default()
-    }
+    Table::new(
+        "Key pairs of the policy",
+        &["Pair", "State", "Nodes that have it", "Keys sealed to it", "Still without it", "Created"],
+        rows,
+    )
 }
 
-async fn check(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn check(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let formula: String = parameter(query.as_deref(), "formula");
     let formula = formula.trim().to_owned();
     let satisfied = match formula.is_empty() {
         true => None,
-        false => Some(resolve(&visit, &formula).await?),
+        false => Some(resolve(&session, &formula).await?),
     };
     let command = format!("bulla key policy check {}", quoted(&formula));
     let body = Check {
         formula,
         satisfied,
-        csrf: visit.csrf().to_owned(),
-        may_manage: visit.may("key_policy.manage"),
+        csrf: session.csrf().to_owned(),
+        may_manage: session.may("key_policy.manage"),
     };
-    Page::new(&visit, "Try a policy").command(command).show(&body)
+    Page::new(&session, "Try a policy").command(command).show(&body)
 }
 
-async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let name = form.field("name").unwrap_or_default();
-    let body = json!({ "name": name, "formula": form.field("formula").unwrap_or_default() });
-    let answer = visit.api.change(Method::POST, "/api/v1/key-policies", form.csrf(), Some(&body)).await?;
-    Ok(back(&href(name), "created", &answer))
+async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
+    let name = form.text("name");
+    let body = json!({ "name": name, "formula": form.text("formula") });
+    let answer = session.api.change(Method::POST, "/api/v1/key-policies", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&href(name), "created", &answer))
 }
 
 /// How many keys are sealed to a policy, to any of its pairs.
@@ -273,27 +261,27 @@ fn sealed(policy: &Value) -> i64 {
     json::list(policy, "/generations").iter().map(|pair| json::number(pair, "/keys")).sum()
 }
 
-async fn ask_rotate(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&policy)).await?;
+async fn ask_rotate(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
-    let body = Confirmation::new(&visit, format!("{}/rotation", href(&name)), href(&name), "Rotate the policy").danger()
+    let body = Confirmation::new(&session, format!("{}/rotation", href(&name)), href(&name), "Rotate the policy").danger()
         .says(format!("The policy gets a new pair. Its {} nodes have it at once.", json::number(&found, "/nodes")))
         .says(format!("{} sealed keys are sealed to the new pair gradually; the former pair goes once no key is sealed to it. Signing goes on.", sealed(&found)))
-        .facts(facts(&visit, &found));
-    Page::new(&visit, format!("Rotate policy {name}"))
+        .facts(facts(&session, &found));
+    Page::new(&session, format!("Rotate policy {name}"))
         .command(format!("bulla key policy rotate {name}"))
         .reads(path_of(&name))
         .show(&body)
 }
 
-async fn rotate(visit: Visit, Path(policy): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn rotate(session: Session, Path(policy): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/rotate", path_of(&policy));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&href(&policy), "rotated", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&href(&policy), "rotated", &answer))
 }
 
-async fn ask_delete(visit: Visit, Path(policy): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&policy)).await?;
+async fn ask_delete(session: Session, Path(policy): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
     let says = match sealed(&found) {
         0 => "No key is sealed to it. The policy and its pairs are removed for good.".to_owned(),
@@ -302,19 +290,19 @@ async fn ask_delete(visit: Visit, Path(policy): Path<String>) -> Result<Response
         ),
     };
     let body =
-        Confirmation::new(&visit, format!("{}/deletion", href(&name)), href(&name), "Delete the policy")
+        Confirmation::new(&session, format!("{}/deletion", href(&name)), href(&name), "Delete the policy")
             .danger()
             .says(says)
-            .facts(facts(&visit, &found));
-    Page::new(&visit, format!("Delete policy {name}"))
+            .facts(facts(&session, &found));
+    Page::new(&session, format!("Delete policy {name}"))
         .command(format!("bulla key policy delete {name}"))
         .reads(path_of(&name))
         .show(&body)
 }
 
-async fn delete(visit: Visit, Path(policy): Path<String>, form: Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::DELETE, &path_of(&policy), form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+async fn delete(session: Session, Path(policy): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::DELETE, &path_of(&policy), form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use crate::api::Api;
 use crate::cell::Tone;
 use crate::failure::Failure;
 use crate::json;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// Sites that the matrix has; those with the most nodes. More do not fit on a screen.
 const SITES_MAX: usize = 24;
@@ -91,23 +91,23 @@ fn tone_of(milliseconds: Option<i64>) -> Tone {
     }
 }
 
-async fn page(visit: Visit) -> Result<Response, Failure> {
-    let sites = visit.api.get("/api/v1/key-sites?limit=500").await?;
-    let nodes = visit.api.get("/api/v1/key-nodes?limit=500").await?;
-    let policies = visit.api.get_if_allowed("/api/v1/key-policies?limit=500").await?;
-    let sealed = visit.api.get_if_allowed("/api/v1/sealed-keys?limit=20").await?;
+async fn page(session: Session) -> Result<Response, Failure> {
+    let sites = session.api.get("/api/v1/key-sites?limit=500").await?;
+    let nodes = session.api.get("/api/v1/key-nodes?limit=500").await?;
+    let policies = session.api.get_if_allowed("/api/v1/key-policies?limit=500").await?;
+    let sealed = session.api.get_if_allowed("/api/v1/sealed-keys?limit=20").await?;
     let body = Keys {
         counts: counts(&sites, &nodes, policies.as_ref()),
         matrix: Matrix::of(&sites, &nodes),
         more_sites: json::items(&sites).len() > SITES_MAX,
-        nodes: key_nodes::table(&visit, &nodes),
-        policies: policies.as_ref().map(|policies| key_policies::table(&visit, policies)),
-        sealed: sealed.as_ref().map(|sealed| sealed_keys::table(&visit, sealed)),
-        may_enroll: visit.may("node.enroll"),
-        may_manage: visit.may("node.manage"),
+        nodes: key_nodes::table(&session, &nodes),
+        policies: policies.as_ref().map(|policies| key_policies::table(&session, policies)),
+        sealed: sealed.as_ref().map(|sealed| sealed_keys::table(&session, sealed)),
+        may_enroll: session.may("node.enroll"),
+        may_manage: session.may("node.manage"),
         no_sites: json::items(&sites).is_empty(),
     };
-    Page::new(&visit, "Keys")
+    Page::new(&session, "Keys")
         .command("bulla key site list")
         .command("bulla key node list")
         .command("bulla key top")

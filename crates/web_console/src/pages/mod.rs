@@ -14,7 +14,6 @@ mod client_certificates;
 mod confirm;
 mod credentials;
 mod endpoints;
-mod history;
 mod issued;
 mod issuers;
 mod jobs;

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::cell::Tone;
 use crate::failure::Failure;
+use crate::session::Session;
 use crate::shell::Page;
-use crate::visit::Visit;
 use crate::{format, json};
 
 /// Rows that are counted at most, where the API has no count.
@@ -46,21 +46,21 @@ struct Overview {
     hours: Vec<(String, u64, u64, u64)>,
 }
 
-async fn page(visit: Visit) -> Result<Response, Failure> {
-    let summary = visit.api.get_if_allowed("/api/v1/certificates/summary").await?.unwrap_or_default();
-    let mut needs = needs(&visit, &summary);
-    needs.extend(waiting(&visit).await?);
-    let series = visit.api.get_if_allowed("/api/v1/series?names=issued,renewed,failed&step=hour").await?;
+async fn page(session: Session) -> Result<Response, Failure> {
+    let summary = session.api.get_if_allowed("/api/v1/certificates/summary").await?.unwrap_or_default();
+    let mut needs = needs(&session, &summary);
+    needs.extend(waiting(&session).await?);
+    let series = session.api.get_if_allowed("/api/v1/series?names=issued,renewed,failed&step=hour").await?;
     let overview = Overview {
         needs,
-        health: health(&visit).await?,
-        checked: format::minute(&visit.now.to_string()),
+        health: health(&session).await?,
+        checked: format::minute(&session.now.to_string()),
         certificates: format::number(json::number(&summary, "/certificates")),
         states: states(&summary),
-        days: days(&visit, &summary),
+        days: days(&session, &summary),
         hours: series.as_ref().map(hours).unwrap_or_default(),
     };
-    Page::new(&visit, "Overview")
+    Page::new(&session, "Overview")
         .command("bulla cert summary")
         .reads("/api/v1/certificates/summary")
         .reads("/api/v1/alerts?state=open")
@@ -70,9 +70,9 @@ async fn page(visit: Visit) -> Result<Response, Failure> {
         .show(&overview)
 }
 
-fn needs(visit: &Visit, summary: &Value) -> Vec<Need> {
-    let now = visit.now.strftime("%FT%TZ").to_string();
-    let week = format!("{}T00:00:00Z", format::day(visit.now, 7));
+fn needs(session: &Session, summary: &Value) -> Vec<Need> {
+    let now = session.now.strftime("%FT%TZ").to_string();
+    let week = format!("{}T00:00:00Z", format::day(session.now, 7));
     let list = "/console/certificates";
     let all = [
         ("expired", "/expired", Tone::Bad, format!("{list}?expires_before={now}")),
@@ -91,8 +91,8 @@ fn needs(visit: &Visit, summary: &Value) -> Vec<Need> {
     open.map(|(count, what, tone, href)| Need { count: format::number(count), what, href, tone }).collect()
 }
 
-/// Work that waits for a person, apart from certificates.
-async fn waiting(visit: &Visit) -> Result<Vec<Need>, Failure> {
+/// What waits for a person beside certificates.
+async fn waiting(session: &Session) -> Result<Vec<Need>, Failure> {
     let all = [
         ("open alerts", "alerts?state=open", Tone::Bad, "/console/alerts"),
         ("certificates wait for approval", "approvals?state=open", Tone::Warn, "/console/approvals"),
@@ -103,7 +103,7 @@ async fn waiting(visit: &Visit) -> Result<Vec<Need>, Failure> {
     let mut needs = Vec::new();
     for (what, list, tone, href) in all {
         let path = format!("/api/v1/{list}&limit={COUNTED_MAX}&fields=id");
-        let listing = visit.api.get_if_allowed(&path).await?.unwrap_or_default();
+        let listing = session.api.get_if_allowed(&path).await?.unwrap_or_default();
         let count = json::items(&listing).len();
         if count > 0 {
             let more = if json::text(&listing, "/next").is_empty() { "" } else { "+" };
@@ -114,13 +114,13 @@ async fn waiting(visit: &Visit) -> Result<Vec<Need>, Failure> {
 }
 
 /// How the authorities publish, and how many certificates are ready for short lives.
-async fn health(visit: &Visit) -> Result<Vec<Need>, Failure> {
+async fn health(session: &Session) -> Result<Vec<Need>, Failure> {
     let mut health = Vec::new();
-    if let Some(publications) = visit.api.get_if_allowed("/api/v1/publications").await? {
+    if let Some(publications) = session.api.get_if_allowed("/api/v1/publications").await? {
         health.extend(published(&publications));
     }
-    let groups = visit.api.get_if_allowed("/api/v1/certificates/groups?by=profile").await?;
-    let profiles = visit.api.get_if_allowed("/api/v1/profiles?limit=500&fields=name,validity").await?;
+    let groups = session.api.get_if_allowed("/api/v1/certificates/groups?by=profile").await?;
+    let profiles = session.api.get_if_allowed("/api/v1/profiles?limit=500&fields=name,validity").await?;
     if let (Some(groups), Some(profiles)) = (groups, profiles) {
         health.extend(ready(&groups, &profiles));
     }
@@ -174,8 +174,8 @@ fn states(summary: &Value) -> Vec<(String, String)> {
         .collect()
 }
 
-fn days(visit: &Visit, summary: &Value) -> Vec<(String, i64)> {
-    let day = |after| format::day(visit.now, after);
+fn days(session: &Session, summary: &Value) -> Vec<(String, i64)> {
+    let day = |after| format::day(session.now, after);
     (0..DAYS).map(|after| (day(after), json::number(summary, &format!("/by_day/{}", day(after))))).collect()
 }
 

@@ -11,12 +11,12 @@ use crate::api::Api;
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::parameter;
 use crate::json;
 use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/policies";
 const VIOLATIONS: &str = "/console/violations";
@@ -37,8 +37,8 @@ struct Policies {
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/policies", query.as_deref()).await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/policies", query.as_deref()).await?;
     let columns = &["Name", "Description", "Applies to", "Enforcement", "Rules", "Renews", "Changed"];
     let row = |policy: &Value| {
         let name = json::text(policy, "/name");
@@ -49,14 +49,17 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
             enforcement(policy),
             Cell::number(i64::try_from(json::list(policy, "/policy/rules").len()).unwrap_or_default()),
             Cell::text(renews(policy)),
-            Cell::time(json::text(policy, "/updated_at"), visit.now),
+            Cell::time(json::text(policy, "/updated_at"), session.now),
         ]
     };
     let table = listing
         .table("Policies", columns, row)
         .empty("No policy yet: certificates renew by their profile's rule. Create one with `bulla policy create`.")
-        .exported("policies", listing.filters());
-    Page::new(&visit, "Policies").command("bulla policy list").reads(listing.path()).show(&Policies { table })
+        .exported("policies");
+    Page::new(&session, "Policies")
+        .command("bulla policy list")
+        .reads(listing.path())
+        .show(&Policies { table })
 }
 
 fn enforcement(policy: &Value) -> Cell {
@@ -112,29 +115,29 @@ struct Policy {
     document: String,
 }
 
-async fn one(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let segment = api::path::segment(&name);
     let path = format!("/api/v1/policies/{segment}");
-    let policy = visit.api.get(&path).await?;
+    let policy = session.api.get(&path).await?;
     let broken = format!("/api/v1/violations?policy={segment}&limit=20");
-    let violations = visit.api.get_if_allowed(&broken).await?.unwrap_or_default();
+    let violations = session.api.get_if_allowed(&broken).await?.unwrap_or_default();
     let followed = format!("/api/v1/certificates?policy={segment}&limit=20&count=true");
-    let followers = visit.api.get_if_allowed(&followed).await?;
+    let followers = session.api.get_if_allowed(&followed).await?;
     let body = Policy {
         description: json::text(&policy, "/policy/description").to_owned(),
-        facts: facts(&visit, &policy),
+        facts: facts(&session, &policy),
         rules: rules(&policy),
-        violations: Table::of("Violations of the policy", COLUMNS, &violations, |one| row(&visit, one))
+        violations: Table::of("Violations of the policy", COLUMNS, &violations, |one| row(&session, one))
             .empty("No certificate violates it."),
         followers: followers.map(|listing| {
-            super::profiles::followers(&visit, &listing)
+            super::profiles::followers(&session, &listing)
                 .empty("No certificate names it as its policy. Give it to one with `bulla cert update`.")
         }),
         document: serde_json::to_string_pretty(policy.pointer("/policy").unwrap_or(&Value::Null))
             .map_err(Failure::unreadable)?,
         name: segment,
     };
-    Page::new(&visit, format!("Policy {name}"))
+    Page::new(&session, format!("Policy {name}"))
         .command(format!("bulla policy show '{name}'"))
         .reads(path)
         .reads(broken)
@@ -142,7 +145,7 @@ async fn one(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure
         .show(&body)
 }
 
-fn facts(visit: &Visit, policy: &Value) -> Facts {
+fn facts(session: &Session, policy: &Value) -> Facts {
     let yes = |pointer| if json::flag(policy, pointer) { "yes" } else { "no" };
     let windows = json::list(policy, "/policy/renewal/windows");
     let windows: Vec<String> = windows.iter().map(Value::to_string).collect();
@@ -156,7 +159,7 @@ fn facts(visit: &Visit, policy: &Value) -> Facts {
         .with("Renews in", Cell::text(windows))
         .with("Needs approval", Cell::text(yes("/policy/requires_approval")))
         .with("Revision", Cell::number(json::number(policy, "/revision")))
-        .with("Changed", Cell::time(json::text(policy, "/updated_at"), visit.now))
+        .with("Changed", Cell::time(json::text(policy, "/updated_at"), session.now))
 }
 
 fn rules(policy: &Value) -> Table {
@@ -167,13 +170,12 @@ fn rules(policy: &Value) -> Table {
             Cell::text(limits(rule)),
         ]
     };
-    Table {
-        caption: "Rules of the policy".to_owned(),
-        columns: vec!["Rule", "Severity", "Limit"],
-        rows: json::list(policy, "/policy/rules").iter().map(row).collect(),
-        empty: "It has no rules: it only says when certificates renew.".to_owned(),
-        ..Table::default()
-    }
+    Table::new(
+        "Rules of the policy",
+        &["Rule", "Severity", "Limit"],
+        json::list(policy, "/policy/rules").iter().map(row),
+    )
+    .empty("It has no rules: it only says when certificates renew.")
 }
 
 /// What a rule demands: its members besides the name and the severity.
@@ -189,7 +191,7 @@ fn limits(rule: &Value) -> String {
             values.join(", ")
         }
         Value::Number(seconds) if name == "seconds" => {
-            super::profiles::span(seconds.as_i64().unwrap_or_default())
+            crate::format::duration(seconds.as_i64().unwrap_or_default())
         }
         other => format!("{name} {other}"),
     };
@@ -207,7 +209,7 @@ fn severity(name: &str) -> Cell {
 
 const COLUMNS: &[&str] = &["Certificate", "Severity", "What", "Rule", "Policy", "Since"];
 
-fn row(visit: &Visit, one: &Value) -> Vec<Cell> {
+fn row(session: &Session, one: &Value) -> Vec<Cell> {
     let policy = json::text(one, "/policy");
     vec![
         Cell::link(
@@ -218,7 +220,7 @@ fn row(visit: &Visit, one: &Value) -> Vec<Cell> {
         Cell::text(json::text(one, "/message")),
         Cell::text(json::text(one, "/rule").replace('_', " ")),
         Cell::link(format!("{PAGE}/{}", api::path::segment(policy)), policy),
-        Cell::time(json::text(one, "/found_at"), visit.now),
+        Cell::time(json::text(one, "/found_at"), session.now),
     ]
 }
 
@@ -231,20 +233,20 @@ struct Violations {
     table: Table,
 }
 
-async fn violations(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn violations(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listing = Listing::read(&visit, VIOLATIONS, "/api/v1/violations", query).await?;
+    let listing = Listing::read(&session, VIOLATIONS, "/api/v1/violations", query).await?;
     let table = listing
-        .table("Violations, the worst first", COLUMNS, |one| row(&visit, one))
+        .table("Violations, the worst first", COLUMNS, |one| row(&session, one))
         .empty("No certificate violates a policy.")
-        .exported("violations", listing.filters());
+        .exported("violations");
     let body = Violations {
         severities: SEVERITIES,
         severity: parameter(query, "severity"),
         policy: parameter(query, "policy"),
         table,
     };
-    Page::new(&visit, "Violations").command("bulla policy violations").reads(listing.path()).show(&body)
+    Page::new(&session, "Violations").command("bulla policy violations").reads(listing.path()).show(&body)
 }
 
 #[cfg(test)]

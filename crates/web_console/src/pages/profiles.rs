@@ -12,12 +12,13 @@ use crate::api::Api;
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form_data::{FormData, redirect};
+use crate::format::duration;
 use crate::json;
 use crate::listing::Listing;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/profiles";
 
@@ -31,14 +32,14 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/profiles/{name}/edit", get(edit).post(save))
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/profiles", query.as_deref()).await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/profiles", query.as_deref()).await?;
     let columns = &["Name", "Description", "CA", "Valid for", "Names", "Keys", "Approval"];
     let table = listing
         .table("Profiles", columns, row)
         .empty("No profile yet, so nothing can be issued. Create one with `bulla profile create`.")
-        .exported("profiles", listing.filters());
-    Page::new(&visit, "Profiles").command("bulla profile list").reads(listing.path()).show(&table)
+        .exported("profiles");
+    Page::new(&session, "Profiles").command("bulla profile list").reads(listing.path()).show(&table)
 }
 
 fn row(profile: &Value) -> Vec<Cell> {
@@ -47,7 +48,7 @@ fn row(profile: &Value) -> Vec<Cell> {
         Cell::link(format!("{PAGE}/{}", api::path::segment(name)), name),
         Cell::text(json::text(profile, "/description")),
         Cell::text(issuing_ca(profile)),
-        Cell::text(span(json::number(profile, "/validity/default_seconds"))),
+        Cell::text(duration(json::number(profile, "/validity/default_seconds"))),
         Cell::text(rules(profile, "/names/dns_allowed").join(", ")),
         Cell::text(json::joined(profile, "/key_types")),
         approval(profile),
@@ -69,18 +70,6 @@ fn approval(profile: &Value) -> Cell {
         0 | 1 => Cell::badge(Tone::Warn, "1 person"),
         people => Cell::badge(Tone::Warn, format!("{people} people")),
     }
-}
-
-/// A lifetime for people: `47 days`, `12 hours`, `90 seconds`.
-pub(crate) fn span(seconds: i64) -> String {
-    let (amount, unit) = match seconds {
-        0 => return String::new(),
-        _ if seconds % DAY == 0 => (seconds / DAY, "day"),
-        _ if seconds % 3_600 == 0 => (seconds / 3_600, "hour"),
-        _ if seconds % 60 == 0 => (seconds / 60, "minute"),
-        _ => (seconds, "second"),
-    };
-    format!("{amount} {unit}{}", if amount == 1 { "" } else { "s" })
 }
 
 /// Rules for names as lines: text stays as it is, a suffix with conditions is JSON, and the rule for every name is `every name`.
@@ -108,28 +97,28 @@ struct Profile {
     issued: Option<Table>,
 }
 
-async fn one(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let segment = api::path::segment(&name);
     let path = format!("/api/v1/profiles/{segment}");
-    let profile = visit.api.get(&path).await?;
+    let profile = session.api.get(&path).await?;
     let managed = format!("/api/v1/certificates?profile={segment}&limit=10&count=true");
     let issued = format!("/api/v1/issued?profile={segment}&limit=10");
-    let certificates = visit.api.get_if_allowed(&managed).await?;
-    let newest = visit.api.get_if_allowed(&issued).await?;
+    let certificates = session.api.get_if_allowed(&managed).await?;
+    let newest = session.api.get_if_allowed(&issued).await?;
     let body = Profile {
         description: json::text(&profile, "/description").to_owned(),
-        may_edit: visit.may("profile.manage"),
+        may_edit: session.may("profile.manage"),
         names: names_facts(&profile),
         keys: keys_facts(&profile),
         validity: validity_facts(&profile),
         usages: usages_facts(&profile),
-        ca: ca_facts(&visit, &profile),
-        managed: certificates.map(|listing| followers(&visit, &listing)),
+        ca: ca_facts(&session, &profile),
+        managed: certificates.map(|listing| followers(&session, &listing)),
         issued: newest
-            .map(|listing| super::issued::table(&visit, &listing).empty("Nothing was issued by it yet.")),
+            .map(|listing| super::issued::table(&session, &listing).empty("Nothing was issued by it yet.")),
         name: segment,
     };
-    Page::new(&visit, format!("Profile {name}"))
+    Page::new(&session, format!("Profile {name}"))
         .command(format!("bulla profile show '{name}'"))
         .reads(path)
         .reads(managed)
@@ -138,15 +127,15 @@ async fn one(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure
 }
 
 /// Certificates under management, in short.
-pub(crate) fn followers(visit: &Visit, listing: &Value) -> Table {
+pub(crate) fn followers(session: &Session, listing: &Value) -> Table {
     let row = |certificate: &Value| {
         let id = json::text(certificate, "/id");
         vec![
             Cell::link(format!("/console/certificates/{id}"), json::text(certificate, "/name")),
             Cell::state(json::text(certificate, "/status")),
             Cell::text(json::text(certificate, "/owner")),
-            Cell::time(json::text(certificate, "/ends_at"), visit.now),
-            Cell::time(json::text(certificate, "/renew_at"), visit.now),
+            Cell::time(json::text(certificate, "/ends_at"), session.now),
+            Cell::time(json::text(certificate, "/renew_at"), session.now),
         ]
     };
     Table::of("Certificates under management", &["Name", "State", "Owner", "Ends", "Renews"], listing, row)
@@ -181,7 +170,7 @@ fn keys_facts(profile: &Value) -> Facts {
 }
 
 fn validity_facts(profile: &Value) -> Facts {
-    let of = |pointer| span(json::number(profile, pointer));
+    let of = |pointer| duration(json::number(profile, pointer));
     let default = of("/validity/default_seconds");
     let most = Some(of("/validity/max_seconds")).filter(|most| !most.is_empty());
     Facts::default()
@@ -211,7 +200,7 @@ fn usages_facts(profile: &Value) -> Facts {
         .with("Preset", Cell::text(json::text(profile, "/preset")))
 }
 
-fn ca_facts(visit: &Visit, profile: &Value) -> Facts {
+fn ca_facts(session: &Session, profile: &Value) -> Facts {
     let ca = json::text(profile, "/ca");
     let ca = if ca.is_empty() {
         Cell::link("/console/authorities", "the default CA")
@@ -221,8 +210,8 @@ fn ca_facts(visit: &Visit, profile: &Value) -> Facts {
     Facts::default()
         .with("Issued by", ca)
         .with("Revision", Cell::number(json::number(profile, "/revision")))
-        .with("Created", Cell::time(json::text(profile, "/created_at"), visit.now))
-        .with("Changed", Cell::time(json::text(profile, "/updated_at"), visit.now))
+        .with("Created", Cell::time(json::text(profile, "/created_at"), session.now))
+        .with("Changed", Cell::time(json::text(profile, "/updated_at"), session.now))
 }
 
 #[derive(Template)]
@@ -249,12 +238,12 @@ const LISTS: &[(&str, &str, bool)] = &[
     ("email_allowed", "Mailboxes allowed", false),
 ];
 
-async fn edit(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn edit(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let segment = api::path::segment(&name);
     let path = format!("/api/v1/profiles/{segment}");
-    let profile = visit.api.get(&path).await?;
+    let profile = session.api.get(&path).await?;
     let counted = format!("/api/v1/certificates?profile={segment}&limit=1&count=true");
-    let counted = visit.api.get_if_allowed(&counted).await?.unwrap_or_default();
+    let counted = session.api.get_if_allowed(&counted).await?.unwrap_or_default();
     let raw = |member: &str| {
         let lines = json::list(&profile, &format!("/names/{member}")).iter();
         let lines: Vec<String> =
@@ -262,7 +251,7 @@ async fn edit(visit: Visit, Path(name): Path<String>) -> Result<Response, Failur
         lines.join("\n")
     };
     let body = Edit {
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         revision: json::number(&profile, "/revision"),
         description: json::text(&profile, "/description").to_owned(),
         days: days(json::number(&profile, "/validity/default_seconds")),
@@ -271,7 +260,7 @@ async fn edit(visit: Visit, Path(name): Path<String>) -> Result<Response, Failur
         followers: crate::format::number(json::number(&counted, "/total/value")),
         name: segment,
     };
-    Page::new(&visit, format!("Edit profile {name}"))
+    Page::new(&session, format!("Edit profile {name}"))
         .command(format!("bulla profile update '{name}' --file profile.json"))
         .reads(path)
         .show(&body)
@@ -301,13 +290,13 @@ fn bad(detail: String) -> Failure {
     Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, detail, "go back and correct the field")
 }
 
-async fn save(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
+async fn save(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
     let segment = api::path::segment(&name);
     let path = format!("/api/v1/profiles/{segment}");
-    let mut profile = visit.api.get(&path).await?;
+    let mut profile = session.api.get(&path).await?;
     let revision = form.field("revision").and_then(|text| text.parse().ok());
     let revision = revision.ok_or_else(|| bad("the form names no revision".to_owned()))?;
-    profile["description"] = form.field("description").unwrap_or_default().into();
+    profile["description"] = form.text("description").into();
     if let Some(seconds) = seconds(form.field("days"))? {
         profile["validity"]["default_seconds"] = seconds.into();
     }
@@ -320,8 +309,8 @@ async fn save(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Resp
     for (member, label, rules) in LISTS {
         profile["names"][*member] = names_of(form.field(member).unwrap_or_default(), label, *rules)?;
     }
-    let answer = visit.api.change_at(Method::PUT, &path, form.csrf(), revision, Some(&profile)).await?;
-    Ok(back(&format!("{PAGE}/{segment}"), "saved", &answer))
+    let answer = session.api.change_at(Method::PUT, &path, form.csrf(), revision, Some(&profile)).await?;
+    Ok(redirect(&format!("{PAGE}/{segment}"), "saved", &answer))
 }
 
 /// A rule a line.
@@ -342,10 +331,6 @@ mod tests {
 
     #[test]
     fn lifetimes_are_written_and_read_as_days() {
-        assert_eq!(span(4_060_800), "47 days");
-        assert_eq!(span(86_400), "1 day");
-        assert_eq!(span(43_200), "12 hours");
-        assert_eq!(span(90), "90 seconds");
         for seconds_of in [86_400, 4_060_800, 43_200, 100] {
             assert_eq!(seconds(Some(&days(seconds_of))).unwrap(), Some(seconds_of));
         }

@@ -13,12 +13,12 @@ use crate::cell::Cell;
 use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/sealed-keys";
 
@@ -58,77 +58,75 @@ fn policy_cell(key: &Value) -> Cell {
     Cell::link(format!("/console/key-policies/{}", api::path::segment(policy)), policy)
 }
 
-fn row(visit: &Visit, key: &Value) -> Vec<Cell> {
+fn row(session: &Session, key: &Value) -> Vec<Cell> {
     let hash = json::text(key, "/spki_sha256");
     vec![
         Cell::link(format!("{PAGE}/{hash}"), json::text(key, "/name")),
         Cell::text(json::text(key, "/kind")),
         policy_cell(key),
         Cell::number(json::number(key, "/generation")),
-        Cell::time(json::text(key, "/updated_at"), visit.now),
+        Cell::time(json::text(key, "/updated_at"), session.now),
         Cell::code(hash),
     ]
 }
 
 /// Sealed keys of a listing as a table.
-pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
-    Table::of("Sealed keys", COLUMNS, listing, |key| row(visit, key)).empty(EMPTY)
+pub(crate) fn table(session: &Session, listing: &Value) -> Table {
+    Table::of("Sealed keys", COLUMNS, listing, |key| row(session, key)).empty(EMPTY)
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listing = Listing::read(&visit, PAGE, "/api/v1/sealed-keys", query.as_deref()).await?;
-    let table = listing
-        .table("Sealed keys", COLUMNS, |key| row(&visit, key))
-        .empty(EMPTY)
-        .exported("sealed-keys", listing.filters());
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/sealed-keys", query.as_deref()).await?;
+    let table =
+        listing.table("Sealed keys", COLUMNS, |key| row(&session, key)).empty(EMPTY).exported("sealed-keys");
     let body = SealedKeys { table };
-    Page::new(&visit, "Sealed keys").command("bulla key list").reads(listing.path()).show(&body)
+    Page::new(&session, "Sealed keys").command("bulla key list").reads(listing.path()).show(&body)
 }
 
-fn facts(visit: &Visit, key: &Value) -> Facts {
+fn facts(session: &Session, key: &Value) -> Facts {
     Facts::default()
         .with("Policy", policy_cell(key))
         .with("Pair of the policy", Cell::number(json::number(key, "/generation")))
         .with("Kind", Cell::text(json::text(key, "/kind")))
-        .with("First sealed", Cell::time(json::text(key, "/created_at"), visit.now))
-        .with("Last sealed", Cell::time(json::text(key, "/updated_at"), visit.now))
+        .with("First sealed", Cell::time(json::text(key, "/created_at"), session.now))
+        .with("Last sealed", Cell::time(json::text(key, "/updated_at"), session.now))
         .with("Sealed by", Cell::text(json::text(key, "/created_by")))
         .with("Public key (SHA-256)", Cell::code(json::text(key, "/spki_sha256")))
 }
 
-async fn one(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&key)).await?;
+async fn one(session: Session, Path(key): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&key)).await?;
     let hash = json::text(&found, "/spki_sha256");
     let policy = json::text(&found, "/policy_name");
     let body = SealedKeyPage {
-        facts: facts(&visit, &found),
+        facts: facts(&session, &found),
         path: format!("{PAGE}/{hash}"),
         policy: policy.to_owned(),
-        may_withdraw: visit.may("key.seal"),
+        may_withdraw: session.may("key.seal"),
     };
-    Page::new(&visit, format!("Sealed key {}", json::text(&found, "/name")))
+    Page::new(&session, format!("Sealed key {}", json::text(&found, "/name")))
         .command("bulla key list")
         .reads(path_of(hash))
         .show(&body)
 }
 
-async fn ask_withdraw(visit: Visit, Path(key): Path<String>) -> Result<Response, Failure> {
-    let found = visit.api.get(&path_of(&key)).await?;
+async fn ask_withdraw(session: Session, Path(key): Path<String>) -> Result<Response, Failure> {
+    let found = session.api.get(&path_of(&key)).await?;
     let hash = json::text(&found, "/spki_sha256");
     let page = format!("{PAGE}/{hash}");
-    let body = Confirmation::new(&visit, format!("{page}/withdrawal"), page.as_str(), "Withdraw the key")
+    let body = Confirmation::new(&session, format!("{page}/withdrawal"), page.as_str(), "Withdraw the key")
         .danger()
         .says("What is sealed is removed from this server and from every node. Nodes sign with it no more.")
         .says("Servers whose certificates stand on this key cannot complete handshakes from then on.")
         .says("It comes back only if somebody who has the private key seals it again.")
-        .facts(facts(&visit, &found));
-    Page::new(&visit, format!("Withdraw sealed key {}", json::text(&found, "/name")))
+        .facts(facts(&session, &found));
+    Page::new(&session, format!("Withdraw sealed key {}", json::text(&found, "/name")))
         .command(format!("bulla key withdraw {hash}"))
         .reads(path_of(hash))
         .show(&body)
 }
 
-async fn withdraw(visit: Visit, Path(key): Path<String>, form: Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::DELETE, &path_of(&key), form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+async fn withdraw(session: Session, Path(key): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::DELETE, &path_of(&key), form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }

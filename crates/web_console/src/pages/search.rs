@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::api::Api;
 use crate::cell::Cell;
 use crate::failure::Failure;
-use crate::form::parameter;
 use crate::json;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// Fewest characters that are looked for.
 const LETTERS_MIN: usize = 2;
@@ -31,24 +31,24 @@ struct Search {
     more: bool,
 }
 
-async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn page(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let asked: String = parameter(query.as_deref(), "q");
     let asked = asked.trim().to_owned();
     let path = format!("/api/v1/search?q={}&limit=20", api::path::segment(&asked));
     let found = match asked.chars().count() {
         ..LETTERS_MIN => None,
-        _ => Some(visit.api.get(&path).await?),
+        _ => Some(session.api.get(&path).await?),
     };
-    let hits = found.as_ref().map(|found| hits(&visit, found));
+    let hits = found.as_ref().map(|found| hits(&session, found));
     let more = found.as_ref().is_some_and(|found| json::flag(found, "/more"));
-    Page::new(&visit, "Search").command(format!("bulla search {asked:?}")).reads(path).show(&Search {
+    Page::new(&session, "Search").command(format!("bulla search {asked:?}")).reads(path).show(&Search {
         query: asked,
         hits,
         more,
     })
 }
 
-fn hits(visit: &Visit, found: &Value) -> Table {
+fn hits(session: &Session, found: &Value) -> Table {
     let rows = json::list(found, "/hits").iter().map(|hit| {
         let name = Cell::link(place(json::text(hit, "/href")), json::text(hit, "/name"));
         let how = format!("{} ({})", json::text(hit, "/matched"), json::text(hit, "/how"));
@@ -56,17 +56,13 @@ fn hits(visit: &Visit, found: &Value) -> Table {
             name,
             Cell::text(json::text(hit, "/kind")),
             Cell::state(json::text(hit, "/status")),
-            Cell::time(json::text(hit, "/not_after"), visit.now),
+            Cell::time(json::text(hit, "/not_after"), session.now),
             Cell::text(how),
         ]
     });
-    Table {
-        caption: "What was found".to_owned(),
-        columns: vec!["Name", "Kind", "State", "Ends", "Found by"],
-        rows: rows.collect(),
-        empty: "Nothing has this in its name, serial number, fingerprint, key, owner or path. Try fewer characters.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("What was found", &["Name", "Kind", "State", "Ends", "Found by"], rows).empty(
+        "Nothing has this in its name, serial number, fingerprint, key, owner or path. Try fewer characters.",
+    )
 }
 
 /// The page of what the API has at a path.

@@ -6,17 +6,18 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask};
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form_data::{FormData, redirect};
 use crate::json;
-use crate::parts::{Note, Parts};
+use crate::sections::Sections;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/settings";
 
@@ -27,10 +28,10 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/settings/master-key/rotate", post(rotate))
 }
 
-async fn page(visit: Visit) -> Result<Response, Failure> {
-    let servers = visit.api.get_if_allowed("/api/v1/servers").await?;
-    let scheduler = visit.api.get_if_allowed("/api/v1/scheduler").await?;
-    let keys = visit.api.get_if_allowed("/api/v1/master-key").await?;
+async fn page(session: Session) -> Result<Response, Failure> {
+    let servers = session.api.get_if_allowed("/api/v1/servers").await?;
+    let scheduler = session.api.get_if_allowed("/api/v1/scheduler").await?;
+    let keys = session.api.get_if_allowed("/api/v1/master-key").await?;
     let links = Actions::default()
         .link("/console/users", "Users")
         .link("/console/roles", "Roles")
@@ -38,22 +39,23 @@ async fn page(visit: Visit) -> Result<Response, Failure> {
         .link("/console/teams", "Teams")
         .link("/console/owners", "Owners")
         .link("/console/ownership-rules", "Ownership rules");
-    let mut parts = Parts::default().plain(&links)?;
+    let mut parts = Sections::default().plain(&links)?;
     if let Some(servers) = &servers {
-        parts = parts.section("servers", "Servers", &servers_table(&visit, servers))?;
+        parts = parts.section("servers", "Servers", &servers_table(&session, servers))?;
     }
     if let Some(scheduler) = &scheduler {
         parts = parts
             .section("scheduler", "Scheduler", &scheduler_facts(scheduler))?
             .section("due", "Runs that are due, by issuer", &due(scheduler))?
-            .section("leases", "Work that one server does for all", &leases(&visit, scheduler))?;
+            .section("leases", "Work that one server does for all", &leases(&session, scheduler))?;
     }
     if let Some(keys) = &keys {
-        let rotation =
-            Actions::default().link(format!("{PAGE}/master-key"), "Rotate").only_if(visit.may("key.rotate"));
+        let rotation = Actions::default()
+            .link(format!("{PAGE}/master-key"), "Rotate")
+            .only_if(session.may("key.rotate"));
         parts = parts.section("master-key", "Master key", &master_key(keys))?.plain(&rotation)?;
     }
-    Page::new(&visit, "Settings")
+    Page::new(&session, "Settings")
         .command("bulla doctor")
         .command("bulla key master status")
         .reads("/api/v1/servers")
@@ -62,7 +64,7 @@ async fn page(visit: Visit) -> Result<Response, Failure> {
         .show(&parts)
 }
 
-fn servers_table(visit: &Visit, servers: &Value) -> Table {
+fn servers_table(session: &Session, servers: &Value) -> Table {
     Table::of(
         "Processes of the control plane",
         &["Host", "State", "Version", "Started", "Last seen"],
@@ -77,8 +79,8 @@ fn servers_table(visit: &Visit, servers: &Value) -> Table {
                 Cell::text(json::text(server, "/host")),
                 state,
                 Cell::text(json::text(server, "/version")),
-                Cell::time(json::text(server, "/started_at"), visit.now),
-                Cell::time(json::text(server, "/seen_at"), visit.now),
+                Cell::time(json::text(server, "/started_at"), session.now),
+                Cell::time(json::text(server, "/seen_at"), session.now),
             ]
         },
     )
@@ -103,13 +105,13 @@ fn due(scheduler: &Value) -> Table {
     .empty("Nothing is due.")
 }
 
-fn leases(visit: &Visit, scheduler: &Value) -> Table {
+fn leases(session: &Session, scheduler: &Value) -> Table {
     let leases = json!({ "items": scheduler.get("leases").cloned().unwrap_or_default() });
     Table::of("Leases", &["Work", "Process", "Lease ends"], &leases, |one| {
         vec![
             Cell::text(json::text(one, "/name")),
             Cell::code(json::text(one, "/holder")),
-            Cell::time(json::text(one, "/until"), visit.now),
+            Cell::time(json::text(one, "/until"), session.now),
         ]
     })
     .empty("No server holds a lease.")
@@ -127,21 +129,20 @@ fn master_key(keys: &Value) -> Table {
     })
 }
 
-async fn ask_rotate(visit: Visit) -> Result<Response, Failure> {
-    let keys = visit.api.get("/api/v1/master-key").await?;
-    let form = Ask::post(format!("{PAGE}/master-key/rotate"), visit.csrf(), "Wrap all values again", vec![])
-        .danger(PAGE);
-    let parts = Parts::default()
-        .plain(&Note::hint(format!(
-            "{} values are not sealed under the current master key {}. Each is wrapped again under it. Keep the older keys configured until none is left. To bring in a new key, configure it first.",
+async fn ask_rotate(session: Session) -> Result<Response, Failure> {
+    let keys = session.api.get("/api/v1/master-key").await?;
+    let body = Confirmation::new(&session, format!("{PAGE}/master-key/rotate"), PAGE, "Re-wrap all values")
+        .danger()
+        .says(format!(
+            "{} values are not sealed under the current master key {}. Each is re-wrapped under it.",
             json::number(&keys, "/remaining"),
             json::text(&keys, "/current"),
-        )))?
-        .plain(&form)?;
-    Page::new(&visit, "Rotate the master key?").command("bulla key master rotate").show(&parts)
+        ))
+        .says("Keep the older keys configured until no value is sealed under them. To use a new key, configure it first.");
+    Page::new(&session, "Rotate the master key?").command("bulla key master rotate").show(&body)
 }
 
-async fn rotate(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::POST, "/api/v1/master-key/rotate", form.csrf(), None).await?;
-    Ok(back(PAGE, "rotated", &answer))
+async fn rotate(session: Session, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::POST, "/api/v1/master-key/rotate", form.csrf(), None).await?;
+    Ok(redirect(PAGE, "rotated", &answer))
 }

@@ -12,7 +12,9 @@ use serde_json::json;
 
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::form::{Form, parameter};
+use crate::form_data::{FormData, SignInForm};
+use crate::query::parameter;
+use crate::session::Session;
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
@@ -46,18 +48,19 @@ fn own_path(to: &str) -> String {
 }
 
 /// With a code of a link, or a name and a password.
-async fn sign_in(State(api): State<Api>, parts: Parts, form: Form) -> Result<Response, Failure> {
+async fn sign_in(
+    State(api): State<Api>,
+    parts: Parts,
+    SignInForm(form): SignInForm,
+) -> Result<Response, Failure> {
     let proof = match (form.field("code"), form.field("name"), form.field("password")) {
         (Some(code), ..) => json!({ "code": code }),
         (None, Some(name), Some(password)) => json!({ "name": name, "password": password }),
         _ => {
-            return show(
-                form.field("to").unwrap_or_default(),
-                Some("Give a code, or a name and a password.".to_owned()),
-            );
+            return show(form.text("to"), Some("Give a code, or a name and a password.".to_owned()));
         }
     };
-    let to = own_path(form.field("to").unwrap_or_default());
+    let to = own_path(form.text("to"));
     match api.client(&parts).send(Method::POST, "/api/v1/auth/sessions", None, Some(&proof)).await {
         Ok(answer) => {
             let mut response = Redirect::to(&to).into_response();
@@ -73,9 +76,8 @@ async fn sign_in(State(api): State<Api>, parts: Parts, form: Form) -> Result<Res
     }
 }
 
-async fn sign_out(State(api): State<Api>, parts: Parts, form: Form) -> Result<Response, Failure> {
-    let answer =
-        api.client(&parts).send(Method::POST, "/api/v1/auth/logout", Some(form.csrf()), None).await?;
+async fn sign_out(session: Session, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.send(Method::POST, "/api/v1/auth/logout", Some(form.csrf()), None).await?;
     let mut response = Redirect::to("/console/sign-in").into_response();
     for cookie in answer.headers().get_all(SET_COOKIE) {
         response.headers_mut().append(SET_COOKIE, cookie.clone());

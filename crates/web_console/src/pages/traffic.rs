@@ -11,9 +11,9 @@ use crate::cell::Cell;
 use crate::failure::Failure;
 use crate::json;
 use crate::metrics::{Sample, samples};
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// What all figures of proxies and edges begin with.
 const PREFIX: &str = "bulla_intercept_";
@@ -61,19 +61,19 @@ struct Traffic {
     readings: Option<Table>,
 }
 
-async fn page(visit: Visit) -> Result<Response, Failure> {
-    let text = visit.api.text("/metrics").await?;
+async fn page(session: Session) -> Result<Response, Failure> {
+    let text = session.api.text("/metrics").await?;
     let figures = samples(&text, |name| name.starts_with(PREFIX));
-    let readings = visit.api.get_if_allowed(READINGS).await?;
+    let readings = session.api.get_if_allowed(READINGS).await?;
     let (proxy, edge) = (figures_of(&figures, PROXY), figures_of(&figures, EDGE));
     let body = Traffic {
         is_proxy: !proxy.is_empty(),
         is_edge: !edge.is_empty(),
         proxy: table("Proxy in this process", proxy),
         edge: table("Edge in this process", edge),
-        readings: readings.as_ref().map(|readings| readings_of(&visit, readings)),
+        readings: readings.as_ref().map(|readings| readings_of(&session, readings)),
     };
-    Page::new(&visit, "Traffic")
+    Page::new(&session, "Traffic")
         .command("curl http://127.0.0.1:2409/metrics")
         .command("bulla audit list --action credential.read")
         .reads("/metrics")
@@ -99,20 +99,15 @@ fn table(caption: &str, figures: Vec<(&'static str, String, String)>) -> Table {
     let row = |(meaning, labels, value): (&'static str, String, String)| {
         vec![Cell::text(meaning), Cell::text(labels), Cell::Number(value)]
     };
-    Table {
-        caption: caption.to_owned(),
-        columns: vec!["Figure", "Of these", "Value since startup"],
-        rows: figures.into_iter().map(row).collect(),
-        ..Table::default()
-    }
+    Table::new(caption, &["Figure", "Of these", "Value since startup"], figures.into_iter().map(row))
 }
 
-fn readings_of(visit: &Visit, readings: &Value) -> Table {
+fn readings_of(session: &Session, readings: &Value) -> Table {
     let row = |reading: &Value| {
         let name = json::text(reading, "/resource").strip_prefix("credential").unwrap_or_default();
         let href = format!("/console/credentials/one?name={}", api::path::segment(name));
         vec![
-            Cell::time(json::text(reading, "/at"), visit.now),
+            Cell::time(json::text(reading, "/at"), session.now),
             Cell::text(json::text(reading, "/actor")),
             Cell::link(href, name),
         ]

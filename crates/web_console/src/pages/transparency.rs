@@ -7,18 +7,21 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask, Field};
 use crate::cell::{Cell, Tone};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form::{Field, Form};
+use crate::form_data::{FormData, redirect};
 use crate::json;
-use crate::listed::Listed;
-use crate::parts::{Note, Parts};
+use crate::listing::Listing;
+use crate::query::parameter;
+use crate::sections::Sections;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/transparency";
 
@@ -36,42 +39,42 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/transparency/domains/{name}/remove", get(ask_remove).post(remove))
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listed = Listed::read(&visit, "/api/v1/ct/issuances", query).await?;
-    let domains = visit.api.get("/api/v1/ct/domains?limit=500").await?;
-    let logs = visit.api.get_if_allowed("/api/v1/ct/logs").await?.unwrap_or_default();
+    let listing = Listing::read(&session, PAGE, "/api/v1/ct/issuances", query).await?;
+    let domains = session.api.get("/api/v1/ct/domains?limit=500").await?;
+    let logs = session.api.get_if_allowed("/api/v1/ct/logs").await?.unwrap_or_default();
     let issuances = Table::of(
         "Certificates issued for watched domains",
         &["Names", "Verdict", "Issuer", "Valid from", "Found", "Source"],
-        &listed.answer,
-        |one| issuance_row(&visit, one),
+        listing.answer(),
+        |one| issuance_row(&session, one),
     )
     .empty("Nothing was found. Watch a domain below: what public CAs issue for it appears here.");
-    let mut parts = Parts::default()
+    let mut parts = Sections::default()
         .plain(&filter_form(query))?
-        .live("issuances", "Issued", "ct.", &listed.exported(issuances, PAGE, "issuances"))?
-        .section("domains", "Watched domains", &domains_table(&visit, &domains))?;
-    if visit.may("inventory.manage") {
+        .live("issuances", "Issued", "ct.", &listing.paged(issuances).exported("issuances"))?
+        .section("domains", "Watched domains", &domains_table(&session, &domains))?;
+    if session.may("inventory.manage") {
         let fields = vec![
-            Field::line("name", "Domain", "").hint("A registered domain: example.net. Search services are told its name.").required(),
-            Field::line("issuers", "Allowed issuers", "").hint("Words that the issuer's name must contain, separated by commas. Empty: the issuers of known certificates."),
+            Field::line("name", "Domain").hint("A registered domain: example.net. Search services are told its name.").required(),
+            Field::line("issuers", "Allowed issuers").hint("Words that the issuer's name must contain, separated by commas. Empty: the issuers of known certificates."),
         ];
-        let form = Ask::post(format!("{PAGE}/domains"), visit.csrf(), "Watch the domain", fields);
+        let form = Form::post(format!("{PAGE}/domains"), session.csrf(), "Watch the domain", fields);
         parts = parts.section("watch", "Watch a domain", &form)?;
     }
-    parts = parts.live("logs", "Logs", "ct.", &logs_table(&visit, &logs))?;
-    Page::new(&visit, "Transparency")
+    parts = parts.live("logs", "Logs", "ct.", &logs_table(&session, &logs))?;
+    Page::new(&session, "Transparency")
         .command("bulla ct issuances")
         .command("bulla ct list")
         .command("bulla ct logs")
-        .reads(listed.path)
+        .reads(listing.path())
         .reads("/api/v1/ct/domains")
         .reads("/api/v1/ct/logs")
         .show(&parts)
 }
 
-fn filter_form(query: Option<&str>) -> Ask {
+fn filter_form(query: Option<&str>) -> Form {
     let of = |name| parameter::<String>(query, name);
     let verdicts = [
         ("", "any"),
@@ -80,11 +83,11 @@ fn filter_form(query: Option<&str>) -> Ask {
         ("expected", "expected"),
         ("acknowledged", "acknowledged"),
     ];
-    Ask::filters(
+    Form::filters(
         PAGE,
         vec![
-            Field::line("domain", "Domain", of("domain")),
-            Field::choice("verdict", "Verdict", of("verdict"), verdicts),
+            Field::line("domain", "Domain").value(of("domain")),
+            Field::choice("verdict", "Verdict", verdicts).value(of("verdict")),
         ],
     )
 }
@@ -97,13 +100,13 @@ fn verdict(one: &Value) -> Cell {
     }
 }
 
-fn issuance_row(visit: &Visit, one: &Value) -> Vec<Cell> {
+fn issuance_row(session: &Session, one: &Value) -> Vec<Cell> {
     vec![
         Cell::link(format!("{PAGE}/issuances/{}", json::text(one, "/id")), names(one)),
         verdict(one),
         Cell::text(json::text(one, "/issuer")),
-        Cell::time(json::text(one, "/not_before"), visit.now),
-        Cell::time(json::text(one, "/found_at"), visit.now),
+        Cell::time(json::text(one, "/not_before"), session.now),
+        Cell::time(json::text(one, "/found_at"), session.now),
         Cell::text(json::text(one, "/source")),
     ]
 }
@@ -119,7 +122,7 @@ fn names(one: &Value) -> String {
     }
 }
 
-fn domains_table(visit: &Visit, domains: &Value) -> Table {
+fn domains_table(session: &Session, domains: &Value) -> Table {
     Table::of(
         "Watched domains",
         &["Domain", "State", "Services", "Allowed issuers", "Since"],
@@ -132,7 +135,7 @@ fn domains_table(visit: &Visit, domains: &Value) -> Table {
                 enabled(one),
                 Cell::text(if services.is_empty() { "all".to_owned() } else { services }),
                 Cell::text(json::joined(one, "/issuers")),
-                Cell::time(json::text(one, "/created_at"), visit.now),
+                Cell::time(json::text(one, "/created_at"), session.now),
             ]
         },
     )
@@ -147,7 +150,7 @@ fn enabled(one: &Value) -> Cell {
     }
 }
 
-fn logs_table(visit: &Visit, logs: &Value) -> Table {
+fn logs_table(session: &Session, logs: &Value) -> Table {
     Table::of("Logs", &["Log", "State", "Entries", "Behind", "Last read", "Error"], logs, |log| {
         let state = match json::text(log, "/state") {
             state @ ("inconsistent" | "failing") => Cell::badge(Tone::Bad, state),
@@ -160,37 +163,37 @@ fn logs_table(visit: &Visit, logs: &Value) -> Table {
             state,
             log.get("tree_size").and_then(Value::as_i64).map_or(Cell::Empty, Cell::number),
             Cell::number(json::number(log, "/behind")),
-            Cell::time(json::text(log, "/stepped_at"), visit.now),
+            Cell::time(json::text(log, "/stepped_at"), session.now),
             Cell::text(error.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")),
         ]
     })
     .empty("No log is followed. Name a log list in the configuration (ct) to read the logs themselves.")
 }
 
-async fn issuance(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = format!("/api/v1/ct/issuances/{}", api::path::segment(&id));
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let facts = Facts::default()
         .with("Verdict", verdict(&one))
         .with("Why", Cell::text(why(one.get("reason").unwrap_or(&Value::Null))))
         .with("Names", Cell::text(json::joined(&one, "/names")))
         .with("Issuer", Cell::text(json::text(&one, "/issuer")))
         .with("Serial number", Cell::code(json::text(&one, "/serial")))
-        .with("Valid from", Cell::time(json::text(&one, "/not_before"), visit.now))
-        .with("Expires", Cell::time(json::text(&one, "/not_after"), visit.now))
+        .with("Valid from", Cell::time(json::text(&one, "/not_before"), session.now))
+        .with("Expires", Cell::time(json::text(&one, "/not_after"), session.now))
         .with("Found by", Cell::text(json::text(&one, "/source")))
-        .with("Logged", Cell::time(json::text(&one, "/logged_at"), visit.now))
-        .with("Found", Cell::time(json::text(&one, "/found_at"), visit.now))
+        .with("Logged", Cell::time(json::text(&one, "/logged_at"), session.now))
+        .with("Found", Cell::time(json::text(&one, "/found_at"), session.now))
         .with("Watched domains", Cell::text(json::joined(&one, "/domains")))
         .with("SHA-256 fingerprint", Cell::code(json::text(&one, "/sha256")))
         .with("SHA-256 of the public key", Cell::code(json::text(&one, "/spki_sha256")));
-    let mut parts = Parts::default().live("facts", "What was issued", "ct.", &facts)?;
-    if visit.may("inventory.manage") && !matches!(json::text(&one, "/verdict"), "expected") {
+    let mut parts = Sections::default().live("facts", "What was issued", "ct.", &facts)?;
+    if session.may("inventory.manage") && !matches!(json::text(&one, "/verdict"), "expected") {
         let ask = |what: &str, button, hint| {
-            let reason = Field::line("reason", "Reason", "").hint(hint).required();
-            Ask::post(
+            let reason = Field::line("reason", "Reason").hint(hint).required();
+            Form::post(
                 format!("{PAGE}/issuances/{}/{what}", json::text(&one, "/id")),
-                visit.csrf(),
+                session.csrf(),
                 button,
                 vec![reason],
             )
@@ -211,7 +214,7 @@ async fn issuance(visit: Visit, Path(id): Path<String>) -> Result<Response, Fail
                 ),
             )?;
     }
-    Page::new(&visit, names(&one)).command(format!("bulla ct issuance {id}")).reads(path).show(&parts)
+    Page::new(&session, names(&one)).command(format!("bulla ct issuance {id}")).reads(path).show(&parts)
 }
 
 /// The reason of a verdict in words: `{"known": "managed"}` as `known: managed`.
@@ -229,28 +232,34 @@ fn why(reason: &Value) -> String {
     }
 }
 
-async fn expect(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    judge(&visit, &id, "expect", "saved", &form).await
+async fn expect(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    judge(&session, &id, "expect", "saved", &form).await
 }
 
-async fn acknowledge(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    judge(&visit, &id, "acknowledge", "acknowledged", &form).await
+async fn acknowledge(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    judge(&session, &id, "acknowledge", "acknowledged", &form).await
 }
 
-async fn judge(visit: &Visit, id: &str, what: &str, done: &str, form: &Form) -> Result<Response, Failure> {
+async fn judge(
+    session: &Session,
+    id: &str,
+    what: &str,
+    done: &str,
+    form: &FormData,
+) -> Result<Response, Failure> {
     let id = api::path::segment(id);
-    let body = json!({ "reason": form.field("reason").unwrap_or_default() });
+    let body = json!({ "reason": form.text("reason") });
     let path = format!("/api/v1/ct/issuances/{id}/{what}");
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
-    Ok(back(&format!("{PAGE}/issuances/{id}"), done, &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), Some(&body)).await?;
+    Ok(redirect(&format!("{PAGE}/issuances/{id}"), done, &answer))
 }
 
-async fn watch(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let issuers = form.field("issuers").unwrap_or_default().split(',').map(str::trim);
+async fn watch(session: Session, form: FormData) -> Result<Response, Failure> {
+    let issuers = form.text("issuers").split(',').map(str::trim);
     let issuers: Vec<&str> = issuers.filter(|word| !word.is_empty()).collect();
-    let body = json!({ "name": form.field("name").unwrap_or_default(), "issuers": issuers, "enabled": true });
-    let answer = visit.api.change(Method::POST, "/api/v1/ct/domains", form.csrf(), Some(&body)).await?;
-    Ok(back(PAGE, "created", &answer))
+    let body = json!({ "name": form.text("name"), "issuers": issuers, "enabled": true });
+    let answer = session.api.change(Method::POST, "/api/v1/ct/domains", form.csrf(), Some(&body)).await?;
+    Ok(redirect(PAGE, "created", &answer))
 }
 
 fn at(name: &str) -> String {
@@ -261,28 +270,28 @@ fn page(name: &str) -> String {
     format!("{PAGE}/domains/{}", api::path::segment(name))
 }
 
-async fn domain(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
+async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
     let path = at(&name);
-    let one = visit.api.get(&path).await?;
+    let one = session.api.get(&path).await?;
     let page = page(&name);
     let mut actions = Actions::default();
     actions = if json::flag(&one, "/enabled") {
-        actions.press(format!("{page}/run"), visit.csrf(), "Ask the search services now").press(
+        actions.button(format!("{page}/run"), session.csrf(), "Form the search services now").button(
             format!("{page}/pause"),
-            visit.csrf(),
+            session.csrf(),
             "Pause",
         )
     } else {
-        actions.press(format!("{page}/resume"), visit.csrf(), "Resume")
+        actions.button(format!("{page}/resume"), session.csrf(), "Resume")
     };
     let actions =
-        actions.danger(format!("{page}/remove"), "Watch no more").only_if(visit.may("inventory.manage"));
+        actions.danger(format!("{page}/remove"), "Watch no more").only_if(session.may("inventory.manage"));
     let facts = Facts::default()
         .with("State", enabled(&one))
         .with("Services", Cell::text(json::joined(&one, "/services")))
         .with("Allowed issuers", Cell::text(json::joined(&one, "/issuers")))
-        .with("Watched since", Cell::time(json::text(&one, "/created_at"), visit.now))
-        .with("Changed", Cell::time(json::text(&one, "/updated_at"), visit.now));
+        .with("Watched since", Cell::time(json::text(&one, "/created_at"), session.now))
+        .with("Changed", Cell::time(json::text(&one, "/updated_at"), session.now));
     let searches = json!({ "items": one.get("searches").cloned().unwrap_or_default() });
     let searches = Table::of(
         "Search services",
@@ -296,8 +305,8 @@ async fn domain(visit: Visit, Path(name): Path<String>) -> Result<Response, Fail
             vec![
                 Cell::text(json::text(one, "/service")),
                 state,
-                Cell::time(json::text(one, "/answered_at"), visit.now),
-                Cell::time(json::text(one, "/next_at"), visit.now),
+                Cell::time(json::text(one, "/answered_at"), session.now),
+                Cell::time(json::text(one, "/next_at"), session.now),
                 Cell::number(json::number(one, "/failures")),
                 Cell::text(json::text(one, "/last_error")),
             ]
@@ -305,46 +314,44 @@ async fn domain(visit: Visit, Path(name): Path<String>) -> Result<Response, Fail
     )
     .empty("No search service is asked for this domain.");
     let found = format!("{PAGE}?domain={}", api::path::segment(&name));
-    let parts = Parts::default()
+    let parts = Sections::default()
         .plain(&actions)?
         .plain(&facts)?
         .live("searches", "Search services", "ct.", &searches)?
         .plain(&Actions::default().link(found, "What was issued for it"))?;
-    Page::new(&visit, name.as_str()).command(format!("bulla ct show {name}")).reads(path).show(&parts)
+    Page::new(&session, name.as_str()).command(format!("bulla ct show {name}")).reads(path).show(&parts)
 }
 
-async fn pause(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &name, "pause", &form).await
+async fn pause(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &name, "pause", &form).await
 }
 
-async fn resume(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &name, "resume", &form).await
+async fn resume(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &name, "resume", &form).await
 }
 
-async fn run(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &name, "run", &form).await
+async fn run(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &name, "run", &form).await
 }
 
-async fn act(visit: &Visit, name: &str, what: &str, form: &Form) -> Result<Response, Failure> {
+async fn act(session: &Session, name: &str, what: &str, form: &FormData) -> Result<Response, Failure> {
     let path = format!("{}/{what}", at(name));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&page(name), "saved", &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&page(name), "saved", &answer))
 }
 
-async fn ask_remove(visit: Visit, Path(name): Path<String>) -> Result<Response, Failure> {
-    let form = Ask::post(format!("{}/remove", page(&name)), visit.csrf(), "Watch no more", vec![])
-        .danger(page(&name));
-    let parts = Parts::default()
-        .plain(&Note::hint("Certificates issued for this domain are found no more, and raise no alert. What was found stays."))?
-        .plain(&form)?;
-    Page::new(&visit, format!("Watch {name} no more?"))
+async fn ask_remove(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
+    let body = Confirmation::new(&session, format!("{}/remove", page(&name)), page(&name), "Stop watching")
+        .danger()
+        .says("New certificates for this domain are not found any more, and raise no alert. Recorded issuances stay.");
+    Page::new(&session, format!("Watch {name} no more?"))
         .command(format!("bulla ct remove {name}"))
-        .show(&parts)
+        .show(&body)
 }
 
-async fn remove(visit: Visit, Path(name): Path<String>, form: Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::DELETE, &at(&name), form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+async fn remove(session: Session, Path(name): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::DELETE, &at(&name), form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
 #[cfg(test)]

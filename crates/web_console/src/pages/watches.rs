@@ -8,18 +8,21 @@ use axum::routing::{get, post};
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
-use crate::ask::{Actions, Ask, Field};
 use crate::cell::Cell;
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form::{Field, Form};
+use crate::form_data::{FormData, redirect};
+use crate::format::duration;
 use crate::json;
-use crate::listed::Listed;
-use crate::parts::{Note, Parts};
+use crate::listing::Listing;
+use crate::sections::Sections;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 const PAGE: &str = "/console/watches";
 
@@ -35,9 +38,9 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/watches/{id}/run", post(run))
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let listed = Listed::read(&visit, "/api/v1/watches", query.as_deref()).await?;
-    let series = visit.api.get_if_allowed("/api/v1/history").await?;
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let listing = Listing::read(&session, PAGE, "/api/v1/watches", query.as_deref()).await?;
+    let series = session.api.get_if_allowed("/api/v1/history").await?;
     let table = Table::of(
         "Watches",
         &[
@@ -51,30 +54,30 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
             "Changed",
             "New certificates",
         ],
-        &listed.answer,
-        |watch| row(&visit, watch),
+        listing.answer(),
+        |watch| row(&session, watch),
     )
     .empty("No watch yet. Add one: the server then scans its targets on schedule.");
     let actions =
-        Actions::default().link(format!("{PAGE}/new"), "New watch").only_if(visit.may("inventory.manage"));
-    let mut parts = Parts::default().plain(&actions)?.live(
+        Actions::default().link(format!("{PAGE}/new"), "New watch").only_if(session.may("inventory.manage"));
+    let mut parts = Sections::default().plain(&actions)?.live(
         "list",
         "All watches",
         "watch.",
-        &listed.exported(table, PAGE, "watches"),
+        &listing.paged(table).exported("watches"),
     )?;
     if let Some(series) = &series {
-        parts = parts.section("history", "Beside the last seven days", &history(&visit, series))?;
+        parts = parts.section("history", "Beside the last seven days", &history(&session, series))?;
     }
-    Page::new(&visit, "Watches")
+    Page::new(&session, "Watches")
         .command("bulla watch list")
         .command("bulla watch history")
-        .reads(listed.path)
+        .reads(listing.path())
         .reads("/api/v1/history")
         .show(&parts)
 }
 
-fn row(visit: &Visit, watch: &Value) -> Vec<Cell> {
+fn row(session: &Session, watch: &Value) -> Vec<Cell> {
     let last = watch.get("last_run").filter(|last| !last.is_null());
     let count =
         |name: &str| last.and_then(|last| last.pointer(&format!("/counts/{name}"))).and_then(Value::as_i64);
@@ -83,8 +86,8 @@ fn row(visit: &Visit, watch: &Value) -> Vec<Cell> {
         Cell::link(format!("{PAGE}/{}", json::text(watch, "/id")), json::text(watch, "/name")),
         Cell::state(json::text(watch, "/state")),
         Cell::text(json::text(watch, "/group")),
-        Cell::text(span(json::number(watch, "/interval_s"))),
-        next_run(visit, watch),
+        Cell::text(duration(json::number(watch, "/interval_s"))),
+        next_run(session, watch),
         Cell::state(json::text(watch, "/last_run/outcome")),
         count("answered"),
         count("changed"),
@@ -93,15 +96,15 @@ fn row(visit: &Visit, watch: &Value) -> Vec<Cell> {
 }
 
 /// Nothing for a paused watch: no run begins.
-fn next_run(visit: &Visit, watch: &Value) -> Cell {
+fn next_run(session: &Session, watch: &Value) -> Cell {
     if !json::flag(watch, "/enabled") {
         return Cell::Empty;
     }
-    Cell::time(json::text(watch, "/next_run_at"), visit.now)
+    Cell::time(json::text(watch, "/next_run_at"), session.now)
 }
 
 /// Figures of scans and of the scanner, those that moved first.
-fn history(visit: &Visit, series: &Value) -> Table {
+fn history(session: &Session, series: &Value) -> Table {
     let figure = |value: &Value, pointer: &str| {
         value
             .pointer(pointer)
@@ -113,23 +116,12 @@ fn history(visit: &Visit, series: &Value) -> Table {
             Cell::text(json::text(one, "/series")),
             Cell::text(json::text(one, "/unit")),
             Cell::state(json::text(one, "/verdict")),
-            Cell::time(json::text(one, "/since"), visit.now),
+            Cell::time(json::text(one, "/since"), session.now),
             figure(one, "/value"),
             figure(one, "/baseline_value"),
         ]
     })
     .empty("No figures yet: they begin with the first runs.")
-}
-
-/// Seconds for people: the largest unit that divides them.
-fn span(seconds: i64) -> String {
-    let (amount, unit) = match seconds {
-        s if s > 0 && s % 86_400 == 0 => (s / 86_400, "day"),
-        s if s > 0 && s % 3_600 == 0 => (s / 3_600, "hour"),
-        s if s > 0 && s % 60 == 0 => (s / 60, "minute"),
-        s => (s, "second"),
-    };
-    format!("{amount} {unit}{}", if amount == 1 { "" } else { "s" })
 }
 
 /// A run under way: read again every two seconds until it has ended.
@@ -159,23 +151,23 @@ fn running(watch: &Value) -> Run {
     Run { href: format!("{PAGE}/{}", json::text(watch, "/id")), state, busy, done, of, words }
 }
 
-async fn one(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
+async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = at(&id);
-    let watch = visit.api.get(&path).await?;
+    let watch = session.api.get(&path).await?;
     let name = json::text(&watch, "/name");
-    let mut parts = Parts::default()
-        .plain(&actions(&visit, &watch))?
+    let mut parts = Sections::default()
+        .plain(&actions(&session, &watch))?
         .live("run", "Run", "watch.", &running(&watch))?
-        .live("last", "Last run", "watch.", &last_run(&visit, &watch))?;
+        .live("last", "Last run", "watch.", &last_run(&session, &watch))?;
     if let Some(worst) = worst(&watch) {
         parts = parts.live("worst", "Endpoints by worst finding", "watch.", &worst)?;
     }
-    parts = parts.section("settings", "Schedule", &settings(&visit, &watch))?.section(
+    parts = parts.section("settings", "Schedule", &settings(&session, &watch))?.section(
         "targets",
         "Targets",
         &targets(&watch),
     )?;
-    Page::new(&visit, name)
+    Page::new(&session, name)
         .command(format!("bulla watch show {name}"))
         .command("bulla inventory diff")
         .reads(path)
@@ -186,26 +178,26 @@ fn at(id: &str) -> String {
     format!("/api/v1/watches/{}", api::path::segment(id))
 }
 
-fn actions(visit: &Visit, watch: &Value) -> Actions {
+fn actions(session: &Session, watch: &Value) -> Actions {
     let page = format!("{PAGE}/{}", json::text(watch, "/id"));
     let enabled = json::flag(watch, "/enabled");
     let mut actions = Actions::default();
     if enabled {
-        actions = actions.press(format!("{page}/run"), visit.csrf(), "Scan now").press(
+        actions = actions.button(format!("{page}/run"), session.csrf(), "Scan now").button(
             format!("{page}/pause"),
-            visit.csrf(),
+            session.csrf(),
             "Pause",
         );
     } else {
-        actions = actions.press(format!("{page}/resume"), visit.csrf(), "Resume");
+        actions = actions.button(format!("{page}/resume"), session.csrf(), "Resume");
     }
     actions
         .link(format!("{page}/edit"), "Change")
         .danger(format!("{page}/remove"), "Remove")
-        .only_if(visit.may("inventory.manage"))
+        .only_if(session.may("inventory.manage"))
 }
 
-fn last_run(visit: &Visit, watch: &Value) -> Facts {
+fn last_run(session: &Session, watch: &Value) -> Facts {
     let count = |name: &str| {
         let count = watch.pointer(&format!("/last_run/counts/{name}")).and_then(Value::as_i64);
         count.map_or(Cell::Empty, Cell::number)
@@ -216,14 +208,14 @@ fn last_run(visit: &Visit, watch: &Value) -> Facts {
     };
     Facts::default()
         .with("Outcome", outcome)
-        .with("Began", Cell::time(json::text(watch, "/last_run/began_at"), visit.now))
-        .with("Ended", Cell::time(json::text(watch, "/last_run/ended_at"), visit.now))
+        .with("Began", Cell::time(json::text(watch, "/last_run/began_at"), session.now))
+        .with("Ended", Cell::time(json::text(watch, "/last_run/ended_at"), session.now))
         .with("Error", Cell::text(json::text(watch, "/last_run/error")))
         .with("Endpoints", count("endpoints"))
         .with("Answered with a certificate", count("answered"))
         .with("Changed since the run before", count("changed"))
         .with("New certificates", count("new_certificates"))
-        .with("Parts of sources not listed", count("not_listed"))
+        .with("Sections of sources not listing", count("not_listed"))
         .with("Scan", Cell::code(json::text(watch, "/last_run/scan")))
 }
 
@@ -237,17 +229,17 @@ fn worst(watch: &Value) -> Option<Facts> {
     (!worst.is_empty()).then_some(facts)
 }
 
-fn settings(visit: &Visit, watch: &Value) -> Facts {
+fn settings(session: &Session, watch: &Value) -> Facts {
     Facts::default()
-        .with("Every", Cell::text(span(json::number(watch, "/interval_s"))))
-        .with("Random delay at most", Cell::text(span(json::number(watch, "/jitter_s"))))
-        .with("Next run", next_run(visit, watch))
+        .with("Every", Cell::text(duration(json::number(watch, "/interval_s"))))
+        .with("Random delay at most", Cell::text(duration(json::number(watch, "/jitter_s"))))
+        .with("Next run", next_run(session, watch))
         .with("Group", Cell::text(json::text(watch, "/group")))
         .with("Ports", Cell::text(json::text(watch, "/ports")))
         .with("Server names", Cell::text(json::joined(watch, "/server_names")))
         .with("STARTTLS", Cell::text(json::text(watch, "/starttls")))
         .with("Sources", Cell::text(json::joined(watch, "/sources")))
-        .with("Changed", Cell::time(json::text(watch, "/updated_at"), visit.now))
+        .with("Changed", Cell::time(json::text(watch, "/updated_at"), session.now))
 }
 
 #[derive(Template)]
@@ -271,40 +263,40 @@ fn fields(watch: &Value) -> Vec<Field> {
         texts.join("\n")
     };
     vec![
-        Field::line("name", "Name", json::text(watch, "/name"))
+        Field::line("name", "Name")
+            .value(json::text(watch, "/name"))
             .hint("Letters, digits, \".\", \"_\" and \"-\".")
             .required(),
-        Field::area("targets", "Targets, one a line", lines("/targets")).hint(
+        Field::lines("targets", "Targets, one a line").value(lines("/targets")).hint(
             "Hosts, addresses, networks and URLs: www.example.net, 192.0.2.0/24, smtp://mx.example.net.",
         ),
-        Field::line("ports", "Ports", json::text(watch, "/ports"))
+        Field::line("ports", "Ports")
+            .value(json::text(watch, "/ports"))
             .hint("For targets without a port: 443,8443,9000-9010. Empty: 443."),
-        Field::line("server_names", "Server names", json::joined(watch, "/server_names"))
+        Field::line("server_names", "Server names")
+            .value(json::joined(watch, "/server_names"))
             .hint("Sent as SNI to targets without a name, separated by commas."),
-        Field::line("sources", "Clouds and clusters", json::joined(watch, "/sources"))
+        Field::line("sources", "Clouds and clusters")
+            .value(json::joined(watch, "/sources"))
             .hint("Configured on the server: aws, aws/123456789012, all. Separated by commas."),
-        Field::number("minutes", "Minutes between runs", minutes.to_string()).required(),
-        Field::line("group", "Group", json::text(watch, "/group")),
-        Field::tick("all_addresses", "Every address of a name", json::flag(watch, "/all_addresses")),
+        Field::number("minutes", "Minutes between runs").value(minutes.to_string()).required(),
+        Field::line("group", "Group").value(json::text(watch, "/group")),
+        Field::checkbox("all_addresses", "Every address of a name")
+            .checked(json::flag(watch, "/all_addresses")),
     ]
 }
 
 /// What the API takes, from a form and from the watch as it was.
-fn body(form: &Form, before: &Value) -> Value {
-    let words = |name: &str| -> Vec<String> {
-        let all = form.field(name).unwrap_or_default();
-        let words = all.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty());
-        words.map(str::to_owned).collect()
-    };
+fn body(form: &FormData, before: &Value) -> Value {
     let minutes = form.field("minutes").and_then(|minutes| minutes.parse::<i64>().ok()).unwrap_or_default();
     let interval = minutes.saturating_mul(60);
     json!({
-        "name": form.field("name").unwrap_or_default(),
-        "group": form.field("group").unwrap_or_default(),
-        "targets": words("targets"),
-        "sources": words("sources"),
+        "name": form.text("name"),
+        "group": form.text("group"),
+        "targets": form.words("targets"),
+        "sources": form.words("sources"),
         "ports": form.field("ports"),
-        "server_names": words("server_names"),
+        "server_names": form.words("server_names"),
         "starttls": before.get("starttls"),
         "all_addresses": form.ticked("all_addresses"),
         "interval_s": interval,
@@ -313,89 +305,85 @@ fn body(form: &Form, before: &Value) -> Value {
     })
 }
 
-async fn ask_new(visit: Visit) -> Result<Response, Failure> {
-    let form = Ask::post(PAGE, visit.csrf(), "Add the watch", fields(&Value::Null));
-    Page::new(&visit, "New watch")
+async fn ask_new(session: Session) -> Result<Response, Failure> {
+    let form = Form::post(PAGE, session.csrf(), "Add the watch", fields(&Value::Null));
+    Page::new(&session, "New watch")
         .command("bulla watch add NAME www.example.net 192.0.2.0/24 --every 6h")
         .show(&form)
 }
 
-async fn create(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = body(&form, &Value::Null);
-    let made = visit.api.change(Method::POST, "/api/v1/watches", form.csrf(), Some(&body)).await?;
-    Ok(back(&format!("{PAGE}/{}", json::text(&made, "/id")), "created", &made))
+    let made = session.api.change(Method::POST, "/api/v1/watches", form.csrf(), Some(&body)).await?;
+    Ok(redirect(&format!("{PAGE}/{}", json::text(&made, "/id")), "created", &made))
 }
 
-async fn ask_edit(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let watch = visit.api.get(&at(&id)).await?;
+async fn ask_edit(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let watch = session.api.get(&at(&id)).await?;
     let name = json::text(&watch, "/name");
     let action = format!("{PAGE}/{}/edit", json::text(&watch, "/id"));
-    let form = Ask::post(action, visit.csrf(), "Save", fields(&watch));
-    Page::new(&visit, format!("Change {name}"))
+    let form = Form::post(action, session.csrf(), "Save", fields(&watch));
+    Page::new(&session, format!("Change {name}"))
         .command(format!("bulla watch set {name} --every 6h"))
         .show(&form)
 }
 
-async fn edit(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    let before = visit.api.get(&at(&id)).await?;
+async fn edit(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let before = session.api.get(&at(&id)).await?;
     let body = body(&form, &before);
-    let answer = visit.api.change(Method::PUT, &at(&id), form.csrf(), Some(&body)).await?;
-    Ok(back(&page(&id), "saved", &answer))
+    let answer = session.api.change(Method::PUT, &at(&id), form.csrf(), Some(&body)).await?;
+    Ok(redirect(&page(&id), "saved", &answer))
 }
 
 fn page(id: &str) -> String {
     format!("{PAGE}/{}", api::path::segment(id))
 }
 
-async fn ask_remove(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let watch = visit.api.get(&at(&id)).await?;
+async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let watch = session.api.get(&at(&id)).await?;
     let name = json::text(&watch, "/name");
     let targets = json::list(&watch, "/targets").len();
-    let form = Ask::post(format!("{}/remove", page(&id)), visit.csrf(), "Remove the watch", vec![])
-        .danger(page(&id));
-    let parts = Parts::default()
-        .plain(&Note::hint(format!(
-            "Its {targets} targets are scanned no more, so changes and expiry there raise no alert. What its scans found stays in the inventory."
-        )))?
-        .plain(&form)?;
-    Page::new(&visit, format!("Remove {name}?")).command(format!("bulla watch remove {name}")).show(&parts)
+    let body = Confirmation::new(&session, format!("{}/remove", page(&id)), page(&id), "Delete the watch")
+        .danger()
+        .says(format!(
+            "Its {targets} targets are not scanned any more, so changes and expiry there raise no alert."
+        ))
+        .says("Results of its scans stay in the inventory.");
+    Page::new(&session, format!("Remove {name}?")).command(format!("bulla watch remove {name}")).show(&body)
 }
 
-async fn remove(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    let answer = visit.api.change(Method::DELETE, &at(&id), form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &answer))
+async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    let answer = session.api.change(Method::DELETE, &at(&id), form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &answer))
 }
 
-async fn pause(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &id, "pause", "saved", &form).await
+async fn pause(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &id, "pause", "saved", &form).await
 }
 
-async fn resume(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &id, "resume", "saved", &form).await
+async fn resume(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &id, "resume", "saved", &form).await
 }
 
-async fn run(visit: Visit, Path(id): Path<String>, form: Form) -> Result<Response, Failure> {
-    act(&visit, &id, "run", "scanning", &form).await
+async fn run(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
+    act(&session, &id, "run", "scanning", &form).await
 }
 
-async fn act(visit: &Visit, id: &str, what: &str, done: &str, form: &Form) -> Result<Response, Failure> {
+async fn act(
+    session: &Session,
+    id: &str,
+    what: &str,
+    done: &str,
+    form: &FormData,
+) -> Result<Response, Failure> {
     let path = format!("{}/{what}", at(id));
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(back(&page(id), done, &answer))
+    let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
+    Ok(redirect(&page(id), done, &answer))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn spans_are_written_in_their_largest_whole_unit() {
-        assert_eq!(span(86_400), "1 day");
-        assert_eq!(span(21_600), "6 hours");
-        assert_eq!(span(5_400), "90 minutes");
-        assert_eq!(span(61), "61 seconds");
-        assert_eq!(span(0), "0 seconds");
-    }
 
     #[test]
     fn a_run_is_read_again_until_it_has_ended() {

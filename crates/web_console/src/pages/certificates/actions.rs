@@ -7,23 +7,14 @@ use serde_json::{Value, json};
 
 use super::shared::{PAGE, api_path};
 use crate::cell::Cell;
-use crate::confirmation::{Confirmation, Field};
+use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::{Form, back};
-use crate::json;
+use crate::form::{Field, names};
+use crate::form_data::{FormData, redirect};
+use crate::session::Session;
 use crate::shell::Page;
-use crate::visit::Visit;
-
-/// Reasons to revoke, as the API names them (RFC 5280 section 5.3.1), with their words.
-pub(super) const REASONS: &[(&str, &str)] = &[
-    ("unspecified", "no reason given"),
-    ("superseded", "superseded: a newer version is in use"),
-    ("cessationOfOperation", "cessation of operation: the service has ended"),
-    ("keyCompromise", "key compromise: somebody else has or may have the key"),
-    ("affiliationChanged", "affiliation changed: the subject's name or organisation is no longer right"),
-    ("privilegeWithdrawn", "privilege withdrawn: the owner may no longer use the name"),
-];
+use crate::{format, json, revocation_reasons};
 
 fn unknown(action: &str) -> Failure {
     Failure::refused(
@@ -35,52 +26,62 @@ fn unknown(action: &str) -> Failure {
 
 /// The page before an action.
 pub(super) async fn ask(
-    visit: Visit,
+    session: Session,
     Path((id, action)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
     let path = api_path(&id);
-    let certificate = visit.api.get(&path).await?;
+    let certificate = session.api.get(&path).await?;
     let name = json::text(&certificate, "/name").to_owned();
     let (title, confirmation, command) = match action.as_str() {
-        "renew" => (format!("Renew {name}"), renew(&visit, &id, &certificate), "bulla cert renew"),
-        "deploy" => (format!("Deploy {name} again"), deploy(&visit, &id, &certificate), "bulla cert deploy"),
+        "renew" => (format!("Renew {name}"), renew(&session, &id, &certificate), "bulla cert renew"),
+        "deploy" => {
+            (format!("Deploy {name} again"), deploy(&session, &id, &certificate), "bulla cert deploy")
+        }
         "owner" => (
             format!("Change the owner of {name}"),
-            owner(&visit, &id, &certificate).await?,
+            owner(&session, &id, &certificate).await?,
             "bulla cert update",
         ),
-        "revoke" => (format!("Revoke {name}"), revoke(&visit, &id, &certificate).await?, "bulla cert revoke"),
-        "archive" => {
-            (format!("Archive {name}"), archive(&visit, &id, &certificate).await?, "bulla cert archive")
+        "revoke" => {
+            (format!("Revoke {name}"), revoke(&session, &id, &certificate).await?, "bulla cert revoke")
         }
-        "restore" => (format!("Restore {name}"), restore(&visit, &id, &certificate), "bulla cert restore"),
+        "archive" => {
+            (format!("Archive {name}"), archive(&session, &id, &certificate).await?, "bulla cert archive")
+        }
+        "restore" => (format!("Restore {name}"), restore(&session, &id, &certificate), "bulla cert restore"),
         other => return Err(unknown(other)),
     };
-    Page::new(&visit, title).command(format!("{command} {id}")).reads(path).show(&confirmation)
+    Page::new(&session, title).command(format!("{command} {id}")).reads(path).show(&confirmation)
 }
 
 /// The form of an action.
-fn form(visit: &Visit, id: &str, action: &str, certificate: &Value, button: &'static str) -> Confirmation {
+fn form(
+    session: &Session,
+    id: &str,
+    action: &str,
+    certificate: &Value,
+    button: &'static str,
+) -> Confirmation {
     let page = page_of(id);
-    Confirmation::new(visit, format!("{page}/{action}"), page, button).facts(summary(visit, certificate))
+    Confirmation::new(session, format!("{page}/{action}"), page, button).facts(summary(session, certificate))
 }
 
 fn page_of(id: &str) -> String {
     format!("{PAGE}/{}", api::path::segment(id))
 }
 
-fn summary(visit: &Visit, certificate: &Value) -> Facts {
+fn summary(session: &Session, certificate: &Value) -> Facts {
     Facts::default()
         .with("State", Cell::state(json::text(certificate, "/status")))
         .with("Names", Cell::text(json::joined(certificate, "/names")))
-        .with("Ends", Cell::time(json::text(certificate, "/ends_at"), visit.now))
+        .with("Ends", Cell::time(json::text(certificate, "/ends_at"), session.now))
         .with("Owner", Cell::text(json::text(certificate, "/owner")))
         .with("Current version", Cell::code(json::text(certificate, "/current/fingerprint")))
 }
 
 /// How many endpoints showed a version when scans last looked.
-async fn serving(visit: &Visit, id: &str) -> Result<String, Failure> {
-    let listing = visit.api.get_if_allowed(&format!("{}/endpoints?limit=100", api_path(id))).await?;
+async fn serving(session: &Session, id: &str) -> Result<String, Failure> {
+    let listing = session.api.get_if_allowed(&format!("{}/endpoints?limit=100", api_path(id))).await?;
     let Some(listing) = listing else { return Ok("You may not see which endpoints serve it.".to_owned()) };
     let endpoints = json::items(&listing);
     let current = endpoints.iter().filter(|one| json::flag(one, "/current")).count();
@@ -90,25 +91,21 @@ async fn serving(visit: &Visit, id: &str) -> Result<String, Failure> {
             .to_owned(),
         (all, current) => format!(
             "Scans last saw it at {more}{}, {current} of them with the current version.",
-            counted(all, "endpoint")
+            format::counted(all, false, "endpoint")
         ),
     })
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn targets(certificate: &Value) -> String {
     match json::list(certificate, "/targets").len() {
         0 => "It has no targets: nothing is deployed. Whoever serves it has to fetch the new version."
             .to_owned(),
-        count => format!("The new version is deployed to its {}.", counted(count, "target")),
+        count => format!("The new version is deployed to its {}.", format::counted(count, false, "target")),
     }
 }
 
-fn renew(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
-    form(visit, id, "renew", certificate, "Renew now")
+fn renew(session: &Session, id: &str, certificate: &Value) -> Confirmation {
+    form(session, id, "renew", certificate, "Renew now")
         .says(format!(
             "The issuer {} is asked for a new version at once.",
             json::text(certificate, "/issuer")
@@ -117,68 +114,63 @@ fn renew(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
         .says("The version in use stays valid until it ends.")
 }
 
-fn deploy(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
+fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
     let count = json::list(certificate, "/targets").len();
-    form(visit, id, "deploy", certificate, "Deploy again")
+    form(session, id, "deploy", certificate, "Deploy again")
         .says(format!(
             "The current version is brought to its {} once more; agents reload the services there.",
-            counted(count, "target")
+            format::counted(count, false, "target")
         ))
         .says("Nothing new is issued.")
 }
 
-async fn revoke(visit: &Visit, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
-    let reasons = REASONS.iter().map(|(name, words)| ((*name).to_owned(), (*words).to_owned()));
-    Ok(form(visit, id, "revoke", certificate, "Revoke the current version")
+async fn revoke(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
+    Ok(form(session, id, "revoke", certificate, "Revoke the current version")
         .danger()
         .says("The current version is put on the CRL, and OCSP says that it is revoked. Clients that check this refuse it.")
-        .says(serving(visit, id).await?)
+        .says(serving(session, id).await?)
         .says("A revocation cannot be taken back, and its reason cannot be corrected.")
         .says("Without a replacement, services that use it fail for clients that check revocation.")
-        .field(Field::choice("reason", "Reason", reasons).hint("Choose key compromise when the key may be in other hands: then ask for a replacement too."))
-        .field(Field::tick("replace", "Ask for a new version with a new key at once").value("yes"))
-        .field(Field::tick("sure", "I know that this cannot be taken back").required()))
+        .field(Field::required_choice("reason", "Reason", revocation_reasons::options()).hint("Choose key compromise when the key may be in other hands: then ask for a replacement too."))
+        .field(Field::checkbox("replace", "Form for a new version with a new key at once").checked(true))
+        .field(Field::checkbox("sure", "I know that this cannot be taken back").required()))
 }
 
-async fn archive(visit: &Visit, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
-    Ok(form(visit, id, "archive", certificate, "Archive")
+async fn archive(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
+    Ok(form(session, id, "archive", certificate, "Archive")
         .danger()
         .says("It is renewed no more, and no alert says so when it ends.")
         .says("Versions in use stay in place and stay valid: archiving revokes nothing.")
-        .says(serving(visit, id).await?)
+        .says(serving(session, id).await?)
         .says("It can be restored later."))
 }
 
-fn restore(visit: &Visit, id: &str, certificate: &Value) -> Confirmation {
-    form(visit, id, "restore", certificate, "Restore")
+fn restore(session: &Session, id: &str, certificate: &Value) -> Confirmation {
+    form(session, id, "restore", certificate, "Restore")
         .says("It is under management again, and renewed when its time comes.")
 }
 
-async fn owner(visit: &Visit, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
-    let (owners, teams) = people(visit).await?;
-    Ok(form(visit, id, "owner", certificate, "Save")
+async fn owner(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
+    let (owners, teams) = people(session).await?;
+    Ok(form(session, id, "owner", certificate, "Save")
         .says("Alerts about it go to the new owner, and permissions that are given by owner or team apply at once.")
-        .field(Field::line("owner", "Owner").suggesting(owners).value(json::text(certificate, "/owner")).hint("Empty: nobody owns it."))
-        .field(Field::line("team", "Team").suggesting(teams).value(json::text(certificate, "/team"))))
+        .field(Field::line("owner", "Owner").suggestions(owners).value(json::text(certificate, "/owner")).hint("Empty: nobody owns it."))
+        .field(Field::line("team", "Team").suggestions(teams).value(json::text(certificate, "/team"))))
 }
 
 /// Names of owners and teams, to suggest.
-pub(super) async fn people(visit: &Visit) -> Result<(Vec<String>, Vec<String>), Failure> {
-    let names = |listing: Option<Value>| -> Vec<String> {
-        let listing = listing.unwrap_or_default();
-        json::items(&listing).iter().map(|one| json::text(one, "/name").to_owned()).collect()
-    };
+pub(super) async fn people(session: &Session) -> Result<(Vec<String>, Vec<String>), Failure> {
     Ok((
-        names(visit.api.get_if_allowed("/api/v1/owners?limit=500&fields=name").await?),
-        names(visit.api.get_if_allowed("/api/v1/teams?limit=500&fields=name").await?),
+        names(session.api.get_if_allowed("/api/v1/owners?limit=500&fields=name").await?.as_ref()),
+        names(session.api.get_if_allowed("/api/v1/teams?limit=500&fields=name").await?.as_ref()),
     ))
 }
 
 /// Does an action, then shows the certificate again.
 pub(super) async fn act(
-    visit: Visit,
+    session: Session,
     Path((id, action)): Path<(String, String)>,
-    form: Form,
+    form: FormData,
 ) -> Result<Response, Failure> {
     let path = api_path(&id);
     let (method, path, body, done) = match action.as_str() {
@@ -198,6 +190,6 @@ pub(super) async fn act(
         }
         other => return Err(unknown(other)),
     };
-    let answer = visit.api.change(method, &path, form.csrf(), body.as_ref()).await?;
-    Ok(back(&page_of(&id), done, &answer))
+    let answer = session.api.change(method, &path, form.csrf(), body.as_ref()).await?;
+    Ok(redirect(&page_of(&id), done, &answer))
 }

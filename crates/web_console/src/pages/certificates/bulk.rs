@@ -5,17 +5,19 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::actions::{REASONS, people};
+use super::actions::people;
 use super::facets;
 use super::shared::{COLUMNS, LIST, PAGE, row};
 use crate::cell::Cell;
-use crate::confirmation::{Confirmation, Field};
+use crate::confirmation::Confirmation;
 use crate::failure::Failure;
-use crate::form::{Form, filters};
+use crate::form::Field;
+use crate::form_data::FormData;
+use crate::query::filters;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
-use crate::{format, json};
+use crate::{format, json, revocation_reasons};
 
 /// Up to so many the form names each certificate, so that exactly those shown are meant, whatever matches a minute later.
 const NAMED_MAX: i64 = 500;
@@ -35,18 +37,18 @@ fn words(action: &str) -> Result<(&'static str, &'static str), Failure> {
 }
 
 /// The set that the filter of the list means, and the form.
-pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Result<Response, Failure> {
+pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) -> Result<Response, Failure> {
     let (title, button) = words(action)?;
     let filters = filters(query);
     let path = format!("{LIST}?count=true&limit={NAMED_MAX}&{filters}");
-    let listing = visit.api.get(&path).await?;
+    let listing = session.api.get(&path).await?;
     let whole = json::text(&listing, "/next").is_empty();
     let shown = json::items(&listing).len();
-    let table = Table::of("Certificates that are meant", COLUMNS, &listing, |one| row(visit, one))
+    let table = Table::of("Certificates that are meant", COLUMNS, &listing, |one| row(session, one))
         .empty("No certificate matches this filter. Go back and take a part of the filter away.");
     let back = if filters.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{filters}") };
     let mut body =
-        Confirmation::new(visit, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
+        Confirmation::new(session, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
     if whole {
         body = body.says(format!(
             "{} meant, exactly as in the table, whatever matches the filter later.",
@@ -62,8 +64,8 @@ pub(super) async fn ask(visit: &Visit, action: &str, query: Option<&str>) -> Res
             "{least}{total} certificates match, more than a form can name. All that match at the time of the action are meant; the table shows the first {shown}."
         ));
     }
-    let body = fields(visit, body, action).await?.table("Which certificates", table);
-    Page::new(visit, title).command(command(action, &filters)).reads(path).show(&body)
+    let body = fields(session, body, action).await?.table("Which certificates", table);
+    Page::new(session, title).command(command(action, &filters)).reads(path).show(&body)
 }
 
 fn meant(count: usize) -> String {
@@ -103,20 +105,20 @@ fn command(action: &str, filters: &str) -> String {
     }
 }
 
-async fn fields(visit: &Visit, body: Confirmation, action: &str) -> Result<Confirmation, Failure> {
+async fn fields(session: &Session, body: Confirmation, action: &str) -> Result<Confirmation, Failure> {
     Ok(match action {
         "revoke" => body
             .danger()
             .says("Each current version is put on the CRL, and OCSP says that it is revoked. Clients that check this refuse it.")
             .says("A revocation cannot be taken back, and its reason cannot be corrected.")
-            .field(Field::choice("reason", "Reason", REASONS.iter().map(|(name, words)| ((*name).to_owned(), (*words).to_owned()))))
-            .field(Field::tick("replace", "Ask for new versions with new keys at once").value("yes"))
-            .field(Field::tick("sure", "I know that this cannot be taken back").required()),
+            .field(Field::required_choice("reason", "Reason", revocation_reasons::options()))
+            .field(Field::checkbox("replace", "Form for new versions with new keys at once").checked(true))
+            .field(Field::checkbox("sure", "I know that this cannot be taken back").required()),
         "reassign" => {
-            let (owners, teams) = people(visit).await?;
+            let (owners, teams) = people(session).await?;
             body.says("A field that stays empty changes nothing.")
-                .field(Field::line("owner", "New owner").suggesting(owners))
-                .field(Field::line("team", "New team").suggesting(teams))
+                .field(Field::line("owner", "New owner").suggestions(owners))
+                .field(Field::line("team", "New team").suggestions(teams))
                 .field(Field::line("environment", "New environment"))
         }
         _ => body
@@ -133,8 +135,8 @@ struct Outcome {
     back: String,
 }
 
-/// Performs the action and shows the result for each certificate.
-pub(super) async fn act(visit: &Visit, action: &str, form: &Form) -> Result<Response, Failure> {
+/// Does the action and shows what became of each.
+pub(super) async fn act(session: &Session, action: &str, form: &FormData) -> Result<Response, Failure> {
     let (title, _) = words(action)?;
     let mut body = Map::new();
     body.insert("select".to_owned(), selection(form));
@@ -152,18 +154,18 @@ pub(super) async fn act(visit: &Visit, action: &str, form: &Form) -> Result<Resp
         _ => put("reason", form.field("why")),
     }
     let path = format!("{LIST}/{action}");
-    let answer = visit.api.change(Method::POST, &path, form.csrf(), Some(&body.into())).await?;
+    let answer = session.api.change(Method::POST, &path, form.csrf(), Some(&body.into())).await?;
     let outcome = Outcome { counts: counts(&answer), refused: refused(&answer), back: PAGE.to_owned() };
-    Page::new(visit, format!("{title}: done")).reads(LIST).show(&outcome)
+    Page::new(session, format!("{title}: done")).reads(LIST).show(&outcome)
 }
 
 /// The certificates that the form names; those of its filter only where it says that all are meant.
-fn selection(form: &Form) -> Value {
+fn selection(form: &FormData) -> Value {
     if !form.ticked("all") {
         let ids: Vec<&str> = form.all("id").collect();
         return json!({ "ids": ids });
     }
-    let filter = form.field("filter").unwrap_or_default();
+    let filter = form.text("filter");
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filter).unwrap_or_default();
     let members = pairs.into_iter().filter(|(name, _)| facets::NARROWS.contains(&name.as_str()));
     let members: Map<String, Value> = members.map(|(name, value)| (name, value.into())).collect();
@@ -186,13 +188,8 @@ fn refused(answer: &Value) -> Table {
         let id = json::text(one, "/id");
         vec![Cell::link(format!("{PAGE}/{id}"), id), Cell::text(json::text(one, "/reason"))]
     });
-    Table {
-        caption: "Refused, with the reason of each".to_owned(),
-        columns: vec!["Certificate", "Reason"],
-        rows: rows.collect(),
-        empty: "None was refused.".to_owned(),
-        ..Table::default()
-    }
+    Table::new("Refused, with the reason of each", &["Certificate", "Reason"], rows)
+        .empty("None was refused.")
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::shared::{LIST, PAGE};
 use crate::failure::Failure;
-use crate::visit::Visit;
+use crate::session::Session;
 use crate::{format, json};
 
 /// Parameters that narrow the list; others sort it.
@@ -57,28 +57,28 @@ pub(super) struct Bucket {
 }
 
 /// The facets of a list with these filters. A facet counts without its own filter, so that another value can be chosen.
-pub(super) async fn of(visit: &Visit, filters: &str) -> Result<Vec<Facet>, Failure> {
+pub(super) async fn of(session: &Session, filters: &str) -> Result<Vec<Facet>, Failure> {
     let pairs: Vec<(String, String)> = serde_urlencoded::from_str(filters).unwrap_or_default();
     let mut facets = Vec::new();
     for (name, parameter, by) in FACETS {
         let rest = without(&pairs, &[parameter]);
-        let groups = groups(visit, by, &rest).await?;
+        let groups = groups(session, by, &rest).await?;
         let chosen = pairs.iter().find(|(known, _)| known == parameter).map(|(_, value)| value.as_str());
         let values = json::list(&groups, "/groups").iter().take(VALUES_MAX);
         let values: Vec<Bucket> = values.map(|group| bucket(group, parameter, &rest, chosen)).collect();
         facets.push(Facet { name, values, all: chosen.map(|_| page(&rest)) });
     }
     let rest = without(&pairs, &["expires_before", "expires_after"]);
-    let days = groups(visit, "expiry_day", &rest).await?;
+    let days = groups(session, "expiry_day", &rest).await?;
     let chosen = pairs.iter().any(|(name, _)| name.starts_with("expires_"));
-    let values = windows(visit.now, json::list(&days, "/groups"), &rest, filters);
+    let values = windows(session.now, json::list(&days, "/groups"), &rest, filters);
     facets.push(Facet { name: "Ends", values, all: chosen.then(|| page(&rest)) });
     Ok(facets)
 }
 
-async fn groups(visit: &Visit, by: &str, filters: &str) -> Result<Value, Failure> {
+async fn groups(session: &Session, by: &str, filters: &str) -> Result<Value, Failure> {
     let sign = if filters.is_empty() { "" } else { "&" };
-    visit.api.get(&format!("{LIST}/groups?by={by}{sign}{filters}")).await
+    session.api.get(&format!("{LIST}/groups?by={by}{sign}{filters}")).await
 }
 
 /// The filters but for these parameters, and without what only sorts.

@@ -15,13 +15,15 @@ use axum::response::Response;
 use axum::routing::get;
 
 use self::facets::Facet;
-use self::shared::{COLUMNS, PAGE, row};
+use self::shared::{COLUMNS, LIST, PAGE, row};
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::form::{Form, filters, parameter};
+use crate::form_data::FormData;
+use crate::listing::Listing;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// Actions on many: the name, its words, and the permission.
 const MANY: &[(&str, &str, &str)] = &[
@@ -51,9 +53,10 @@ pub(crate) fn routes() -> Router<Api> {
         .route("/console/certificates/{id}/chain", get(one::chain_file))
         .route("/console/certificates/{id}/{action}", get(actions::ask).post(actions::act));
     MANY.iter().fold(router, |router, (action, ..)| {
-        let ask =
-            async |visit: Visit, RawQuery(query): RawQuery| bulk::ask(&visit, action, query.as_deref()).await;
-        let act = async |visit: Visit, form: Form| bulk::act(&visit, action, &form).await;
+        let ask = async |session: Session, RawQuery(query): RawQuery| {
+            bulk::ask(&session, action, query.as_deref()).await
+        };
+        let act = async |session: Session, form: FormData| bulk::act(&session, action, &form).await;
         router.route(&format!("{PAGE}/{action}"), get(ask).post(act))
     })
 }
@@ -74,25 +77,14 @@ struct Certificates {
     table: Table,
 }
 
-async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let filters = filters(query);
-    let cursor: String = parameter(query, "cursor");
-    let cursor = Some(cursor).filter(|cursor| !cursor.is_empty());
-    let mut path = format!("/api/v1/certificates?count=true&{filters}");
-    if let Some(cursor) = &cursor {
-        path = format!("{path}&cursor={}", api::path::segment(cursor));
-    }
-    let listing = visit.api.get(&path).await?;
-    let table = Table::of(
-        "Certificates under management",
-        COLUMNS,
-        &listing,
-        |certificate| row(&visit, certificate),
-    )
-    .empty("No certificate matches. Take a filter away, or bring a certificate under management with `bulla cert create`.")
-    .paged(&listing, PAGE, &filters, cursor.as_deref())
-    .exported("certificates", &filters);
+    let listing = Listing::read(&session, PAGE, LIST, query).await?;
+    let table = listing
+        .table("Certificates under management", COLUMNS, |certificate| row(&session, certificate))
+        .empty("No certificate matches. Remove a filter, or create a certificate with `bulla cert create`.")
+        .exported("certificates");
+    let filters = listing.filters().to_owned();
     let of = |name| parameter::<String>(query, name);
     let body = Certificates {
         states: STATES,
@@ -101,17 +93,17 @@ async fn list(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         issuer: of("issuer"),
         owner: of("owner"),
         kept: kept(&filters),
-        facets: facets::of(&visit, &filters).await?,
+        facets: facets::of(&session, &filters).await?,
         many: MANY
             .iter()
-            .filter(|(.., may)| visit.may(may))
+            .filter(|(.., may)| session.may(may))
             .map(|(name, words, _)| (*name, *words))
             .collect(),
         filters,
-        creates: visit.may("certificate.request"),
+        creates: session.may("certificate.request"),
         table,
     };
-    Page::new(&visit, "Certificates").command("bulla cert list").reads(path).show(&body)
+    Page::new(&session, "Certificates").command("bulla cert list").reads(listing.path()).show(&body)
 }
 
 /// Filters that the form has no field for: chosen by a facet or a link, and kept when the form is sent.

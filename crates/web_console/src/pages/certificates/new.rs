@@ -6,35 +6,36 @@ use serde_json::{Value, json};
 
 use super::actions::people;
 use super::shared::{LIST, PAGE};
-use crate::confirmation::{Confirmation, Field};
+use crate::confirmation::Confirmation;
 use crate::failure::Failure;
-use crate::form::{Form, back};
+use crate::form::Field;
+use crate::form_data::{FormData, redirect};
 use crate::json;
+use crate::session::Session;
 use crate::shell::Page;
-use crate::visit::Visit;
 
 /// The empty form.
-pub(super) async fn ask(visit: Visit) -> Result<Response, Failure> {
-    show(&visit, None, &Form::default()).await
+pub(super) async fn ask(session: Session) -> Result<Response, Failure> {
+    show(&session, None, &FormData::default()).await
 }
 
-async fn show(visit: &Visit, problem: Option<String>, form: &Form) -> Result<Response, Failure> {
-    let profiles = visit.api.get_if_allowed("/api/v1/profiles?limit=500").await?.unwrap_or_default();
+async fn show(session: &Session, problem: Option<String>, form: &FormData) -> Result<Response, Failure> {
+    let profiles = session.api.get_if_allowed("/api/v1/profiles?limit=500").await?.unwrap_or_default();
     let profiles: Vec<(String, String)> = json::items(&profiles).iter().map(profile).collect();
-    let (owners, teams) = people(visit).await?;
+    let (owners, teams) = people(session).await?;
     let of = |name| form.field(name).unwrap_or_default().to_owned();
     let first = profiles.iter().find(|(name, _)| name == "default").or(profiles.first());
     let chosen = form.field("profile").map(str::to_owned).or(first.map(|(name, _)| name.clone()));
-    let body = Confirmation::new(visit, format!("{PAGE}/new"), PAGE, "Issue and manage it")
+    let body = Confirmation::new(session, format!("{PAGE}/new"), PAGE, "Issue and manage it")
         .problem(problem)
         .says("The certificate is issued at once, and renewed by itself before it ends.")
         .says("Its key is made and kept by this server. For keys at agents or in the key service, and for targets, use `bulla cert create`.")
         .field(Field::lines("names", "Names").value(of("names")).required().hint("DNS names or IP addresses, one a line. The first one is its name here."))
         .field(Field::choice("profile", "Profile", profiles).value(chosen.unwrap_or_default()).required())
-        .field(Field::line("owner", "Owner").suggesting(owners).value(of("owner")).hint("Who is told when something is wrong with it."))
-        .field(Field::line("team", "Team").suggesting(teams).value(of("team")))
+        .field(Field::line("owner", "Owner").suggestions(owners).value(of("owner")).hint("Who is told when something is wrong with it."))
+        .field(Field::line("team", "Team").suggestions(teams).value(of("team")))
         .field(Field::line("environment", "Environment").value(of("environment")));
-    Page::new(visit, "New certificate")
+    Page::new(session, "New certificate")
         .command("bulla cert create www.example.com --owner alice")
         .reads(LIST)
         .show(&body)
@@ -49,24 +50,24 @@ fn profile(profile: &Value) -> (String, String) {
 }
 
 /// Asks for the certificate. What the API refuses is said above the form, which keeps what was written.
-pub(super) async fn act(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let names: Vec<&str> = form.field("names").unwrap_or_default().split([',', ' ', '\n', '\r']).collect();
+pub(super) async fn act(session: Session, form: FormData) -> Result<Response, Failure> {
+    let names: Vec<&str> = form.text("names").split([',', ' ', '\n', '\r']).collect();
     let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
-    let mut body = json!({"names": names, "profile": form.field("profile").unwrap_or_default()});
+    let mut body = json!({"names": names, "profile": form.text("profile")});
     for member in ["owner", "team", "environment"] {
         if let Some(value) = form.field(member) {
             body[member] = value.into();
         }
     }
-    match visit.api.change(Method::POST, LIST, form.csrf(), Some(&body)).await {
+    match session.api.change(Method::POST, LIST, form.csrf(), Some(&body)).await {
         Ok(answer) => {
             let page = format!("{PAGE}/{}", json::text(&answer, "/id"));
-            Ok(back(&page, "created", &Value::Null))
+            Ok(redirect(&page, "created", &Value::Null))
         }
         Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 409 | 422) => {
             let told = [Some(problem.title), problem.detail, problem.hint];
             let told: Vec<String> = told.into_iter().flatten().collect();
-            show(&visit, Some(told.join(". ")), &form).await
+            show(&session, Some(told.join(". ")), &form).await
         }
         Err(other) => Err(other),
     }

@@ -12,11 +12,12 @@ use super::shared::{PAGE, api_path, served_state};
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::json;
-use crate::pages::{history, jobs};
+use crate::history;
+use crate::pages::jobs;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
+use crate::{json, revocation_reasons};
 
 #[derive(Template)]
 #[template(path = "certificate.html")]
@@ -47,12 +48,12 @@ struct Known {
     history: Option<Value>,
 }
 
-async fn known(visit: &Visit, id: &str) -> Result<Known, Failure> {
+async fn known(session: &Session, id: &str) -> Result<Known, Failure> {
     let path = api_path(id);
     let segment = api::path::segment(id);
-    let certificate = visit.api.get(&path).await?;
+    let certificate = session.api.get(&path).await?;
     let list =
-        async |path: String| Ok::<_, Failure>(visit.api.get_if_allowed(&path).await?.unwrap_or_default());
+        async |path: String| Ok::<_, Failure>(session.api.get_if_allowed(&path).await?.unwrap_or_default());
     Ok(Known {
         certificate,
         versions: list(format!("{path}/versions?limit=20")).await?,
@@ -62,7 +63,7 @@ async fn known(visit: &Visit, id: &str) -> Result<Known, Failure> {
         violations: list(format!("/api/v1/violations?certificate={segment}&limit=50")).await?,
         authorities: list("/api/v1/authorities?limit=100".to_owned()).await?,
         targets: list("/api/v1/targets?limit=500&fields=id,name".to_owned()).await?,
-        history: visit
+        history: session
             .api
             .get_if_allowed(&format!("/api/v1/audit?resource=certificate/{segment}&limit=20"))
             .await?,
@@ -70,25 +71,25 @@ async fn known(visit: &Visit, id: &str) -> Result<Known, Failure> {
 }
 
 /// The page of one certificate.
-pub(super) async fn page(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let known = known(&visit, &id).await?;
+pub(super) async fn page(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let known = known(&session, &id).await?;
     let certificate = &known.certificate;
     let name = json::text(certificate, "/name");
     let one = One {
         page: page_of(&id),
         error: json::text(certificate, "/last_error").to_owned(),
-        facts: facts(&visit, certificate),
-        actions: actions(&visit, certificate),
-        chain: chain::links(current_chain(&known), json::items(&known.authorities), visit.now),
-        served: served(&visit, &known.endpoints),
-        deployments: deployments(&visit, &known),
-        violations: violations(&visit, &known.violations),
-        versions: versions(&visit, &known),
-        jobs: jobs::table(&visit, "Jobs of this certificate", &known.jobs),
-        history: known.history.as_ref().map(|history| history::table(&visit, history)),
+        facts: facts(&session, certificate),
+        actions: actions(&session, certificate),
+        chain: chain::links(current_chain(&known), json::items(&known.authorities), session.now),
+        served: served(&session, &known.endpoints),
+        deployments: deployments(&session, &known),
+        violations: violations(&session, &known.violations),
+        versions: versions(&session, &known),
+        jobs: jobs::table(&session, "Jobs of this certificate", &known.jobs),
+        history: known.history.as_ref().map(|history| history::table(&session, history)),
     };
     let path = api_path(&id);
-    Page::new(&visit, format!("Certificate {name}"))
+    Page::new(&session, format!("Certificate {name}"))
         .command(format!("bulla cert show {id}"))
         .command(format!("bulla cert served {id}"))
         .command(format!("bulla cert versions {id}"))
@@ -102,17 +103,17 @@ fn page_of(id: &str) -> String {
 }
 
 /// The name of an action's page, its words, and whether it is a dangerous one.
-fn actions(visit: &Visit, certificate: &Value) -> Vec<(&'static str, &'static str, bool)> {
+fn actions(session: &Session, certificate: &Value) -> Vec<(&'static str, &'static str, bool)> {
     let archived = json::text(certificate, "/status") == "archived";
     let has_current = certificate.pointer("/current").is_some_and(Value::is_object);
     let revoked = json::flag(certificate, "/current/revoked");
     let has_targets = !json::list(certificate, "/targets").is_empty();
-    let manages = visit.may("certificate.manage");
+    let manages = session.may("certificate.manage");
     let all = [
-        ("renew", "Renew", false, !archived && visit.may("certificate.renew")),
+        ("renew", "Renew", false, !archived && session.may("certificate.renew")),
         ("deploy", "Deploy again", false, !archived && has_current && has_targets && manages),
         ("owner", "Change owner", false, manages),
-        ("revoke", "Revoke", true, has_current && !revoked && visit.may("certificate.revoke")),
+        ("revoke", "Revoke", true, has_current && !revoked && session.may("certificate.revoke")),
         ("archive", "Archive", true, !archived && manages),
         ("restore", "Restore", false, archived && manages),
     ];
@@ -122,9 +123,9 @@ fn actions(visit: &Visit, certificate: &Value) -> Vec<(&'static str, &'static st
         .collect()
 }
 
-fn facts(visit: &Visit, certificate: &Value) -> Facts {
+fn facts(session: &Session, certificate: &Value) -> Facts {
     let text = |pointer| Cell::text(json::text(certificate, pointer));
-    let time = |pointer| Cell::time(json::text(certificate, pointer), visit.now);
+    let time = |pointer| Cell::time(json::text(certificate, pointer), session.now);
     let agent = json::text(certificate, "/key_location/agent");
     let key_at = match json::text(certificate, "/key_location/at") {
         "agent" => Cell::link(format!("/console/agents/{agent}"), "at an agent"),
@@ -201,7 +202,7 @@ fn current_chain(known: &Known) -> &str {
     found.map_or("", |one| json::text(one, "/chain"))
 }
 
-fn served(visit: &Visit, endpoints: &Value) -> Table {
+fn served(session: &Session, endpoints: &Value) -> Table {
     Table::of(
         "Endpoints that serve this certificate",
         &["Endpoint", "Version", "Ends", "Last verified", "Answers", "Fingerprint"],
@@ -216,8 +217,8 @@ fn served(visit: &Visit, endpoints: &Value) -> Table {
             vec![
                 Cell::text(shown.trim()),
                 Cell::badge(if current { Tone::Good } else { Tone::Bad }, if current { "current" } else { "an older one" }),
-                Cell::time(json::text(one, "/not_after"), visit.now),
-                Cell::time(json::text(one, "/last_seen_at"), visit.now),
+                Cell::time(json::text(one, "/not_after"), session.now),
+                Cell::time(json::text(one, "/last_seen_at"), session.now),
                 Cell::badge(if answers { Tone::Good } else { Tone::Warn }, if answers { "yes" } else { "no" }),
                 Cell::code(short(json::text(one, "/fingerprint"))),
             ]
@@ -231,7 +232,7 @@ fn short(fingerprint: &str) -> &str {
     fingerprint.get(..16).unwrap_or(fingerprint)
 }
 
-fn deployments(visit: &Visit, known: &Known) -> Table {
+fn deployments(session: &Session, known: &Known) -> Table {
     let name_of = |id: &str| {
         let targets = json::items(&known.targets).iter();
         let found = targets.into_iter().find(|one| json::text(one, "/id") == id);
@@ -248,7 +249,7 @@ fn deployments(visit: &Visit, known: &Known) -> Table {
                 Cell::state(json::text(one, "/state")),
                 Cell::code(short(json::text(one, "/fingerprint"))),
                 Cell::code(short(json::text(one, "/served"))),
-                Cell::time(json::text(one, "/updated_at"), visit.now),
+                Cell::time(json::text(one, "/updated_at"), session.now),
                 Cell::number(json::number(one, "/attempts")),
                 Cell::text(json::text(one, "/error")),
             ]
@@ -257,7 +258,7 @@ fn deployments(visit: &Visit, known: &Known) -> Table {
     .empty("Nothing was deployed. Give it targets with `bulla cert update`, and an agent brings each version there.")
 }
 
-fn violations(visit: &Visit, violations: &Value) -> Table {
+fn violations(session: &Session, violations: &Value) -> Table {
     Table::of(
         "Rules of policies that this certificate breaks",
         &["Severity", "Rule", "Message", "Policy", "Found"],
@@ -268,14 +269,14 @@ fn violations(visit: &Visit, violations: &Value) -> Table {
                 Cell::text(json::text(one, "/rule")),
                 Cell::text(json::text(one, "/message")),
                 link("/console/policies", json::text(one, "/policy")),
-                Cell::time(json::text(one, "/found_at"), visit.now),
+                Cell::time(json::text(one, "/found_at"), session.now),
             ]
         },
     )
     .empty("It breaks no rule of a policy.")
 }
 
-fn versions(visit: &Visit, known: &Known) -> Table {
+fn versions(session: &Session, known: &Known) -> Table {
     let current = json::text(&known.certificate, "/current/fingerprint");
     Table::of(
         "Versions of this certificate, newest first",
@@ -286,15 +287,15 @@ fn versions(visit: &Visit, known: &Known) -> Table {
             let state = match (revoked.is_empty(), json::text(one, "/fingerprint") == current) {
                 (false, _) => Cell::badge(
                     Tone::Bad,
-                    format!("revoked: {}", reason(json::number(one, "/revoked_reason"))),
+                    format!("revoked: {}", revocation_reasons::label(json::number(one, "/revoked_reason"))),
                 ),
                 (true, true) => Cell::badge(Tone::Good, "current"),
                 (true, false) => Cell::badge(Tone::Calm, "replaced"),
             };
             vec![
-                Cell::time(json::text(one, "/issued_at"), visit.now),
+                Cell::time(json::text(one, "/issued_at"), session.now),
                 state,
-                Cell::time(json::text(one, "/not_after"), visit.now),
+                Cell::time(json::text(one, "/not_after"), session.now),
                 Cell::code(json::text(one, "/serial")),
                 Cell::code(short(json::text(one, "/fingerprint"))),
                 Cell::text(json::text(one, "/issuer")),
@@ -305,24 +306,9 @@ fn versions(visit: &Visit, known: &Known) -> Table {
     .empty("None was issued yet. The jobs below say what it waits for.")
 }
 
-/// The reason code of RFC 5280 section 5.3.1 as a word.
-fn reason(code: i64) -> &'static str {
-    match code {
-        1 => "key compromise",
-        2 => "CA compromise",
-        3 => "affiliation changed",
-        4 => "superseded",
-        5 => "cessation of operation",
-        6 => "on hold",
-        9 => "privilege withdrawn",
-        10 => "AA compromise",
-        _ => "no reason given",
-    }
-}
-
 /// The chain as a file. Private keys do not pass through a browser.
-pub(super) async fn chain_file(visit: Visit, Path(id): Path<String>) -> Result<Response, Failure> {
-    let answer = visit.api.send(Method::GET, &format!("{}/chain", api_path(&id)), None, None).await?;
+pub(super) async fn chain_file(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
+    let answer = session.api.send(Method::GET, &format!("{}/chain", api_path(&id)), None, None).await?;
     let headers = [
         (CONTENT_TYPE, "application/pem-certificate-chain"),
         (CONTENT_DISPOSITION, "attachment; filename=\"chain.pem\""),

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::cell::{Cell, Tone};
 use crate::json;
-use crate::visit::Visit;
+use crate::session::Session;
 
 /// The list of certificates.
 pub(super) const PAGE: &str = "/console/certificates";
@@ -33,12 +33,12 @@ pub(super) fn served_state(certificate: &Value) -> Cell {
 }
 
 /// A certificate in a table.
-pub(super) fn row(visit: &Visit, certificate: &Value) -> Vec<Cell> {
+pub(super) fn row(session: &Session, certificate: &Value) -> Vec<Cell> {
     let id = json::text(certificate, "/id");
     vec![
         Cell::link(format!("{PAGE}/{id}"), json::text(certificate, "/name")),
         Cell::state(json::text(certificate, "/status")),
-        Cell::time(json::text(certificate, "/ends_at"), visit.now),
+        Cell::time(json::text(certificate, "/ends_at"), session.now),
         served_state(certificate),
         Cell::text(json::text(certificate, "/issuer")),
         Cell::text(json::text(certificate, "/owner")),

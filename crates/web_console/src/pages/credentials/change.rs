@@ -14,10 +14,11 @@ use crate::api::Api;
 use crate::cell::Cell;
 use crate::confirmation::Confirmation;
 use crate::failure::Failure;
-use crate::form::{Form, back, parameter};
+use crate::form_data::{FormData, redirect};
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 use crate::{format, json};
 
 const DATA: &str = "/api/v1/data";
@@ -133,7 +134,7 @@ fn fields_of(all: &'static [(&'static str, &'static [Field])], kind: &str) -> &'
 }
 
 fn form_page(
-    visit: &Visit,
+    session: &Session,
     query: Option<&str>,
     (action, button): (&'static str, &'static str),
     all: &'static [(&'static str, &'static [Field])],
@@ -148,25 +149,25 @@ fn form_page(
         kind,
         is_known: !known.is_empty(),
         name: if known.is_empty() { of("path") } else { known },
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
     }
 }
 
-async fn ask_set(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let body = form_page(&visit, query.as_deref(), ("/console/credentials/set", "Set"), SET);
-    Page::new(&visit, "Set a credential").command(format!("bulla credential set {}", body.name)).show(&body)
+async fn ask_set(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let body = form_page(&session, query.as_deref(), ("/console/credentials/set", "Set"), SET);
+    Page::new(&session, "Set a credential").command(format!("bulla credential set {}", body.name)).show(&body)
 }
 
-async fn ask_generate(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn ask_generate(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let action = ("/console/credentials/generate", "Generate");
-    let body = form_page(&visit, query.as_deref(), action, GENERATE);
-    Page::new(&visit, "Generate a credential")
+    let body = form_page(&session, query.as_deref(), action, GENERATE);
+    Page::new(&session, "Generate a credential")
         .command(format!("bulla credential generate {}", body.name))
         .show(&body)
 }
 
 /// What a form gives for a field; `None` where it is left empty.
-fn value_of(form: &Form, field: &Field) -> Option<Value> {
+fn value_of(form: &FormData, field: &Field) -> Option<Value> {
     let text = form.exact(field.name)?.replace("\r\n", "\n");
     match field.kind {
         Number => text.trim().parse::<u32>().ok().map(Value::from),
@@ -177,13 +178,13 @@ fn value_of(form: &Form, field: &Field) -> Option<Value> {
     }
 }
 
-fn object(form: &Form, fields: &[Field]) -> Map<String, Value> {
+fn object(form: &FormData, fields: &[Field]) -> Map<String, Value> {
     let all = fields.iter().filter_map(|field| Some((field.name.to_owned(), value_of(form, field)?)));
     all.collect()
 }
 
 /// The value that a form sets.
-fn value(form: &Form, kind: &str) -> Result<Value, Failure> {
+fn value(form: &FormData, kind: &str) -> Result<Value, Failure> {
     let mut object = object(form, fields_of(SET, kind));
     let Some(text) = object.remove("value") else { return Ok(Value::Object(object)) };
     if kind != "json" {
@@ -195,63 +196,63 @@ fn value(form: &Form, kind: &str) -> Result<Value, Failure> {
     })
 }
 
-async fn set(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let (name, kind) = (form.field("name").unwrap_or_default(), form.field("type").unwrap_or_default());
+async fn set(session: Session, form: FormData) -> Result<Response, Failure> {
+    let (name, kind) = (form.text("name"), form.text("type"));
     let body = json!({ "name": name, "type": kind, "value": value(&form, kind)? });
-    let mut store = visit.api.credential_store()?;
+    let mut store = session.api.credential_store()?;
     if !form.ticked("known") {
         // A new one does not replace one of the same name that nobody thought of.
         store = store.with_header(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
     store.change(Method::PUT, DATA, form.csrf(), Some(&body)).await?;
-    Ok(back(&href(name), "saved", &Value::Null))
+    Ok(redirect(&href(name), "saved", &Value::Null))
 }
 
-async fn generate(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let (name, kind) = (form.field("name").unwrap_or_default(), form.field("type").unwrap_or_default());
+async fn generate(session: Session, form: FormData) -> Result<Response, Failure> {
+    let (name, kind) = (form.text("name"), form.text("type"));
     let mut parameters = object(&form, fields_of(GENERATE, kind));
     let username = parameters.remove("username");
     let mut body = json!({ "name": name, "type": kind, "mode": "no-overwrite", "parameters": parameters });
     if let Some(username) = username {
         body["value"] = json!({ "username": username });
     }
-    visit.api.credential_store()?.change(Method::POST, DATA, form.csrf(), Some(&body)).await?;
-    Ok(back(&href(name), "created", &Value::Null))
+    session.api.credential_store()?.change(Method::POST, DATA, form.csrf(), Some(&body)).await?;
+    Ok(redirect(&href(name), "created", &Value::Null))
 }
 
-async fn versions_of(visit: &Visit, name: &str) -> Result<Value, Failure> {
+async fn versions_of(session: &Session, name: &str) -> Result<Value, Failure> {
     let path = format!("/api/v1/versions?name={}", api::path::segment(name));
-    visit.api.credential_store()?.get(&path).await
+    session.api.credential_store()?.get(&path).await
 }
 
-async fn ask_regenerate(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let known = versions_of(&visit, &parameter::<String>(query.as_deref(), "name")).await?;
+async fn ask_regenerate(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let known = versions_of(&session, &parameter::<String>(query.as_deref(), "name")).await?;
     let name = json::text(&known, "/name");
-    let body = Confirmation::new(&visit, format!("{PAGE}/regeneration"), href(name), "Regenerate").danger()
+    let body = Confirmation::new(&session, format!("{PAGE}/regeneration"), href(name), "Regenerate").danger()
         .says(format!("A new {} is made as this one was generated, and becomes the current version.", json::text(&known, "/type")))
         .says("Programs get the new value when they read it the next time. What still uses the older one may fail.")
         .says("One that was set by hand cannot be generated again.")
         .hidden("name", name);
-    Page::new(&visit, format!("Regenerate {name}"))
+    Page::new(&session, format!("Regenerate {name}"))
         .command(format!("bulla credential regenerate {name}"))
         .show(&body)
 }
 
-async fn regenerate(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let name = form.field("name").unwrap_or_default();
+async fn regenerate(session: Session, form: FormData) -> Result<Response, Failure> {
+    let name = form.text("name");
     let body = json!({ "name": name });
-    let store = visit.api.credential_store()?;
+    let store = session.api.credential_store()?;
     store.change(Method::POST, "/api/v1/regenerate", form.csrf(), Some(&body)).await?;
-    Ok(back(&href(name), "rotated", &Value::Null))
+    Ok(redirect(&href(name), "rotated", &Value::Null))
 }
 
-async fn ask_delete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
-    let known = versions_of(&visit, &parameter::<String>(query.as_deref(), "name")).await?;
+async fn ask_delete(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+    let known = versions_of(&session, &parameter::<String>(query.as_deref(), "name")).await?;
     let name = json::text(&known, "/name");
     let path = format!("/api/v1/access?limit=200&name={}", api::path::segment(name));
-    let readers = visit.api.credential_store()?.get_if_allowed(&path).await?;
+    let readers = session.api.credential_store()?.get_if_allowed(&path).await?;
     let versions = format::counted(json::list(&known, "/versions").len(), false, "version");
-    let mut body = Confirmation::new(&visit, format!("{PAGE}/deletion"), href(name), "Delete")
+    let mut body = Confirmation::new(&session, format!("{PAGE}/deletion"), href(name), "Delete")
         .danger()
         .says(format!("The credential and its {versions} cannot be read any more."))
         .says("It can be undeleted for a time, from the list of deleted credentials.")
@@ -261,13 +262,15 @@ async fn ask_delete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response,
         let count = format::counted(json::items(&readers).len(), more, "actor");
         body = body.says(format!("{count} may read it now and will fail to."));
     }
-    Page::new(&visit, format!("Delete {name}")).command(format!("bulla credential delete {name}")).show(&body)
+    Page::new(&session, format!("Delete {name}"))
+        .command(format!("bulla credential delete {name}"))
+        .show(&body)
 }
 
-async fn delete(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let path = format!("{DATA}?name={}", api::path::segment(form.field("name").unwrap_or_default()));
-    visit.api.credential_store()?.change(Method::DELETE, &path, form.csrf(), None).await?;
-    Ok(back(PAGE, "removed", &Value::Null))
+async fn delete(session: Session, form: FormData) -> Result<Response, Failure> {
+    let path = format!("{DATA}?name={}", api::path::segment(form.text("name")));
+    session.api.credential_store()?.change(Method::DELETE, &path, form.csrf(), None).await?;
+    Ok(redirect(PAGE, "removed", &Value::Null))
 }
 
 #[derive(Template)]
@@ -276,90 +279,88 @@ struct DeletedPage {
     table: Table,
 }
 
-async fn deleted(visit: Visit) -> Result<Response, Failure> {
-    let answer = visit.api.credential_store()?.get("/api/v1/deleted").await?;
+async fn deleted(session: Session) -> Result<Response, Failure> {
+    let answer = session.api.credential_store()?.get("/api/v1/deleted").await?;
     let rows = json::list(&answer, "/credentials").iter().map(|one| {
         let name = json::text(one, "/name");
         vec![
             Cell::code(name),
             Cell::text(json::text(one, "/type")),
-            Cell::time(json::text(one, "/deleted_at"), visit.now),
-            Cell::time(json::text(one, "/kept_until"), visit.now),
+            Cell::time(json::text(one, "/deleted_at"), session.now),
+            Cell::time(json::text(one, "/kept_until"), session.now),
             Cell::link(format!("{PAGE}/undelete?name={}", api::path::segment(name)), "Undelete"),
         ]
     });
-    let table = Table {
-        caption: "Deleted credentials".to_owned(),
-        columns: vec!["Name", "Type", "Deleted", "Kept until", "Action"],
-        rows: rows.collect(),
-        empty: "Nothing was deleted lately that you may undelete.".to_owned(),
-        ..Table::default()
-    };
-    Page::new(&visit, "Deleted credentials").command("bulla credential deleted").show(&DeletedPage { table })
+    let table = Table::new("Deleted credentials", &["Name", "Type", "Deleted", "Kept until", "Action"], rows)
+        .empty("Nothing was deleted lately that you may undelete.");
+    Page::new(&session, "Deleted credentials")
+        .command("bulla credential deleted")
+        .show(&DeletedPage { table })
 }
 
-async fn ask_undelete(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn ask_undelete(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let name: String = parameter(query.as_deref(), "name");
-    let body = Confirmation::new(&visit, format!("{PAGE}/undelete"), format!("{PAGE}/deleted"), "Undelete")
+    let body = Confirmation::new(&session, format!("{PAGE}/undelete"), format!("{PAGE}/deleted"), "Undelete")
         .danger()
         .says("The credential comes back with all its versions. Whoever may read its path can read it again.")
         .hidden("name", name.as_str());
-    Page::new(&visit, format!("Undelete {name}"))
+    Page::new(&session, format!("Undelete {name}"))
         .command(format!("bulla credential undelete {name}"))
         .show(&body)
 }
 
-async fn undelete(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let name = form.field("name").unwrap_or_default();
+async fn undelete(session: Session, form: FormData) -> Result<Response, Failure> {
+    let name = form.text("name");
     let body = json!({ "name": name });
-    let store = visit.api.credential_store()?;
+    let store = session.api.credential_store()?;
     store.change(Method::POST, "/api/v1/undelete", form.csrf(), Some(&body)).await?;
-    Ok(back(&href(name), "saved", &Value::Null))
+    Ok(redirect(&href(name), "saved", &Value::Null))
 }
 
-async fn give(visit: Visit, form: Form) -> Result<Response, Failure> {
+async fn give(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({
-        "path": form.field("path").unwrap_or_default(),
-        "actor": form.field("actor").unwrap_or_default(),
+        "path": form.text("path"),
+        "actor": form.text("actor"),
         "operations": form.all("operation").collect::<Vec<_>>(),
     });
-    let store = visit.api.credential_store()?;
+    let store = session.api.credential_store()?;
     store.change(Method::POST, "/api/v2/permissions", form.csrf(), Some(&body)).await?;
-    Ok(back(&href(form.field("name").unwrap_or_default()), "saved", &Value::Null))
+    Ok(redirect(&href(form.text("name")), "saved", &Value::Null))
 }
 
-async fn ask_take(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn ask_take(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let of = |name| parameter::<String>(query.as_deref(), name);
     let (path, actor) = (of("path"), of("actor"));
-    let body = Confirmation::new(&visit, format!("{PAGE}/permission/removal"), PAGE, "Revoke the permission")
-        .danger()
-        .says(format!("{actor} loses every operation that its permission for {path} gives."))
-        .says("Permissions for other paths, and roles, stay: look at who may read it afterwards.")
-        .hidden("path", path.as_str())
-        .hidden("actor", actor.as_str());
-    Page::new(&visit, "Revoke a permission")
+    let body =
+        Confirmation::new(&session, format!("{PAGE}/permission/removal"), PAGE, "Revoke the permission")
+            .danger()
+            .says(format!("{actor} loses every operation that its permission for {path} gives."))
+            .says("Permissions for other paths, and roles, stay: look at who may read it afterwards.")
+            .hidden("path", path.as_str())
+            .hidden("actor", actor.as_str());
+    Page::new(&session, "Revoke a permission")
         .command(format!("bulla credential permission revoke {actor} {path}"))
         .show(&body)
 }
 
-async fn take(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let (path, actor) = (form.field("path").unwrap_or_default(), form.field("actor").unwrap_or_default());
+async fn take(session: Session, form: FormData) -> Result<Response, Failure> {
+    let (path, actor) = (form.text("path"), form.text("actor"));
     let asked = format!(
         "/api/v1/permissions?credential_name={}&actor={}",
         api::path::segment(path),
         api::path::segment(actor)
     );
-    visit.api.credential_store()?.change(Method::DELETE, &asked, form.csrf(), None).await?;
+    session.api.credential_store()?.change(Method::DELETE, &asked, form.csrf(), None).await?;
     let page = if path.ends_with('*') { PAGE.to_owned() } else { href(path) };
-    Ok(back(&page, "removed", &Value::Null))
+    Ok(redirect(&page, "removed", &Value::Null))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn form(fields: &[(&str, &str)]) -> Form {
-        Form::of(fields)
+    fn form(fields: &[(&str, &str)]) -> FormData {
+        FormData::of(fields)
     }
 
     #[test]

@@ -11,11 +11,11 @@ use crate::api::{Api, Client};
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
 use crate::failure::Failure;
-use crate::form::parameter;
 use crate::json;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 pub(super) const PAGE: &str = "/console/credentials";
 
@@ -67,41 +67,41 @@ impl Known {
     }
 }
 
-async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn page(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let name: String = parameter(query.as_deref(), "name");
-    let known = Known::of(&visit.api.credential_store()?, &name).await?;
+    let known = Known::of(&session.api.credential_store()?, &name).await?;
     let name = json::text(&known.versions, "/name").to_owned();
     let folder = name.rsplit_once('/').map_or("/", |(folder, _)| folder);
     let body = Credential {
         kind: json::text(&known.versions, "/type").to_owned(),
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         crumb: folder.to_owned(),
         history: format!("credential{name}"),
-        facts: facts(&visit, &known),
-        versions: versions(&visit, &known.versions),
-        readers: known.readers.as_ref().map(|readers| readers_of(&visit, readers)),
+        facts: facts(&session, &known),
+        versions: versions(&session, &known.versions),
+        readers: known.readers.as_ref().map(|readers| readers_of(&session, readers)),
         operations: OPERATIONS,
         name: name.clone(),
     };
-    Page::new(&visit, name.as_str())
+    Page::new(&session, name.as_str())
         .command(format!("bulla credential versions {name}"))
         .command(format!("bulla credential permission who {name}"))
         .show(&body)
 }
 
-fn facts(visit: &Visit, known: &Known) -> Facts {
+fn facts(session: &Session, known: &Known) -> Facts {
     let rotation = json::items(&known.rotations).first();
     let of = |pointer| rotation.map_or("", |rotation| json::text(rotation, pointer));
     let newest = json::list(&known.versions, "/versions").iter().find(|version| !is_deleted(version));
     let of_newest = |pointer| newest.map_or("", |version| json::text(version, pointer));
     let rotated = match rotation {
-        Some(_) => Cell::time(of("/due_at"), visit.now),
+        Some(_) => Cell::time(of("/due_at"), session.now),
         None => Cell::text("by no policy"),
     };
     Facts::default()
         .with("Type", Cell::text(json::text(&known.versions, "/type")))
-        .with("Newest version", Cell::time(of_newest("/version_created_at"), visit.now))
-        .with("Ends", Cell::time(of_newest("/expires_at"), visit.now))
+        .with("Newest version", Cell::time(of_newest("/version_created_at"), session.now))
+        .with("Ends", Cell::time(of_newest("/expires_at"), session.now))
         .with("Next rotation", rotated)
         .with("Rotation policy", Cell::code(of("/policy")))
         .with("Last rotation failed with", Cell::text(of("/error")))
@@ -111,7 +111,7 @@ fn is_deleted(version: &Value) -> bool {
     !json::text(version, "/deleted_at").is_empty()
 }
 
-fn versions(visit: &Visit, known: &Value) -> Table {
+fn versions(session: &Session, known: &Value) -> Table {
     let rows = json::list(known, "/versions").iter().enumerate().map(|(place, version)| {
         let state = match (is_deleted(version), place) {
             (true, _) => Cell::badge(Tone::Warn, "deleted"),
@@ -121,21 +121,20 @@ fn versions(visit: &Visit, known: &Value) -> Table {
         vec![
             Cell::number(json::number(version, "/number")),
             state,
-            Cell::time(json::text(version, "/version_created_at"), visit.now),
-            Cell::time(json::text(version, "/expires_at"), visit.now),
-            Cell::time(json::text(version, "/kept_until"), visit.now),
+            Cell::time(json::text(version, "/version_created_at"), session.now),
+            Cell::time(json::text(version, "/expires_at"), session.now),
+            Cell::time(json::text(version, "/kept_until"), session.now),
             Cell::code(json::text(version, "/id")),
         ]
     });
-    Table {
-        caption: "Versions, the newest first".to_owned(),
-        columns: vec!["Version", "State", "Stored", "Ends", "Can be undeleted until", "Identity"],
-        rows: rows.collect(),
-        ..Table::default()
-    }
+    Table::new(
+        "Versions, the newest first",
+        &["Version", "State", "Stored", "Ends", "Can be undeleted until", "Identity"],
+        rows,
+    )
 }
 
-fn readers_of(visit: &Visit, readers: &Value) -> Table {
+fn readers_of(session: &Session, readers: &Value) -> Table {
     let row = |way: &Value| {
         let (actor, path) = (json::text(way, "/actor"), json::text(way, "/path"));
         let by = match path.is_empty() {
@@ -151,7 +150,7 @@ fn readers_of(visit: &Visit, readers: &Value) -> Table {
         vec![
             Cell::text(actor),
             Cell::text(by),
-            Cell::time(json::text(way, "/since"), visit.now),
+            Cell::time(json::text(way, "/since"), session.now),
             Cell::text(json::text(way, "/given_by")),
             action,
         ]

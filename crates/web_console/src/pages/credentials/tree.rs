@@ -14,11 +14,11 @@ use super::one::{PAGE, href};
 use crate::api::Api;
 use crate::cell::Cell;
 use crate::failure::Failure;
-use crate::form::parameter;
 use crate::json;
+use crate::query::parameter;
+use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
-use crate::visit::Visit;
 
 /// Rows of a page of the tree; a longer path or a text narrows what is shown.
 const ROWS_MAX: usize = 500;
@@ -96,7 +96,7 @@ impl<'a> Level<'a> {
     }
 }
 
-async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failure> {
+async fn page(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let of = |name| parameter::<String>(query.as_deref(), name);
     let (path, contains) = (folder(&of("path")), of("contains").trim().to_owned());
     let filters = match contains.is_empty() {
@@ -104,7 +104,7 @@ async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         false => format!("name-like={}", api::path::segment(&contains)),
     };
     let found =
-        visit.api.credential_store()?.get(&format!("/api/v1/data?{filters}")).await.map_err(too_many)?;
+        session.api.credential_store()?.get(&format!("/api/v1/data?{filters}")).await.map_err(too_many)?;
     let level = match contains.is_empty() {
         true => Level::of(&found, &path),
         false => Level { credentials: matching(&found), ..Level::default() },
@@ -114,7 +114,7 @@ async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         cut: level.folders.len().max(level.credentials.len()) > ROWS_MAX,
         below: json::list(&found, "/credentials").len(),
         folders: folders(&level, &path),
-        credentials: credentials(&visit, &level).exported("credentials", &filters),
+        credentials: credentials(&session, &level).filtered(&filters).exported("credentials"),
         path,
         contains,
     };
@@ -122,7 +122,7 @@ async fn page(visit: Visit, RawQuery(query): RawQuery) -> Result<Response, Failu
         true => format!("bulla credential find --path {}", body.path),
         false => format!("bulla credential find --like {}", body.contains),
     };
-    Page::new(&visit, "Credentials").command(command).show(&body)
+    Page::new(&session, "Credentials").command(command).show(&body)
 }
 
 fn matching(found: &Value) -> Vec<(&str, &str)> {
@@ -147,25 +147,14 @@ fn folders(level: &Level<'_>, path: &str) -> Table {
         let count = i64::try_from(*count).unwrap_or(i64::MAX);
         vec![Cell::link(folder_href(&format!("{path}{name}/")), format!("{name}/")), Cell::number(count)]
     });
-    Table {
-        caption: "Folders".to_owned(),
-        columns: vec!["Folder", "Credentials below"],
-        rows: rows.collect(),
-        ..Table::default()
-    }
+    Table::new("Folders", &["Folder", "Credentials below"], rows)
 }
 
-fn credentials(visit: &Visit, level: &Level<'_>) -> Table {
+fn credentials(session: &Session, level: &Level<'_>) -> Table {
     let rows = level.credentials.iter().take(ROWS_MAX);
-    let rows = rows.map(|(name, at)| vec![Cell::link(href(name), *name), Cell::time(at, visit.now)]);
-    Table {
-        caption: "Credentials".to_owned(),
-        columns: vec!["Name", "Newest version"],
-        rows: rows.collect(),
-        empty: "No credential here that you may read. Set or generate one, or open another folder."
-            .to_owned(),
-        ..Table::default()
-    }
+    let rows = rows.map(|(name, at)| vec![Cell::link(href(name), *name), Cell::time(at, session.now)]);
+    Table::new("Credentials", &["Name", "Newest version"], rows)
+        .empty("No credential here that you may read. Set or generate one, or open another folder.")
 }
 
 #[cfg(test)]

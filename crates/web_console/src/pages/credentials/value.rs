@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::one::href;
 use crate::api::Api;
 use crate::failure::Failure;
-use crate::form::Form;
+use crate::form_data::FormData;
 use crate::json;
+use crate::session::Session;
 use crate::shell::Page;
-use crate::visit::Visit;
 
 /// Seconds until a revealed value is hidden again.
 const SECONDS: u32 = 30;
@@ -91,30 +91,22 @@ fn collect(value: &Value, asked: Option<&str>, pointer: String, label: String, a
     }
 }
 
-async fn reveal(visit: Visit, form: Form) -> Result<Response, Failure> {
-    let name = form.field("name").unwrap_or_default();
-    // Reading changes nothing, so the store would not ask for the token; a page of another site must not cause a reading.
-    if form.csrf() != visit.csrf() {
-        return Err(Failure::refused(
-            http::StatusCode::FORBIDDEN,
-            "The form is not from a page of this session.",
-            "open the credential again and press the button",
-        ));
-    }
+async fn reveal(session: Session, form: FormData) -> Result<Response, Failure> {
+    let name = form.text("name");
     let path = format!("/api/v1/data?current=true&name={}", api::path::segment(name));
-    let answer = visit.api.credential_store()?.get(&path).await?;
+    let answer = session.api.credential_store()?.get(&path).await?;
     let found = json::list(&answer, "/data").first().cloned().unwrap_or_default();
     let name = json::text(&found, "/name").to_owned();
     let body = Revealed {
         kind: json::text(&found, "/type").to_owned(),
-        csrf: visit.csrf().to_owned(),
+        csrf: session.csrf().to_owned(),
         page: href(&name),
         seconds: SECONDS,
         parts: parts(found.get("value").unwrap_or(&Value::Null), form.field("part")),
         name: name.clone(),
     };
     let page =
-        Page::new(&visit, name.as_str()).command(format!("bulla credential get {name}")).show(&body)?;
+        Page::new(&session, name.as_str()).command(format!("bulla credential get {name}")).show(&body)?;
     let back = HeaderValue::from_str(&format!("{SECONDS}; url={}", href(&name)));
     Ok(([(REFRESH, back.map_err(Failure::unreadable)?)], page).into_response())
 }

@@ -1,4 +1,4 @@
-//! A visit: who looks at a page, and the API as they see it.
+//! The session of a request: the person, their permissions, and the API with their rights.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -9,8 +9,12 @@ use crate::api::{Api, Client};
 use crate::failure::Failure;
 use crate::json;
 
-/// Who looks at a page. Without a session the browser is sent to sign in.
-pub(crate) struct Visit {
+/// The CSRF token of a request's session, for the extractor of forms.
+#[derive(Clone)]
+pub(crate) struct CsrfToken(pub(crate) String);
+
+/// A signed-in session. As an extractor it redirects to the sign-in page where there is none.
+pub(crate) struct Session {
     /// The API with this person's session.
     pub(crate) api: Client,
     /// The time of this page.
@@ -20,7 +24,7 @@ pub(crate) struct Visit {
     me: Value,
 }
 
-impl Visit {
+impl Session {
     /// As the audit log names the person.
     pub(crate) fn actor(&self) -> &str {
         json::text(&self.me, "/actor")
@@ -45,14 +49,18 @@ impl Visit {
     }
 }
 
-impl FromRequestParts<Api> for Visit {
+impl FromRequestParts<Api> for Session {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Failure> {
         let api = api.client(parts);
         let path = parts.uri.path_and_query().map_or("/console", |path| path.as_str()).to_owned();
         match api.get("/api/v1/auth/me").await {
-            Ok(me) => Ok(Self { api, now: Timestamp::now(), path, me }),
+            Ok(me) => {
+                let session = Self { api, now: Timestamp::now(), path, me };
+                parts.extensions.insert(CsrfToken(session.csrf().to_owned()));
+                Ok(session)
+            }
             Err(Failure::Refused(problem)) if problem.status == 401 => Err(Failure::SignedOut(path)),
             Err(other) => Err(other),
         }

@@ -4,14 +4,14 @@ use serde_json::Value;
 
 use crate::cell::Cell;
 use crate::json;
+use crate::session::Session;
 use crate::table::Table;
-use crate::visit::Visit;
 
-/// The table of events: time, action, actor, details.
-pub(crate) fn table(visit: &Visit, listing: &Value) -> Table {
+/// What was done: when, what, by whom, with which details.
+pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("What was done", &["When", "Action", "By", "Details"], listing, |one| {
         vec![
-            Cell::time(json::text(one, "/at"), visit.now),
+            Cell::time(json::text(one, "/at"), session.now),
             Cell::code(json::text(one, "/action")),
             Cell::text(json::text(one, "/actor")),
             Cell::text(details(one.pointer("/details").unwrap_or(&Value::Null))),

@@ -6,8 +6,8 @@ use crate::failure::Failure;
 
 /// The body of a page.
 #[derive(Default, Template)]
-#[template(path = "parts.html")]
-pub(crate) struct Parts {
+#[template(path = "sections.html")]
+pub(crate) struct Sections {
     parts: Vec<Part>,
 }
 
@@ -18,7 +18,7 @@ struct Part {
     html: String,
 }
 
-impl Parts {
+impl Sections {
     /// Adds a part without a heading.
     ///
     /// # Errors
@@ -89,9 +89,9 @@ impl Note {
 
 /// A secret that is shown this once.
 #[derive(Template)]
-#[template(path = "once.html")]
-pub(crate) struct Once {
-    /// The kind of the object.
+#[template(path = "one_time_secret.html")]
+pub(crate) struct OneTimeSecret {
+    /// What it is.
     pub(crate) what: &'static str,
     /// The secret.
     pub(crate) secret: String,
