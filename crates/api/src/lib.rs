@@ -17,6 +17,7 @@ pub mod authorities;
 pub mod certificates;
 pub mod changes;
 pub mod credhub;
+pub mod csv;
 pub mod endpoints;
 pub mod enrolments;
 pub mod health;

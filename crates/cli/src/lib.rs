@@ -7,7 +7,6 @@ mod commands;
 pub mod configuration;
 pub mod connection;
 pub mod control;
-pub mod csv;
 pub mod data;
 mod execution;
 pub mod exit;

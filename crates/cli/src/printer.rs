@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, Write};
 
 use crate::connection::{Columns, DocumentRow};
-use crate::csv::Csv;
+use api::csv::Csv;
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::terminal::{Colour, Paint, table, width};

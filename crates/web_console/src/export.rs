@@ -1,25 +1,28 @@
 //! Whole lists as CSV or JSON.
 
+use std::io;
+
+use api::csv::Csv;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::{Path, RawQuery};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures_util::Stream;
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::Value;
 
-use crate::api::Api;
+use crate::api::{Api, Client};
 use crate::failure::Failure;
 use crate::json;
+use crate::query::{filters, parameter};
 use crate::session::Session;
 
-/// Most rows of an export. `bulla … list --all` has no such bound.
-const ROWS_MAX: usize = 10_000;
+/// Rows of one page of the API: the most that it gives.
+const PAGE_ROWS: usize = 500;
 
-/// Rows asked for at once: the most that the API gives.
-const PAGE: usize = 500;
-
-/// The lists that are exported: the name in the address, and the path of the API.
+/// The exported lists: the name in the address, and the path of the API.
 const LISTS: &[(&str, &str)] = &[
     ("certificates", "/api/v1/certificates"),
     ("issued", "/api/v1/issued"),
@@ -61,7 +64,7 @@ const LISTS: &[(&str, &str)] = &[
     ("tokens", "/api/v1/tokens"),
 ];
 
-/// Names of credentials, which the credential store lists: all at once, and not in pages.
+/// The list of credential names, which the credential store gives in one answer.
 const CREDENTIALS: &str = "credentials";
 
 pub(crate) fn routes() -> Router<Api> {
@@ -85,77 +88,146 @@ async fn export(
         ));
     };
     let query = query.as_deref().unwrap_or_default();
-    let rows = match name {
-        CREDENTIALS => credentials(&session, path, query).await?,
-        _ => all(&session, path, query).await?,
+    let format = if kind == "csv" { Format::Csv } else { Format::Json };
+    let export = match name {
+        CREDENTIALS => Export::of(credentials(&session, path, query).await?, format),
+        _ => Export::begin(session.api.clone(), path, filters(Some(query)), format).await?,
     };
-    let (media, body) = match kind {
-        "csv" => ("text/csv; charset=utf-8", csv(&rows)),
-        _ => ("application/json", serde_json::to_string_pretty(&rows).map_err(Failure::unreadable)?),
-    };
-    let kept = format!("attachment; filename=\"{name}.{kind}\"");
-    Ok(([(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, kept)], body).into_response())
+    let media = if kind == "csv" { "text/csv; charset=utf-8" } else { "application/json" };
+    let disposition = format!("attachment; filename=\"{name}.{kind}\"");
+    let headers = [(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, disposition)];
+    Ok((headers, Body::from_stream(export.into_stream())).into_response())
 }
 
 async fn credentials(session: &Session, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
     // A filter of another kind, such as a name, would read values.
-    let wanted = ["path", "name-like"].into_iter().find_map(|filter| {
-        let value: String = crate::query::parameter(Some(filters), filter);
+    let filter = ["path", "name-like"].into_iter().find_map(|filter| {
+        let value: String = parameter(Some(filters), filter);
         Some(format!("{path}?{filter}={}", api::path::segment(&value))).filter(|_| !value.is_empty())
     });
-    let asked = wanted.unwrap_or_else(|| format!("{path}?path=/"));
-    let found = session.api.credential_store()?.get(&asked).await?;
-    Ok(json::list(&found, "/credentials").iter().take(ROWS_MAX).cloned().collect())
+    let path = filter.unwrap_or_else(|| format!("{path}?path=/"));
+    let found = session.api.credential_store()?.get(&path).await?;
+    Ok(json::list(&found, "/credentials").to_vec())
 }
 
-async fn all(session: &Session, path: &str, filters: &str) -> Result<Vec<Value>, Failure> {
-    let mut rows = Vec::new();
-    let mut cursor = String::new();
-    while rows.len() < ROWS_MAX {
-        let sign = if filters.is_empty() { "" } else { "&" };
-        let from = if cursor.is_empty() {
-            String::new()
-        } else {
-            format!("&cursor={}", api::path::segment(&cursor))
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Format {
+    Csv,
+    Json,
+}
+
+/// The export of a list, one page of the API after the other. Memory holds one page, however long the list is.
+struct Export {
+    /// The API and the path of the list with its filters; `None` once the last page is read.
+    rest: Option<(Client, String)>,
+    format: Format,
+    columns: Vec<String>,
+    rows: Vec<Value>,
+    cursor: String,
+    begun: bool,
+    /// Whether a row is written.
+    has_rows: bool,
+}
+
+impl Export {
+    /// An export of these rows alone.
+    fn of(rows: Vec<Value>, format: Format) -> Self {
+        let columns = columns(&rows);
+        Self { rest: None, format, columns, rows, cursor: String::new(), begun: false, has_rows: false }
+    }
+
+    /// Reads the first page, so that a refusal is still a page of its own.
+    async fn begin(api: Client, path: &str, filters: String, format: Format) -> Result<Self, Failure> {
+        let separator = if filters.is_empty() { "" } else { "&" };
+        let mut export = Self::of(Vec::new(), format);
+        export.rest = Some((api, format!("{path}?{filters}{separator}limit={PAGE_ROWS}")));
+        export.read_page().await?;
+        export.columns = columns(&export.rows);
+        Ok(export)
+    }
+
+    async fn read_page(&mut self) -> Result<(), Failure> {
+        let Some((api, path)) = self.rest.take() else { return Ok(()) };
+        let page = match self.cursor.as_str() {
+            "" => api.get(&path).await?,
+            cursor => api.get(&format!("{path}&cursor={}", api::path::segment(cursor))).await?,
         };
-        let page = session.api.get(&format!("{path}?{filters}{sign}limit={PAGE}{from}")).await?;
-        rows.extend(json::items(&page).iter().cloned());
-        json::text(&page, "/next").clone_into(&mut cursor);
-        if cursor.is_empty() {
-            break;
+        self.rows = json::items(&page).to_vec();
+        json::text(&page, "/next").clone_into(&mut self.cursor);
+        self.rest = Some((api, path)).filter(|_| !self.cursor.is_empty());
+        Ok(())
+    }
+
+    /// The bytes of the file. A failure ends the stream early, which the browser reports as a failed download.
+    fn into_stream(self) -> impl Stream<Item = Result<Vec<u8>, Failure>> {
+        futures_util::stream::try_unfold(Some(self), async |export| {
+            let Some(mut export) = export else { return Ok(None) };
+            if export.begun && export.rest.is_some() {
+                export.read_page().await?;
+            } else if export.begun {
+                return Ok(None);
+            }
+            let bytes = export.bytes()?;
+            let ends = export.rest.is_none();
+            export.begun = true;
+            export.has_rows |= !export.rows.is_empty();
+            Ok(Some((bytes, Some(export).filter(|_| !ends))))
+        })
+    }
+
+    /// The rows of the present page, with what the file begins and ends with.
+    fn bytes(&self) -> Result<Vec<u8>, Failure> {
+        match self.format {
+            Format::Csv => self.csv().map_err(Failure::unreadable),
+            Format::Json => self.json().map_err(Failure::unreadable),
         }
     }
-    rows.truncate(ROWS_MAX);
-    Ok(rows)
-}
 
-/// One line a row (RFC 4180), the columns of the first row; what is no text or number is written as JSON.
-fn csv(rows: &[Value]) -> String {
-    let columns: Vec<&String> =
-        rows.first().and_then(Value::as_object).map(|row| row.keys().collect()).unwrap_or_default();
-    let line = |cells: Vec<String>| format!("{}\r\n", cells.join(","));
-    let head = line(columns.iter().map(|name| field(name)).collect());
-    let of = |row: &Value| line(columns.iter().map(|name| cell(row.get(name.as_str()))).collect());
-    rows.iter().fold(head, |text, row| text + &of(row))
-}
+    fn csv(&self) -> io::Result<Vec<u8>> {
+        let mut csv = Csv::new(Vec::new());
+        if !self.begun {
+            csv.record(self.columns.iter().map(String::as_str))?;
+        }
+        for row in &self.rows {
+            for column in &self.columns {
+                match row.get(column) {
+                    None | Some(Value::Null) => csv.text("")?,
+                    Some(Value::String(text)) => csv.text(text)?,
+                    Some(Value::Number(number)) if number.is_i64() => csv.number(number.as_i64())?,
+                    Some(other) => csv.text(&other.to_string())?,
+                }
+            }
+            csv.end()?;
+        }
+        Ok(csv.into_inner())
+    }
 
-fn cell(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => field(text),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(other) => field(&other.to_string()),
+    fn json(&self) -> serde_json::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        if !self.begun {
+            bytes.push(b'[');
+        }
+        for (index, row) in self.rows.iter().enumerate() {
+            bytes.extend_from_slice(if index > 0 || self.has_rows { b",\n" } else { b"\n" });
+            serde_json::to_writer(&mut bytes, row)?;
+        }
+        if self.rest.is_none() {
+            bytes.extend_from_slice(b"\n]\n");
+        }
+        Ok(bytes)
     }
 }
 
-/// A text that begins like a formula gets an apostrophe: a spreadsheet would compute what a certificate says.
-fn field(text: &str) -> String {
-    let guarded =
-        if text.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{text}") } else { text.to_owned() };
-    if guarded.contains(['"', ',', '\n', '\r']) {
-        return format!("\"{}\"", guarded.replace('"', "\"\""));
+/// The members of the rows of the first page, in their order. Rows of a list have the same members, but for a few that are left out
+/// where they have no value.
+fn columns(rows: &[Value]) -> Vec<String> {
+    let mut columns: Vec<String> = Vec::new();
+    for name in rows.iter().filter_map(Value::as_object).flat_map(|row| row.keys()) {
+        if !columns.contains(name) {
+            columns.push(name.clone());
+        }
     }
-    guarded
+    columns
 }
 
 #[cfg(test)]
@@ -163,11 +235,17 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn file(rows: &[Value], format: Format) -> String {
+        String::from_utf8(Export::of(rows.to_vec(), format).bytes().unwrap()).unwrap()
+    }
+
     #[test]
-    fn a_spreadsheet_computes_nothing_that_a_certificate_says() {
-        let rows =
-            [json!({"name": "=cmd()", "names": ["a,b"], "n": 3, "x": null}), json!({"name": "q\"", "n": -1})];
-        assert_eq!(csv(&rows), "n,name,names,x\r\n3,'=cmd(),\"[\"\"a,b\"\"]\",\r\n-1,\"q\"\"\",,\r\n");
-        assert_eq!(csv(&[]), "\r\n");
+    fn a_file_has_every_member_of_the_rows() {
+        let rows = [json!({"name": "=cmd()", "names": ["a,b"]}), json!({"name": "q\"", "n": -1, "x": null})];
+        let csv = "name,names,n,x\r\n\"'=cmd()\",\"[\"\"a,b\"\"]\",,\r\n\"q\"\"\",,-1,\r\n";
+        assert_eq!(file(&rows, Format::Csv), csv);
+        assert_eq!(serde_json::from_str::<Vec<Value>>(&file(&rows, Format::Json)).unwrap(), rows);
+        assert_eq!(file(&[], Format::Json), "[\n]\n");
+        assert_eq!(file(&[], Format::Csv), "\r\n");
     }
 }

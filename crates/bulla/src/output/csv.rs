@@ -2,7 +2,7 @@
 
 use std::io;
 
-use cli::csv::Csv;
+use api::csv::Csv;
 use cli::units;
 use scan::{EstateFinding, Observation};
 

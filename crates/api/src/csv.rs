@@ -22,8 +22,10 @@ impl<W: Write> Csv<W> {
         self.out.write_all(b",")
     }
 
-    /// Text, which strangers may have chosen: one that a spreadsheet would run as a formula is
-    /// given a leading apostrophe.
+    /// Writes text that others may have chosen. A text that a spreadsheet would run as a formula gets a leading apostrophe.
+    ///
+    /// # Errors
+    /// As the writer.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         self.separate()?;
         let guard = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
@@ -34,7 +36,10 @@ impl<W: Write> Csv<W> {
         write!(self.out, "\"{apostrophe}{}\"", text.replace('"', "\"\""))
     }
 
-    /// A number, or an empty field.
+    /// Writes a number, or an empty field.
+    ///
+    /// # Errors
+    /// As the writer.
     pub fn number(&mut self, number: Option<impl Into<i64>>) -> io::Result<()> {
         self.separate()?;
         match number {
@@ -44,12 +49,18 @@ impl<W: Write> Csv<W> {
     }
 
     /// Ends the record.
+    ///
+    /// # Errors
+    /// As the writer.
     pub fn end(&mut self) -> io::Result<()> {
         self.first = true;
         self.out.write_all(b"\r\n")
     }
 
-    /// A record of texts.
+    /// Writes a record of texts.
+    ///
+    /// # Errors
+    /// As the writer.
     pub fn record<'t>(&mut self, fields: impl IntoIterator<Item = &'t str>) -> io::Result<()> {
         for field in fields {
             self.text(field)?;
@@ -57,7 +68,15 @@ impl<W: Write> Csv<W> {
         self.end()
     }
 
-    /// Flushes the output.
+    /// The writer, with the records in it.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+
+    /// Flushes the writer.
+    ///
+    /// # Errors
+    /// As the writer.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
