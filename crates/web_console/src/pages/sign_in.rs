@@ -40,11 +40,13 @@ fn show(to: &str, problem: Option<String>) -> Result<Response, Failure> {
     Ok(Html(SignIn { to, login, problem }.render()?).into_response())
 }
 
-/// A path of this console: redirects after sign-in never leave it.
+/// The page to show after signing in: `to` where it is a page of this console, the overview otherwise.
 fn own_path(to: &str) -> String {
-    let plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
-    let own = to == "/console" || ["/console/", "/console?"].iter().any(|begin| to.starts_with(begin));
-    if own && plain { to.to_owned() } else { "/console".to_owned() }
+    let path = to.split(['?', '#']).next().unwrap_or_default();
+    let is_plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+    let is_inside = path == "/console" || path.starts_with("/console/");
+    let has_step = path.split('/').skip(1).any(|part| matches!(part, "" | "." | ".."));
+    if is_plain && is_inside && !has_step { to.to_owned() } else { "/console".to_owned() }
 }
 
 /// With a code of a link, or a name and a password.
@@ -102,6 +104,8 @@ mod tests {
             "/consolex",
             "/api/v1/x",
             "/console/\r\nx",
+            "/console/../api/v1/x",
+            "/console//evil.example",
         ] {
             assert_eq!(own_path(bad), "/console", "{bad:?}");
         }

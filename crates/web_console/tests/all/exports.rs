@@ -1,0 +1,52 @@
+//! Exports have every row of a list, and no formula.
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{RawQuery, Request};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http_body_util::BodyExt;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+const ROWS: usize = 1_203;
+
+/// A list of [`ROWS`] jobs in pages of the limit that is asked for.
+async fn jobs(RawQuery(query): RawQuery) -> Response {
+    let query: Vec<(String, String)> = serde_urlencoded::from_str(&query.unwrap()).unwrap();
+    let of = |name: &str| query.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    assert_eq!(of("state"), Some("failed"), "the filters of the page hold for the export");
+    let from: usize = of("cursor").map_or(0, |cursor| cursor.parse().unwrap());
+    let to = ROWS.min(from + of("limit").unwrap().parse::<usize>().unwrap());
+    let items: Vec<Value> =
+        (from..to).map(|row| json!({ "id": row, "name": format!("=cmd{row}()") })).collect();
+    let next = (to < ROWS).then(|| to.to_string());
+    axum::Json(json!({ "items": items, "next": next })).into_response()
+}
+
+async fn export(kind: &str) -> String {
+    let me = async || axum::Json(json!({ "csrf_token": "t" }));
+    let api = Router::new().route("/api/v1/jobs", get(jobs)).route("/api/v1/auth/me", get(me));
+    let path = format!("/console/export/jobs.{kind}?state=failed");
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = web_console::pages(api, None).oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn csv_has_every_row_and_no_formula() {
+    let csv = export("csv").await;
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (ROWS + 1, "id,name"));
+    assert_eq!(lines[ROWS], "1202,\"'=cmd1202()\"");
+    assert!(lines.iter().all(|line| !line.contains(",=") && !line.contains(",\"=")));
+}
+
+#[tokio::test]
+async fn json_has_every_row() {
+    let rows: Vec<Value> = serde_json::from_str(&export("json").await).unwrap();
+    assert_eq!(rows.len(), ROWS);
+    assert!(rows.iter().enumerate().all(|(place, row)| row["id"] == place));
+}

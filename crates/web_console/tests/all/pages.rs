@@ -1,0 +1,90 @@
+//! Markup in the API's answers and in the browser's address comes out as text.
+
+use crate::hostile_api::{Answer, CSRF, Console, MARKUP, all_fields, all_parameters, endpoint};
+
+/// The markup as text.
+const ESCAPED: &str = "&#60;script&#62;";
+
+/// Pages that show nothing of the API or of the address.
+const WITHOUT_DATA: &[&str] = &["/console/sign-in"];
+
+/// The address of a page with markup in every parameter.
+fn address(path: &str) -> String {
+    let segment = api::path::segment(MARKUP);
+    let filled = path.split('/').map(|part| if part.starts_with('{') { segment.as_str() } else { part });
+    let path = filled.collect::<Vec<_>>().join("/");
+    let endpoint = endpoint();
+    let member = |name: &str| api::path::segment(endpoint[name].as_str().unwrap());
+    let endpoint = format!(
+        "host={}&port=443&protocol={}&server_name={}&address={}",
+        member("host"),
+        member("protocol"),
+        member("server_name"),
+        member("address")
+    );
+    let query = match path.as_str() {
+        "/console/endpoints/one" => endpoint,
+        "/console/endpoints/claim" => format!("endpoint={}", api::path::segment(&endpoint)),
+        "/console/blocked-keys/new" => format!("key={}", "ab".repeat(32)),
+        "/console/audit/event" => "at=2026-11-29T01:00:00Z&shard=7&sequence=7".to_owned(),
+        _ => all_parameters(MARKUP),
+    };
+    format!("{path}?{query}")
+}
+
+fn check(path: &str, answer: &Answer) {
+    if !answer.is_html() {
+        assert_eq!(answer.header("x-content-type-options"), "nosniff", "{path}");
+        return;
+    }
+    let body = &answer.body;
+    assert!(!body.contains("<script>x"), "{path} has markup of the API:\n{}", around(body, "<script>x"));
+    assert!(!body.contains("'\""), "{path} has a quote of the API:\n{}", around(body, "'\""));
+    for href in body.split("href=\"").skip(1).map(|rest| rest.split('"').next().unwrap_or_default()) {
+        let own = ["/console", "/api/v1/", "#"].iter().any(|begin| href.starts_with(begin));
+        assert!(own, "{path} has a link to {href}");
+    }
+    let policy = answer.header("content-security-policy");
+    assert!(
+        policy.contains("script-src 'self'") && policy.contains("frame-ancestors 'none'"),
+        "{path}: {policy}"
+    );
+}
+
+fn around<'a>(body: &'a str, text: &str) -> &'a str {
+    let at = body.find(text).unwrap_or_default();
+    let begin = (0..=at.saturating_sub(200)).rev().find(|at| body.is_char_boundary(*at)).unwrap_or_default();
+    body[begin..].split_at_checked(400).map_or(&body[begin..], |(text, _)| text)
+}
+
+#[tokio::test]
+async fn markup_is_text_on_every_page() {
+    let console = Console::new();
+    let mut silent = Vec::new();
+    for path in console.paths() {
+        let answer = console.get(&address(&path)).await;
+        if answer.status == http::StatusCode::METHOD_NOT_ALLOWED {
+            continue;
+        }
+        check(&path, &answer);
+        let quiet = answer.is_html() && !answer.body.contains(ESCAPED);
+        if quiet && !WITHOUT_DATA.contains(&path.as_str()) {
+            silent.push(format!("{path} ({})", answer.status));
+        }
+    }
+    assert!(silent.is_empty(), "these show no member of the API, so they prove nothing: {silent:#?}");
+}
+
+#[tokio::test]
+async fn markup_is_text_on_every_page_that_answers_a_form() {
+    let console = Console::new();
+    let mut fields = all_fields(MARKUP);
+    fields.push(("csrf", CSRF));
+    let mut shown = 0;
+    for path in console.paths() {
+        let answer = console.post(&address(&path), &fields).await;
+        check(&path, &answer);
+        shown += usize::from(answer.is_html() && answer.body.contains(ESCAPED));
+    }
+    assert!(shown > 10, "{shown} pages show what the form or the API says");
+}

@@ -1,0 +1,54 @@
+//! Nobody is sent to another site, whatever the address or the form says.
+
+use crate::hostile_api::{CSRF, Console, all_fields, all_parameters};
+
+const ELSEWHERE: &[&str] = &[
+    "https://evil.example/",
+    "//evil.example/",
+    "/\\evil.example/",
+    "/console/..//evil.example",
+    "/consoleevil",
+    "javascript:alert(1)",
+];
+
+fn own(location: &str) -> bool {
+    let path = location.split(['?', '#']).next().unwrap_or_default();
+    let own = path == "/console" || path.starts_with("/console/");
+    let step = path.split('/').any(|part| part == ".." || part == ".");
+    own && !step && !path.contains("//") && !path.contains('\\')
+}
+
+#[tokio::test]
+async fn every_redirect_stays_in_the_console() {
+    let console = Console::new();
+    let mut redirects = 0;
+    for elsewhere in &ELSEWHERE[..2] {
+        let query = all_parameters(elsewhere);
+        let mut fields = all_fields(elsewhere);
+        fields.push(("csrf", CSRF));
+        for path in console.paths() {
+            let path = format!("{}?{query}", path.replace(['{', '}'], ""));
+            for answer in [console.get(&path).await, console.post(&path, &fields).await] {
+                if answer.status.is_redirection() {
+                    let location = answer.header("location");
+                    assert!(own(location), "{path} with {elsewhere} leads to {location}");
+                    redirects += 1;
+                }
+            }
+        }
+    }
+    assert!(redirects > 50, "{redirects}");
+}
+
+#[tokio::test]
+async fn signing_in_leads_to_the_page_of_this_console_that_was_asked_for() {
+    let console = Console::new();
+    let signed_in = async |to: &'static str| {
+        let answer = console.post("/console/sign-in", &[("code", "1"), ("to", to)]).await;
+        answer.header("location").to_owned()
+    };
+    assert_eq!(signed_in("/console/jobs?state=failed").await, "/console/jobs?state=failed");
+    for elsewhere in ELSEWHERE {
+        assert_eq!(signed_in(elsewhere).await, "/console", "{elsewhere}");
+    }
+}
