@@ -29,6 +29,11 @@ pub(crate) fn with_query(path: &str, query: &str) -> String {
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }
 
+/// The path of an object in a collection. The identity cannot leave its segment, whatever characters it has.
+pub(crate) fn item(collection: &str, id: &str) -> String {
+    format!("{collection}/{}", api::path::segment(id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

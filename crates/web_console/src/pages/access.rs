@@ -18,6 +18,7 @@ use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
 use crate::pages::account;
+use crate::query::item;
 use crate::sections::{OneTimeSecret, Sections};
 use crate::session::Session;
 use crate::shell::Page;
@@ -398,7 +399,7 @@ async fn roles(session: Session) -> Result<Response, Failure> {
         let kind = if json::flag(role, "/built_in") { "built in" } else { "own" };
         let count = json::list(role, "/permissions").len();
         vec![
-            Cell::link(format!("/console/roles/{}", api::path::segment(name)), name),
+            Cell::link(item("/console/roles", name), name),
             Cell::badge(Tone::Calm, kind),
             Cell::text(json::text(role, "/description")),
             Cell::number(i64::try_from(count).unwrap_or_default()),
@@ -431,10 +432,10 @@ async fn make_role(session: Session, form: FormData) -> Result<Response, Failure
 }
 
 async fn role(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/roles/{}", api::path::segment(&name));
+    let path = item("/api/v1/roles", &name);
     let role = session.api.get(&path).await?;
     let own = !json::flag(&role, "/built_in");
-    let page = format!("/console/roles/{}", api::path::segment(&name));
+    let page = item("/console/roles", &name);
     let actions = Actions::default()
         .danger(format!("{page}/remove"), "Delete")
         .only_if(own && session.may("access.manage"));
@@ -457,7 +458,7 @@ async fn role(session: Session, Path(name): Path<String>) -> Result<Response, Fa
 }
 
 async fn ask_remove_role(session: Session, Path(name): Path<String>) -> Result<Response, Failure> {
-    let page = format!("/console/roles/{}", api::path::segment(&name));
+    let page = item("/console/roles", &name);
     let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the role")
         .danger()
         .says("Identities with the role lose its permissions at once. The server rejects the deletion while grants use the role.");
@@ -469,7 +470,7 @@ async fn remove_role(
     Path(name): Path<String>,
     form: FormData,
 ) -> Result<Response, Failure> {
-    let path = format!("/api/v1/roles/{}", api::path::segment(&name));
+    let path = item("/api/v1/roles", &name);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect("/console/roles", "removed", &answer))
 }

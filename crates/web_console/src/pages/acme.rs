@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -128,7 +128,7 @@ const ACCOUNT: &[&str] = &["Account", "Status", "Contacts", "Profile", "From", "
 fn account_row(session: &Session, one: &Value) -> Vec<Cell> {
     let id = json::text(one, "/id");
     vec![
-        Cell::link(format!("{ACCOUNTS}/{id}"), id),
+        Cell::link(item(ACCOUNTS, id), id),
         Cell::state(json::text(one, "/status")),
         Cell::text(json::joined(one, "/contacts")),
         Cell::text(json::text(one, "/profile")),
@@ -139,7 +139,7 @@ fn account_row(session: &Session, one: &Value) -> Vec<Cell> {
 }
 
 fn key_link(id: &str) -> Cell {
-    if id.is_empty() { Cell::Empty } else { Cell::link(format!("{KEYS}/{id}"), id) }
+    if id.is_empty() { Cell::Empty } else { Cell::link(item(KEYS, id), id) }
 }
 
 const ORDER: &[&str] = &["Order", "Status", "Names", "Problem", "Profile", "Created", "Ends"];
@@ -147,7 +147,7 @@ const ORDER: &[&str] = &["Order", "Status", "Names", "Problem", "Profile", "Crea
 fn order_row(session: &Session, one: &Value) -> Vec<Cell> {
     let id = json::text(one, "/id");
     vec![
-        Cell::link(format!("{ORDERS}/{id}"), id),
+        Cell::link(item(ORDERS, id), id),
         order_status(one),
         Cell::text(json::joined(one, "/names")),
         Cell::text(json::text(one, "/error/detail")),
@@ -269,13 +269,13 @@ async fn order(session: Session, Path(id): Path<String>) -> Result<Response, Fai
     let one = session.api.get(&path).await?;
     let issued = |pointer| match json::text(&one, pointer) {
         "" => Cell::Empty,
-        id => Cell::link(format!("/console/issued/{}", api::path::segment(id)), id),
+        id => Cell::link(item("/console/issued", id), id),
     };
     let account = json::text(&one, "/account");
     let facts = Facts::default()
         .with("Status", order_status(&one))
         .with("Names", Cell::text(json::joined(&one, "/names")))
-        .with("Account", Cell::link(format!("{ACCOUNTS}/{account}"), account))
+        .with("Account", Cell::link(item(ACCOUNTS, account), account))
         .with("Profile", Cell::text(json::text(&one, "/profile")))
         .with("Certificate", issued("/certificate"))
         .with("Replaces", issued("/replaces"))
@@ -309,7 +309,7 @@ async fn keys(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         &["Key ID", "For", "State", "Accounts bound", "Reusable", "Profiles", "Names", "Team", "Created"];
     let row = |one: &Value| {
         vec![
-            Cell::link(format!("{KEYS}/{}", json::text(one, "/id")), json::text(one, "/kid")),
+            Cell::link(item(KEYS, json::text(one, "/id")), json::text(one, "/kid")),
             Cell::text(json::text(one, "/label")),
             key_state(&session, one),
             Cell::number(json::number(one, "/uses")),
@@ -535,7 +535,7 @@ async fn remove_override(
     Path(id): Path<String>,
     form: FormData,
 ) -> Result<Response, Failure> {
-    let path = format!("/api/v1/acme/limit-overrides/{}", api::path::segment(&id));
+    let path = item("/api/v1/acme/limit-overrides", &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(OVERRIDES, "removed", &answer))
 }

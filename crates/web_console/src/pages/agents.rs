@@ -18,7 +18,7 @@ use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
 use crate::pages::targets;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::sections::{OneTimeSecret, Sections};
 use crate::session::Session;
 use crate::shell::Page;
@@ -110,7 +110,7 @@ fn state(agent: &Value) -> Cell {
 fn row(session: &Session, agent: &Value) -> Vec<Cell> {
     let system = format!("{} {}", json::text(agent, "/os"), json::text(agent, "/arch"));
     vec![
-        Cell::link(format!("{PAGE}/{}", json::text(agent, "/id")), json::text(agent, "/name")),
+        Cell::link(item(PAGE, json::text(agent, "/id")), json::text(agent, "/name")),
         state(agent),
         Cell::time(json::text(agent, "/last_seen_at"), session.now),
         Cell::text(labels(agent, "/labels")),
@@ -161,7 +161,7 @@ fn tokens_table(session: &Session, tokens: &Value) -> Table {
         };
         let agent = match json::text(token, "/agent") {
             "" => Cell::Empty,
-            id => Cell::link(format!("{PAGE}/{id}"), "show"),
+            id => Cell::link(item(PAGE, id), "show"),
         };
         vec![
             Cell::time(json::text(token, "/created_at"), session.now),
@@ -203,7 +203,7 @@ async fn ask_remove_token(session: Session, Path(id): Path<String>) -> Result<Re
 }
 
 async fn remove_token(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    let path = format!("/api/v1/agent-tokens/{}", api::path::segment(&id));
+    let path = item("/api/v1/agent-tokens", &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(PAGE, "removed", &answer))
 }
@@ -233,13 +233,13 @@ async fn remove_group(
     Path(name): Path<String>,
     form: FormData,
 ) -> Result<Response, Failure> {
-    let path = format!("/api/v1/agent-groups/{}", api::path::segment(&name));
+    let path = item("/api/v1/agent-groups", &name);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(PAGE, "removed", &answer))
 }
 
 fn at(id: &str) -> String {
-    format!("/api/v1/agents/{}", api::path::segment(id))
+    item("/api/v1/agents", id)
 }
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -289,7 +289,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
 async fn change(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "name": form.field("name"), "labels": labels_of(form.field("labels")) });
     let answer = session.api.change(Method::PATCH, &at(&id), form.csrf(), Some(&body)).await?;
-    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
+    Ok(redirect(&item(PAGE, &id), "saved", &answer))
 }
 
 async fn ask_retire(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -298,7 +298,7 @@ async fn ask_retire(session: Session, Path(id): Path<String>) -> Result<Response
     let path = format!("/api/v1/targets?limit=500&fields=id&agent={agent_id}");
     let count = session.api.get_if_allowed(&path).await?.map_or(0, |listing| json::items(&listing).len());
     let name = json::text(&agent, "/name");
-    let here = format!("{PAGE}/{}", api::path::segment(&id));
+    let here = item(PAGE, &id);
     let body = Confirmation::new(&session, format!("{here}/retire"), &here, "Retire the agent")
         .danger()
         .says(

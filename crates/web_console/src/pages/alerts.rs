@@ -19,7 +19,7 @@ use crate::form_data::{FormData, redirect};
 use crate::history::{details, plain};
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -77,7 +77,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let table = listing
         .table("Alerts, latest first", &["Alert", "Severity", "State", "Last", "Count", "Kind"], |alert| {
             vec![
-                Cell::link(format!("{PAGE}/{}", json::text(alert, "/id")), json::text(alert, "/title")),
+                Cell::link(item(PAGE, json::text(alert, "/id")), json::text(alert, "/title")),
                 Cell::state(json::text(alert, "/severity")),
                 state(alert),
                 Cell::time(json::text(alert, "/last_at"), session.now),
@@ -112,7 +112,7 @@ struct One {
 }
 
 fn api_path(id: &str) -> String {
-    format!("/api/v1/alerts/{}", api::path::segment(id))
+    item("/api/v1/alerts", id)
 }
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -123,7 +123,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let may = session.may("alert.manage");
     let told = json!({"items": alert.pointer("/deliveries").cloned().unwrap_or_default()});
     let body = One {
-        page: format!("{PAGE}/{}", api::path::segment(&id)),
+        page: item(PAGE, &id),
         csrf: session.csrf().to_owned(),
         open: may && state != "resolved",
         acknowledged: may && state == "open",
@@ -142,7 +142,7 @@ fn facts(session: &Session, alert: &Value) -> Facts {
     let time = |pointer| Cell::time(json::text(alert, pointer), session.now);
     let silenced = match json::text(alert, "/silenced_by") {
         "" => Cell::Empty,
-        id => Cell::link(format!("{SILENCES}/{id}"), "a silence"),
+        id => Cell::link(item(SILENCES, id), "a silence"),
     };
     Facts::default()
         .with("State", Cell::state(json::text(alert, "/state")))
@@ -162,10 +162,8 @@ fn facts(session: &Session, alert: &Value) -> Facts {
 /// A link to what an alert is about, where it has a page.
 fn subject(subject: &str) -> Cell {
     match subject.split_once('/') {
-        Some(("certificate", id)) => {
-            Cell::link(format!("/console/certificates/{}", api::path::segment(id)), "the certificate")
-        }
-        Some(("agent", id)) => Cell::link(format!("/console/agents/{}", api::path::segment(id)), "the agent"),
+        Some(("certificate", id)) => Cell::link(item("/console/certificates", id), "the certificate"),
+        Some(("agent", id)) => Cell::link(item("/console/agents", id), "the agent"),
         Some(("found", fingerprint)) => Cell::link(
             format!("/console/search?q={}", api::path::segment(fingerprint)),
             "a certificate that a scan found",
@@ -205,20 +203,20 @@ fn deliveries(session: &Session, listing: &Value, channels: &Value) -> Table {
 async fn acknowledge(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/acknowledge", api_path(&id));
     let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "acknowledged", &answer))
+    Ok(redirect(&item(PAGE, &id), "acknowledged", &answer))
 }
 
 async fn resolve(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let path = format!("{}/resolve", api_path(&id));
     let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "saved", &answer))
+    Ok(redirect(&item(PAGE, &id), "saved", &answer))
 }
 
 async fn ask_silence(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = api_path(&id);
     let alert = session.api.get(&path).await?;
     let (kind, about) = (json::text(&alert, "/kind"), json::text(&alert, "/subject"));
-    let page = format!("{PAGE}/{}", api::path::segment(&id));
+    let page = item(PAGE, &id);
     let which = [
         ("this", format!("{kind} about this one alone")),
         ("subject", "every alert about this one".to_owned()),
@@ -249,7 +247,7 @@ async fn silence(session: Session, Path(id): Path<String>, form: FormData) -> Re
         )
     })?;
     let answer = session.api.change(Method::POST, "/api/v1/alert-silences", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "silenced", &answer))
+    Ok(redirect(&item(PAGE, &id), "silenced", &answer))
 }
 
 fn silence_of(form: &FormData, now: Timestamp) -> Option<Value> {
@@ -298,7 +296,7 @@ async fn silences(session: Session) -> Result<Response, Failure> {
     let table =
         Table::of("Silences", &["Which alerts", "Until", "Reason", "Made by", "Made"], &listing, |one| {
             vec![
-                Cell::link(format!("{SILENCES}/{}", json::text(one, "/id")), when(one)),
+                Cell::link(item(SILENCES, json::text(one, "/id")), when(one)),
                 time_of(one, "/rule/until", session.now),
                 Cell::text(json::text(one, "/rule/reason")),
                 Cell::text(json::text(one, "/updated_by")),
@@ -326,7 +324,7 @@ async fn ask_end(session: Session, Path(id): Path<String>) -> Result<Response, F
         .with("Until", time_of(found, "/rule/until", session.now))
         .with("Reason", Cell::text(json::text(found, "/rule/reason")))
         .with("Made by", Cell::text(json::text(found, "/updated_by")));
-    let action = format!("{SILENCES}/{}", api::path::segment(&id));
+    let action = item(SILENCES, &id);
     let body = Confirmation::new(&session, action, SILENCES, "End this silence")
         .facts(facts)
         .says("Alerts that match are told again from now on. Those raised meanwhile are told to nobody: look through the open ones.");
@@ -334,7 +332,7 @@ async fn ask_end(session: Session, Path(id): Path<String>) -> Result<Response, F
 }
 
 async fn end(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    let path = format!("/api/v1/alert-silences/{}", api::path::segment(&id));
+    let path = item("/api/v1/alert-silences", &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(SILENCES, "removed", &answer))
 }

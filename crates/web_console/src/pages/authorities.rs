@@ -14,7 +14,7 @@ use crate::confirmation::Confirmation;
 use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -94,7 +94,7 @@ impl Parts<'_> {
             .iter()
             .filter(|other| json::text(other, "/parent") == id && json::text(other, "/id") != id);
         Branch {
-            href: format!("{PAGE}/{id}"),
+            href: item(PAGE, id),
             name: json::text(ca, "/name").to_owned(),
             badges: badges(ca),
             facts: published(
@@ -148,7 +148,7 @@ fn used_by(ca: &Value, profiles: &Value) -> Vec<(String, String)> {
         if wanted.is_empty() { is_default } else { wanted == name }
     };
     let names = json::items(profiles).iter().filter(of).map(|profile| json::text(profile, "/name"));
-    names.map(|name| (format!("/console/profiles/{}", api::path::segment(name)), name.to_owned())).collect()
+    names.map(|name| (item("/console/profiles", name), name.to_owned())).collect()
 }
 
 #[derive(Template)]
@@ -172,9 +172,9 @@ struct Authority {
 }
 
 async fn one(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/authorities/{}", api::path::segment(&ca));
+    let path = item("/api/v1/authorities", &ca);
     let ca = session.api.get(&path).await?;
-    let id = json::text(&ca, "/id").to_owned();
+    let id = api::path::segment(json::text(&ca, "/id"));
     let all = session.api.get("/api/v1/authorities").await?;
     let publications = session.api.get_if_allowed("/api/v1/publications").await?.unwrap_or_default();
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
@@ -182,13 +182,13 @@ async fn one(session: Session, Path(ca): Path<String>) -> Result<Response, Failu
     let revoked = format!("/api/v1/revocations?ca={id}&limit=10");
     let certificates = session.api.get_if_allowed(&issued).await?;
     let revocations = session.api.get_if_allowed(&revoked).await?;
-    let publication = publication_of(&publications, &id);
+    let publication = publication_of(&publications, json::text(&ca, "/id"));
     let name = json::text(&ca, "/name");
     let body = Authority {
         facts: facts(&session, &ca),
         actions: actions(&session, &ca),
         chain: chain(&session, &ca, json::items(&all)),
-        below: below(&id, json::items(&all)),
+        below: below(json::text(&ca, "/id"), json::items(&all)),
         profiles: used_by(&ca, &profiles),
         crls: crls(&session, json::list(publication, "/crls")),
         ocsp: responder(&session, publication),
@@ -241,7 +241,7 @@ fn facts(session: &Session, ca: &Value) -> Facts {
 }
 
 fn actions(session: &Session, ca: &Value) -> Vec<(String, &'static str)> {
-    let id = json::text(ca, "/id");
+    let id = api::path::segment(json::text(ca, "/id"));
     let mut actions = Vec::new();
     if !session.may("ca.manage") {
         return actions;
@@ -265,7 +265,7 @@ fn chain(session: &Session, ca: &Value, all: &[Value]) -> Vec<(String, String, S
     let mut next = Some(ca);
     while let Some(ca) = next {
         let id = json::text(ca, "/id");
-        let href = format!("{PAGE}/{id}");
+        let href = item(PAGE, id);
         if chain.iter().any(|(_, known, ..)| *known == href) {
             break;
         }
@@ -279,9 +279,7 @@ fn chain(session: &Session, ca: &Value, all: &[Value]) -> Vec<(String, String, S
 
 fn below(id: &str, all: &[Value]) -> Vec<(String, String)> {
     let below = all.iter().filter(|other| json::text(other, "/parent") == id);
-    below
-        .map(|ca| (format!("{PAGE}/{}", json::text(ca, "/id")), json::text(ca, "/name").to_owned()))
-        .collect()
+    below.map(|ca| (item(PAGE, json::text(ca, "/id")), json::text(ca, "/name").to_owned())).collect()
 }
 
 fn crls(session: &Session, crls: &[Value]) -> Table {
@@ -319,7 +317,7 @@ async fn publications(session: Session) -> Result<Response, Failure> {
         let full = json::list(one, "/crls").iter().find(|crl| json::text(crl, "/part") == "full");
         let full = full.unwrap_or(&Value::Null);
         vec![
-            Cell::link(format!("{PAGE}/{}", json::text(one, "/ca")), json::text(one, "/name")),
+            Cell::link(item(PAGE, json::text(one, "/ca")), json::text(one, "/name")),
             Cell::state(json::text(full, "/state")),
             Cell::number(json::number(full, "/entries")),
             Cell::time(json::text(full, "/next_update"), session.now),
@@ -338,7 +336,7 @@ async fn publications(session: Session) -> Result<Response, Failure> {
 }
 
 async fn pem(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
-    let ca = session.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let ca = session.api.get(&item("/api/v1/authorities", &ca)).await?;
     super::issued::download(json::text(&ca, "/name"), json::text(&ca, "/certificate"))
 }
 
@@ -396,13 +394,13 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     }
     let made = session.api.change(Method::POST, "/api/v1/authorities", form.csrf(), Some(&body)).await?;
     let id = json::text(&made, "/id");
-    let page = if id.is_empty() { PAGE.to_owned() } else { format!("{PAGE}/{id}") };
+    let page = if id.is_empty() { PAGE.to_owned() } else { item(PAGE, id) };
     Ok(redirect(&page, "created", &made))
 }
 
 async fn ask_default(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
-    let page = format!("{PAGE}/{}", api::path::segment(&ca));
-    let ca = session.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let page = item(PAGE, &ca);
+    let ca = session.api.get(&item("/api/v1/authorities", &ca)).await?;
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let moved = json::items(&profiles).iter().filter(|profile| json::text(profile, "/ca").is_empty()).count();
     let name = json::text(&ca, "/name");
@@ -420,8 +418,8 @@ async fn make_default(session: Session, Path(ca): Path<String>, form: FormData) 
 }
 
 async fn ask_retire(session: Session, Path(ca): Path<String>) -> Result<Response, Failure> {
-    let page = format!("{PAGE}/{}", api::path::segment(&ca));
-    let ca = session.api.get(&format!("/api/v1/authorities/{}", api::path::segment(&ca))).await?;
+    let page = item(PAGE, &ca);
+    let ca = session.api.get(&item("/api/v1/authorities", &ca)).await?;
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let users = used_by(&ca, &profiles);
     let names: Vec<&str> = users.iter().map(|(_, name)| name.as_str()).collect();

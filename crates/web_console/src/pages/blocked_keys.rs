@@ -15,7 +15,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -42,7 +42,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let row = |one: &Value| {
         let key = json::text(one, "/key");
         vec![
-            Cell::link(format!("{PAGE}/{key}"), key),
+            Cell::link(item(PAGE, key), key),
             Cell::time(json::text(one, "/blocked_at"), session.now),
             Cell::text(json::text(one, "/actor")),
         ]

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -41,7 +42,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let listing = Listing::read(&session, PAGE, "/api/v1/client-certificates", query.as_deref()).await?;
     let row = |one: &Value| {
         vec![
-            Cell::link(format!("{PAGE}/{}", json::text(one, "/id")), json::text(one, "/name")),
+            Cell::link(item(PAGE, json::text(one, "/id")), json::text(one, "/name")),
             Cell::code(json::text(one, "/label")),
             Cell::text(grants(one)),
             enabled(one),
@@ -110,7 +111,7 @@ struct ClientCertificate {
 }
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/client-certificates/{}", api::path::segment(&id));
+    let path = item("/api/v1/client-certificates", &id);
     let one = session.api.get(&path).await?;
     let body = ClientCertificate {
         id: json::text(&one, "/id").to_owned(),
@@ -136,8 +137,8 @@ fn facts(session: &Session, one: &Value) -> Facts {
 }
 
 async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = session.api.get(&format!("/api/v1/client-certificates/{}", api::path::segment(&id))).await?;
-    let page = format!("{PAGE}/{}", json::text(&one, "/id"));
+    let one = session.api.get(&item("/api/v1/client-certificates", &id)).await?;
+    let page = item(PAGE, json::text(&one, "/id"));
     let question = Confirmation::new(&session, format!("{page}/remove"), &page, "Remove")
         .danger()
         .says("Programs with this certificate are refused from now on.")
@@ -147,7 +148,7 @@ async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failu
 }
 
 async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    let path = format!("/api/v1/client-certificates/{}", api::path::segment(&id));
+    let path = item("/api/v1/client-certificates", &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(PAGE, "removed", &answer))
 }

@@ -18,7 +18,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::sections::{Note, Sections};
 use crate::session::Session;
 use crate::shell::Page;
@@ -151,7 +151,7 @@ fn state(found: &Value) -> Cell {
             "unmanaged" => Cell::badge(Tone::Warn, "unmanaged"),
             other => Cell::state(other),
         },
-        id => Cell::link(format!("/console/certificates/{id}"), "managed"),
+        id => Cell::link(item("/console/certificates", id), "managed"),
     }
 }
 
@@ -396,7 +396,7 @@ async fn claim(session: Session, form: FormData) -> Result<Response, Failure> {
             session.api.change(Method::POST, "/api/v1/inventory/claim", form.csrf(), Some(&body)).await;
         let result = match answer {
             Ok(answer) => Cell::link(
-                format!("/console/certificates/{}", json::text(&answer, "/id")),
+                item("/console/certificates", json::text(&answer, "/id")),
                 json::text(&answer, "/name"),
             ),
             Err(Failure::Refused(problem)) => {

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::form::Field;
 use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -76,7 +76,7 @@ pub(crate) fn table(session: &Session, listing: &Value) -> Table {
 
 fn row(session: &Session, one: &Value) -> Vec<Cell> {
     vec![
-        Cell::link(format!("{PAGE}/{}", json::text(one, "/id")), title(one)),
+        Cell::link(item(PAGE, json::text(one, "/id")), title(one)),
         Cell::state(shown_status(one)),
         Cell::time(json::text(one, "/not_after"), session.now),
         Cell::time(json::text(one, "/issued_at"), session.now),
@@ -112,7 +112,7 @@ fn profile_cell(name: &str) -> Cell {
     if name.is_empty() {
         return Cell::Empty;
     }
-    Cell::link(format!("/console/profiles/{}", api::path::segment(name)), name)
+    Cell::link(item("/console/profiles", name), name)
 }
 
 #[derive(Template)]
@@ -127,7 +127,7 @@ struct One {
 }
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/issued/{}", api::path::segment(&id));
+    let path = item("/api/v1/issued", &id);
     let one = session.api.get(&path).await?;
     let fingerprint = json::text(&one, "/fingerprint");
     let managed = format!("/api/v1/certificates?fingerprint={}&limit=10", api::path::segment(fingerprint));
@@ -156,7 +156,7 @@ fn managed_table(session: &Session, found: &Value) -> Table {
     let row = |certificate: &Value| {
         let id = json::text(certificate, "/id");
         vec![
-            Cell::link(format!("/console/certificates/{id}"), json::text(certificate, "/name")),
+            Cell::link(item("/console/certificates", id), json::text(certificate, "/name")),
             Cell::state(json::text(certificate, "/status")),
             Cell::text(json::text(certificate, "/owner")),
             Cell::state(json::text(certificate, "/served_status")),
@@ -175,7 +175,7 @@ fn managed_table(session: &Session, found: &Value) -> Table {
 /// The name of its CA; the id for a person who may not see CAs.
 async fn ca_name(session: &Session, one: &Value) -> Result<String, Failure> {
     let id = json::text(one, "/ca");
-    let ca = session.api.get_if_allowed(&format!("/api/v1/authorities/{}", api::path::segment(id))).await?;
+    let ca = session.api.get_if_allowed(&item("/api/v1/authorities", id)).await?;
     let name = ca.as_ref().map_or("", |ca| json::text(ca, "/name"));
     Ok(if name.is_empty() { id } else { name }.to_owned())
 }
@@ -192,7 +192,7 @@ fn facts(session: &Session, one: &Value, ca_name: &str) -> Facts {
         .with("Begins", Cell::time(text("/not_before"), session.now))
         .with("Ends", Cell::time(text("/not_after"), session.now))
         .with("Issued", Cell::time(text("/issued_at"), session.now))
-        .with("CA", Cell::link(format!("/console/authorities/{ca}"), ca_name))
+        .with("CA", Cell::link(item("/console/authorities", ca), ca_name))
         .with("Profile", profile_cell(text("/profile")))
         .with("Requested by", Cell::text(text("/requester")))
         .with("Over", Cell::text(text("/source")))
@@ -203,7 +203,7 @@ fn facts(session: &Session, one: &Value, ca_name: &str) -> Facts {
 }
 
 async fn pem(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = session.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
+    let one = session.api.get(&item("/api/v1/issued", &id)).await?;
     download(json::text(&one, "/serial"), json::text(&one, "/certificate"))
 }
 
@@ -217,14 +217,14 @@ pub(crate) fn download(name: &str, pem: &str) -> Result<Response, Failure> {
 }
 
 async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let one = session.api.get(&format!("/api/v1/issued/{}", api::path::segment(&id))).await?;
+    let one = session.api.get(&item("/api/v1/issued", &id)).await?;
     let fingerprint = api::path::segment(json::text(&one, "/fingerprint"));
     let managed = format!("/api/v1/certificates?fingerprint={fingerprint}&limit=10");
     let managed = session.api.get_if_allowed(&managed).await?.unwrap_or_default();
     let key = api::path::segment(json::text(&one, "/spki_sha256"));
     let same = session.api.get_if_allowed(&format!("/api/v1/issued?key={key}&limit={SAME_KEY}")).await?;
     let same = same.unwrap_or_default();
-    let page = format!("{PAGE}/{}", json::text(&one, "/id"));
+    let page = item(PAGE, json::text(&one, "/id"));
     let mut question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke").danger()
         .says("Clients that check revocation reject it within seconds by OCSP, and with the next CRL they load. This cannot be undone, except for a hold.")
         .facts(facts(&session, &one, &ca_name(&session, &one).await?))
@@ -263,7 +263,7 @@ fn in_use(certificate: &Value) -> String {
 async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "certificate": id, "reason": form.field("reason").unwrap_or("unspecified") });
     let answer = session.api.change(Method::POST, "/api/v1/revocations", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(&id)), "revoked", &answer))
+    Ok(redirect(&item(PAGE, &id), "revoked", &answer))
 }
 
 #[derive(Template)]
@@ -297,7 +297,7 @@ pub(crate) fn revoked(session: &Session, listing: &Value) -> Table {
 
 fn revoked_row(session: &Session, one: &Value) -> Vec<Cell> {
     vec![
-        Cell::link(format!("{PAGE}/{}", json::text(one, "/certificate")), json::text(one, "/serial")),
+        Cell::link(item(PAGE, json::text(one, "/certificate")), json::text(one, "/serial")),
         Cell::text(json::text(one, "/reason")),
         Cell::time(json::text(one, "/revoked_at"), session.now),
         Cell::text(json::text(one, "/actor")),

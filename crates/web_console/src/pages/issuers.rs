@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -36,7 +37,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let columns = &["Name", "Type", "Health", "Failures in a row", "Last success", "Last error", "When"];
     let row = |issuer: &Value| {
         vec![
-            Cell::link(format!("{PAGE}/{}", json::text(issuer, "/id")), json::text(issuer, "/name")),
+            Cell::link(item(PAGE, json::text(issuer, "/id")), json::text(issuer, "/name")),
             Cell::text(json::text(issuer, "/type")),
             health(issuer),
             Cell::number(json::number(issuer, "/health/failures")),
@@ -106,7 +107,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
 }
 
 async fn show(session: &Session, id: &str, test: Option<&Value>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/issuers/{}", api::path::segment(id));
+    let path = item("/api/v1/issuers", id);
     let issuer = session.api.get(&path).await?;
     let name = json::text(&issuer, "/name").to_owned();
     let used = format!("/api/v1/certificates?issuer={}&limit=10&count=true", api::path::segment(&name));
@@ -169,12 +170,12 @@ async fn test(session: Session, Path(id): Path<String>, form: FormData) -> Resul
 }
 
 async fn ask(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let issuer = session.api.get(&format!("/api/v1/issuers/{}", api::path::segment(&id))).await?;
+    let issuer = session.api.get(&item("/api/v1/issuers", &id)).await?;
     let name = json::text(&issuer, "/name");
     let used = format!("/api/v1/certificates?issuer={}&limit=1&count=true", api::path::segment(name));
     let used = session.api.get_if_allowed(&used).await?.unwrap_or_default();
     let count = crate::format::number(json::number(&used, "/total/value"));
-    let page = format!("{PAGE}/{}", json::text(&issuer, "/id"));
+    let page = item(PAGE, json::text(&issuer, "/id"));
     let question = Confirmation::new(&session, format!("{page}/disable"), &page, "Disable").danger()
         .says(format!("{count} certificates under management renew by {name}. Their renewals fail until it is enabled again."))
         .says("Certificates that it issued stay valid.")

@@ -16,7 +16,7 @@ use crate::form_data::{FormData, redirect};
 use crate::history;
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -68,7 +68,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 async fn deployments(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
     let listing = Listing::read(&session, DEPLOYMENTS, "/api/v1/deployments", query).await?;
-    let link = |list: &str, id: &str| Cell::link(format!("/console/{list}/{id}"), id);
+    let link = |list: &str, id: &str| Cell::link(item(&format!("/console/{list}"), id), id);
     let columns = &["Certificate", "Target", "State", "Changed", "Attempts", "Error"];
     let table = listing.table("Deployments, newest first", columns, |one| {
         vec![
@@ -99,7 +99,7 @@ pub(super) fn table(session: &Session, caption: &str, listing: &Value) -> Table 
 fn row(session: &Session, job: &Value) -> Vec<Cell> {
     let open = json::text(job, "/finished_at").is_empty();
     vec![
-        Cell::link(format!("{PAGE}/{}", json::text(job, "/id")), json::text(job, "/kind")),
+        Cell::link(item(PAGE, json::text(job, "/id")), json::text(job, "/kind")),
         certificate(job),
         Cell::state(json::text(job, "/state")),
         if open { Cell::time(json::text(job, "/next_attempt_at"), session.now) } else { Cell::Empty },
@@ -110,7 +110,7 @@ fn row(session: &Session, job: &Value) -> Vec<Cell> {
 }
 
 fn certificate(job: &Value) -> Cell {
-    Cell::link(format!("/console/certificates/{}", json::text(job, "/certificate")), json::text(job, "/name"))
+    Cell::link(item("/console/certificates", json::text(job, "/certificate")), json::text(job, "/name"))
 }
 
 #[derive(Template)]
@@ -132,7 +132,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let manages = session.may("job.manage");
     let state = json::text(&job, "/state");
     let body = One {
-        page: format!("{PAGE}/{}", api::path::segment(&id)),
+        page: item(PAGE, &id),
         csrf: session.csrf().to_owned(),
         error: json::text(&job, "/last_error").to_owned(),
         facts: facts(&session, &job),
@@ -154,7 +154,7 @@ fn facts(session: &Session, job: &Value) -> Facts {
     let time = |pointer| Cell::time(json::text(job, pointer), session.now);
     let agent = match json::text(job, "/agent") {
         "" => Cell::Empty,
-        agent => Cell::link(format!("/console/agents/{agent}"), agent),
+        agent => Cell::link(item("/console/agents", agent), agent),
     };
     Facts::default()
         .with("State", Cell::state(json::text(job, "/state")))
@@ -174,7 +174,7 @@ fn facts(session: &Session, job: &Value) -> Facts {
 }
 
 fn api_path(id: &str) -> String {
-    format!("/api/v1/jobs/{}", api::path::segment(id))
+    item("/api/v1/jobs", id)
 }
 
 async fn retry(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
@@ -188,5 +188,5 @@ async fn cancel(session: Session, Path(id): Path<String>, form: FormData) -> Res
 async fn act(session: &Session, id: &str, action: &str, form: &FormData) -> Result<Response, Failure> {
     let path = format!("{}/{action}", api_path(id));
     let answer = session.api.change(Method::POST, &path, form.csrf(), None).await?;
-    Ok(redirect(&format!("{PAGE}/{}", api::path::segment(id)), "saved", &answer))
+    Ok(redirect(&item(PAGE, id), "saved", &answer))
 }

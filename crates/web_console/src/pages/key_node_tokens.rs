@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -95,7 +95,7 @@ fn row(session: &Session, token: &Value) -> Vec<Cell> {
         Cell::time(json::text(token, "/created_at"), session.now),
         Cell::text(json::text(token, "/created_by")),
         Cell::time(json::text(token, "/expires_at"), session.now),
-        Cell::link(format!("{PAGE}/{id}/revoke"), "Revoke"),
+        Cell::link(format!("{}/revoke", item(PAGE, id)), "Revoke"),
     ]
 }
 
@@ -129,7 +129,7 @@ async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response
 }
 
 async fn revoke(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    let path = format!("{TOKENS}/{}", api::path::segment(&id));
+    let path = item(TOKENS, &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(PAGE, "removed", &answer))
 }

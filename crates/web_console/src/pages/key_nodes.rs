@@ -18,7 +18,7 @@ use crate::form::Field;
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -54,15 +54,15 @@ struct NodePage {
 }
 
 fn path_of(node: &str) -> String {
-    format!("/api/v1/key-nodes/{}", api::path::segment(node))
+    item("/api/v1/key-nodes", node)
 }
 
 fn href(node: &str) -> String {
-    format!("{PAGE}/{}", api::path::segment(node))
+    item(PAGE, node)
 }
 
 fn site_href(site: &str) -> String {
-    format!("/console/key-sites/{}", api::path::segment(site))
+    item("/console/key-sites", site)
 }
 
 /// Nodes of a listing as a table.

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -75,11 +75,11 @@ struct Satisfied {
 }
 
 fn path_of(policy: &str) -> String {
-    format!("/api/v1/key-policies/{}", api::path::segment(policy))
+    item("/api/v1/key-policies", policy)
 }
 
 fn href(policy: &str) -> String {
-    format!("{PAGE}/{}", api::path::segment(policy))
+    item(PAGE, policy)
 }
 
 /// A word of a command line, quoted for a shell.
@@ -161,13 +161,13 @@ fn site_row(site: &Value) -> Vec<Cell> {
         _ if satisfying < nodes => Cell::badge(Tone::Warn, "some nodes"),
         _ => Cell::badge(Tone::Good, "all nodes"),
     };
-    let link = Cell::link(format!("/console/key-sites/{}", api::path::segment(name)), name);
+    let link = Cell::link(item("/console/key-sites", name), name);
     vec![link, state, Cell::number(satisfying), Cell::number(nodes)]
 }
 
 fn node_row(node: &Value) -> Vec<Cell> {
     let name = json::text(node, "/name");
-    let link = Cell::link(format!("/console/key-nodes/{}", api::path::segment(name)), name);
+    let link = Cell::link(item("/console/key-nodes", name), name);
     vec![link, Cell::text(json::text(node, "/site")), Cell::text(attributes::shown(node, "/attributes"))]
 }
 

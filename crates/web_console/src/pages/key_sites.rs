@@ -17,6 +17,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::listing::Listing;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -55,11 +56,11 @@ struct SitePage {
 
 /// The page of a site.
 pub(crate) fn href(site: &str) -> String {
-    format!("{PAGE}/{}", api::path::segment(site))
+    item(PAGE, site)
 }
 
 fn path_of(site: &str) -> String {
-    format!("/api/v1/key-sites/{}", api::path::segment(site))
+    item("/api/v1/key-sites", site)
 }
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {

@@ -18,6 +18,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::sections::Sections;
 use crate::session::Session;
 use crate::shell::Page;
@@ -319,7 +320,7 @@ async fn rules(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
         Table::of("Ownership rules, the first that matches counts", &columns, listing.answer(), |rule| {
             vec![
                 Cell::number(json::number(rule, "/position")),
-                Cell::link(format!("{RULES}/{}", json::text(rule, "/id")), json::text(rule, "/name")),
+                Cell::link(item(RULES, json::text(rule, "/id")), json::text(rule, "/name")),
                 Cell::text(members(rule, "/when")),
                 Cell::text(members(rule, "/assign")),
                 Cell::text(members(rule, "/from_tags")),
@@ -418,7 +419,7 @@ async fn explain(session: Session, form: FormData) -> Result<Response, Failure> 
 }
 
 async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/ownership-rules/{}", api::path::segment(&id));
+    let path = item("/api/v1/ownership-rules", &id);
     let rule = session.api.get(&path).await?;
     let actions = Actions::default()
         .danger(format!("{RULES}/{}/remove", api::path::segment(&id)), "Remove")
@@ -436,7 +437,7 @@ async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Fail
 }
 
 async fn ask_remove_rule(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let page = format!("{RULES}/{}", api::path::segment(&id));
+    let page = item(RULES, &id);
     let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the rule")
         .danger()
         .says("Endpoints that it matched get the owner of the next matching rule, or none. Certificates that were claimed by it keep their owner.");
@@ -444,7 +445,7 @@ async fn ask_remove_rule(session: Session, Path(id): Path<String>) -> Result<Res
 }
 
 async fn remove_rule(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {
-    let path = format!("/api/v1/ownership-rules/{}", api::path::segment(&id));
+    let path = item("/api/v1/ownership-rules", &id);
     let answer = session.api.change(Method::DELETE, &path, form.csrf(), None).await?;
     Ok(redirect(RULES, "removed", &answer))
 }

@@ -13,7 +13,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -43,7 +43,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let row = |policy: &Value| {
         let name = json::text(policy, "/name");
         vec![
-            Cell::link(format!("{PAGE}/{}", api::path::segment(name)), name),
+            Cell::link(item(PAGE, name), name),
             Cell::text(json::text(policy, "/policy/description")),
             Cell::text(applies_to(policy)),
             enforcement(policy),
@@ -212,14 +212,11 @@ const COLUMNS: &[&str] = &["Certificate", "Severity", "What", "Rule", "Policy", 
 fn row(session: &Session, one: &Value) -> Vec<Cell> {
     let policy = json::text(one, "/policy");
     vec![
-        Cell::link(
-            format!("/console/certificates/{}", json::text(one, "/certificate")),
-            json::text(one, "/name"),
-        ),
+        Cell::link(item("/console/certificates", json::text(one, "/certificate")), json::text(one, "/name")),
         severity(json::text(one, "/severity")),
         Cell::text(json::text(one, "/message")),
         Cell::text(json::text(one, "/rule").replace('_', " ")),
-        Cell::link(format!("{PAGE}/{}", api::path::segment(policy)), policy),
+        Cell::link(item(PAGE, policy), policy),
         Cell::time(json::text(one, "/found_at"), session.now),
     ]
 }

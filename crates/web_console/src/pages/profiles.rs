@@ -16,6 +16,7 @@ use crate::form_data::{FormData, redirect};
 use crate::format::duration;
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -45,7 +46,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 fn row(profile: &Value) -> Vec<Cell> {
     let name = json::text(profile, "/name");
     vec![
-        Cell::link(format!("{PAGE}/{}", api::path::segment(name)), name),
+        Cell::link(item(PAGE, name), name),
         Cell::text(json::text(profile, "/description")),
         Cell::text(issuing_ca(profile)),
         Cell::text(duration(json::number(profile, "/validity/default_seconds"))),
@@ -131,7 +132,7 @@ pub(crate) fn followers(session: &Session, listing: &Value) -> Table {
     let row = |certificate: &Value| {
         let id = json::text(certificate, "/id");
         vec![
-            Cell::link(format!("/console/certificates/{id}"), json::text(certificate, "/name")),
+            Cell::link(item("/console/certificates", id), json::text(certificate, "/name")),
             Cell::state(json::text(certificate, "/status")),
             Cell::text(json::text(certificate, "/owner")),
             Cell::time(json::text(certificate, "/ends_at"), session.now),
@@ -205,7 +206,7 @@ fn ca_facts(session: &Session, profile: &Value) -> Facts {
     let ca = if ca.is_empty() {
         Cell::link("/console/authorities", "the default CA")
     } else {
-        Cell::link(format!("/console/authorities/{}", api::path::segment(ca)), ca)
+        Cell::link(item("/console/authorities", ca), ca)
     };
     Facts::default()
         .with("Issued by", ca)

@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -50,18 +51,18 @@ struct SealedKeyPage {
 }
 
 fn path_of(key: &str) -> String {
-    format!("/api/v1/sealed-keys/{}", api::path::segment(key))
+    item("/api/v1/sealed-keys", key)
 }
 
 fn policy_cell(key: &Value) -> Cell {
     let policy = json::text(key, "/policy_name");
-    Cell::link(format!("/console/key-policies/{}", api::path::segment(policy)), policy)
+    Cell::link(item("/console/key-policies", policy), policy)
 }
 
 fn row(session: &Session, key: &Value) -> Vec<Cell> {
     let hash = json::text(key, "/spki_sha256");
     vec![
-        Cell::link(format!("{PAGE}/{hash}"), json::text(key, "/name")),
+        Cell::link(item(PAGE, hash), json::text(key, "/name")),
         Cell::text(json::text(key, "/kind")),
         policy_cell(key),
         Cell::number(json::number(key, "/generation")),
@@ -100,7 +101,7 @@ async fn one(session: Session, Path(key): Path<String>) -> Result<Response, Fail
     let policy = json::text(&found, "/policy_name");
     let body = SealedKeyPage {
         facts: facts(&session, &found),
-        path: format!("{PAGE}/{hash}"),
+        path: item(PAGE, hash),
         policy: policy.to_owned(),
         may_withdraw: session.may("key.seal"),
     };
@@ -113,7 +114,7 @@ async fn one(session: Session, Path(key): Path<String>) -> Result<Response, Fail
 async fn ask_withdraw(session: Session, Path(key): Path<String>) -> Result<Response, Failure> {
     let found = session.api.get(&path_of(&key)).await?;
     let hash = json::text(&found, "/spki_sha256");
-    let page = format!("{PAGE}/{hash}");
+    let page = item(PAGE, hash);
     let body = Confirmation::new(&session, format!("{page}/withdrawal"), page.as_str(), "Withdraw the key")
         .danger()
         .says("What is sealed is removed from this server and from every node. Nodes sign with it no more.")

@@ -17,6 +17,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::sections::Sections;
 use crate::session::Session;
 use crate::shell::Page;
@@ -52,7 +53,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Deployment targets", &["Name", "Kind", "Agent", "Changed"], listing, |target| {
         vec![
-            Cell::link(format!("{PAGE}/{}", json::text(target, "/id")), json::text(target, "/name")),
+            Cell::link(item(PAGE, json::text(target, "/id")), json::text(target, "/name")),
             Cell::text(json::text(target, "/kind")),
             agent(json::text(target, "/agent")),
             Cell::time(json::text(target, "/updated_at"), session.now),
@@ -65,7 +66,7 @@ fn agent(id: &str) -> Cell {
     if id.is_empty() {
         return Cell::Empty;
     }
-    Cell::link(format!("/console/agents/{}", api::path::segment(id)), id)
+    Cell::link(item("/console/agents", id), id)
 }
 
 /// Deployments as a table.
@@ -98,14 +99,14 @@ fn deployment_state(state: &str) -> Cell {
 }
 
 fn at(id: &str) -> String {
-    format!("/api/v1/targets/{}", api::path::segment(id))
+    item("/api/v1/targets", id)
 }
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let path = at(&id);
     let target = session.api.get(&path).await?;
     let of_target = session.api.get_if_allowed(&format!("{path}/deployments")).await?.unwrap_or_default();
-    let here = format!("{PAGE}/{}", api::path::segment(&id));
+    let here = item(PAGE, &id);
     let actions =
         Actions::default().danger(format!("{here}/remove"), "Remove").only_if(session.may("target.manage"));
     let facts = Facts::default()
@@ -175,7 +176,7 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
         "target": target,
     });
     let made = session.api.change(Method::POST, "/api/v1/targets", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&format!("{PAGE}/{}", json::text(&made, "/id")), "created", &made))
+    Ok(redirect(&item(PAGE, json::text(&made, "/id")), "created", &made))
 }
 
 async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -183,7 +184,7 @@ async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response
     let of_target = session.api.get_if_allowed(&format!("{}/deployments?limit=500", at(&id))).await?;
     let count = of_target.map_or(0, |listing| json::items(&listing).len());
     let name = json::text(&target, "/name");
-    let here = format!("{PAGE}/{}", api::path::segment(&id));
+    let here = item(PAGE, &id);
     let body = Confirmation::new(&session, format!("{here}/remove"), &here, "Delete the target")
         .danger()
         .says(format!(

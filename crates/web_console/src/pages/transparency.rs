@@ -17,7 +17,7 @@ use crate::form::{Field, Form};
 use crate::form_data::{FormData, redirect};
 use crate::json;
 use crate::listing::Listing;
-use crate::query::parameter;
+use crate::query::{item, parameter};
 use crate::sections::Sections;
 use crate::session::Session;
 use crate::shell::Page;
@@ -171,7 +171,7 @@ fn logs_table(session: &Session, logs: &Value) -> Table {
 }
 
 async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    let path = format!("/api/v1/ct/issuances/{}", api::path::segment(&id));
+    let path = item("/api/v1/ct/issuances", &id);
     let one = session.api.get(&path).await?;
     let facts = Facts::default()
         .with("Verdict", verdict(&one))
@@ -263,7 +263,7 @@ async fn watch(session: Session, form: FormData) -> Result<Response, Failure> {
 }
 
 fn at(name: &str) -> String {
-    format!("/api/v1/ct/domains/{}", api::path::segment(name))
+    item("/api/v1/ct/domains", name)
 }
 
 fn page(name: &str) -> String {

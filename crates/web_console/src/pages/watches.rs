@@ -19,6 +19,7 @@ use crate::form_data::{FormData, redirect};
 use crate::format::duration;
 use crate::json;
 use crate::listing::Listing;
+use crate::query::item;
 use crate::sections::Sections;
 use crate::session::Session;
 use crate::shell::Page;
@@ -83,7 +84,7 @@ fn row(session: &Session, watch: &Value) -> Vec<Cell> {
         |name: &str| last.and_then(|last| last.pointer(&format!("/counts/{name}"))).and_then(Value::as_i64);
     let count = |name: &str| count(name).map_or(Cell::Empty, Cell::number);
     vec![
-        Cell::link(format!("{PAGE}/{}", json::text(watch, "/id")), json::text(watch, "/name")),
+        Cell::link(item(PAGE, json::text(watch, "/id")), json::text(watch, "/name")),
         Cell::state(json::text(watch, "/state")),
         Cell::text(json::text(watch, "/group")),
         Cell::text(duration(json::number(watch, "/interval_s"))),
@@ -148,7 +149,7 @@ fn running(watch: &Value) -> Run {
         _ => "No run is under way.".to_owned(),
     };
     let busy = matches!(state.as_str(), "running" | "due" | "waiting");
-    Run { href: format!("{PAGE}/{}", json::text(watch, "/id")), state, busy, done, of, words }
+    Run { href: item(PAGE, json::text(watch, "/id")), state, busy, done, of, words }
 }
 
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
@@ -175,11 +176,11 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
 }
 
 fn at(id: &str) -> String {
-    format!("/api/v1/watches/{}", api::path::segment(id))
+    item("/api/v1/watches", id)
 }
 
 fn actions(session: &Session, watch: &Value) -> Actions {
-    let page = format!("{PAGE}/{}", json::text(watch, "/id"));
+    let page = item(PAGE, json::text(watch, "/id"));
     let enabled = json::flag(watch, "/enabled");
     let mut actions = Actions::default();
     if enabled {
@@ -315,13 +316,13 @@ async fn ask_new(session: Session) -> Result<Response, Failure> {
 async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = body(&form, &Value::Null);
     let made = session.api.change(Method::POST, "/api/v1/watches", form.csrf(), Some(&body)).await?;
-    Ok(redirect(&format!("{PAGE}/{}", json::text(&made, "/id")), "created", &made))
+    Ok(redirect(&item(PAGE, json::text(&made, "/id")), "created", &made))
 }
 
 async fn ask_edit(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
     let watch = session.api.get(&at(&id)).await?;
     let name = json::text(&watch, "/name");
-    let action = format!("{PAGE}/{}/edit", json::text(&watch, "/id"));
+    let action = format!("{}/edit", page(&id));
     let form = Form::post(action, session.csrf(), "Save", fields(&watch));
     Page::new(&session, format!("Change {name}"))
         .command(format!("bulla watch set {name} --every 6h"))
@@ -336,7 +337,7 @@ async fn edit(session: Session, Path(id): Path<String>, form: FormData) -> Resul
 }
 
 fn page(id: &str) -> String {
-    format!("{PAGE}/{}", api::path::segment(id))
+    item(PAGE, id)
 }
 
 async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {

@@ -12,6 +12,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::form::{Field, names};
 use crate::form_data::{FormData, redirect};
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::{format, json, revocation_reasons};
@@ -67,7 +68,7 @@ fn form(
 }
 
 fn page_of(id: &str) -> String {
-    format!("{PAGE}/{}", api::path::segment(id))
+    item(PAGE, id)
 }
 
 fn summary(session: &Session, certificate: &Value) -> Facts {

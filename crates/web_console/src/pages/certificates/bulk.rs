@@ -13,7 +13,7 @@ use crate::confirmation::Confirmation;
 use crate::failure::Failure;
 use crate::form::Field;
 use crate::form_data::FormData;
-use crate::query::filters;
+use crate::query::{filters, item};
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -186,7 +186,7 @@ fn counts(answer: &Value) -> Vec<(&'static str, String)> {
 fn refused(answer: &Value) -> Table {
     let rows = json::list(answer, "/reasons").iter().map(|one| {
         let id = json::text(one, "/id");
-        vec![Cell::link(format!("{PAGE}/{id}"), id), Cell::text(json::text(one, "/reason"))]
+        vec![Cell::link(item(PAGE, id), id), Cell::text(json::text(one, "/reason"))]
     });
     Table::new("Refused, with the reason of each", &["Certificate", "Reason"], rows)
         .empty("None was refused.")

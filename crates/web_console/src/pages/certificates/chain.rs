@@ -6,6 +6,7 @@ use x509::Certificate;
 
 use crate::cell::Cell;
 use crate::json;
+use crate::query::item;
 
 /// A certificate of the chain.
 pub(super) struct Link {
@@ -66,7 +67,7 @@ fn root_of(last: &Certificate, authorities: &[Value], now: Timestamp) -> Link {
 
 fn named(authority: Option<&Value>, name: String) -> Cell {
     match authority {
-        Some(one) => Cell::link(format!("/console/authorities/{}", json::text(one, "/id")), name),
+        Some(one) => Cell::link(item("/console/authorities", json::text(one, "/id")), name),
         None => Cell::text(name),
     }
 }

@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::form::Field;
 use crate::form_data::{FormData, redirect};
 use crate::json;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 
@@ -61,7 +62,7 @@ pub(super) async fn act(session: Session, form: FormData) -> Result<Response, Fa
     }
     match session.api.change(Method::POST, LIST, form.csrf(), Some(&body)).await {
         Ok(answer) => {
-            let page = format!("{PAGE}/{}", json::text(&answer, "/id"));
+            let page = item(PAGE, json::text(&answer, "/id"));
             Ok(redirect(&page, "created", &Value::Null))
         }
         Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 409 | 422) => {

@@ -14,6 +14,7 @@ use crate::facts::Facts;
 use crate::failure::Failure;
 use crate::history;
 use crate::pages::jobs;
+use crate::query::item;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -99,7 +100,7 @@ pub(super) async fn page(session: Session, Path(id): Path<String>) -> Result<Res
 }
 
 fn page_of(id: &str) -> String {
-    format!("{PAGE}/{}", api::path::segment(id))
+    item(PAGE, id)
 }
 
 /// The name of an action's page, its words, and whether it is a dangerous one.
@@ -128,7 +129,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
     let time = |pointer| Cell::time(json::text(certificate, pointer), session.now);
     let agent = json::text(certificate, "/key_location/agent");
     let key_at = match json::text(certificate, "/key_location/at") {
-        "agent" => Cell::link(format!("/console/agents/{agent}"), "at an agent"),
+        "agent" => Cell::link(item("/console/agents", agent), "at an agent"),
         "key_service" => Cell::text("in the key service"),
         "server" => Cell::text("at this server, sealed"),
         other => Cell::text(other),
@@ -136,10 +137,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
     let run = json::text(certificate, "/run/job");
     let run = match run {
         "" => Cell::Empty,
-        _ => Cell::link(
-            format!("/console/jobs/{run}"),
-            json::text(certificate, "/run/state").replace('_', " "),
-        ),
+        _ => Cell::link(item("/console/jobs", run), json::text(certificate, "/run/state").replace('_', " ")),
     };
     let renews = if json::flag(certificate, "/auto_renew") { "by itself" } else { "only when a person asks" };
     let tags = certificate.pointer("/tags").and_then(Value::as_object);
@@ -245,7 +243,7 @@ fn deployments(session: &Session, known: &Known) -> Table {
         |one| {
             let target = json::text(one, "/target");
             vec![
-                Cell::link(format!("/console/targets/{target}"), name_of(target)),
+                Cell::link(item("/console/targets", target), name_of(target)),
                 Cell::state(json::text(one, "/state")),
                 Cell::code(short(json::text(one, "/fingerprint"))),
                 Cell::code(short(json::text(one, "/served"))),

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::cell::{Cell, Tone};
 use crate::json;
+use crate::query::item;
 use crate::session::Session;
 
 /// The list of certificates.
@@ -17,7 +18,7 @@ pub(super) const COLUMNS: &[&str] = &["Name", "State", "Ends", "Served", "Issuer
 
 /// Where the API has a certificate.
 pub(super) fn api_path(id: &str) -> String {
-    format!("{LIST}/{}", api::path::segment(id))
+    item(LIST, id)
 }
 
 /// Whether what endpoints show is the current version.
@@ -36,7 +37,7 @@ pub(super) fn served_state(certificate: &Value) -> Cell {
 pub(super) fn row(session: &Session, certificate: &Value) -> Vec<Cell> {
     let id = json::text(certificate, "/id");
     vec![
-        Cell::link(format!("{PAGE}/{id}"), json::text(certificate, "/name")),
+        Cell::link(item(PAGE, id), json::text(certificate, "/name")),
         Cell::state(json::text(certificate, "/status")),
         Cell::time(json::text(certificate, "/ends_at"), session.now),
         served_state(certificate),
