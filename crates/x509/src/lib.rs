@@ -28,6 +28,7 @@ mod rule;
 pub mod sct;
 mod serial;
 mod signature;
+pub mod star;
 mod time;
 pub mod verify;
 

@@ -3,17 +3,18 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hyper::Method;
 use hyper::header::HeaderName;
-use x509::{HostName, HostOrIp};
 
 use super::decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
 use super::glob::{GLOB_BYTES_MAX, Glob};
+use super::grant::Grants;
 use super::identity::{Identity, Presented, Recognition};
-use super::index::{ByPath, HostPattern, Index};
+use super::index::{Index, Rules};
 use super::path::normalised;
 use super::rule::Rule;
 use super::text::{Action, BadPolicy, IdentityText, PolicyRuleText, PolicyText};
+use crate::rule_index::HostPattern;
+use crate::setting::{InvalidSetting, invalid, methods};
 
 /// Rules of one policy.
 pub const POLICY_RULES_MAX: usize = 100_000;
@@ -21,9 +22,6 @@ pub const POLICY_RULES_MAX: usize = 100_000;
 pub const IDENTITIES_MAX: usize = 100_000;
 /// Bytes of a name.
 const NAME_BYTES_MAX: usize = 255;
-
-/// An invalid key: its name, the error, the correction.
-struct Wrong(&'static str, String, &'static str);
 
 /// A compiled policy. Clones share it. The default has no identities and no rules, and allows all requests.
 #[derive(Clone, Debug, Default)]
@@ -76,6 +74,19 @@ impl Names {
         map.insert(Arc::clone(&name), number);
         (name, number)
     }
+
+    /// The names in `grants` by their kind, each kind beside the names that identities have.
+    fn lists<'a>(
+        &self,
+        grants: &'a Grants,
+    ) -> impl Iterator<Item = (&'static str, &'a [String], &HashMap<Arc<str>, u32>)> {
+        [
+            ("identities", &*grants.identities, &self.identities),
+            ("teams", &*grants.teams, &self.teams),
+            ("tags", &*grants.tags, &self.tags),
+        ]
+        .into_iter()
+    }
 }
 
 impl Policy {
@@ -91,7 +102,7 @@ impl Policy {
         for (place, identity) in text.identities.iter().enumerate() {
             let added = match place < IDENTITIES_MAX {
                 true => compiled.add_identity(identity),
-                false => Err(Wrong(
+                false => Err(invalid(
                     "name",
                     format!("there are more than {IDENTITIES_MAX} identities"),
                     "remove some",
@@ -102,7 +113,7 @@ impl Policy {
         for (place, rule) in text.rules.iter().enumerate() {
             let added = match place < POLICY_RULES_MAX {
                 true => compiled.add_rule(rule, place),
-                false => Err(Wrong(
+                false => Err(invalid(
                     "name",
                     format!("there are more than {POLICY_RULES_MAX} rules"),
                     "one rule may have many hosts",
@@ -144,22 +155,11 @@ impl Policy {
         self.0.identities.iter().find(|identity| *identity.name == *name)
     }
 
-    /// The names among `identities`, `teams` and `tags` that no identity has: the kind and the name of the first.
+    /// The first name in `grants` that no identity has, and its kind.
     #[must_use]
-    pub fn unknown(
-        &self,
-        identities: &[String],
-        teams: &[String],
-        tags: &[String],
-    ) -> Option<(&'static str, String)> {
-        let names = &self.0.names;
-        let lists = [
-            ("identities", identities, &names.identities),
-            ("teams", teams, &names.teams),
-            ("tags", tags, &names.tags),
-        ];
-        lists.into_iter().find_map(|(kind, list, known)| {
-            list.iter().find(|name| !known.contains_key(name.as_str())).map(|name| (kind, name.clone()))
+    pub fn unknown<'a>(&self, grants: &'a Grants) -> Option<(&'static str, &'a str)> {
+        self.0.names.lists(grants).find_map(|(kind, list, known)| {
+            list.iter().find(|name| !known.contains_key(name.as_str())).map(|name| (kind, name.as_str()))
         })
     }
 
@@ -177,7 +177,8 @@ impl Policy {
     }
 }
 
-fn located(list: &'static str, place: usize, name: &str, Wrong(key, why, hint): Wrong) -> BadPolicy {
+fn located(list: &'static str, place: usize, name: &str, wrong: InvalidSetting) -> BadPolicy {
+    let InvalidSetting { key, why, hint } = wrong;
     BadPolicy { list, number: place + 1, name: name.chars().take(100).collect(), key, why, hint }
 }
 
@@ -239,29 +240,30 @@ impl Compiled {
             let found = earlier.copied().find(|rule| self.rules.get(*rule as usize).is_some_and(&test));
             best = found.unwrap_or(best);
         };
-        self.index.visit(request.host, keys, &mut |rules: &ByPath| match path {
-            Some(path) => rules.visit(path, &mut look),
-            None => look(rules.all()),
-        });
+        self.index.visit(request.host, keys, &mut |rules: &Rules| rules.visit(path, &mut look));
         self.rules.get(best as usize)
     }
 
-    fn add_identity(&mut self, text: &IdentityText) -> Result<(), Wrong> {
+    fn add_identity(&mut self, text: &IdentityText) -> Result<(), InvalidSetting> {
         const RECOGNISED: &str = "give one of users, certificates and networks: users = [\"ci\"]";
         checked_name("name", &text.name)?;
         if self.names.identities.contains_key(text.name.as_str()) {
-            return Err(Wrong(
+            return Err(invalid(
                 "name",
                 format!("{:?} is used twice", text.name),
                 "give each identity a name of its own",
             ));
         }
         if text.users.is_empty() && text.certificates.is_empty() && text.networks.is_empty() {
-            return Err(Wrong("users", "nothing recognises this identity".into(), RECOGNISED));
+            return Err(invalid("users", "nothing recognises this identity", RECOGNISED));
         }
         let number = self.identities.len() as u32;
         let twice = |key, what: String| {
-            Wrong(key, format!("{what} belongs to another identity already"), "name it in one identity only")
+            invalid(
+                key,
+                format!("{what} belongs to another identity already"),
+                "name it in one identity only",
+            )
         };
         for user in &text.users {
             if self.recognition.users.insert(user.as_str().into(), number).is_some() {
@@ -298,7 +300,7 @@ impl Compiled {
         Ok(())
     }
 
-    fn add_rule(&mut self, text: &PolicyRuleText, place: usize) -> Result<(), Wrong> {
+    fn add_rule(&mut self, text: &PolicyRuleText, place: usize) -> Result<(), InvalidSetting> {
         let name: Arc<str> = match text.name.as_str() {
             "" => format!("#{}", place + 1).into(),
             name => {
@@ -307,69 +309,56 @@ impl Compiled {
             }
         };
         if !text.preset.is_empty() {
-            return Err(Wrong(
+            return Err(invalid(
                 "preset",
                 format!("no preset is called {:?}", text.preset),
                 "presets are for configuration files",
             ));
         }
-        let keys = self.keys(text)?;
-        let hosts = hosts(&text.host)?;
+        let keys = self.keys(&text.grants())?;
+        let hosts = HostPattern::read("host", &text.host)?;
         let paths = text.path.iter().map(|path| path_glob(path)).collect::<Result<Vec<_>, _>>()?;
         let rule = Rule {
             name,
             action: text.action.unwrap_or(Action::Allow),
             ports: text.port.clone(),
-            methods: text.method.iter().map(|method| checked_method(method)).collect::<Result<_, _>>()?,
+            methods: methods(&text.method)?,
             query: text
                 .query
                 .iter()
-                .map(|(name, value)| Ok((name.clone(), value_glob("query", value)?)))
+                .map(|(name, value)| Ok((name.clone(), value_pattern("query", value)?)))
                 .collect::<Result<_, _>>()?,
             headers: text.header.iter().map(header).collect::<Result<_, _>>()?,
             body_bytes_max: text.body_bytes_max,
             paths,
         };
         if text.port.contains(&0) {
-            return Err(Wrong("port", "0 is no port".into(), "for example port = [443, 8443]"));
+            return Err(invalid("port", "0 is no port", "for example port = [443, 8443]"));
         }
         self.by_path |= !rule.paths.is_empty();
-        self.index.add(&hosts, &keys, &rule.paths, self.rules.len() as u32);
+        self.index.add(&hosts, &keys, &text.path, self.rules.len() as u32);
         self.rules.push(rule);
         Ok(())
     }
 
     /// The numbers of the identities, teams and tags of a rule.
-    fn keys(&self, text: &PolicyRuleText) -> Result<Vec<u32>, Wrong> {
-        let names = &self.names;
-        let lists = [
-            ("identities", &text.identities, &names.identities),
-            ("teams", &text.teams, &names.teams),
-            ("tags", &text.tags, &names.tags),
-        ];
-        let mut keys = Vec::new();
-        for (key, list, known) in lists {
-            for name in list {
-                let number = known.get(name.as_str()).ok_or_else(|| {
-                    Wrong(
-                        key,
-                        format!("no identity has {name:?}"),
-                        "see the names, teams and tags in [[proxy.policy.identities]]",
-                    )
-                })?;
-                keys.push(*number);
-            }
-        }
-        Ok(keys)
+    fn keys(&self, grants: &Grants) -> Result<Vec<u32>, InvalidSetting> {
+        let keys = self.names.lists(grants).flat_map(|(key, list, known)| {
+            list.iter().map(move |name| known.get(name.as_str()).copied().ok_or((key, name)))
+        });
+        keys.collect::<Result<_, _>>().map_err(|(key, name)| {
+            let hint = "see the names, teams and tags in [[proxy.policy.identities]]";
+            invalid(key, format!("no identity has {name:?}"), hint)
+        })
     }
 }
 
-fn checked_name(key: &'static str, name: &str) -> Result<(), Wrong> {
+fn checked_name(key: &'static str, name: &str) -> Result<(), InvalidSetting> {
     match name.is_empty()
         || name.len() > NAME_BYTES_MAX
         || name.contains(|c: char| c.is_control() || c == ',')
     {
-        true => Err(Wrong(
+        true => Err(invalid(
             key,
             format!("{:?} is no name", name.chars().take(100).collect::<String>()),
             "1 to 255 bytes without commas and control characters",
@@ -378,57 +367,34 @@ fn checked_name(key: &'static str, name: &str) -> Result<(), Wrong> {
     }
 }
 
-fn checked_method(method: &str) -> Result<String, Wrong> {
-    let is_method = Method::from_bytes(method.as_bytes()).is_ok() && !method.contains(char::is_lowercase);
-    match is_method {
-        true => Ok(method.to_owned()),
-        false => Err(Wrong("method", format!("{method:?} is no method"), "for example GET, in upper case")),
-    }
-}
-
-fn hosts(patterns: &[String]) -> Result<Vec<HostPattern>, Wrong> {
-    if patterns.is_empty() {
-        return Ok(vec![HostPattern::Any]);
-    }
-    let read = |pattern: &String| {
-        let read = match pattern.strip_prefix("*.") {
-            Some(rest) => HostName::parse(rest).ok().map(|name| HostPattern::Below(name.as_str().to_owned())),
-            None => HostOrIp::parse(pattern).ok().map(HostPattern::Exact),
-        };
-        let hint = "give a name, *.NAME for all names below it, or an address; no port, no scheme";
-        read.ok_or_else(|| Wrong("host", format!("{pattern:?} is no host name or address"), hint))
-    };
-    patterns.iter().map(read).collect()
-}
-
-fn path_glob(path: &str) -> Result<Glob, Wrong> {
+fn path_glob(path: &str) -> Result<Glob, InvalidSetting> {
     const HINT: &str =
         "for example /repos/*/issues or /v1/**: no query, no %41 for A, no dot segments, no //";
     let is_glob = path.starts_with(['/', '*']) && path.is_ascii() && !path.contains(['?', '#', ' ']);
     if !is_glob || path.len() > GLOB_BYTES_MAX {
-        return Err(Wrong("path", format!("{path:?} is no path"), HINT));
+        return Err(invalid("path", format!("{path:?} is no path"), HINT));
     }
     // A pattern that is not in normal form never matches.
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     match normalised(&whole) {
-        Ok(plain) if plain == whole => Ok(Glob::of_path(path)),
+        Ok(plain) if plain == whole => Ok(Glob::new(path)),
         Ok(plain) => {
-            Err(Wrong("path", format!("{path:?} never matches: its normal form is {plain:?}"), HINT))
+            Err(invalid("path", format!("{path:?} never matches: its normal form is {plain:?}"), HINT))
         }
-        Err(why) => Err(Wrong("path", format!("{path:?} never matches: {why}"), HINT)),
+        Err(why) => Err(invalid("path", format!("{path:?} never matches: {why}"), HINT)),
     }
 }
 
-fn value_glob(key: &'static str, pattern: &str) -> Result<Glob, Wrong> {
+fn value_pattern(key: &'static str, pattern: &str) -> Result<String, InvalidSetting> {
     match pattern.len() <= GLOB_BYTES_MAX {
-        true => Ok(Glob::of_value(pattern)),
-        false => Err(Wrong(key, format!("a pattern has {} bytes", pattern.len()), "1,024 bytes at most")),
+        true => Ok(pattern.to_owned()),
+        false => Err(invalid(key, format!("a pattern has {} bytes", pattern.len()), "1,024 bytes at most")),
     }
 }
 
-fn header((name, value): (&String, &String)) -> Result<(HeaderName, Glob), Wrong> {
+fn header((name, value): (&String, &String)) -> Result<(HeaderName, String), InvalidSetting> {
     let parsed: HeaderName = name
         .parse()
-        .map_err(|_| Wrong("header", format!("{name:?} is no header"), "a name as in HTTP: X-Team"))?;
-    Ok((parsed, value_glob("header", value)?))
+        .map_err(|_| invalid("header", format!("{name:?} is no header"), "a name as in HTTP: X-Team"))?;
+    Ok((parsed, value_pattern("header", value)?))
 }

@@ -1,4 +1,4 @@
-//! Globs: `*` for any characters of one path segment, `**` for any characters.
+//! Globs of paths: `*` for any characters of one segment, `**` for any characters.
 
 /// Maximum bytes of a pattern.
 pub(super) const GLOB_BYTES_MAX: usize = 1_024;
@@ -17,8 +17,7 @@ enum Part {
 }
 
 impl Glob {
-    /// A glob for paths.
-    pub(super) fn of_path(pattern: &str) -> Self {
+    pub(super) fn new(pattern: &str) -> Self {
         let mut parts = Vec::with_capacity(pattern.len());
         let mut rest = pattern.as_bytes();
         while let Some((first, after)) = rest.split_first() {
@@ -31,28 +30,6 @@ impl Glob {
             rest = if stars > 0 { &rest[stars..] } else { after };
         }
         Self(parts)
-    }
-
-    /// A glob for values of headers and parameters, where a slash is a character like others.
-    pub(super) fn of_value(pattern: &str) -> Self {
-        let Self(mut parts) = Self::of_path(pattern);
-        for part in &mut parts {
-            if *part == Part::Segment {
-                *part = Part::Any;
-            }
-        }
-        Self(parts)
-    }
-
-    /// The bytes before the first star; the whole pattern, and true, when there is none.
-    pub(super) fn literal(&self) -> (String, bool) {
-        let bytes = self.0.iter().map_while(|part| match part {
-            Part::Byte(byte) => Some(*byte),
-            Part::Segment | Part::Any => None,
-        });
-        let bytes: Vec<u8> = bytes.collect();
-        let is_whole = bytes.len() == self.0.len();
-        (String::from_utf8_lossy(&bytes).into_owned(), is_whole)
     }
 
     /// Whether the glob matches all of `text`. The time is at most the product of both lengths.
@@ -124,11 +101,8 @@ mod tests {
             ("/a*b*c", "/aXbXbXc", true),
             ("/*a/b", "/xaa/b", true),
         ] {
-            assert_eq!(Glob::of_path(pattern).matches(text), matches, "{pattern} {text}");
+            assert_eq!(Glob::new(pattern).matches(text), matches, "{pattern} {text}");
         }
-        assert!(Glob::of_value("Bearer *").matches("Bearer a/b"));
-        assert_eq!(Glob::of_path("/v1/*").literal(), ("/v1/".to_owned(), false));
-        assert_eq!(Glob::of_path("/v1").literal(), ("/v1".to_owned(), true));
     }
 
     /// The definition, without a thought for time.
@@ -148,7 +122,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
         #[test]
         fn a_glob_matches_what_its_definition_says(pattern in "[ab/*]{0,8}", text in "[ab/]{0,10}") {
-            let glob = Glob::of_path(&pattern);
+            let glob = Glob::new(&pattern);
             prop_assert_eq!(glob.matches(&text), by_definition(&glob.0, text.as_bytes()), "{} {}", pattern, text);
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! - `text`: identities and rules as they are written, and errors in them.
 //! - `identity`: identities, and the identity of a client.
-//! - `rule`: the conditions of one rule; `glob` and `path` for its patterns.
+//! - `rule`: the conditions of one rule; `glob` and `path` for its paths.
 //! - `index`: rules by host, identity and path, so that a decision does not try all rules.
 //! - `decision`: the result, and its reason.
 

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use hyper::Method;
 use hyper::header::HeaderName;
 use percent_encoding::percent_decode_str;
+use x509::star;
 
 use super::decision::RequestFacts;
 use super::glob::Glob;
@@ -19,10 +21,12 @@ pub(super) struct Rule {
     pub(super) name: Arc<str>,
     pub(super) action: Action,
     pub(super) ports: Vec<u16>,
-    pub(super) methods: Vec<String>,
+    pub(super) methods: Vec<Method>,
     pub(super) paths: Vec<Glob>,
-    pub(super) query: Vec<(String, Glob)>,
-    pub(super) headers: Vec<(HeaderName, Glob)>,
+    /// Names and patterns of values.
+    pub(super) query: Vec<(String, String)>,
+    /// Names and patterns of values.
+    pub(super) headers: Vec<(HeaderName, String)>,
     pub(super) body_bytes_max: Option<u64>,
 }
 
@@ -51,8 +55,8 @@ impl Rule {
             && path
                 .is_none_or(|path| self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(path)))
             && self.body_bytes_max.is_none_or(|most| self.has_size(request.body_bytes, most))
-            && self.query.iter().all(|(name, glob)| self.has_parameter(request.query, name, glob))
-            && self.headers.iter().all(|(name, glob)| self.has_header(request, name, glob))
+            && self.query.iter().all(|(name, pattern)| self.has_parameter(request.query, name, pattern))
+            && self.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
     /// A size that is not known is too large for a rule that permits.
@@ -60,17 +64,18 @@ impl Rule {
         size.map_or(!self.action.permits(), |size| size <= most)
     }
 
-    fn has_parameter(&self, query: Option<&str>, name: &str, glob: &Glob) -> bool {
+    fn has_parameter(&self, query: Option<&str>, name: &str, pattern: &str) -> bool {
         let pairs =
             query.unwrap_or_default().split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
-        let values =
-            pairs.filter(|(found, _)| decoded(found) == name).map(|(_, value)| glob.matches(&decoded(value)));
+        let values = pairs
+            .filter(|(found, _)| decoded(found) == name)
+            .map(|(_, value)| star::matches(pattern, &decoded(value)));
         self.agree(values)
     }
 
-    fn has_header(&self, request: &RequestFacts<'_>, name: &HeaderName, glob: &Glob) -> bool {
+    fn has_header(&self, request: &RequestFacts<'_>, name: &HeaderName, pattern: &str) -> bool {
         let values = request.headers.get_all(name).iter();
-        self.agree(values.map(|value| value.to_str().is_ok_and(|value| glob.matches(value))))
+        self.agree(values.map(|value| value.to_str().is_ok_and(|value| star::matches(pattern, value))))
     }
 
     /// Of a name that is sent several times, servers take the first, the last or all: a rule that permits needs all of them to match, and

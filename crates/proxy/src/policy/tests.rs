@@ -270,7 +270,7 @@ fn by_definition(
         is_who(rule)
             && (rule.host.is_empty() || rule.host.iter().any(is_host))
             && (rule.method.is_empty() || rule.method.iter().any(|one| one == method))
-            && (rule.path.is_empty() || rule.path.iter().any(|one| glob::Glob::of_path(one).matches(path)))
+            && (rule.path.is_empty() || rule.path.iter().any(|one| glob::Glob::new(one).matches(path)))
     });
     found.map_or((text.default.unwrap_or(Action::Deny), None), |rule| {
         (rule.action.unwrap_or(Action::Allow), Some(rule.name.clone()))

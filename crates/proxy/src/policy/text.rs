@@ -6,7 +6,9 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The decision of a rule.
+use super::grant::Grants;
+
+/// What a rule decides.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -125,6 +127,11 @@ pub struct PolicyRuleText {
 }
 
 impl PolicyRuleText {
+    pub(super) fn grants(&self) -> Grants {
+        let (identities, teams, tags) = (self.identities.clone(), self.teams.clone(), self.tags.clone());
+        Grants { identities, teams, tags }
+    }
+
     /// Whether the rule has conditions on the request, its host included.
     #[must_use]
     pub fn has_conditions(&self) -> bool {

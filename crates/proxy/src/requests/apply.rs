@@ -11,15 +11,15 @@ use http_relay::upstream::Relayed;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use hyper::http::uri::{PathAndQuery, Uri};
 use hyper::{Method, Request, Response, StatusCode};
-use x509::HostOrIp;
+use x509::{HostOrIp, star};
 
 use super::compile::{Compiled, Headers, OwnAnswer, Rule};
 use super::inject::{Injected, Injection, NoSecret, Secrets};
-use super::matcher::{is_like, is_named};
 use super::rewrite::Rewrite;
 use super::{RequestMetrics, RequestRules};
 use crate::connection_context::ConnectionContext;
 use crate::policy::Grantee;
+use crate::rule_index::HostPattern;
 use crate::url_path::{has_dots, hides_dots, is_doubtful, plain_path, sent_path};
 
 /// The rules that a request meets; of those with a type of answer it is not known yet.
@@ -67,18 +67,16 @@ impl RequestRules {
         if self.0.by_request_type && request.headers().get_all(CONTENT_TYPE).iter().nth(1).is_some() {
             return Err("a request has one content-type");
         }
-        let mut met = self.0.met(&host.to_string(), &plain);
+        let mut met = self.0.met(host, &plain);
         if met.is_empty() {
             return Ok(None);
         }
         let server = way.origin.server.clone();
-        let server_name = server.as_ref().map(HostOrIp::to_string);
         let kind = Kind::of(request.headers());
         let client = way.client.ip().to_canonical();
         met.retain(|at| {
             let Some(rule) = self.0.rules.get(*at as usize) else { return false };
-            let is_named =
-                |pattern: &String| server_name.as_ref().is_some_and(|name| is_named(pattern, name));
+            let is_named = |pattern: &HostPattern| server.as_ref().is_some_and(|name| pattern.is_for(name));
             (rule.methods.is_empty() || rule.methods.contains(request.method()))
                 && (rule.clients.is_empty() || rule.clients.iter().any(|net| net.contains(&client)))
                 && (rule.server_names.is_empty() || rule.server_names.iter().any(is_named))
@@ -106,13 +104,13 @@ impl RequestRules {
         path: &str,
         grantee: &Grantee,
     ) -> Vec<(Arc<str>, String)> {
-        let (host, mut headers) = (host.to_string(), Vec::new());
-        let met = self.0.met(&host, &plain_path(path)).into_iter();
+        let mut headers = Vec::new();
+        let met = self.0.met(host, &plain_path(path)).into_iter();
         let rules = met.filter_map(|at| self.0.rules.get(at as usize)).filter(|rule| {
             (rule.methods.is_empty() || rule.methods.iter().any(|one| one == method))
                 && rule.response_types.is_empty()
                 && (rule.server_names.is_empty()
-                    || in_tls && rule.server_names.iter().any(|name| is_named(name, &host)))
+                    || in_tls && rule.server_names.iter().any(|name| name.is_for(host)))
         });
         let injections = rules.filter_map(|rule| rule.inject.as_ref().map(|one| (&rule.name, one)));
         let granted =
@@ -156,7 +154,7 @@ impl Kind {
         patterns.is_empty()
             || match self {
                 Self::Missing => false,
-                Self::Of(kind) => patterns.iter().any(|pattern| is_like(pattern, kind)),
+                Self::Of(kind) => patterns.iter().any(|pattern| star::matches(pattern, kind)),
                 Self::Unreadable => matches!(rule.answer, Some(OwnAnswer::Block(..))),
             }
     }

@@ -6,13 +6,14 @@ use std::time::Duration;
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use ipnet::IpNet;
-use x509::{HostName, HostOrIp};
+use x509::{HostOrIp, star};
 
 use super::inject::Injection;
-use super::matcher::{Index, is_like, is_named};
 use super::rewrite::Rewrite;
 use super::rule::{BadRequestRule, RuleText};
 use super::setting::{InvalidSetting, check_path, header_name, invalid};
+use crate::rule_index::{ByHost, ByPath, HostPattern};
+use crate::setting::methods;
 use crate::url_path::plain_path;
 
 /// Rules of one proxy: what is matched linearly stays short, and a slip of a generator is noticed.
@@ -26,8 +27,8 @@ const DELAY_MAX: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: Arc<str>,
-    pub(super) hosts: Vec<String>,
-    pub(super) server_names: Vec<String>,
+    pub(super) hosts: Vec<HostPattern>,
+    pub(super) server_names: Vec<HostPattern>,
     pub(super) methods: Vec<Method>,
     pub(super) paths: Vec<String>,
     pub(super) clients: Vec<IpNet>,
@@ -63,7 +64,7 @@ pub struct RequestRules(pub(super) Arc<Compiled>);
 #[derive(Debug, Default)]
 pub(super) struct Compiled {
     pub(super) rules: Vec<Rule>,
-    pub(super) index: Index,
+    index: ByHost<ByPath>,
     /// Whether any records.
     records: bool,
     /// Whether any is for some paths alone: how a path is spelled counts then.
@@ -96,7 +97,7 @@ impl RequestRules {
                 }));
             }
             let rule = Rule::read(text, place).map_err(named)?;
-            compiled.index.add(&rule.hosts, &rule.paths, place as u32);
+            compiled.index.add(&rule.hosts, |paths| paths.add(&rule.paths, place as u32));
             compiled.records |= rule.record;
             compiled.by_path |= !rule.paths.is_empty();
             compiled.by_request_type |= !rule.request_types.is_empty();
@@ -131,24 +132,27 @@ impl RequestRules {
 
     /// How many rules a request meets by its host and its path as it was sent, all else aside: what a look costs.
     #[must_use]
-    pub fn met(&self, host: &str, path: &str) -> usize {
+    pub fn met(&self, host: &HostOrIp, path: &str) -> usize {
         self.0.met(host, &plain_path(path)).len()
     }
 }
 
 impl Compiled {
     /// Those that are for a host and a [`plain_path`], in their order.
-    pub(super) fn met(&self, host: &str, path: &str) -> Vec<u32> {
-        let mut met = self.index.find(host, path);
+    pub(super) fn met(&self, host: &HostOrIp, path: &str) -> Vec<u32> {
+        let mut met = Vec::new();
+        self.index.visit(host, |paths| paths.visit(path, |found| met.extend_from_slice(found)));
+        met.sort_unstable();
+        met.dedup();
         met.retain(|at| self.rules.get(*at as usize).is_some_and(|rule| rule.is_for(host, path)));
         met
     }
 }
 
 impl Rule {
-    fn is_for(&self, host: &str, path: &str) -> bool {
-        (self.hosts.is_empty() || self.hosts.iter().any(|pattern| is_named(pattern, host)))
-            && (self.paths.is_empty() || self.paths.iter().any(|pattern| is_like(pattern, path)))
+    fn is_for(&self, host: &HostOrIp, path: &str) -> bool {
+        (self.hosts.is_empty() || self.hosts.iter().any(|pattern| pattern.is_for(host)))
+            && (self.paths.is_empty() || self.paths.iter().any(|pattern| star::matches(pattern, path)))
     }
 
     fn read(text: &RuleText, place: usize) -> Result<Self, InvalidSetting> {
@@ -161,8 +165,8 @@ impl Rule {
         };
         let rule = Self {
             name,
-            hosts: hosts("host", &text.host)?,
-            server_names: hosts("server_name", &text.server_name)?,
+            hosts: HostPattern::read("host", &text.host)?,
+            server_names: HostPattern::read("server_name", &text.server_name)?,
             methods: methods(&text.method)?,
             paths: paths(&text.path)?,
             clients: text.client.clone(),
@@ -222,29 +226,6 @@ fn short(key: &'static str, text: &str) -> Result<(), InvalidSetting> {
         return Err(invalid(key, format!("has {} octets", text.len()), "64 KiB at most"));
     }
     Ok(())
-}
-
-fn hosts(key: &'static str, patterns: &[String]) -> Result<Vec<String>, InvalidSetting> {
-    let read = |pattern: &String| {
-        let name = match pattern.strip_prefix("*.") {
-            Some(rest) => HostName::parse(rest).ok().map(|name| format!("*.{}", name.as_str())),
-            None => HostOrIp::parse(pattern).ok().map(|name| name.to_string()),
-        };
-        let hint = "give a name, *.NAME for all below it, or an address; no port, no scheme";
-        name.ok_or_else(|| invalid(key, format!("{pattern:?} is no host name or address"), hint))
-    };
-    patterns.iter().map(read).collect()
-}
-
-fn methods(methods: &[String]) -> Result<Vec<Method>, InvalidSetting> {
-    let read = |method: &String| {
-        let known =
-            Method::from_bytes(method.as_bytes()).ok().filter(|_| !method.contains(char::is_lowercase));
-        known.ok_or_else(|| {
-            invalid("method", format!("{method:?} is no method"), "for example GET, in upper case")
-        })
-    };
-    methods.iter().map(read).collect()
 }
 
 fn paths(paths: &[String]) -> Result<Vec<String>, InvalidSetting> {

@@ -146,11 +146,7 @@ impl Injection {
             form: text.form,
             user: text.user.clone(),
             prefix,
-            grants: Grants {
-                identities: text.identities.clone(),
-                teams: text.teams.clone(),
-                tags: text.tags.clone(),
-            },
+            grants: text.grants(),
             ports: text.port.clone(),
             insecure: text.insecure,
             is_missing: AtomicBool::new(false),

@@ -1,4 +1,4 @@
-//! Rules on requests: which rule matches (`matcher`, `compile`) and what it does (`apply`), credentials that are put into requests
+//! Rules on requests: which rule matches (`compile`) and what it does (`apply`), credentials that are put into requests
 //! (`inject`), and what is kept of a request (`log`): the access log and recordings (`recording`, `har`; what is left out of them:
 //! `needles`, `fields`, `body`).
 
@@ -10,7 +10,6 @@ mod har;
 mod inject;
 mod live;
 mod log;
-mod matcher;
 mod metrics;
 mod needles;
 mod options;

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::policy::Grants;
+
 /// One of `[[proxy.rules]]`: for which requests it is, and what becomes of them. Conditions that are left out are met by all.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -127,6 +129,15 @@ pub struct InjectText {
     /// Whether it may go over plain HTTP, or to a server that is not verified.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
+}
+
+impl InjectText {
+    /// The identities that get it.
+    #[must_use]
+    pub fn grants(&self) -> Grants {
+        let (identities, teams, tags) = (self.identities.clone(), self.teams.clone(), self.tags.clone());
+        Grants { identities, teams, tags }
+    }
 }
 
 /// The form of a credential in a request.

@@ -2,6 +2,7 @@
 
 use hyper::header::HeaderName;
 
+pub(super) use crate::setting::{InvalidSetting, invalid};
 use crate::url_path::plain_path;
 
 /// What frames a message, is of one connection, or says whom it is for: no rule writes it, as two servers could read the same
@@ -22,18 +23,6 @@ const NOT_OURS: [&str; 14] = [
     "http2-settings",
     "expect",
 ];
-
-/// An invalid setting: its key, the error, the correction.
-pub(super) struct InvalidSetting {
-    pub(super) key: &'static str,
-    pub(super) why: String,
-    pub(super) hint: &'static str,
-}
-
-/// Reports that setting `key` is wrong, and what would be right.
-pub(super) fn invalid(key: &'static str, why: impl Into<String>, hint: &'static str) -> InvalidSetting {
-    InvalidSetting { key, why: why.into(), hint }
-}
 
 /// Paths are compared in one spelling: another is never met.
 pub(super) fn check_path(key: &'static str, path: &str) -> Result<(), InvalidSetting> {

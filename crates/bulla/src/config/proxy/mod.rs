@@ -290,7 +290,7 @@ impl ProxySettings {
         for (place, inject) in
             self.rules.iter().enumerate().filter_map(|(place, rule)| Some((place, rule.inject.as_ref()?)))
         {
-            if let Some((kind, name)) = policy.unknown(&inject.identities, &inject.teams, &inject.tags) {
+            if let Some((kind, name)) = policy.unknown(&inject.grants()) {
                 let rule = place + 1;
                 return Err(Problem::usage(format_args!(
                     "proxy.rules: rule {rule}: inject: {kind}: no identity has {name:?}"

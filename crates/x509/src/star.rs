@@ -1,0 +1,76 @@
+//! Patterns in which a star stands for any text: names of keys, hosts of an inventory, paths and values of requests.
+
+/// Whether `text` is the pattern, with any text (dots, slashes and nothing included) for each `*`. Time grows with the sum of both
+/// lengths: a part between two stars is taken where it is found first, as a later place never helps.
+#[must_use]
+pub fn matches(pattern: &str, text: &str) -> bool {
+    let Some((first, rest)) = pattern.split_once('*') else { return pattern == text };
+    let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
+    let inner = text.strip_prefix(first).and_then(|text| text.strip_suffix(last));
+    let Some(mut left) = inner else { return false };
+    middle.split('*').all(|part| match left.split_once(part) {
+        Some((_, behind)) => {
+            left = behind;
+            true
+        }
+        None => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text() {
+        for (pattern, text, wanted) in [
+            ("/a", "/a", true),
+            ("/a", "/a/b", false),
+            ("/a*", "/a/b", true),
+            ("/a/*", "/a", false),
+            ("/*/admin", "/x/y/admin", true),
+            ("/*/admin", "/x/admin/y", false),
+            ("a*b*c", "aXbXbXc", true),
+            ("a*b*c", "acb", false),
+            ("a**", "a", true),
+            ("a*a", "a", false),
+            ("a*a", "aa", true),
+            ("ab*ba", "aba", false),
+            ("*ana*", "bananas", true),
+            ("*a*", "b", false),
+            ("*.key", "a.keys", false),
+            ("*b*c*", "acb", false),
+            ("a*b*b", "ab", false),
+            ("a*b*b", "abb", true),
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("*.münchen.example", "x.münchen.example", true),
+        ] {
+            assert_eq!(matches(pattern, text), wanted, "{pattern} {text}");
+        }
+    }
+
+    /// The definition, letter by letter.
+    fn by_letter(pattern: &[u8], text: &[u8]) -> bool {
+        match (pattern.split_first(), text.split_first()) {
+            (None, None) => true,
+            (Some((b'*', rest)), _) => {
+                by_letter(rest, text)
+                    || text.split_first().is_some_and(|(_, behind)| by_letter(pattern, behind))
+            }
+            (Some((one, rest)), Some((other, behind))) if one == other => by_letter(rest, behind),
+            _ => false,
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+        #[test]
+        fn it_matches_what_its_definition_says(pattern in "[ab*.]{0,8}", text in "[ab.]{0,12}") {
+            prop_assert_eq!(matches(&pattern, &text), by_letter(pattern.as_bytes(), text.as_bytes()));
+        }
+    }
+}
