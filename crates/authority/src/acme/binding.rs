@@ -11,7 +11,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use super::identifier::Identifier;
-use super::jose::{AccountKey, Jws, Signer, strict};
+use super::jose::{AccountKey, Jws, JwsError, Signer, strict};
 use super::problem::{Kind, Problem};
 use super::request::OfKey;
 use super::{Acme, Server};
@@ -237,7 +237,7 @@ impl Server {
         }
         let named = strict::parse(&jws.payload)
             .map_err(|error| Problem::malformed(format!("the payload of externalAccountBinding: {error}")))?;
-        if AccountKey::from_jwk(&named)?.thumbprint() != signed.key.thumbprint() {
+        if AccountKey::from_jwk(&named).map_err(JwsError::from)?.thumbprint() != signed.key.thumbprint() {
             return Err(Problem::malformed("externalAccountBinding is for another account key"));
         }
         let row = tables::Acme::of(&self.store).external_key_named(kid).await?.ok_or_else(refused)?;

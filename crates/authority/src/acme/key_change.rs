@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use store::{audit, emit};
 
-use super::jose::{AccountKey, Jws, Signer, sha256, strict};
+use super::jose::{AccountKey, Jws, JwsError, Signer, sha256, strict};
 use super::problem::{Kind, Problem};
 use super::request::OfAccount;
 use super::{Server, respond};
@@ -84,7 +84,7 @@ impl Server {
         if wanted.account != outer.account_url {
             return Err(Problem::malformed("the inner payload names another account"));
         }
-        let old = AccountKey::from_jwk(&wanted.old_key)?;
+        let old = AccountKey::from_jwk(&wanted.old_key).map_err(JwsError::from)?;
         if old.thumbprint() != outer.account.key.thumbprint() {
             return Err(Problem::malformed("oldKey is not the account's key"));
         }

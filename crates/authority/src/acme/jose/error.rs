@@ -1,5 +1,7 @@
 //! Reasons to refuse a signed request.
 
+use x509::jwk::BadJwk;
+
 /// Why a signed request is not one.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum JwsError {
@@ -11,7 +13,7 @@ pub enum JwsError {
     BadAlgorithm(String),
     /// The key in it is not acceptable.
     #[error("the key is not acceptable: {0}")]
-    BadKey(String),
+    BadKey(#[from] BadJwk),
     /// The signature is not the key's over these bytes.
     #[error("the signature does not fit the key and the request")]
     BadSignature,

@@ -2,22 +2,18 @@
 //!
 //! Everything here meets bytes from strangers: bounded, no recursion without a limit, no panic.
 
-mod algorithm;
 mod error;
-mod jwk;
 pub(crate) mod strict;
 
 use std::fmt;
 
-use aws_lc_rs::hmac;
+use aws_lc_rs::{digest, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Map, Value};
 
-pub use algorithm::Algorithm;
 pub use error::JwsError;
-pub(crate) use jwk::sha256;
-pub use jwk::{AccountKey, thumbprint_of_spki};
+pub use x509::jwk::{Algorithm, JwkKey as AccountKey, thumbprint_of_spki};
 
 /// Bytes of a whole request. A request for a certificate with a hundred names and an RSA-4096 key has some 12 KiB.
 pub const REQUEST_MAX: usize = 64 * 1024;
@@ -164,6 +160,13 @@ fn decode(what: &str, text: &str) -> Result<Vec<u8>, JwsError> {
     URL_SAFE_NO_PAD
         .decode(text)
         .map_err(|_| malformed(&format!("{what:?} is not base64url without padding (RFC 7515 section 2)")))
+}
+
+/// SHA-256.
+pub(crate) fn sha256(octets: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, octets).as_ref());
+    out
 }
 
 fn malformed(reason: &str) -> JwsError {

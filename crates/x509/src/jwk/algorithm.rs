@@ -1,6 +1,6 @@
-//! Signature algorithms of account keys.
+//! Signature algorithms.
 
-/// How account keys sign (RFC 7518 section 3.1, RFC 8037 section 3.1).
+/// How keys sign (RFC 7518 section 3.1, RFC 8037 section 3.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Algorithm {
     /// ECDSA on P-256 with SHA-256.
@@ -26,7 +26,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    pub(crate) const COUNT: usize = 10;
+    pub(super) const COUNT: usize = 10;
 
     /// By the names of the IANA registry; "Ed25519" is what RFC 9864 calls EdDSA on that curve.
     const NAMES: [(&'static str, Self); 11] = [
@@ -43,12 +43,15 @@ impl Algorithm {
         ("Ed25519", Self::EdDsa),
     ];
 
-    /// Those understood, for `badSignatureAlgorithm` (RFC 8555 section 6.2).
-    pub(crate) fn names() -> Vec<&'static str> {
+    /// The names of all that are understood.
+    #[must_use]
+    pub fn names() -> Vec<&'static str> {
         Self::NAMES.iter().map(|(name, _)| *name).collect()
     }
 
-    pub(super) fn named(text: &str) -> Option<Self> {
+    /// The algorithm with a name. There is none without a signature (`none`), and none with a shared key.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
         Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, algorithm)| *algorithm)
     }
 }

@@ -1,17 +1,16 @@
-//! Public keys of accounts: JWK (RFC 7517, RFC 7518 section 6, RFC 8037 section 2).
+//! Public keys that strangers send: JWK (RFC 7517, RFC 7518 section 6, RFC 8037 section 2).
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Map, Value};
-use x509::der;
 
 use super::algorithm::Algorithm;
-use super::error::JwsError;
+use super::encoding::canonical;
+use crate::der;
 
 /// Bits of an RSA modulus: below is broken soon, above only costs the server time.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2_048..=4_096;
@@ -28,8 +27,13 @@ const P384: [u64; 5] = [1, 3, 132, 0, 34];
 const P521: [u64; 5] = [1, 3, 132, 0, 35];
 const ED25519: [u64; 4] = [1, 3, 101, 112];
 
-/// An account's public key, parsed once.
-pub struct AccountKey {
+/// Why a JWK is no key that is accepted.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadJwk(String);
+
+/// A public key, parsed once.
+pub struct JwkKey {
     kind: Kind,
     /// The members that RFC 7638 wants, in its order and without spaces.
     canonical: String,
@@ -48,12 +52,12 @@ enum Kind {
     Ed25519,
 }
 
-impl AccountKey {
+impl JwkKey {
     /// Reads a JWK.
     ///
     /// # Errors
-    /// [`JwsError::BadKey`] saying what is wrong with it.
-    pub fn from_jwk(jwk: &Value) -> Result<Self, JwsError> {
+    /// [`BadJwk`] saying what is wrong with it.
+    pub fn from_jwk(jwk: &Value) -> Result<Self, BadJwk> {
         let Value::Object(members) = jwk else { return Err(bad("it is not an object")) };
         if let Some(private) = PRIVATE_MEMBERS.iter().find(|member| members.contains_key(**member)) {
             return Err(bad(&format!(
@@ -68,16 +72,16 @@ impl AccountKey {
         }
     }
 
-    /// The key as [`AccountKey::canonical`] gave it.
+    /// The key as [`JwkKey::canonical`] gave it.
     ///
     /// # Errors
-    /// As [`AccountKey::from_jwk`].
-    pub fn from_canonical(text: &str) -> Result<Self, JwsError> {
+    /// As [`JwkKey::from_jwk`].
+    pub fn from_canonical(text: &str) -> Result<Self, BadJwk> {
         let jwk = serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;
         Self::from_jwk(&jwk)
     }
 
-    fn rsa(members: &Map<String, Value>) -> Result<Self, JwsError> {
+    fn rsa(members: &Map<String, Value>) -> Result<Self, BadJwk> {
         let (n, e) = (octets(members, "n")?, octets(members, "e")?);
         if n.first() == Some(&0) || e.first() == Some(&0) {
             return Err(bad("n and e must not begin with a zero octet (RFC 7518 section 6.3.1)"));
@@ -110,7 +114,7 @@ impl AccountKey {
         Self::checked(Kind::Rsa, spki)
     }
 
-    fn ec(members: &Map<String, Value>) -> Result<Self, JwsError> {
+    fn ec(members: &Map<String, Value>) -> Result<Self, BadJwk> {
         let crv = text(members, "crv")?;
         let (kind, curve, length): (_, &[u64], usize) = match crv {
             "P-256" => (Kind::P256, &P256, 32),
@@ -133,7 +137,7 @@ impl AccountKey {
         Self::checked(kind, spki)
     }
 
-    fn okp(members: &Map<String, Value>) -> Result<Self, JwsError> {
+    fn okp(members: &Map<String, Value>) -> Result<Self, BadJwk> {
         let crv = text(members, "crv")?;
         if crv != "Ed25519" {
             return Err(bad(&format!("its curve {crv:?} is not Ed25519")));
@@ -154,9 +158,9 @@ impl AccountKey {
     }
 
     /// The library refuses points that are not on their curve when it parses.
-    fn checked(kind: Kind, spki: Vec<u8>) -> Result<Self, JwsError> {
+    fn checked(kind: Kind, spki: Vec<u8>) -> Result<Self, BadJwk> {
         let no_key = || bad("its numbers are not those of a key");
-        let canonical = x509::jwk::canonical(&spki).ok_or_else(no_key)?;
+        let canonical = canonical(&spki).ok_or_else(no_key)?;
         let thumbprint = sha256(canonical.as_bytes());
         let key =
             Self { kind, canonical, thumbprint, spki: spki.into(), parsed: [const { OnceLock::new() }; _] };
@@ -206,7 +210,7 @@ impl AccountKey {
         &self.canonical
     }
 
-    /// SHA-256 of [`AccountKey::canonical`] (RFC 7638).
+    /// SHA-256 of [`JwkKey::canonical`] (RFC 7638).
     #[must_use]
     pub fn thumbprint(&self) -> &[u8; 32] {
         &self.thumbprint
@@ -215,7 +219,7 @@ impl AccountKey {
     /// The thumbprint as key authorizations have it (RFC 8555 section 8.1).
     #[must_use]
     pub fn thumbprint_text(&self) -> String {
-        URL_SAFE_NO_PAD.encode(self.thumbprint)
+        BASE64URL_NOPAD.encode(&self.thumbprint)
     }
 
     /// The SubjectPublicKeyInfo.
@@ -225,9 +229,9 @@ impl AccountKey {
     }
 }
 
-impl fmt::Debug for AccountKey {
+impl fmt::Debug for JwkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AccountKey({:?} {})", self.kind, self.thumbprint_text())
+        write!(f, "JwkKey({:?} {})", self.kind, self.thumbprint_text())
     }
 }
 
@@ -235,7 +239,7 @@ impl fmt::Debug for AccountKey {
 /// have. So a certificate request can be checked against every account by one look-up.
 #[must_use]
 pub fn thumbprint_of_spki(spki: &[u8]) -> Option<[u8; 32]> {
-    x509::jwk::canonical(spki).map(|canonical| sha256(canonical.as_bytes()))
+    canonical(spki).map(|canonical| sha256(canonical.as_bytes()))
 }
 
 fn verification(algorithm: Algorithm) -> &'static dyn VerificationAlgorithm {
@@ -253,25 +257,24 @@ fn verification(algorithm: Algorithm) -> &'static dyn VerificationAlgorithm {
     }
 }
 
-fn bad(reason: &str) -> JwsError {
-    JwsError::BadKey(reason.to_owned())
+fn bad(reason: &str) -> BadJwk {
+    BadJwk(reason.to_owned())
 }
 
-fn text<'m>(members: &'m Map<String, Value>, name: &str) -> Result<&'m str, JwsError> {
+fn text<'m>(members: &'m Map<String, Value>, name: &str) -> Result<&'m str, BadJwk> {
     members
         .get(name)
         .and_then(Value::as_str)
         .ok_or_else(|| bad(&format!("its member {name:?} is missing or no text")))
 }
 
-fn octets(members: &Map<String, Value>, name: &str) -> Result<Vec<u8>, JwsError> {
-    URL_SAFE_NO_PAD
-        .decode(text(members, name)?)
+fn octets(members: &Map<String, Value>, name: &str) -> Result<Vec<u8>, BadJwk> {
+    BASE64URL_NOPAD
+        .decode(text(members, name)?.as_bytes())
         .map_err(|_| bad(&format!("its member {name:?} is not base64url without padding")))
 }
 
-/// SHA-256.
-pub(crate) fn sha256(octets: &[u8]) -> [u8; 32] {
+fn sha256(octets: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, octets).as_ref());
     out
@@ -296,10 +299,10 @@ mod tests {
 
     #[test]
     fn the_thumbprint_is_that_of_rfc_7638() {
-        let key = AccountKey::from_jwk(&example()).unwrap();
+        let key = JwkKey::from_jwk(&example()).unwrap();
         assert_eq!(key.thumbprint_text(), "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs");
         assert_eq!(thumbprint_of_spki(key.spki()).unwrap(), *key.thumbprint());
-        assert_eq!(AccountKey::from_canonical(key.canonical()).unwrap().spki(), key.spki());
+        assert_eq!(JwkKey::from_canonical(key.canonical()).unwrap().spki(), key.spki());
     }
 
     #[test]
@@ -307,7 +310,7 @@ mod tests {
         let with = |member: &str, value: Value| {
             let mut jwk = example();
             jwk[member] = value;
-            AccountKey::from_jwk(&jwk).err().map(|error| error.to_string())
+            JwkKey::from_jwk(&jwk).err().map(|error| error.to_string())
         };
         assert!(with("use", json!("sig")).is_none());
         for (member, value, reason) in [
@@ -325,7 +328,7 @@ mod tests {
             assert!(error.contains(reason), "{error}: {reason}");
         }
         // A point that is not on the curve.
-        let zero = URL_SAFE_NO_PAD.encode([1; 32]);
-        assert!(AccountKey::from_jwk(&json!({"kty": "EC", "crv": "P-256", "x": zero, "y": zero})).is_err());
+        let zero = BASE64URL_NOPAD.encode(&[1; 32]);
+        assert!(JwkKey::from_jwk(&json!({"kty": "EC", "crv": "P-256", "x": zero, "y": zero})).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Public keys and signatures as JOSE writes them (RFC 7517, RFC 7518, RFC 8037).
+//! Public keys and signatures, as they are written.
 
 use data_encoding::BASE64URL_NOPAD;
 
