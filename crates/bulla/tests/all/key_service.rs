@@ -63,6 +63,16 @@ impl Fixture {
         run.stdout
     }
 
+    /// Makes a CA, `ca.pem`, and a certificate of it with these names, `up.pem`, whose key is `up.key`.
+    pub(crate) fn certified(&self, names: &str) {
+        let key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+        self.openssl(&format!("{key} -keyout ca.key -out ca.pem -subj /CN=ca"));
+        self.openssl(&format!(
+            "{key} -keyout up.key -out up.pem -subj /CN=up -CA ca.pem -CAkey ca.key \
+             -addext subjectAltName={names} -addext basicConstraints=critical,CA:FALSE"
+        ));
+    }
+
     /// Makes a key of the service; what it is known by.
     pub(crate) fn key(&self, name: &str, of: &str) -> [u8; 20] {
         self.openssl(&format!("genpkey {of} -out keys/{name}.new"));

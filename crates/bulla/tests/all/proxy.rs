@@ -1,7 +1,7 @@
 //! `bulla proxy`, with curl before it and OpenSSL behind it.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::key_service::Fixture;
@@ -29,6 +29,24 @@ impl Drop for Proxy {
     }
 }
 
+/// `bulla proxy` on free ports, in the folder of `place`.
+pub(crate) fn proxy_command(place: &Place) -> Command {
+    let mut command = bulla();
+    command
+        .current_dir(place.folder.path())
+        .env("HOME", place.folder.path())
+        .env("BULLA_DATA", place.path("data"))
+        .args(["proxy", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]);
+    command
+}
+
+/// curl through the proxy at `address`, whose authority it trusts alone.
+pub(crate) fn curl(address: &str, authority: &Path) -> Command {
+    let mut command = Command::new("curl");
+    command.args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", address, "--cacert"]).arg(authority);
+    command
+}
+
 pub(crate) struct World {
     pub(crate) place: Fixture,
     upstream: Child,
@@ -50,14 +68,8 @@ impl World {
 
     /// With an upstream that is told more.
     pub(crate) fn with(more: &[&str]) -> Self {
-        let place = Fixture::new();
-        place.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
-        );
-        place.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout up.key -out up.pem -subj /CN=up -CA ca.pem \
-             -CAkey ca.key -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE",
-        );
+        let place = Place::new();
+        place.certified("DNS:localhost");
         let mut command = Command::new("openssl");
         command
             .current_dir(place.folder.path())
@@ -79,21 +91,8 @@ impl World {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = bulla();
-        command
-            .current_dir(self.place.folder.path())
-            .env("HOME", self.place.folder.path())
-            .env("BULLA_DATA", self.place.path("data"))
-            .args([
-                "proxy",
-                "--listen",
-                "127.0.0.1:0",
-                "--metrics-listen",
-                "127.0.0.1:0",
-                "--upstream-ca",
-                "ca.pem",
-            ])
-            .args(arguments);
+        let mut command = proxy_command(&self.place);
+        command.args(["--upstream-ca", "ca.pem"]).args(arguments);
         command
     }
 
@@ -119,12 +118,8 @@ impl World {
     }
 
     pub(crate) fn curl(&self, proxy: &Proxy, arguments: &[&str]) -> std::process::Output {
-        let mut command = Command::new("curl");
-        command
-            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &proxy.address, "--cacert"])
-            .arg(self.authority())
-            .args(arguments)
-            .arg(format!("https://localhost:{}/", self.port));
+        let mut command = curl(&proxy.address, &self.authority());
+        command.args(arguments).arg(format!("https://localhost:{}/", self.port));
         command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"))
     }
 }

@@ -7,8 +7,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use testbed::until_blocking;
 
+use testbed::until_blocking;
+
 use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stderr, stdout};
+
+/// A loaded machine may take long.
 
 const NGINX: &str = "
 daemon off;
@@ -49,14 +53,8 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Fixture::new();
-        place.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout ca.key -out ca.pem -subj /CN=ca",
-        );
-        place.openssl(
-            "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout up.key -out up.pem -subj /CN=up -CA ca.pem \
-             -CAkey ca.key -addext subjectAltName=DNS:localhost -addext basicConstraints=critical,CA:FALSE",
-        );
+        let place = Place::new();
+        place.certified("DNS:localhost");
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
