@@ -261,6 +261,7 @@ impl Role {
             Self::Proxy => {
                 beside.extend([
                     proxy.requests.access_log_file.clone().into(),
+                    proxy.requests.audit_file.clone(),
                     proxy.minting.listen.strip_prefix("unix:").unwrap_or_default().into(),
                 ]);
                 folders.extend([proxy.store.folder.clone(), proxy.requests.record_folder.clone()]);

@@ -41,7 +41,7 @@ impl RequestBody {
     }
 
     /// An empty body in place of this one, to send its request again with. None unless this one is empty.
-    pub(crate) fn empty_copy(&self) -> Option<Self> {
+    pub fn empty_copy(&self) -> Option<Self> {
         self.is_end_stream().then(|| Self {
             body: ClientBody::empty(),
             tee: self.tee.clone(),

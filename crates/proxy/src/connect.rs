@@ -21,8 +21,21 @@ use super::serving::ended;
 use super::tls::{NotIntercepted, was_resumed};
 
 impl Proxy {
-    /// Serves the connection after CONNECT, to its end.
+    /// Serves what stands behind CONNECT, to its end or until the client may not use the proxy any more.
     pub(super) async fn after_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let served = self.served(&client);
+        tokio::select! {
+            () = Arc::clone(&self).behind_connect(stream, target.clone(), client.clone()) => {}
+            () = self.stopped(&served) => {
+                tracing::info!(%client, %target, "the client may not use the proxy any more: its connection is closed");
+            }
+        }
+    }
+
+    async fn behind_connect<S>(self: Arc<Self>, stream: S, target: Target, client: Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {

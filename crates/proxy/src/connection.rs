@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_relay::client::Client;
+use http_relay::client::{Client, Credential};
 use http_relay::client_body::ClientBody;
 use http_relay::opening::{self, Opening, RewoundStream};
 use http_relay::page::{self, Body};
@@ -29,6 +29,7 @@ use super::policy::Phase;
 use super::proxy::Proxy;
 use super::rules::Action;
 use super::serving::ended;
+use super::stopped::ServedClients;
 
 /// For a ClientHello to the proxy itself, from when the connection was accepted.
 const HELLO_WITHIN: Duration = Duration::from_secs(2);
@@ -78,7 +79,7 @@ impl Proxy {
                     Err(_) => return End::NoRequest,
                 };
                 let client = match user {
-                    Some(user) => client.certified_as(user.name, user.uris),
+                    Some(user) => client.proven_by(user.name, Credential::Certificate(user.uris.into())),
                     None => client,
                 };
                 match self.opening(stream, &client, self.options.head_timeout).await {
@@ -147,16 +148,25 @@ impl Proxy {
         // What becomes of CONNECT and of changes of protocol goes on after its connection's own part has ended.
         let tunnels = TaskTracker::new();
         let (proxy, spawn) = (Arc::clone(self), tunnels.clone());
+        let clients = ServedClients::default();
+        let served = clients.clone();
         let answer = move |request: Request<Incoming>| {
             // A whole request has come.
             silence.end();
             let (proxy, spawn, client) = (Arc::clone(&proxy), spawn.clone(), client.clone());
-            async move { proxy.answer(request, &client, reached, &spawn).await }
+            let served = served.clone();
+            async move { proxy.answer(request, &client, reached, (&spawn, &served)).await }
         };
-        let end = match opening {
-            Opening::Http1 => self.http1(stream, answer).await,
-            Opening::Http2 => self.http2(stream, answer, Websockets::NotOffered).await,
-            Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
+        let serve = async {
+            match opening {
+                Opening::Http1 => self.http1(stream, answer).await,
+                Opening::Http2 => self.http2(stream, answer, Websockets::NotOffered).await,
+                Opening::Tls(_) | Opening::Socks | Opening::Other => End::NoRequest,
+            }
+        };
+        let end = tokio::select! {
+            end = serve => end,
+            () = clients.stopped(self) => End::CutOff,
         };
         ended(&tunnels).await;
         end
@@ -186,7 +196,7 @@ impl Proxy {
         request: Request<Incoming>,
         client: &Client,
         reached: ProxyEndpoint,
-        tunnels: &TaskTracker,
+        (tunnels, served): (&TaskTracker, &ServedClients),
     ) -> Response<Body> {
         let request = self.with_body(request);
         let is_connect = request.method() == Method::CONNECT;
@@ -202,6 +212,7 @@ impl Proxy {
                 return self.access.refusal(denied);
             }
         };
+        served.add(self.served(&client));
         if is_connect {
             return self.connect(request, client, tunnels).await;
         }
@@ -232,7 +243,7 @@ impl Proxy {
             Ok(target) => target,
             Err(error) => return page::problem(StatusCode::BAD_REQUEST, "http_request_error", &error),
         };
-        if let Err(refused) = self.admit_target(&client, &target, Phase::Connect) {
+        if let Err(refused) = self.admit_target(&client, &target, Phase::Connect).await {
             return refused.page.page(request.headers());
         }
         let action = self.action_of(&target, &target.name).await;
@@ -242,7 +253,7 @@ impl Proxy {
             return rejected_page(&target);
         }
         if action == Action::Tunnel
-            && let Err(refused) = self.admit_target(&client, &target, Phase::Tunnel)
+            && let Err(refused) = self.admit_target(&client, &target, Phase::Tunnel).await
         {
             return refused.page.page(request.headers());
         }

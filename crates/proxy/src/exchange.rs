@@ -6,7 +6,7 @@ use std::time::Instant;
 use http_body_util::Either;
 use http_relay::access_log::{Entry, counted};
 use http_relay::client_body::ClientBody;
-use http_relay::fields::{Upgrades, address, authority_of, clean, clean_trailers, take_upgrade};
+use http_relay::fields::{Upgrades, authority_of, clean, clean_trailers, take_upgrade};
 use http_relay::page::{self, Body, misdirected_page};
 use http_relay::request_body::RequestBody;
 use http_relay::stall::UploadTimer;
@@ -21,11 +21,13 @@ use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use x509::HostOrIp;
 
+use super::audited::{Audited, not_audited};
 use super::connection_context::ConnectionContext;
 use super::gateway::{Admission, Refused};
 use super::page::rejected_page;
 use super::proxy::Proxy;
-use super::requests::{Destination, Injected, MatchedRules, RuleSet, redact, was_taken};
+use super::requests::{Destination, Injected, MatchedRules, RuleSet, redact};
+use super::rotation::Sending;
 use super::rules::Action;
 
 impl Proxy {
@@ -63,8 +65,10 @@ impl Proxy {
         };
         let mut admission = match admitted {
             Ok(admission) => admission,
-            Err(refused) => return self.refuse(&request, way, began, entry, &refused),
+            Err(refused) => return self.refuse(&request, way, began, entry, &refused).await,
         };
+        let audited =
+            self.requests.audits().then(|| Audited::request(&request, way, admission.judgement.as_ref()));
         if admission.spending.is_some() {
             entry.get_or_insert_with(|| self.requests.counted_entry(&request, &way.client));
         }
@@ -92,6 +96,7 @@ impl Proxy {
                             upgrade,
                             websocket,
                             way,
+                            audited,
                         };
                         self.ask(request, place, asking).await
                     }
@@ -158,7 +163,7 @@ impl Proxy {
     }
 
     /// Answers a request that the policy refuses.
-    fn refuse(
+    async fn refuse(
         &self,
         request: &Request<ClientBody>,
         way: &ConnectionContext,
@@ -167,6 +172,9 @@ impl Proxy {
         refused: &Refused,
     ) -> Response<Body> {
         self.metrics.rejected();
+        // What is refused is refused, whether or not that can be written.
+        let event = || Audited::request(request, way, Some(&refused.judgement)).refused(refused);
+        let _ = self.requests.audit(event).await;
         let response = refused.page.page(request.headers());
         if let Some(mut entry) = entry {
             refused.note(&mut entry);
@@ -188,7 +196,7 @@ impl Proxy {
         mut place: Destination,
         asking: ExchangeContext<'_>,
     ) -> Response<Body> {
-        let ExchangeContext { rules, judged, entry, upgrade, websocket, way } = asking;
+        let ExchangeContext { rules, judged, entry, upgrade, websocket, way, audited } = asking;
         if let Some(judged) = judged {
             if let Some(delay) = judged.delay() {
                 tokio::time::sleep(delay).await;
@@ -200,6 +208,7 @@ impl Proxy {
                 }
             }
             if let Some(answer) = judged.own_answer() {
+                self.note_unsent(audited.as_ref()).await;
                 self.requests.metrics().answered();
                 return answer;
             }
@@ -224,12 +233,16 @@ impl Proxy {
             judged.change(&mut request, &mut place);
             if self.rejects_connection(rules, &place.origin).await {
                 self.metrics.rejected();
+                self.note_unsent(audited.as_ref()).await;
                 return rejected_page(&place.origin.target);
             }
             let verified = self.upstreams.verifies(&place.origin);
             injected = match judged.inject(&mut request, verified, secrets, self.requests.metrics()).await {
                 Ok(injected) => injected,
-                Err(answer) => return answer,
+                Err(answer) => {
+                    self.note_unsent(audited.as_ref()).await;
+                    return answer;
+                }
             };
             if let Some(entry) = entry {
                 injected.iter().for_each(|one| {
@@ -238,13 +251,17 @@ impl Proxy {
                 });
             }
         }
-        let Destination { origin, authority } = &place;
-        let prepare =
-            |request: &mut Request<RequestBody>, version| address(request, origin, authority, version);
-        match self.upstreams.send(origin, request, prepare).await {
+        // First: no credential leaves without its event.
+        if let Some(audited) = &audited
+            && let Err(error) = self.requests.audit(|| audited.sent(&injected)).await
+        {
+            return not_audited(error);
+        }
+        let is_upgrade = upgrade.is_some() || websocket.is_some();
+        let sending = Sending { place: &place, judged, secrets, audited: audited.as_ref(), is_upgrade };
+        match self.send(request, &mut injected, entry, &sending).await {
             Ok(response) => {
                 let mut response = response.map(|body| body.beside(&uploading));
-                was_taken(response.status(), &injected, secrets);
                 redact(&mut response, &injected);
                 self.passed_on(response, client, judged, entry, (injected, way))
             }
@@ -252,9 +269,16 @@ impl Proxy {
                 if let Some(told) = unread(&uploading, version) {
                     return told;
                 }
-                tracing::debug!(target = %origin.target, %error, "no answer of an upstream");
+                tracing::debug!(target = %place.origin.target, %error, "no answer of an upstream");
                 unanswered(&error)
             }
+        }
+    }
+
+    /// Audits a request of which nothing is sent, as far as that is possible.
+    async fn note_unsent(&self, audited: Option<&Audited>) {
+        if let Some(audited) = audited {
+            let _ = self.requests.audit(|| audited.unsent()).await;
         }
     }
 
@@ -320,6 +344,8 @@ struct ExchangeContext<'a> {
     websocket: Option<&'a Websocket>,
     /// The connection of the client.
     way: &'a ConnectionContext,
+    /// The decision, where there is an audit log.
+    audited: Option<Audited>,
 }
 
 /// Where requests of `way` go: by HTTP/1.1 for what only that changes to.

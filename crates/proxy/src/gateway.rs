@@ -1,10 +1,9 @@
 //! The agent gateway: one decision of the policy for every request, every CONNECT and every tunnel.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_relay::access_log::{Entry, Judgement};
-use http_relay::client::Client;
+use http_relay::client::{Client, Credential};
 use http_relay::client_body::ClientBody;
 use http_relay::clock::now;
 use http_relay::target::Target;
@@ -12,6 +11,7 @@ use hyper::body::Body as _;
 use hyper::{HeaderMap, Request, StatusCode};
 use x509::HostOrIp;
 
+use super::audited::Audited;
 use super::budgets::Spending;
 use super::connection_context::ConnectionContext;
 use super::policy::{
@@ -21,9 +21,6 @@ use super::policy::{
 use super::policy_page::{PolicyRefusal, shown};
 use super::proxy::Proxy;
 use super::requests::RuleSet;
-
-/// How often tunnels are decided again, so that a change of the policy ends them within a second.
-const JUDGED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// What a request that may be sent goes with.
 #[derive(Debug, Default)]
@@ -99,8 +96,8 @@ impl Proxy {
         self.begin(policy, &subject, &decision)
     }
 
-    /// Decides about a tunnel to `target`, whose client asks for `name`. A refusal is logged.
-    pub(super) fn admit_tunnel(
+    /// Decides about a tunnel to `target`, whose client asks for `name`, and audits it. A refusal is logged.
+    pub(super) async fn admit_tunnel(
         &self,
         client: &Client,
         target: &Target,
@@ -108,19 +105,28 @@ impl Proxy {
     ) -> Option<Admission> {
         let rules = self.rules.now();
         let policy = &rules.policy;
-        if !policy.is_active() {
-            return Some(Admission::default());
-        }
         let identity = identify(policy, client);
         let subject =
             Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
         let admitted =
             match target.redirected || target.name == *name {
+                _ if !policy.is_active() => Ok(Admission::default()),
                 true => self.begin(policy, &subject, &subject.decide(policy, Phase::Tunnel)),
                 false => Err(subject
                     .mismatched(&Mismatch::Connect { connect: target.name.clone(), server: name.clone() })),
             };
-        admitted.inspect_err(|refused| self.log_refused(client, target, name, refused)).ok()
+        match admitted {
+            Ok(admission) => {
+                let judgement = admission.judgement.as_ref();
+                let event = || Audited::connection("tunnel", client, (target, name), judgement).sent(&[]);
+                let written = self.requests.audit(event).await;
+                written.is_ok().then_some(admission)
+            }
+            Err(refused) => {
+                self.log_refused(client, target, name, &refused).await;
+                None
+            }
+        }
     }
 
     /// Whether the policy admits a connection to `target` as `name`, its budget aside.
@@ -131,17 +137,11 @@ impl Proxy {
         name: &HostOrIp,
         phase: Phase<'_>,
     ) -> bool {
-        let rules = self.rules.now();
-        let policy = &rules.policy;
-        let identity = identify(policy, client);
-        let subject =
-            Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
-        let is_same = target.redirected || target.name == *name;
-        !policy.is_active() || is_same && subject.decide(policy, phase).action.permits()
+        admits(&self.rules.now().policy, client, target, name, phase)
     }
 
     /// Decides about the target of CONNECT or SOCKS5. A refusal is logged; a tunnel is decided once more when it begins.
-    pub(super) fn admit_target(
+    pub(super) async fn admit_target(
         &self,
         client: &Client,
         target: &Target,
@@ -159,33 +159,19 @@ impl Proxy {
             return Ok(());
         }
         let refused = subject.denied(&decision);
-        self.log_refused(client, target, &target.name, &refused);
+        self.log_refused(client, target, &target.name, &refused).await;
         Err(refused)
     }
 
-    /// Writes the line of a connection that the policy refuses.
-    fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
+    /// Audits a connection that the policy refuses, and writes its line.
+    async fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
         self.metrics.rejected();
+        let audited = || Audited::connection("connection", client, (target, name), Some(&refused.judgement));
+        let _ = self.requests.audit(|| audited().refused(refused)).await;
         if let Some(mut entry) = self.requests.tunnel(client, target, name) {
             refused.note(&mut entry);
             let status = StatusCode::from_u16(refused.page.status).unwrap_or(StatusCode::FORBIDDEN);
             entry.answered(status, &HeaderMap::new());
-        }
-    }
-
-    /// Waits until the policy does not admit a connection any more: another policy came, or the identity has expired.
-    pub(super) async fn no_longer_admitted(
-        &self,
-        client: &Client,
-        target: &Target,
-        name: &HostOrIp,
-        phase: Phase<'_>,
-    ) {
-        if !self.rules.now().policy.is_active() {
-            return std::future::pending().await;
-        }
-        while self.may_be_admitted(client, target, name, phase) {
-            tokio::time::sleep(JUDGED_AGAIN_AFTER).await;
         }
     }
 
@@ -315,10 +301,25 @@ fn verified_host<'a>(way: &'a ConnectionContext, host: &HostOrIp) -> Result<&'a 
     }
 }
 
-fn identify<'a>(policy: &'a Policy, client: &Client) -> Option<&'a Arc<Identity>> {
-    let evidence = match (&client.user, &client.certificate_uris) {
-        (Some(subject), Some(uris)) => Evidence::Certificate { subject, uris },
-        (Some(user), None) => Evidence::User(user),
+/// Whether the policy admits a connection of `client` to `target` as `name`.
+pub(super) fn admits(
+    policy: &Policy,
+    client: &Client,
+    target: &Target,
+    name: &HostOrIp,
+    phase: Phase<'_>,
+) -> bool {
+    let identity = identify(policy, client);
+    let subject = Subject { client, identity, host: name, port: target.port, method: "CONNECT", path: "" };
+    let is_same = target.redirected || target.name == *name;
+    !policy.is_active() || is_same && subject.decide(policy, phase).action.permits()
+}
+
+pub(super) fn identify<'a>(policy: &'a Policy, client: &Client) -> Option<&'a Arc<Identity>> {
+    let evidence = match (&client.user, &client.credential) {
+        (Some(subject), Credential::Certificate(uris)) => Evidence::Certificate { subject, uris },
+        (Some(_), Credential::Jwt(token)) => Evidence::Jwt { issuer: &token.issuer, claims: &token.claims },
+        (Some(user), Credential::Secret(_) | Credential::None) => Evidence::User(user),
         (None, _) => Evidence::Nothing,
     };
     policy.identify(&Presented { evidence, address: client.ip() })

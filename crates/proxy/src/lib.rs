@@ -16,6 +16,7 @@
 //! [`minting`] hands leaf certificates out of the same store to other TLS servers. [`revocation`] checks client certificates against CRLs.
 
 mod access;
+mod audited;
 mod budgets;
 pub mod certificate_store;
 mod client_buckets;
@@ -41,6 +42,7 @@ mod redirect;
 mod refusals;
 pub mod requests;
 pub mod revocation;
+mod rotation;
 mod rule_index;
 mod rules;
 mod running;
@@ -48,6 +50,7 @@ mod serving;
 mod setting;
 mod socks;
 mod start_error;
+mod stopped;
 pub mod tables;
 mod tls;
 mod transparent;
@@ -57,7 +60,7 @@ mod url_path;
 /// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
-pub use access::{AccessOptions, BadOwnTls, BadUsers, OwnTls, Token, Users};
+pub use access::{AccessOptions, BadOwnTls, BadUsers, IssuerKeys, IssuerOptions, OwnTls, Token, Users};
 pub use metrics::ProxyMetrics;
 pub use options::Options;
 pub use redirect::TransparentOptions;

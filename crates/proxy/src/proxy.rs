@@ -1,6 +1,7 @@
 //! What all connections of the proxy share.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http_relay::upstream::Upstreams;
 use inbound::ServiceTasks;
@@ -19,7 +20,7 @@ use crate::tls::Interception;
 pub(super) struct Proxy {
     pub(super) options: Options,
     pub(super) address: SocketAddr,
-    pub(super) access: Access,
+    pub(super) access: Arc<Access>,
     pub(super) budgets: Budgets,
     pub(super) refusals: Refusals,
     pub(super) permission: Permission,

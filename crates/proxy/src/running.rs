@@ -12,6 +12,7 @@ use keys::KeyError;
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
 
+use crate::access::{Token, Users};
 use crate::budgets::Budgets;
 use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::metrics::ProxyMetrics;
@@ -41,6 +42,7 @@ pub struct Running {
     rules: requests::LiveRules,
     upstreams: Upstreams,
     reopen: requests::Reopen,
+    access: Arc<access::Access>,
 }
 
 impl fmt::Debug for Running {
@@ -108,14 +110,14 @@ pub async fn start(
     let own = own.chain(redirected.iter().map(|(_, address)| *address)).collect();
     let rules = requests::LiveRules::new(options.rules.clone(), options.policy.clone(), &options.requests);
     let pool = options.pool(address_rule(&rules));
+    let revocation = metrics.minting().revocation();
+    let access = Arc::new(access::Access::new(&options.access, &resolver, &revocation)?);
     let upstreams = Upstreams::new(&pool, own, resolver, roots, tasks.clone(), metrics.reuse())?;
     tasks.spawn(upstreams.clone().sweep(tasks.stopping()));
     let slots = Slots::limited(options.connections_max, OriginLimit::PerNetwork(options.per_address()))
         .behind(TrustedProxies::new(&options.trusted_proxies));
     let reopen = requests::Reopen::default();
-    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)
-        .map_err(StartError::AccessLog)?;
-    let access = access::Access::new(&options.access, &metrics.minting().revocation())?;
+    let requests = requests::RequestLog::start(&options.requests, metrics.requests(), &tasks, &reopen)?;
     if let Some(door) = access.door() {
         tasks.spawn(Arc::clone(door.guarded()).keep(tasks.stopping()));
     }
@@ -127,7 +129,7 @@ pub async fn start(
         refusals,
         permission,
         address,
-        access,
+        access: Arc::clone(&access),
         budgets: Budgets::default(),
         tls,
         upstreams: upstreams.clone(),
@@ -138,7 +140,7 @@ pub async fn start(
     };
     let proxy = Arc::new(proxy);
     let mut running =
-        Running { address, redirected: Vec::new(), minting, tasks, store, rules, upstreams, reopen };
+        Running { address, redirected: Vec::new(), minting, tasks, store, rules, upstreams, reopen, access };
     for (listener, address) in redirected {
         let host = transparent::Transparent(Arc::clone(&proxy));
         let acceptor = Acceptor::new(&running.tasks, slots.clone(), WhenFull::EvictSilent);
@@ -210,6 +212,11 @@ impl Running {
         self.rules.change(requests::RuleSet { names, policy, requests, secrets });
         // Connections that are kept were made by the rules before.
         self.upstreams.retire();
+    }
+
+    /// Other users and tokens from now on. Connections of clients whose password or token was removed or changed end at once.
+    pub fn change_access(&self, users: Users, tokens: &[Token]) {
+        self.access.change(users, tokens);
     }
 
     /// Opens the access log again and begins another recording: anyone who moved files away has them.

@@ -90,12 +90,12 @@ impl Proxy {
                 });
             }
         };
-        if self.admit_target(&client, &target, Phase::Connect).is_err() {
+        if self.admit_target(&client, &target, Phase::Connect).await.is_err() {
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::Rejected(target));
         }
         let action = self.action_of(&target, &target.name).await;
-        if action == Action::Tunnel && self.admit_target(&client, &target, Phase::Tunnel).is_err() {
+        if action == Action::Tunnel && self.admit_target(&client, &target, Phase::Tunnel).await.is_err() {
             reply(stream, Reply::NotAllowed).await?;
             return Err(NoRequest::Rejected(target));
         }
@@ -126,8 +126,8 @@ impl Proxy {
         let password = zeroize::Zeroizing::new(counted(stream).await?);
         let known = self.access.password(&name, &password, client.ip()).await;
         send(stream, &[PASSWORD_VERSION, u8::from(known.is_err())]).await?;
-        let user = known.inspect_err(|denied| self.metrics.denied(*denied))?;
-        Ok(client.known_as(Some(user)))
+        let proven = known.inspect_err(|denied| self.metrics.denied(*denied))?;
+        Ok(proven.client(client))
     }
 }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use keys::KeyError;
+use outbound::http::SetupError;
 use outbound::resolve::ResolveError;
 
 use crate::access::BadOwnTls;
@@ -37,9 +38,15 @@ pub enum StartError {
     /// The system's generator of randomness.
     #[error("the system gives no randomness")]
     NoRandomness,
+    /// Issuers of tokens.
+    #[error("the keys of issuers of tokens cannot be fetched: {0}")]
+    Issuers(SetupError),
     /// The access log.
     #[error("the access log cannot be written: {0}")]
     AccessLog(io::Error),
+    /// The audit log.
+    #[error("the audit log cannot be written: {0}")]
+    AuditLog(io::Error),
     /// This machine's resolver.
     #[error("names cannot be resolved: {0}")]
     Resolver(#[from] ResolveError),

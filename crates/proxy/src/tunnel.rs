@@ -62,7 +62,7 @@ impl Proxy {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let Some(mut admission) = self.admit_tunnel(client, target, name) else { return };
+        let Some(mut admission) = self.admit_tunnel(client, target, name).await else { return };
         let octets = self.metrics.tunnel();
         let mut entry = match admission.spending {
             Some(_) => Some(self.requests.counted_tunnel(client, target, name)),

@@ -773,6 +773,11 @@ pub(super) const KEYS: &[Key] = &[
         "bearer tokens by their digests: [{ name = \"ci\", sha256 = \"…\" }]",
     ),
     (
+        "proxy.access.issuers",
+        Kind::Toml,
+        "OIDC issuers whose tokens are accepted: [{ name = \"github\", issuer = \"https://…\", audiences = [\"bulla\"] }]",
+    ),
+    (
         "proxy.access.certificate_file",
         Kind::Text,
         "the proxy's own certificate and its chain (PEM), for clients that speak TLS to it",
@@ -864,6 +869,12 @@ pub(super) const KEYS: &[Key] = &[
         "where a JSON line for each request goes; -: standard output; empty: nowhere",
     ),
     ("proxy.requests.access_log_query", Kind::Boolean, "whether these lines have queries"),
+    (
+        "proxy.requests.audit_file",
+        Kind::Text,
+        "the audit log: each decision and each credential, in a hash chain; empty: none",
+    ),
+    ("proxy.requests.audit_sync", Kind::Boolean, "whether each write waits for the disk"),
     (
         "proxy.requests.record_folder",
         Kind::Text,

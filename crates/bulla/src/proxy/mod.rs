@@ -263,6 +263,9 @@ pub(crate) async fn bind(
             proxy::StartError::AccessLog(_) => {
                 "check proxy.requests.access_log_file, its folder and permissions"
             }
+            proxy::StartError::AuditLog(_) => {
+                "check proxy.requests.audit_file, its folder and permissions; each proxy has a file of its own"
+            }
             _ => "check [proxy]",
         };
         Problem::new(exit_of(&error), chain(&error)).hint(hint)

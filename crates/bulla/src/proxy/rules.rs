@@ -11,12 +11,12 @@ use ipnet::IpNet;
 use keys::Secret;
 use proxy::policy::Policy;
 use proxy::requests::{Fetching, NoSecret, RequestMetrics, RequestRules, Secrets};
-use proxy::{Rules, Running};
+use proxy::{Rules, Running, Token, Users};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::arguments::ProxyArgs;
-use crate::config::Configuration;
+use crate::config::{Configuration, ProxySettings};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
 /// For a credential, all tries together: a request waits for it.
@@ -83,14 +83,43 @@ impl Secrets for StoreClient {
     }
 }
 
+/// What a reload does not change: a file that has lost its policy or its users must not open everything.
+#[derive(Clone, Debug)]
+struct Fixed {
+    /// Networks that the guard has closed since startup, but for these; `None` without a policy.
+    opened: Option<Vec<IpNet>>,
+    /// Whether clients have to authenticate.
+    asks: bool,
+}
+
+impl Fixed {
+    fn of(settings: &ProxySettings) -> Self {
+        Self { opened: settings.policy.opened(), asks: settings.access.asks() }
+    }
+
+    fn check(&self, settings: &ProxySettings) -> Outcome<()> {
+        let new = Self::of(settings);
+        if new.opened != self.opened {
+            return Err(Problem::usage(
+                "the policy was added or removed, or proxy.policy.allow_networks was changed",
+            )
+            .hint("restart the proxy: which networks clients reach is set at startup"));
+        }
+        if new.asks != self.asks {
+            return Err(Problem::usage("proxy.access has its first credential, or has lost its last one")
+                .hint("restart the proxy: whether clients have to authenticate is set at startup"));
+        }
+        Ok(())
+    }
+}
+
 /// The rules as the configuration's file has them.
 pub(crate) struct ConfiguredRules {
     file: Option<PathBuf>,
     watch: FileWatch,
     metrics: RequestMetrics,
     secrets: StoreSecrets,
-    /// Networks that the guard has closed since startup, but for these; `None` without a policy.
-    opened: Option<Vec<IpNet>>,
+    fixed: Fixed,
     hangup: Signal,
 }
 
@@ -104,8 +133,8 @@ impl ConfiguredRules {
         let hangup = signal(SignalKind::hangup()).map_err(failed)?;
         let file = configuration.file().map(PathBuf::from);
         let watch = FileWatch::new(stamp(file.as_deref()));
-        let opened = configuration.settings.proxy.policy.opened();
-        Ok(Self { file, watch, metrics, secrets, opened, hangup })
+        let fixed = Fixed::of(&configuration.settings.proxy);
+        Ok(Self { file, watch, metrics, secrets, fixed, hangup })
     }
 
     /// Has rules count that are changed in the file, at once when told to look (SIGHUP), until told to stop. What cannot be used
@@ -131,8 +160,9 @@ impl ConfiguredRules {
                 continue;
             }
             match read {
-                Ok((names, policy, rules, secrets)) => {
+                Ok(LoadedRules { names, policy, rules, secrets, users, tokens }) => {
                     let count = rules.len() + policy.rules();
+                    running.change_access(users, &tokens);
                     running.change_rules(names, policy, rules, secrets);
                     self.metrics.reloaded(true);
                     tracing::warn!(rules = count, "the proxy's rules were read again and count from now on");
@@ -152,34 +182,35 @@ impl ConfiguredRules {
     /// Beside the tasks of the proxy, as files and thousands of rules take their time.
     async fn read(&self, args: &ProxyArgs) -> Outcome<LoadedRules> {
         let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
-        let opened = self.opened.clone();
-        let read =
-            tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args, opened.as_deref()));
+        let fixed = self.fixed.clone();
+        let read = tokio::task::spawn_blocking(move || read(file.as_deref(), &secrets, &args, &fixed));
         read.await.map_err(|error| Problem::new(Exit::Machine, error))?
     }
 }
 
-/// Names, the policy, rules, and the credential store if they need it.
-type LoadedRules = (Rules, Policy, RequestRules, Option<Arc<dyn Secrets>>);
+/// What a reload changes, and the credential store if rules need it.
+struct LoadedRules {
+    names: Rules,
+    policy: Policy,
+    rules: RequestRules,
+    secrets: Option<Arc<dyn Secrets>>,
+    users: Users,
+    tokens: Vec<Token>,
+}
 
 fn read(
     file: Option<&Path>,
     secrets: &StoreSecrets,
     args: &ProxyArgs,
-    opened: Option<&[IpNet]>,
+    fixed: &Fixed,
 ) -> Outcome<LoadedRules> {
     let configuration = Configuration::load(file)?;
     let mut settings = configuration.settings.proxy.clone();
     settings.take(args);
     settings.check()?;
-    // A file that lost its policy must not open everything.
-    if settings.policy.opened().as_deref() != opened {
-        return Err(Problem::usage(
-            "the policy was added or removed, or proxy.policy.allow_networks was changed",
-        )
-        .hint("restart the proxy: which networks clients reach is set at startup"));
-    }
+    fixed.check(&settings)?;
     let rules = settings.request_rules()?;
     let secrets = secrets.needed_by(&rules, &configuration)?;
-    Ok((settings.names()?, settings.policy()?, rules, secrets))
+    let (users, tokens) = settings.access.credentials()?;
+    Ok(LoadedRules { names: settings.names()?, policy: settings.policy()?, rules, secrets, users, tokens })
 }

@@ -1,30 +1,31 @@
 //! The agent gateway: `bulla proxy` with a policy, curl as the agent, and a server that shows what it was sent.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use data_encoding::{BASE64URL_NOPAD, HEXUPPER};
+use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
+use testbed::{PATIENCE, until_blocking};
 
-use crate::key_service::Fixture;
-use crate::proxy::{Proxy, World as ProxyWorld};
+use crate::key_service::Place;
+use crate::proxy::{Proxy, World as ProxyWorld, curl, proxy_command};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
 const SECRET: &str = "canary-of-the-gateway-81f4";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server at `localhost` and 127.0.0.1 that speaks TLS and plain HTTP on one port, and answers with what it was sent.
 fn echo(certificate: &Path, key: &Path) -> u16 {
     let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -50,10 +51,19 @@ fn echo(certificate: &Path, key: &Path) -> u16 {
 }
 
 fn say(mut stream: impl Read + Write) {
-    let mut head = Vec::new();
-    let mut byte = [0];
-    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
-        head.push(byte[0]);
+    let head = head(&mut stream);
+    if head.starts_with(b"GET /repos/endless ") {
+        let _ =
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n").and_then(|()| stream.flush());
+        let _ = stream.read(&mut [0]);
+        return;
+    }
+    let has_old = String::from_utf8_lossy(&head).contains(SECRET);
+    if head.starts_with(b"GET /repos/rotating ") && has_old {
+        let _ =
+            stream.write_all(b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        let _ = stream.flush();
+        return;
     }
     let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", head.len());
     let _ = stream
@@ -69,13 +79,8 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let place = Fixture::new();
-        let key = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
-        place.openssl(&format!("{key} -keyout ca.key -out ca.pem -subj /CN=ca"));
-        place.openssl(&format!(
-            "{key} -keyout up.key -out up.pem -subj /CN=up -CA ca.pem -CAkey ca.key -addext \
-             subjectAltName=DNS:localhost,IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE"
-        ));
+        let place = Place::new();
+        place.certified("DNS:localhost,IP:127.0.0.1");
         let secret = place.path("secret");
         std::fs::write(&secret, SECRET).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -108,37 +113,45 @@ impl World {
 
     fn start(&self, configuration: &str) -> Proxy {
         std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
-        let mut command = bulla();
-        command
-            .current_dir(self.place.folder.path())
-            .env("HOME", self.place.folder.path())
-            .env("BULLA_DATA", self.place.path("data"))
-            .args([
-                "proxy",
-                "--config",
-                "bulla.toml",
-                "--listen",
-                "127.0.0.1:0",
-                "--metrics-listen",
-                "127.0.0.1:0",
-            ]);
+        let mut command = proxy_command(&self.place);
+        command.args(["--config", "bulla.toml"]);
         ProxyWorld::start(&mut command)
     }
 
     /// Asks as `who` by the way that agents have: a proxy URL with a name and a token.
-    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> RequestSeen {
-        let mut command = Command::new("curl");
+    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> Asked {
         let address = proxy.address.replace("http://", &format!("http://{who}:token-of-{who}@"));
-        command
-            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &address, "--cacert"])
-            .arg(self.place.path("data/proxy-ca.pem"))
-            .args(["-w", "\n%{http_connect} %{http_code}"])
-            .args(arguments);
+        let mut command = curl(&address, &self.authority());
+        command.args(["-w", "\n%{http_connect} %{http_code}"]).args(arguments);
         let output = command.output().unwrap_or_else(|error| panic!("apt-get install -y curl ({error})"));
         let said = stdout(&output);
         let (body, codes) = said.rsplit_once('\n').unwrap_or(("", &said));
         let (connect, status) = codes.split_once(' ').unwrap_or_default();
         RequestSeen { body: body.to_owned(), connect: connect.to_owned(), status: status.to_owned(), output }
+    }
+
+    /// TLS with the proxy, as `localhost`.
+    fn intercepted(&self, stream: TcpStream) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.authority()).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = "localhost".try_into().unwrap();
+        StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+    }
+
+    /// Has the running proxy read another configuration.
+    fn change(&self, proxy: &Proxy, configuration: &str) {
+        std::fs::write(self.place.path("bulla.toml"), configuration).unwrap();
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success());
+    }
+
+    fn authority(&self) -> PathBuf {
+        self.place.path("data/proxy-ca.pem")
     }
 
     fn url(&self, path: &str) -> String {
@@ -151,14 +164,12 @@ impl World {
     }
 
     fn logged(&self, is_it: impl Fn(&Value) -> bool) -> Value {
-        let began = Instant::now();
-        loop {
-            if let Some(line) = self.log().into_iter().find(|line| is_it(line)) {
-                return line;
-            }
-            assert!(began.elapsed() < PATIENCE, "the log has only {:?}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        let mut found = None;
+        until_blocking("the line is in the log", || {
+            found = self.log().into_iter().find(|line| is_it(line));
+            found.is_some()
+        });
+        found.unwrap()
     }
 }
 
@@ -188,6 +199,43 @@ impl RequestSeen {
     fn is_refused_at_connect(&self) {
         assert!(self.connect == "403" && self.status == "000", "{}", describe(&self.output));
     }
+}
+
+/// A connection to the proxy on which `who` has sent `request`, a method and a target, and got an answer.
+fn asked(proxy: &Proxy, who: &str, request: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (_, target) = request.split_once(' ').unwrap();
+    let host = target.trim_start_matches("http://").split('/').next().unwrap();
+    let credential = format!("Proxy-Authorization: Bearer token-of-{who}");
+    is_answered(&mut stream, &format!("{request} HTTP/1.1\r\nHost: {host}\r\n{credential}\r\n\r\n"));
+    stream
+}
+
+#[track_caller]
+fn is_answered(stream: &mut (impl Read + Write), request: &str) {
+    stream.write_all(request.as_bytes()).unwrap();
+    let head = head(stream);
+    assert!(head.starts_with(b"HTTP/1.1 200"), "{request}: {}", String::from_utf8_lossy(&head));
+}
+
+/// The head of a message, to its empty line or to the end of the stream.
+fn head(stream: &mut impl Read) -> Vec<u8> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.push(byte[0]);
+    }
+    head
+}
+
+/// Waits for the end of a connection, which else may be idle for ten minutes.
+#[track_caller]
+fn is_closed(stream: &mut impl Read) {
+    let ended = stream.read(&mut [0]);
+    let is_reset = |error: &std::io::Error| {
+        matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)
+    };
+    assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
 }
 
 #[test]
@@ -270,10 +318,7 @@ fn names_that_disagree_raw_addresses_and_plain_http_are_judged_alike() {
     ask(&["https://localhost/repos/o"]).is_refused_at_connect();
     let socks = proxy.address.replace("http://", "socks5h://ci:token-of-ci@");
     let by_socks = |url: &str| {
-        let output = run(Command::new("curl")
-            .args(["-sS", "--max-time", "60", "--noproxy", "", "--proxy", &socks, "--cacert"])
-            .arg(world.place.path("data/proxy-ca.pem"))
-            .arg(url));
+        let output = run(curl(&socks, &world.authority()).arg(url));
         (output.status.success(), describe(&output))
     };
     let (ok, said) = by_socks(&world.url("/repos/o"));
@@ -330,25 +375,166 @@ fn a_tunnel_ends_when_the_policy_does_not_allow_it_any_more() {
         text.replacen("[proxy]\n", "[proxy]\ntunnel = [\"127.0.0.1\"]\n", 1)
     };
     let proxy = world.start(&configured(&more));
-    let mut stream = TcpStream::connect(proxy.address.trim_start_matches("http://")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let request = format!(
-        "CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nProxy-Authorization: Bearer token-of-ci\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        assert_eq!(stream.read(&mut byte).unwrap(), 1, "{}", String::from_utf8_lossy(&head));
-        head.push(byte[0]);
+    let mut stream = asked(&proxy, "ci", &format!("CONNECT 127.0.0.1:{port}"));
+    world.change(&proxy, &configured(""));
+    is_closed(&mut stream);
+}
+
+#[test]
+fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
+    let world = World::new();
+    let port = world.port;
+    let more =
+        format!("[[proxy.policy.rules]]\nteams = [\"platform\"]\nhost = [\"127.0.0.1\"]\nport = [{port}]\n");
+    let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", &more);
+    let text = text.replacen("[proxy]\n", "[proxy]\ntunnel = [\"127.0.0.1\"]\n", 1);
+    let proxy = world.start(&text);
+    // Requests under way, whose answers never end, and a tunnel.
+    let tunnel = format!("CONNECT 127.0.0.1:{port}");
+    let endless = |who| {
+        let stream = asked(&proxy, who, &format!("CONNECT localhost:{port}"));
+        let mut stream = world.intercepted(stream);
+        is_answered(&mut stream, &format!("GET /repos/endless HTTP/1.1\r\nHost: localhost:{port}\r\n\r\n"));
+        stream
+    };
+    let (mut of_ci, mut of_other) = (endless("ci"), endless("other"));
+    let mut plain = asked(&proxy, "ci", &format!("GET http://127.0.0.1:{port}/repos/endless"));
+    let (mut tunnel_of_ci, mut tunnel_of_other) =
+        (asked(&proxy, "ci", &tunnel), asked(&proxy, "other", &tunnel));
+    // Another token has the name of the old one.
+    let digest = |value: &str| x509::Fingerprint::of(value.as_bytes()).to_string();
+    let rotated = text.replacen(&digest("token-of-ci"), &digest("new-token"), 1);
+    world.change(&proxy, &rotated);
+    is_closed(&mut of_ci);
+    is_closed(&mut plain);
+    is_closed(&mut tunnel_of_ci);
+    assert_eq!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).connect, "407");
+    is_answered(&mut tunnel_of_other, &format!("GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"));
+    // An identity is removed, and its token is still there.
+    let identity = rotated.find("[[proxy.policy.identities]]\nname = \"other\"").unwrap();
+    let rules = rotated.find("[[proxy.policy.rules]]").unwrap();
+    let mut without = rotated.clone();
+    without.replace_range(identity..rules, "");
+    world.change(&proxy, &without);
+    is_closed(&mut of_other);
+}
+
+#[test]
+fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
+    let world = World::new();
+    let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
+    let text = text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1);
+    let read = || -> Vec<Value> {
+        let text = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let proxy = world.start(&text);
+    world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent();
+    // It was written before it was sent: no wait is needed, not even for the end of the proxy.
+    drop(proxy);
+    let proxy = world.start(&text);
+    world.curl(&proxy, "ci", &["-X", "PUT", &world.url("/repos/o")]).is_refused("403");
+    world.curl(&proxy, "other", &["https://evil.test/"]).is_refused_at_connect();
+    let events = read();
+    let is = |at: usize, action: &str, actor: &str, details: Value| {
+        let event = &events[at];
+        assert_eq!((&event["action"], &event["actor"]), (&action.into(), &actor.into()), "{event}");
+        for (key, value) in details.as_object().unwrap() {
+            assert_eq!(&event["details"][key], value, "{event}");
+        }
+    };
+    let secret = world.place.path("secret").display().to_string();
+    let (path, port) = ("/repos/o", world.port);
+    let sent = serde_json::json!({ "credentials": [secret], "method": "GET", "path": path, "rule": "read", "sent": true });
+    is(0, "proxy.request.allow", "identity:ci", sent);
+    assert_eq!(events[0]["resource"], format!("localhost:{port}"));
+    let refused =
+        serde_json::json!({ "credentials": [], "method": "PUT", "reason": "default", "sent": false });
+    is(1, "proxy.request.deny", "identity:ci", refused);
+    is(2, "proxy.connection.deny", "identity:other", serde_json::json!({ "sent": false }));
+    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    assert!(!audit.contains(SECRET));
+    let verify = || {
+        run(bulla().current_dir(world.place.folder.path()).args([
+            "audit",
+            "verify",
+            "--export",
+            "audit.jsonl",
+        ]))
+    };
+    let verified = verify();
+    assert!(verified.status.success(), "{}", describe(&verified));
+    // An event that was altered is found.
+    std::fs::write(world.place.path("audit.jsonl"), audit.replacen("identity:other", "identity:nobody", 1))
+        .unwrap();
+    let verified = verify();
+    assert!(!verified.status.success() && describe(&verified).contains("altered"), "{}", describe(&verified));
+}
+
+#[test]
+fn a_client_does_not_see_that_its_credential_was_rotated() {
+    let world = World::new();
+    let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
+    let text = text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1);
+    let proxy = world.start(&text);
+    assert!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent().body.contains(SECRET));
+    std::fs::write(world.place.path("secret"), "the-new-canary").unwrap();
+    let asked = world.curl(&proxy, "ci", &[&world.url("/repos/rotating")]);
+    assert!(asked.is_sent().body.contains("the-new-canary"), "{}", asked.body);
+    // Each of both is in the audit log.
+    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    assert_eq!(audit.lines().filter(|line| line.contains("/repos/rotating")).count(), 2, "{audit}");
+    // A server that takes neither is asked once: its answer is the client's.
+    drop(proxy);
+    std::fs::write(world.place.path("secret"), SECRET).unwrap();
+    let proxy = world.start(&text);
+    assert_eq!(world.curl(&proxy, "ci", &[&world.url("/repos/rotating")]).status, "401");
+    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    assert_eq!(audit.lines().filter(|line| line.contains("/repos/rotating")).count(), 3, "{audit}");
+}
+
+/// A token of an issuer whose key set is in `jwks.json`, by OpenSSL.
+fn jwt(place: &Place, claims: &Value) -> String {
+    let key = place.path("issuer.key");
+    if !key.exists() {
+        place.openssl("genrsa -out issuer.key 2048");
+        let modulus = String::from_utf8(place.openssl("rsa -in issuer.key -noout -modulus")).unwrap();
+        let modulus = HEXUPPER.decode(modulus.trim().trim_start_matches("Modulus=").as_bytes()).unwrap();
+        let jwk = serde_json::json!({ "kty": "RSA", "kid": "k", "n": BASE64URL_NOPAD.encode(&modulus), "e": "AQAB" });
+        std::fs::write(place.path("jwks.json"), serde_json::json!({ "keys": [jwk] }).to_string()).unwrap();
     }
-    assert!(head.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&head));
-    std::fs::write(world.place.path("bulla.toml"), configured("")).unwrap();
-    assert!(Command::new("kill").args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success());
-    // Else it may be idle for ten minutes.
-    let ended = stream.read(&mut [0]);
-    let is_closed = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
-    assert!(matches!(ended, Ok(0)) || ended.as_ref().is_err_and(is_closed), "{ended:?}");
+    let part = |value: &Value| BASE64URL_NOPAD.encode(value.to_string().as_bytes());
+    let signed = format!("{}.{}", part(&serde_json::json!({ "alg": "RS256", "kid": "k" })), part(claims));
+    std::fs::write(place.path("signed"), &signed).unwrap();
+    let signature = place.openssl("dgst -sha256 -sign issuer.key signed");
+    format!("{signed}.{}", BASE64URL_NOPAD.encode(&signature))
+}
+
+#[test]
+fn a_job_has_the_identity_that_the_claims_of_its_token_match() {
+    let world = World::new();
+    let claims = |repository: &str| {
+        let issuer = "https://jobs.example";
+        serde_json::json!({ "iss": issuer, "aud": "bulla", "sub": "job", "exp": 4_000_000_000_i64, "repository": repository })
+    };
+    let (ours, theirs) = (jwt(&world.place, &claims("acme/shop")), jwt(&world.place, &claims("evil/shop")));
+    let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
+    let identity = "users = [\"ci\"]\njwt = [{ issuer = \"jobs\", claims = { repository = \"acme/*\" } }]";
+    let text = text.replacen("users = [\"ci\"]", identity, 1)
+        + "[[proxy.access.issuers]]\nname = \"jobs\"\nissuer = \"https://jobs.example\"\n\
+           audiences = [\"bulla\"]\njwks_file = \"jwks.json\"\n";
+    let proxy = world.start(&text);
+    let ask = |token: &str| {
+        let address = proxy.address.replace("http://", &format!("http://jwt:{token}@"));
+        let output =
+            run(curl(&address, &world.authority()).args(["-w", "%{http_connect}", &world.url("/repos/o")]));
+        stdout(&output)
+    };
+    assert!(ask(&ours).contains(SECRET));
+    assert_eq!(ask(&theirs), "403", "it has no identity");
+    assert_eq!(ask(&format!("{ours}x")), "407");
+    let line = world.logged(|line| line["user"] == "jobs:job" && line["status"] == 200);
+    assert_eq!(line["identity"], "ci");
 }
 
 #[test]
@@ -394,24 +580,10 @@ fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
     let world = World::new();
     let configuration = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
     let proxy = world.start(&configuration);
-    let hangup = || {
-        assert!(
-            Command::new("kill").args(["-HUP", &proxy.process_id().to_string()]).status().unwrap().success()
-        )
-    };
     let status = || world.curl(&proxy, "ci", &["-o", "/dev/null", &world.url("/repos/o")]).status;
     assert_eq!(status(), "200");
-    let until = |wanted: &str| {
-        let began = Instant::now();
-        while status() != wanted {
-            assert!(began.elapsed() < PATIENCE, "it is still {}", status());
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    };
-    let change = |text: &str| {
-        std::fs::write(world.place.path("bulla.toml"), text).unwrap();
-        hangup();
-    };
+    let until = |wanted: &str| until_blocking(wanted, || status() == wanted);
+    let change = |text: &str| world.change(&proxy, text);
     change(&configuration.replace("method = [\"GET\"]", "method = [\"PUT\"]"));
     until("403");
     change(&configuration.replace("teams = [\"platform\"]\nhost", "teams = [\"typo\"]\nhost"));
@@ -423,11 +595,8 @@ fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
         let _ = stream.read_to_string(&mut said);
         said
     };
-    let began = Instant::now();
-    while !figures().contains("bulla_intercept_proxy_rules_outdated 1") {
-        assert!(began.elapsed() < PATIENCE, "{}", figures());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let is_outdated = || figures().contains("bulla_intercept_proxy_rules_outdated 1");
+    until_blocking("the file is refused", is_outdated);
     assert_eq!(status(), "403", "the previous policy stays");
     // Nor does a file that has lost its policy open everything.
     let failed = || -> u64 {
@@ -437,11 +606,7 @@ fn a_policy_is_reloaded_and_a_bad_file_keeps_the_old_one() {
     };
     let before = failed();
     change("[proxy]\n");
-    let began = Instant::now();
-    while failed() == before {
-        assert!(began.elapsed() < PATIENCE, "{}", figures());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until_blocking("the file is refused", || failed() > before);
     assert_eq!(status(), "403", "the previous policy stays");
     change(&configuration);
     until("200");
@@ -542,6 +707,11 @@ fn a_policy_that_cannot_be_says_where_it_is_wrong() {
             "proxy.policy.identities[2] (other): users: [proxy.access] has no token or user \"stranger\"",
         ),
         ("default = \"deny\"", "default = \"no\"", "proxy.policy.default is \"no\""),
+        (
+            "users = [\"ci\"]",
+            "jwt = [{ issuer = \"none\", claims = { sub = \"ci\" } }]",
+            "proxy.policy.identities[1] (ci): jwt: [proxy.access] has no issuer \"none\"",
+        ),
         (
             "identities = [\"ci\"], port",
             "identities = [\"cj\"], port",

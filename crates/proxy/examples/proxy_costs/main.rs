@@ -5,7 +5,7 @@
 //! `cargo run --release -p proxy --example proxy_costs -- [SECONDS] [CLIENTS]`. Other proxies beside it: `PEERS`, a line each,
 //! `NAME=COMMAND` of the shell, which listens on `ADDRESS`, has the files (PEM) `CA_CERT`, `CA_KEY` and `UPSTREAM_ROOT`, and `FOLDER` to
 //! itself. `.ci/proxy-peers/run` brings some. `ROWS` are parts of the names of those that are wanted, between semicolons;
-//! `AUTHORITY=rsa2048` has leaves signed by such a key.
+//! `AUTHORITY=rsa2048` has leaves signed by such a key; `AUDIT=FILE` keeps an audit log, and `AUDIT_SYNC=yes` waits for the disk.
 
 #![allow(clippy::unwrap_used, reason = "an example")]
 
@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use keys::PrivateKey;
 use proxy::mint::Authority;
+use proxy::requests::AuditOptions;
 use proxy::{Options, ProxyMetrics};
 use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
@@ -59,7 +60,7 @@ fn main() {
 
 /// The proxy, until it is killed.
 async fn serve(upstream_root: &[u8], authority: Authority) {
-    let options = Options {
+    let mut options = Options {
         listen: ([127, 0, 0, 1], 0).into(),
         upstream_roots: vec![upstream_root.to_vec()],
         new_names_per_minute: 1_000_000,
@@ -68,6 +69,10 @@ async fn serve(upstream_root: &[u8], authority: Authority) {
         connections_per_address_max: Some(Options::default().connections_max),
         ..Options::default()
     };
+    options.requests.audit = std::env::var("AUDIT").ok().map(|file| AuditOptions {
+        file: file.into(),
+        sync: std::env::var("AUDIT_SYNC").is_ok(),
+    });
     let running = proxy::start(options, authority, ProxyMetrics::default()).await.unwrap();
     println!("{}", running.address);
     std::future::pending::<()>().await;

@@ -4,45 +4,54 @@
 //! at a time, and what fits is remembered under a keyed digest: requests of a client that is known cost no hash.
 
 mod attempts;
+mod credentials;
+mod jwt;
 mod keyed_digest;
 mod passwords;
 mod tls;
 
+pub use jwt::{IssuerKeys, IssuerOptions};
 pub use passwords::{BadUsers, Users};
 pub use tls::{BadOwnTls, OwnTls};
 
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::{digest, hmac, rand};
+use aws_lc_rs::{hmac, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use flight::{Cache, Failed, Fresh};
-use http_relay::client::Client;
+use flight::{Failed, Fresh};
+use http_relay::client::{Client, Credential};
+use http_relay::clock::now;
 use http_relay::page::{self, Body};
 use hyper::header::{
     AsHeaderName, HeaderMap, HeaderValue, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, RETRY_AFTER,
 };
 use hyper::{Response, StatusCode};
 use inbound::Slots;
+use outbound::resolve::Resolver;
+use parking_lot::RwLock;
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
-use self::keyed_digest::{DIGEST, Digest, under};
+use self::credentials::{Credentials, Proven};
+use self::jwt::{BadToken, Issuers, is_jwt};
+use self::keyed_digest::{DIGEST, under};
 use crate::revocation::RevocationMetrics;
 use crate::start_error::StartError;
 use attempts::Attempts;
 use passwords::CREDENTIAL_OCTETS_MAX;
 use tls::OwnTlsAcceptor;
 
-/// Passwords that fit, which are remembered.
-const REMEMBERED_MAX: u64 = 65_536;
-/// For how long.
+/// How long passwords that fit are remembered.
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// How long passwords wait to be looked at.
 const WAIT: Duration = Duration::from_secs(10);
+/// Characters of the name of a user whose token has named it.
+const USER_CHARS_MAX: usize = 255;
+
 /// A token of which only the digest is known.
 #[derive(Clone, Debug)]
 pub struct Token {
@@ -59,6 +68,8 @@ pub struct AccessOptions {
     pub users: Users,
     /// By token.
     pub tokens: Vec<Token>,
+    /// By JSON Web Tokens of these issuers.
+    pub issuers: Vec<IssuerOptions>,
     /// By certificate, where its roots are named; and how passwords are not seen on their way.
     pub tls: Option<OwnTls>,
     /// The user that all clients are, where the listener is in a network namespace of theirs alone. Default: `None`.
@@ -76,6 +87,8 @@ pub(super) enum Denied {
     TooOften,
     #[error("too many passwords wait to be looked at")]
     Busy,
+    #[error("the keys of the token's issuer cannot be fetched")]
+    NoKeys,
 }
 
 impl Denied {
@@ -85,20 +98,20 @@ impl Denied {
             Self::Wrong => "wrong",
             Self::TooOften => "too-often",
             Self::Busy => "busy",
+            Self::NoKeys => "no-keys",
         }
     }
 }
 
 /// Authenticates clients and checks their access.
 pub(super) struct Access {
-    users: Arc<Users>,
-    /// By digests under `key`: how long a look takes says nothing of what stands there.
-    tokens: HashMap<Digest, Arc<str>>,
+    credentials: RwLock<Arc<Credentials>>,
+    /// Whether clients had to authenticate at startup: then they have to for good.
+    is_guarded: bool,
+    issuers: Issuers,
     door: Option<OwnTlsAcceptor>,
     confined_user: Option<Arc<str>>,
-    certificates: bool,
     key: hmac::Key,
-    remembered: Cache<Digest, Arc<str>, Denied>,
     attempts: Attempts,
     /// Permits for hashing passwords.
     workers: Arc<Semaphore>,
@@ -106,25 +119,28 @@ pub(super) struct Access {
 }
 
 impl Access {
-    pub(super) fn new(options: &AccessOptions, metrics: &RevocationMetrics) -> Result<Self, StartError> {
+    pub(super) fn new(
+        options: &AccessOptions,
+        resolver: &Resolver,
+        metrics: &RevocationMetrics,
+    ) -> Result<Self, StartError> {
         let mut secret = Zeroizing::new([0; DIGEST]);
         rand::fill(&mut *secret).map_err(|_| StartError::NoRandomness)?;
-        let or_else = !options.users.is_empty() || !options.tokens.is_empty();
+        let or_else = !options.users.is_empty() || !options.tokens.is_empty() || !options.issuers.is_empty();
         let door =
             options.tls.as_ref().map(|own| OwnTlsAcceptor::new(own, or_else, metrics.clone())).transpose()?;
         let key = hmac::Key::new(hmac::HMAC_SHA256, &*secret);
-        let token = |token: &Token| (under(&key, &[&token.digest]), Arc::from(token.name.as_str()));
-        let tokens = options.tokens.iter().map(token).collect();
+        let credentials = Credentials::new(options.users.clone(), &options.tokens, &key);
+        let certificates = options.tls.as_ref().is_some_and(|own| !own.client_roots.is_empty());
         // Half of the processors go on serving who is let in.
         let workers = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
         Ok(Self {
-            users: Arc::new(options.users.clone()),
-            tokens,
+            is_guarded: certificates || !options.issuers.is_empty() || !credentials.is_empty(),
+            issuers: Issuers::new(&options.issuers, resolver).map_err(StartError::Issuers)?,
+            credentials: RwLock::new(Arc::new(credentials)),
             door,
             confined_user: options.confined_user.clone(),
-            certificates: options.tls.as_ref().is_some_and(|own| !own.client_roots.is_empty()),
             key,
-            remembered: Cache::with_entries(REMEMBERED_MAX),
             attempts: Attempts::new(),
             workers: Arc::new(Semaphore::new(workers)),
             waiting: attempts::waiting(),
@@ -139,14 +155,26 @@ impl Access {
         }
     }
 
-    /// Whether clients must authenticate.
-    pub(super) fn asks(&self) -> bool {
-        self.certificates || !self.users.is_empty() || !self.tokens.is_empty()
+    fn now(&self) -> Arc<Credentials> {
+        Arc::clone(&self.credentials.read())
     }
 
-    /// Whether passwords are of use: those of users, and tokens with the token's name as the user.
+    /// Has these users and tokens count from now on. What was removed or changed ends, and with it the connections of its clients.
+    pub(super) fn change(&self, users: Users, tokens: &[Token]) {
+        let mut new = Credentials::new(users, tokens, &self.key);
+        let mut credentials = self.credentials.write();
+        new.replace(&credentials);
+        *credentials = Arc::new(new);
+    }
+
+    /// Whether somebody has to say who they are.
+    pub(super) fn asks(&self) -> bool {
+        self.is_guarded || !self.credentials.read().is_empty()
+    }
+
+    /// Whether passwords are of use: those of users, and tokens, with the token's name as the user.
     pub(super) fn has_passwords(&self) -> bool {
-        !self.users.is_empty() || !self.tokens.is_empty()
+        !self.credentials.read().is_empty()
     }
 
     /// TLS of its own.
@@ -162,31 +190,53 @@ impl Access {
         let value = only(headers, PROXY_AUTHORIZATION)?;
         let (scheme, rest) = value.split_once(' ').ok_or(Denied::Wrong)?;
         let rest = rest.trim_matches(' ');
-        let user = if scheme.eq_ignore_ascii_case("bearer") {
+        let proven = if scheme.eq_ignore_ascii_case("bearer") {
+            if self.takes_jwt(rest.as_bytes()) {
+                return self.jwt(rest.as_bytes(), client).await;
+            }
             self.token(rest, client.ip())?
         } else if scheme.eq_ignore_ascii_case("basic") {
             let plain = Zeroizing::new(STANDARD.decode(rest).map_err(|_| Denied::Wrong)?);
             let colon = plain.iter().position(|octet| *octet == b':').ok_or(Denied::Wrong)?;
+            if self.takes_jwt(&plain[colon + 1..]) {
+                return self.jwt(&plain[colon + 1..], client).await;
+            }
             self.password(&plain[..colon], &plain[colon + 1..], client.ip()).await?
         } else {
             return Err(Denied::Wrong);
         };
-        Ok(client.known_as(Some(user)))
+        Ok(proven.client(client))
     }
 
-    fn token(&self, token: &str, client: IpAddr) -> Result<Arc<str>, Denied> {
-        let digest = digest::digest(&digest::SHA256, token.as_bytes());
-        if let Some(name) = self.tokens.get(&under(&self.key, &[digest.as_ref()])) {
-            return Ok(Arc::clone(name));
+    fn takes_jwt(&self, text: &[u8]) -> bool {
+        !self.issuers.is_empty() && is_jwt(text)
+    }
+
+    /// `client`, which shows a JSON Web Token.
+    async fn jwt(&self, token: &[u8], client: &Client) -> Result<Client, Denied> {
+        let address = client.ip();
+        if !self.attempts.may_begin(address) {
+            return Err(Denied::TooOften);
+        }
+        let token = std::str::from_utf8(token).map_err(|_| Denied::Wrong)?;
+        let claims = self.issuers.verify(token, now().0).await.map_err(|error| {
+            tracing::info!(%client, %error, "a JSON Web Token is not accepted");
+            match error {
+                BadToken::NoKeys(..) => Denied::NoKeys,
+                _ if self.attempts.begin(address) => Denied::Wrong,
+                _ => Denied::TooOften,
+            }
+        })?;
+        let subject = claims.claims.get("sub").and_then(Value::as_str).unwrap_or_default();
+        let user: String = format!("{}:{subject}", claims.issuer).chars().take(USER_CHARS_MAX).collect();
+        Ok(client.proven_by(user.into(), Credential::Jwt(Arc::new(claims))))
+    }
+
+    fn token(&self, token: &str, client: IpAddr) -> Result<Proven, Denied> {
+        if let Some(proven) = self.now().token(token.as_bytes(), &self.key) {
+            return Ok(proven.clone());
         }
         Err(if self.attempts.begin(client) { Denied::Wrong } else { Denied::TooOften })
-    }
-
-    /// The token `name` with this value, which clients that know only passwords send as one.
-    fn token_of(&self, name: &str, value: &[u8]) -> Option<Arc<str>> {
-        let digest = digest::digest(&digest::SHA256, value);
-        let found = self.tokens.get(&under(&self.key, &[digest.as_ref()]))?;
-        (**found == *name).then(|| Arc::clone(found))
     }
 
     /// Whose name and password these are.
@@ -195,24 +245,27 @@ impl Access {
         name: &[u8],
         password: &[u8],
         client: IpAddr,
-    ) -> Result<Arc<str>, Denied> {
+    ) -> Result<Proven, Denied> {
         if name.len() > CREDENTIAL_OCTETS_MAX || password.len() > CREDENTIAL_OCTETS_MAX {
             return Err(Denied::Wrong);
         }
         let name = std::str::from_utf8(name).map_err(|_| Denied::Wrong)?;
-        if let Some(user) = self.token_of(name, password) {
-            return Ok(user);
+        let credentials = self.now();
+        // Clients that know only passwords send a token as one, with the token's name as the user.
+        if let Some(proven) = credentials.token(password, &self.key).filter(|proven| *proven.user == *name) {
+            return Ok(proven.clone());
         }
-        if self.users.is_empty() {
+        if credentials.users.is_empty() {
             return Err(if self.attempts.begin(client) { Denied::Wrong } else { Denied::TooOften });
         }
         let key = under(&self.key, &[name.as_bytes(), &[0], password]);
-        if let Some(cached) = self.remembered.get(&key) {
+        if let Some(cached) = credentials.remembered.get(&key) {
             return cached.outcome.clone();
         }
         // Whose hash stands in for a name that is none is the same each time, and known to nobody.
         let stand_in = under(&self.key, &[b"stand-in", &[0], name.as_bytes()]);
-        let (user, hash) = self.users.hash_of(name, &stand_in).ok_or(Denied::Wrong)?;
+        let (user, hash) = credentials.users.hash_of(name, &stand_in).ok_or(Denied::Wrong)?;
+        let user = user.and_then(|user| credentials.user(&user).cloned());
         let password = Zeroizing::new(password.to_vec());
         let (attempts, workers, waiting) =
             (self.attempts.clone(), Arc::clone(&self.workers), self.waiting.clone());
@@ -245,31 +298,41 @@ impl Access {
                 _ => Err(denied(Denied::Wrong)),
             }
         };
-        self.remembered.fetch(&key, look).await
+        credentials.remembered.fetch(&key, look).await
     }
 
     /// The response to a client that failed to authenticate (RFC 9110 section 11.7).
     pub(super) fn refusal(&self, denied: Denied) -> Response<Body> {
         let status = match denied {
             // Nothing that a header could say would do.
-            _ if self.users.is_empty() && self.tokens.is_empty() => StatusCode::FORBIDDEN,
+            _ if !self.has_passwords() && self.issuers.is_empty() => StatusCode::FORBIDDEN,
             Denied::Missing | Denied::Wrong => StatusCode::PROXY_AUTHENTICATION_REQUIRED,
             Denied::TooOften => StatusCode::TOO_MANY_REQUESTS,
-            Denied::Busy => StatusCode::SERVICE_UNAVAILABLE,
+            Denied::Busy | Denied::NoKeys => StatusCode::SERVICE_UNAVAILABLE,
         };
         let mut response = page::problem(status, "http_request_denied", &denied.to_string());
-        if matches!(denied, Denied::TooOften | Denied::Busy) {
+        if matches!(denied, Denied::TooOften | Denied::Busy | Denied::NoKeys) {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
             return response;
         }
         let schemes = [
-            (self.has_passwords(), r#"Basic realm="bulla proxy", charset="UTF-8""#),
-            (!self.tokens.is_empty(), r#"Bearer realm="bulla proxy""#),
+            (
+                self.has_passwords() || !self.issuers.is_empty(),
+                r#"Basic realm="bulla proxy", charset="UTF-8""#,
+            ),
+            (self.now().has_tokens() || !self.issuers.is_empty(), r#"Bearer realm="bulla proxy""#),
         ];
         for (_, scheme) in schemes.into_iter().filter(|(offered, _)| *offered) {
             response.headers_mut().append(PROXY_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
         response
+    }
+}
+
+impl Proven {
+    /// `client`, which has shown the password or token.
+    pub(crate) fn client(self, client: &Client) -> Client {
+        client.proven_by(self.user, Credential::Secret(self.ended))
     }
 }
 

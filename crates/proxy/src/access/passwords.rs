@@ -53,7 +53,7 @@ pub struct Users {
 }
 
 /// Not shown: who has it may guess for as long as they like.
-#[derive(Clone)]
+#[derive(Clone, Eq, PartialEq)]
 pub(super) enum Hash {
     ShaCrypt(Arc<str>),
     Argon2(Arc<PasswordHash>),
@@ -102,7 +102,18 @@ impl Users {
         Self::parse(&format!("{name}:{hash}"))
     }
 
-    /// Whether there are no users.
+    /// The names of all.
+    pub(super) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.names.keys()
+    }
+
+    /// Whether `name` has the same password hash here and in `other`.
+    pub(super) fn has_same(&self, name: &str, other: &Self) -> bool {
+        let hash = |users: &Self| users.names.get(name).and_then(|at| users.hashes.get(*at)).cloned();
+        hash(self).zip(hash(other)).is_some_and(|(one, other)| one == other)
+    }
+
+    /// Whether there is nobody.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use hyper::header::HeaderName;
 
 use super::decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
-use super::glob::{GLOB_BYTES_MAX, Glob};
+use super::glob::{GLOB_BYTES_MAX, Globs};
 use super::grant::Grants;
 use super::identity::{Identity, Presented, Recognition};
 use super::index::{Index, Rules};
 use super::path::normalised;
-use super::rule::Rule;
+use super::rule::{Methods, RareConditions, Rule};
 use super::text::{Action, BadPolicy, IdentityText, PolicyRuleText, PolicyText};
 use crate::rule_index::HostPattern;
 use crate::setting::{InvalidSetting, invalid, methods};
@@ -145,8 +145,7 @@ impl Policy {
     /// The identity of a client.
     #[must_use]
     pub fn identify(&self, presented: &Presented<'_>) -> Option<&Arc<Identity>> {
-        let number = self.0.recognition.identify(presented)?;
-        self.0.identities.get(number as usize)
+        self.0.recognition.identify(presented)
     }
 
     /// The identity with a name.
@@ -245,7 +244,7 @@ impl Compiled {
     }
 
     fn add_identity(&mut self, text: &IdentityText) -> Result<(), InvalidSetting> {
-        const RECOGNISED: &str = "give one of users, certificates and networks: users = [\"ci\"]";
+        const RECOGNISED: &str = "give one of users, certificates, jwt and networks: users = [\"ci\"]";
         checked_name("name", &text.name)?;
         if self.names.identities.contains_key(text.name.as_str()) {
             return Err(invalid(
@@ -254,31 +253,9 @@ impl Compiled {
                 "give each identity a name of its own",
             ));
         }
-        if text.users.is_empty() && text.certificates.is_empty() && text.networks.is_empty() {
+        let is_recognised = [text.users.len(), text.certificates.len(), text.jwt.len(), text.networks.len()];
+        if is_recognised == [0; 4] {
             return Err(invalid("users", "nothing recognises this identity", RECOGNISED));
-        }
-        let number = self.identities.len() as u32;
-        let twice = |key, what: String| {
-            invalid(
-                key,
-                format!("{what} belongs to another identity already"),
-                "name it in one identity only",
-            )
-        };
-        for user in &text.users {
-            if self.recognition.users.insert(user.as_str().into(), number).is_some() {
-                return Err(twice("users", format!("{user:?}")));
-            }
-        }
-        for certificate in &text.certificates {
-            if self.recognition.certificates.insert(certificate.as_str().into(), number).is_some() {
-                return Err(twice("certificates", format!("{certificate:?}")));
-            }
-        }
-        for network in &text.networks {
-            if !self.recognition.networks.insert(network.trunc(), None, number) {
-                return Err(twice("networks", network.to_string()));
-            }
         }
         let names = &mut self.names;
         let (name, key) = Names::number(&mut names.identities, &mut names.next, &text.name);
@@ -296,7 +273,9 @@ impl Compiled {
         let teams = all(&mut names.teams, "teams", &text.teams)?;
         let tags = all(&mut names.tags, "tags", &text.tags)?;
         let expires = text.expires.map(|expires| expires.as_second());
-        self.identities.push(Arc::new(Identity { name, teams, tags, expires, budget: text.budget, keys }));
+        let identity = Arc::new(Identity { name, teams, tags, expires, budget: text.budget, keys });
+        self.recognition.add(text, &identity)?;
+        self.identities.push(identity);
         Ok(())
     }
 
@@ -317,20 +296,14 @@ impl Compiled {
         }
         let keys = self.keys(&text.grants())?;
         let hosts = HostPattern::read("host", &text.host)?;
-        let paths = text.path.iter().map(|path| path_glob(path)).collect::<Result<Vec<_>, _>>()?;
+        text.path.iter().try_for_each(|path| checked_path(path))?;
         let rule = Rule {
             name,
             action: text.action.unwrap_or(Action::Allow),
-            ports: text.port.clone(),
-            methods: methods(&text.method)?,
-            query: text
-                .query
-                .iter()
-                .map(|(name, value)| Ok((name.clone(), value_pattern("query", value)?)))
-                .collect::<Result<_, _>>()?,
-            headers: text.header.iter().map(header).collect::<Result<_, _>>()?,
-            body_bytes_max: text.body_bytes_max,
-            paths,
+            ports: text.port.clone().into(),
+            methods: Methods::new(&methods(&text.method)?),
+            paths: Globs::new(&text.path),
+            rare: rare_conditions(text)?,
         };
         if text.port.contains(&0) {
             return Err(invalid("port", "0 is no port", "for example port = [443, 8443]"));
@@ -367,7 +340,7 @@ fn checked_name(key: &'static str, name: &str) -> Result<(), InvalidSetting> {
     }
 }
 
-fn path_glob(path: &str) -> Result<Glob, InvalidSetting> {
+fn checked_path(path: &str) -> Result<(), InvalidSetting> {
     const HINT: &str =
         "for example /repos/*/issues or /v1/**: no query, no %41 for A, no dot segments, no //";
     let is_glob = path.starts_with(['/', '*']) && path.is_ascii() && !path.contains(['?', '#', ' ']);
@@ -377,12 +350,23 @@ fn path_glob(path: &str) -> Result<Glob, InvalidSetting> {
     // A pattern that is not in normal form never matches.
     let whole = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     match normalised(&whole) {
-        Ok(plain) if plain == whole => Ok(Glob::new(path)),
+        Ok(plain) if plain == whole => Ok(()),
         Ok(plain) => {
             Err(invalid("path", format!("{path:?} never matches: its normal form is {plain:?}"), HINT))
         }
         Err(why) => Err(invalid("path", format!("{path:?} never matches: {why}"), HINT)),
     }
+}
+
+fn rare_conditions(text: &PolicyRuleText) -> Result<Option<Box<RareConditions>>, InvalidSetting> {
+    let query = |(name, value): (&String, &String)| Ok((name.clone(), value_pattern("query", value)?));
+    let rare = RareConditions {
+        query: text.query.iter().map(query).collect::<Result<_, _>>()?,
+        headers: text.header.iter().map(header).collect::<Result<_, _>>()?,
+        body_bytes_max: text.body_bytes_max,
+    };
+    let is_empty = rare.query.is_empty() && rare.headers.is_empty() && rare.body_bytes_max.is_none();
+    Ok((!is_empty).then(|| Box::new(rare)))
 }
 
 fn value_pattern(key: &'static str, pattern: &str) -> Result<String, InvalidSetting> {

@@ -3,9 +3,9 @@
 /// Maximum bytes of a pattern.
 pub(super) const GLOB_BYTES_MAX: usize = 1_024;
 
-/// A compiled glob.
+/// The compiled globs of one rule, side by side in one allocation.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(super) struct Glob(Vec<Part>);
+pub(super) struct Globs(Box<[Part]>);
 
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Part {
@@ -14,32 +14,50 @@ enum Part {
     Segment,
     /// Any bytes.
     Any,
+    /// The end of a glob, before another one.
+    Or,
 }
 
-impl Glob {
-    pub(super) fn new(pattern: &str) -> Self {
-        let mut parts = Vec::with_capacity(pattern.len());
-        let mut rest = pattern.as_bytes();
-        while let Some((first, after)) = rest.split_first() {
-            let stars = rest.iter().take_while(|byte| **byte == b'*').count();
-            parts.push(match stars {
-                0 => Part::Byte(*first),
-                1 => Part::Segment,
-                _ => Part::Any,
-            });
-            rest = if stars > 0 { &rest[stars..] } else { after };
+impl Globs {
+    /// Compiles patterns, none of which is empty.
+    pub(super) fn new(patterns: &[String]) -> Self {
+        let mut parts = Vec::with_capacity(patterns.iter().map(|pattern| pattern.len() + 1).sum());
+        for pattern in patterns {
+            if !parts.is_empty() {
+                parts.push(Part::Or);
+            }
+            let mut rest = pattern.as_bytes();
+            while let Some((first, after)) = rest.split_first() {
+                let stars = rest.iter().take_while(|byte| **byte == b'*').count();
+                parts.push(match stars {
+                    0 => Part::Byte(*first),
+                    1 => Part::Segment,
+                    _ => Part::Any,
+                });
+                rest = if stars > 0 { &rest[stars..] } else { after };
+            }
         }
-        Self(parts)
+        Self(parts.into())
     }
 
-    /// Whether the glob matches all of `text`. The time is at most the product of both lengths.
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one of the globs matches all of `text`. The time is at most the product of both lengths.
     pub(super) fn matches(&self, text: &str) -> bool {
-        let text = text.as_bytes();
+        self.0.split(|part| *part == Part::Or).any(|glob| Part::match_all(glob, text.as_bytes()))
+    }
+}
+
+impl Part {
+    fn match_all(glob: &[Self], text: &[u8]) -> bool {
         let (mut part, mut byte) = (0, 0);
         // Where to go on after a mismatch: the part after a star, and the bytes that the star has.
         let (mut segment, mut any): (Option<(usize, usize)>, Option<(usize, usize)>) = (None, None);
         loop {
-            match (self.0.get(part), text.get(byte)) {
+            match (glob.get(part), text.get(byte)) {
                 (None, None) => return true,
                 (Some(Part::Any), _) => {
                     part += 1;
@@ -101,14 +119,16 @@ mod tests {
             ("/a*b*c", "/aXbXbXc", true),
             ("/*a/b", "/xaa/b", true),
         ] {
-            assert_eq!(Glob::new(pattern).matches(text), matches, "{pattern} {text}");
+            assert_eq!(Globs::new(&[pattern.to_owned()]).matches(text), matches, "{pattern} {text}");
         }
+        let two = Globs::new(&["/a/*".to_owned(), "/b".to_owned()]);
+        assert!(two.matches("/a/x") && two.matches("/b") && !two.matches("/a/x/b") && !two.matches("/a"));
     }
 
     /// The definition, without a thought for time.
     fn by_definition(parts: &[Part], text: &[u8]) -> bool {
         match parts.split_first() {
-            None => text.is_empty(),
+            None | Some((Part::Or, _)) => text.is_empty(),
             Some((Part::Byte(byte), rest)) => text.first() == Some(byte) && by_definition(rest, &text[1..]),
             Some((Part::Any, rest)) => (0..=text.len()).any(|taken| by_definition(rest, &text[taken..])),
             Some((Part::Segment, rest)) => {
@@ -121,8 +141,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4_000))]
         #[test]
-        fn a_glob_matches_what_its_definition_says(pattern in "[ab/*]{0,8}", text in "[ab/]{0,10}") {
-            let glob = Glob::new(&pattern);
+        fn a_glob_matches_what_its_definition_says(pattern in "[ab/*]{1,8}", text in "[ab/]{0,10}") {
+            let glob = Globs::new(std::slice::from_ref(&pattern));
             prop_assert_eq!(glob.matches(&text), by_definition(&glob.0, text.as_bytes()), "{} {}", pattern, text);
         }
     }

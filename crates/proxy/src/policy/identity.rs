@@ -1,11 +1,16 @@
 //! Identities, and the identity of a client.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::text::BudgetText;
+use serde_json::Value;
+use x509::star;
+
+use super::glob::GLOB_BYTES_MAX;
+use super::text::{BudgetText, IdentityText};
 use crate::destination::Networks;
+use crate::setting::{InvalidSetting, invalid};
 
 /// How a client has authenticated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -20,6 +25,13 @@ pub enum Evidence<'a> {
         subject: &'a str,
         /// Its URI names, such as a SPIFFE ID.
         uris: &'a [Arc<str>],
+    },
+    /// A JSON Web Token that was verified.
+    Jwt {
+        /// The name of its issuer in the configuration.
+        issuer: &'a str,
+        /// Its claims.
+        claims: &'a Value,
     },
 }
 
@@ -60,21 +72,112 @@ impl Identity {
 /// Identities by what recognises them.
 #[derive(Debug, Default)]
 pub(super) struct Recognition {
-    pub(super) users: HashMap<Arc<str>, u32>,
-    pub(super) certificates: HashMap<Arc<str>, u32>,
-    pub(super) networks: Networks<u32>,
+    users: HashMap<Arc<str>, Arc<Identity>>,
+    certificates: HashMap<Arc<str>, Arc<Identity>>,
+    /// By issuer, in the order of the configuration.
+    jwts: HashMap<String, Vec<(BTreeMap<String, String>, Arc<Identity>)>>,
+    networks: Networks<Arc<Identity>>,
 }
 
 impl Recognition {
+    /// Has `identity` be recognised as its text says.
+    pub(super) fn add(
+        &mut self,
+        text: &IdentityText,
+        identity: &Arc<Identity>,
+    ) -> Result<(), InvalidSetting> {
+        let twice = |key, what: String| {
+            invalid(
+                key,
+                format!("{what} belongs to another identity already"),
+                "name it in one identity only",
+            )
+        };
+        for user in &text.users {
+            if self.users.insert(user.as_str().into(), Arc::clone(identity)).is_some() {
+                return Err(twice("users", format!("{user:?}")));
+            }
+        }
+        for certificate in &text.certificates {
+            if self.certificates.insert(certificate.as_str().into(), Arc::clone(identity)).is_some() {
+                return Err(twice("certificates", format!("{certificate:?}")));
+            }
+        }
+        for jwt in &text.jwt {
+            let wrong = |why: String| {
+                invalid("jwt", why, "{ issuer = \"github\", claims = { repository = \"acme/shop\" } }")
+            };
+            if jwt.claims.values().all(|pattern| pattern.bytes().all(|octet| octet == b'*')) {
+                return Err(wrong(format!("no claim of {:?} is compared with a value", jwt.issuer)));
+            }
+            if jwt.claims.iter().any(|(name, pattern)| name.is_empty() || pattern.len() > GLOB_BYTES_MAX) {
+                return Err(wrong("a claim has no name, or more than 1,024 bytes".to_owned()));
+            }
+            let of_issuer = self.jwts.entry(jwt.issuer.clone()).or_default();
+            of_issuer.push((jwt.claims.clone(), Arc::clone(identity)));
+        }
+        for network in &text.networks {
+            if !self.networks.insert(network.trunc(), None, Arc::clone(identity)) {
+                return Err(twice("networks", network.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// The identity of a client. A client that has authenticated is never recognised by its network alone.
-    pub(super) fn identify(&self, presented: &Presented<'_>) -> Option<u32> {
+    pub(super) fn identify(&self, presented: &Presented<'_>) -> Option<&Arc<Identity>> {
         match presented.evidence {
-            Evidence::User(name) => self.users.get(name).copied(),
+            Evidence::User(name) => self.users.get(name),
             Evidence::Certificate { subject, uris } => {
                 let by_uri = uris.iter().find_map(|uri| self.certificates.get(uri));
-                by_uri.or_else(|| self.certificates.get(subject)).copied()
+                by_uri.or_else(|| self.certificates.get(subject))
             }
-            Evidence::Nothing => self.networks.get(presented.address.to_canonical(), 0).copied(),
+            Evidence::Jwt { issuer, claims } => {
+                let matches = |wanted: &BTreeMap<String, String>| {
+                    wanted.iter().all(|(name, pattern)| has_claim(claims, name, pattern))
+                };
+                let of_issuer = self.jwts.get(issuer)?;
+                of_issuer.iter().find(|(wanted, _)| matches(wanted)).map(|(_, identity)| identity)
+            }
+            Evidence::Nothing => self.networks.get(presented.address.to_canonical(), 0),
+        }
+    }
+}
+
+/// Whether a token has a claim that matches. Lists and objects match no pattern.
+fn has_claim(claims: &Value, name: &str, pattern: &str) -> bool {
+    let found = if name.starts_with('/') { claims.pointer(name) } else { claims.get(name) };
+    match found {
+        Some(Value::String(text)) => star::matches(pattern, text),
+        Some(other @ (Value::Bool(_) | Value::Number(_))) => star::matches(pattern, &other.to_string()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn claims_match_by_name_and_by_pointer() {
+        let claims = json!({
+            "sub": "system:serviceaccount:build:runner", "run": 7, "protected": true, "groups": ["a"],
+            "kubernetes.io": { "namespace": "build" },
+        });
+        for (name, pattern, matches) in [
+            ("sub", "system:serviceaccount:build:*", true),
+            ("sub", "system:serviceaccount:build", false),
+            ("run", "7", true),
+            ("protected", "true", true),
+            ("/kubernetes.io/namespace", "build", true),
+            ("/kubernetes.io/namespace", "other", false),
+            ("kubernetes.io", "*", false),
+            ("groups", "*", false),
+            ("absent", "*", false),
+        ] {
+            assert_eq!(has_claim(&claims, name, pattern), matches, "{name} {pattern}");
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Rules by host, identity and path.
 
-use std::collections::HashMap;
-
 use x509::HostOrIp;
 
 use crate::rule_index::{ByHost, ByPath, HostPattern};
+
+/// Fewer rules than this are tried one after another: that is faster than finding those of a path.
+const FEW: usize = 8;
 
 /// Rules by host, identity and path. Each list of rules is in the order of the configuration.
 #[derive(Debug, Default)]
@@ -13,7 +14,8 @@ pub(super) struct Index(ByHost<ByIdentity>);
 /// Rules of one host by the number of an identity, a team or a tag.
 #[derive(Debug, Default)]
 struct ByIdentity {
-    keyed: HashMap<u32, Rules>,
+    /// Sorted by number: most hosts have rules for few identities.
+    keyed: Vec<(u32, Rules)>,
     anyone: Rules,
 }
 
@@ -21,7 +23,7 @@ struct ByIdentity {
 #[derive(Debug, Default)]
 pub(super) struct Rules {
     all: Vec<u32>,
-    paths: ByPath,
+    paths: Box<ByPath>,
 }
 
 impl Index {
@@ -31,20 +33,37 @@ impl Index {
             if keys.is_empty() {
                 by_identity.anyone.add(paths, rule);
             }
-            for key in keys {
-                by_identity.keyed.entry(*key).or_default().add(paths, rule);
-            }
+            keys.iter().for_each(|key| by_identity.keyed(*key).add(paths, rule));
         });
     }
 
     /// Calls `visit` with all rules that may be for `host` and the identity with `keys`.
     pub(super) fn visit<'a>(&'a self, host: &HostOrIp, keys: &[u32], visit: &mut dyn FnMut(&'a Rules)) {
         self.0.visit(host, |by_identity| {
+            let Some(((first, _), (last, _))) = by_identity.keyed.first().zip(by_identity.keyed.last())
+            else {
+                return visit(&by_identity.anyone);
+            };
             visit(&by_identity.anyone);
-            if !by_identity.keyed.is_empty() {
-                keys.iter().filter_map(|key| by_identity.keyed.get(key)).for_each(&mut *visit);
+            for key in keys.iter().filter(|key| (first..=last).contains(key)) {
+                if let Ok(at) = by_identity.keyed.binary_search_by_key(key, |(key, _)| *key) {
+                    visit(&by_identity.keyed[at].1);
+                }
             }
         });
+    }
+}
+
+impl ByIdentity {
+    fn keyed(&mut self, key: u32) -> &mut Rules {
+        let at = match self.keyed.binary_search_by_key(&key, |(key, _)| *key) {
+            Ok(at) => at,
+            Err(at) => {
+                self.keyed.insert(at, (key, Rules::default()));
+                at
+            }
+        };
+        &mut self.keyed[at].1
     }
 }
 
@@ -58,7 +77,7 @@ impl Rules {
 
     /// Calls `visit` with lists that have all rules for `path`, and perhaps others; with all rules where it is `None`.
     pub(super) fn visit(&self, path: Option<&str>, mut visit: impl FnMut(&[u32])) {
-        match path {
+        match path.filter(|_| self.all.len() > FEW) {
             Some(path) => self.paths.visit(path, visit),
             None => visit(&self.all),
         }

@@ -27,4 +27,4 @@ pub use decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
 pub use grant::{Grantee, Grants};
 pub use identity::{Evidence, Identity, Presented};
 pub use path::AmbiguousPath;
-pub use text::{Action, BadPolicy, BudgetText, IdentityText, PolicyRuleText, PolicyText};
+pub use text::{Action, BadPolicy, BudgetText, IdentityText, JwtText, PolicyRuleText, PolicyText};

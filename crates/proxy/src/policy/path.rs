@@ -31,6 +31,11 @@ pub(super) fn normalised(path: &str) -> Result<Cow<'_, str>, AmbiguousPath> {
     if !path.starts_with('/') {
         return Err(AmbiguousPath::NotAbsolute);
     }
+    // Most paths have nothing that could be read in two ways.
+    let is_simple = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'/' | b'-' | b'_');
+    if path.bytes().all(is_simple) && !path.contains("//") {
+        return Ok(Cow::Borrowed(path));
+    }
     if path.contains("//") {
         return Err(AmbiguousPath::EmptySegment);
     }

@@ -9,25 +9,62 @@ use percent_encoding::percent_decode_str;
 use x509::star;
 
 use super::decision::RequestFacts;
-use super::glob::Glob;
+use super::glob::Globs;
 use super::text::Action;
 
 /// The port of rules that allow and name no port.
 const USUAL_PORT: u16 = 443;
 
-/// A compiled rule. The host and the identity are in the index alone.
+/// A compiled rule. The host and the identity are in the index alone. It is small, as a decision reads it from memory that is seldom in a
+/// cache.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) name: Arc<str>,
     pub(super) action: Action,
-    pub(super) ports: Vec<u16>,
-    pub(super) methods: Vec<Method>,
-    pub(super) paths: Vec<Glob>,
+    pub(super) ports: Box<[u16]>,
+    pub(super) methods: Methods,
+    pub(super) paths: Globs,
+    /// Conditions that few rules have.
+    pub(super) rare: Option<Box<RareConditions>>,
+}
+
+/// Conditions that few rules have.
+#[derive(Debug)]
+pub(super) struct RareConditions {
     /// Names and patterns of values.
     pub(super) query: Vec<(String, String)>,
     /// Names and patterns of values.
     pub(super) headers: Vec<(HeaderName, String)>,
     pub(super) body_bytes_max: Option<u64>,
+}
+
+/// Methods. None of them stands for all.
+#[derive(Debug, Default)]
+pub(super) struct Methods {
+    /// The usual ones, a bit each.
+    usual: u16,
+    others: Box<[Method]>,
+}
+
+impl Methods {
+    pub(super) fn new(methods: &[Method]) -> Self {
+        let bit = |method: &Method| usual_bit(method.as_str());
+        let others = methods.iter().filter(|method| bit(method) == 0).cloned().collect();
+        Self { usual: methods.iter().fold(0, |all, method| all | bit(method)), others }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.usual == 0 && self.others.is_empty()
+    }
+
+    fn include(&self, method: &str) -> bool {
+        self.usual & usual_bit(method) != 0 || self.others.iter().any(|one| one == method)
+    }
+}
+
+fn usual_bit(method: &str) -> u16 {
+    const USUAL: [&str; 9] = ["GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"];
+    USUAL.iter().position(|one| *one == method).map_or(0, |at| 1 << at)
 }
 
 impl Rule {
@@ -42,21 +79,20 @@ impl Rule {
 
     /// Whether the rule has conditions that only a whole request can meet.
     pub(super) fn has_request_conditions(&self) -> bool {
-        !self.methods.is_empty()
-            || !self.paths.is_empty()
-            || !self.query.is_empty()
-            || !self.headers.is_empty()
-            || self.body_bytes_max.is_some()
+        !self.methods.is_empty() || !self.paths.is_empty() || self.rare.is_some()
     }
 
     /// Whether a request meets all conditions on it, but for the path where that is `None`.
     pub(super) fn matches(&self, request: &RequestFacts<'_>, path: Option<&str>) -> bool {
-        (self.methods.is_empty() || self.methods.iter().any(|method| method == request.method))
-            && path
-                .is_none_or(|path| self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(path)))
-            && self.body_bytes_max.is_none_or(|most| self.has_size(request.body_bytes, most))
-            && self.query.iter().all(|(name, pattern)| self.has_parameter(request.query, name, pattern))
-            && self.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
+        (self.methods.is_empty() || self.methods.include(request.method))
+            && path.is_none_or(|path| self.paths.is_empty() || self.paths.matches(path))
+            && self.rare.as_ref().is_none_or(|rare| self.meets(rare, request))
+    }
+
+    fn meets(&self, rare: &RareConditions, request: &RequestFacts<'_>) -> bool {
+        rare.body_bytes_max.is_none_or(|most| self.has_size(request.body_bytes, most))
+            && rare.query.iter().all(|(name, pattern)| self.has_parameter(request.query, name, pattern))
+            && rare.headers.iter().all(|(name, pattern)| self.has_header(request, name, pattern))
     }
 
     /// A size that is not known is too large for a rule that permits.

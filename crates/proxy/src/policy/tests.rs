@@ -240,6 +240,13 @@ fn an_invalid_policy_says_where_it_is_wrong() {
             |text| text.identities.push(IdentityText { users: vec!["ci".into()], ..identity("b", &[], &[]) }),
             "identities[2] (b): users: \"ci\" belongs to another",
         ),
+        (
+            |text| {
+                let claims = [("sub".to_owned(), "*".to_owned())].into();
+                text.identities[0].jwt = vec![JwtText { issuer: "x".into(), claims }];
+            },
+            "identities[1] (ci): jwt: no claim of \"x\" is compared with a value",
+        ),
     ] {
         assert!(wrong(change).contains(said), "{} is not {said}", wrong(change));
     }
@@ -270,7 +277,7 @@ fn by_definition(
         is_who(rule)
             && (rule.host.is_empty() || rule.host.iter().any(is_host))
             && (rule.method.is_empty() || rule.method.iter().any(|one| one == method))
-            && (rule.path.is_empty() || rule.path.iter().any(|one| glob::Glob::new(one).matches(path)))
+            && (rule.path.is_empty() || glob::Globs::new(&rule.path).matches(path))
     });
     found.map_or((text.default.unwrap_or(Action::Deny), None), |rule| {
         (rule.action.unwrap_or(Action::Allow), Some(rule.name.clone()))

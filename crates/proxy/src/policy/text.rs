@@ -53,7 +53,17 @@ pub struct BudgetText {
     pub bytes_per_hour: Option<u64>,
 }
 
-/// An identity: an agent, a job or a person. At least one of `users`, `certificates` and `networks` recognises it.
+/// Claims by which a JSON Web Token is recognised.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct JwtText {
+    /// The name of the issuer in `[[proxy.access.issuers]]`.
+    pub issuer: String,
+    /// Names of claims, or JSON Pointers, and patterns of their values, in which `*` stands for any text. All must match.
+    pub claims: BTreeMap<String, String>,
+}
+
+/// An identity: an agent, a job or a person. At least one of `users`, `certificates`, `jwt` and `networks` recognises it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentityText {
@@ -74,6 +84,9 @@ pub struct IdentityText {
     /// Subjects (`CN=ci`) or URI names (`spiffe://mesh.example/ci`) of client certificates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
+    /// JSON Web Tokens by their claims.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jwt: Vec<JwtText>,
     /// Networks of clients that have not authenticated.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub networks: Vec<IpNet>,

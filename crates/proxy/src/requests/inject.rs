@@ -310,6 +310,11 @@ impl Injected {
         self.injection.called().into()
     }
 
+    /// Whether both are one credential with the same value.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.injection, &other.injection) && self.digest == other.digest
+    }
+
     /// Texts by which it is known.
     pub(crate) fn needles(&self) -> impl Iterator<Item = &[u8]> {
         self.needles.iter().map(|needle| needle.as_slice())

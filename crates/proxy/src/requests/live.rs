@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use tokio::sync::watch;
 
 use super::compile::RequestRules;
 use super::inject::Secrets;
@@ -21,22 +21,25 @@ pub(crate) struct RuleSet {
 
 /// The rules in force. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct LiveRules(Arc<RwLock<Arc<RuleSet>>>);
+pub(crate) struct LiveRules(watch::Sender<Arc<RuleSet>>);
 
 impl LiveRules {
     pub(crate) fn new(names: Rules, policy: Policy, options: &Options) -> Self {
         let (requests, secrets) = (options.rules.clone(), options.secrets.clone());
-        Self(Arc::new(RwLock::new(Arc::new(RuleSet { names, policy, requests, secrets }))))
+        Self(watch::Sender::new(Arc::new(RuleSet { names, policy, requests, secrets })))
     }
 
     pub(crate) fn now(&self) -> Arc<RuleSet> {
-        Arc::clone(&self.0.read())
+        Arc::clone(&self.0.borrow())
+    }
+
+    /// The rules in force, and their changes from now on.
+    pub(crate) fn changes(&self) -> watch::Receiver<Arc<RuleSet>> {
+        self.0.subscribe()
     }
 
     pub(crate) fn change(&self, new: RuleSet) {
-        let new = Arc::new(new);
-        let old = std::mem::replace(&mut *self.0.write(), new);
-        // Dropped outside of the lock.
-        drop(old);
+        // The old ones are dropped outside of the lock.
+        drop(self.0.send_replace(Arc::new(new)));
     }
 }

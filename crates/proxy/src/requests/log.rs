@@ -1,6 +1,5 @@
 //! What is kept of requests: lines of the access log, and recordings.
 
-use std::io;
 use std::sync::Arc;
 
 use http_relay::access_log::{AccessLogger, Entry};
@@ -11,29 +10,34 @@ use inbound::ServiceTasks;
 use tokio::sync::Notify;
 use x509::HostOrIp;
 
+use super::audit::{AuditEvent, AuditLog, NotAudited};
 use super::compile::RequestRules;
 use super::metrics::RequestMetrics;
 use super::options::Options;
 use super::recording::Recorder;
+use crate::start_error::StartError;
 
 /// Logs and records requests. Clones share the files.
 #[derive(Clone)]
 pub(crate) struct RequestLog {
     lines: AccessLogger,
     recorder: Option<Arc<Recorder>>,
+    audit: Option<AuditLog>,
     metrics: RequestMetrics,
 }
 
-/// Has the files of the access log and of recordings opened again.
+/// Has the files of the access log, of the audit log and of recordings opened again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reopen {
     log: Arc<Notify>,
+    audit: Arc<Notify>,
     recorder: Arc<Notify>,
 }
 
 impl Reopen {
     pub(crate) fn all(&self) {
         self.log.notify_one();
+        self.audit.notify_one();
         self.recorder.notify_one();
     }
 }
@@ -45,18 +49,26 @@ impl RequestLog {
         metrics: &RequestMetrics,
         tasks: &ServiceTasks,
         reopen: &Reopen,
-    ) -> io::Result<Self> {
+    ) -> Result<Self, StartError> {
         let lines = AccessLogger::start(
             options.access_log.as_ref(),
             options.access_log_query,
             &metrics.lines_dropped,
             tasks,
             &reopen.log,
-        )?;
+        )
+        .map_err(StartError::AccessLog)?;
         let record = options.record.as_ref();
         let recorder =
             record.map(|record| Arc::new(Recorder::start(record, metrics, tasks, &reopen.recorder)));
-        Ok(Self { lines, recorder, metrics: metrics.clone() })
+        let open = |audit| AuditLog::open(audit, Arc::clone(&reopen.audit));
+        let audit = options.audit.as_ref().map(open).transpose().map_err(StartError::AuditLog)?.map(
+            |(audit, work)| {
+                tasks.spawn(work);
+                audit
+            },
+        );
+        Ok(Self { lines, recorder, audit, metrics: metrics.clone() })
     }
 
     /// The entry of `request`, if requests are logged or one of `rules` may record it.
@@ -73,6 +85,22 @@ impl RequestLog {
     /// The entry of `request`, whether or not requests are logged: it counts bytes.
     pub(crate) fn counted_entry<B>(&self, request: &Request<B>, client: &Client) -> Box<Entry> {
         self.lines.entry_of(request, client)
+    }
+
+    /// Whether there is an audit log.
+    pub(crate) fn audits(&self) -> bool {
+        self.audit.is_some()
+    }
+
+    /// Waits until the event that `make` returns is in the audit log, where there is one.
+    ///
+    /// # Errors
+    /// [`NotAudited`]: what the event is about must not be done.
+    pub(crate) async fn audit(&self, make: impl FnOnce() -> AuditEvent) -> Result<(), NotAudited> {
+        match &self.audit {
+            Some(audit) => audit.record(make()).await,
+            None => Ok(()),
+        }
     }
 
     /// Records what passes `entry` from now on, if there is a slot.

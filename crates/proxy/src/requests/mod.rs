@@ -1,8 +1,9 @@
 //! Rules on requests: which rule matches (`compile`) and what it does (`apply`), credentials that are put into requests
-//! (`inject`), and what is kept of a request (`log`): the access log and recordings (`recording`, `har`; what is left out of them:
+//! (`inject`), and what is kept of a request (`log`): the access log, the audit log (`audit`) and recordings (`recording`, `har`; what is left out of them:
 //! `needles`, `fields`, `body`).
 
 mod apply;
+mod audit;
 mod body;
 mod compile;
 mod fields;
@@ -18,6 +19,7 @@ mod rewrite;
 mod rule;
 mod setting;
 
+pub use audit::AuditOptions;
 pub use compile::{RULES_MAX, RequestRules};
 pub use har::RecordOptions;
 pub use http_relay::access_log::AccessLog;
@@ -27,6 +29,7 @@ pub use options::Options;
 pub use rule::{BadRequestRule, Form, InjectText, RewriteText, RuleText};
 
 pub(crate) use apply::{Destination, MatchedRules, redact, was_taken};
+pub(crate) use audit::{AuditEvent, NotAudited};
 pub(crate) use inject::Injected;
 pub(crate) use live::{LiveRules, RuleSet};
 pub(crate) use log::{Reopen, RequestLog};

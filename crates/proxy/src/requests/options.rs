@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http_relay::access_log::{AccessLog, LoggedQuery};
 
+use super::audit::AuditOptions;
 use super::compile::RequestRules;
 use super::har::RecordOptions;
 use super::inject::Secrets;
@@ -19,6 +20,8 @@ pub struct Options {
     pub access_log: Option<AccessLog>,
     /// Whether lines of the access log contain queries.
     pub access_log_query: LoggedQuery,
+    /// How the audit log is kept. `None`: there is no audit log.
+    pub audit: Option<AuditOptions>,
     /// How recordings are kept. `None`: nothing is recorded.
     pub record: Option<RecordOptions>,
 }

@@ -3,13 +3,15 @@
 use std::path::PathBuf;
 
 use cli::exit::{Outcome, Problem};
-use proxy::{AccessOptions, OwnTls, Token, Users};
+use proxy::{AccessOptions, IssuerKeys, IssuerOptions, OwnTls, Token, Users};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
 
 /// Tokens of the configuration.
 const TOKENS_MAX: usize = 100_000;
+/// Issuers of the configuration.
+const ISSUERS_MAX: usize = 100;
 
 /// `[proxy.access]`
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -17,6 +19,7 @@ const TOKENS_MAX: usize = 100_000;
 pub(crate) struct AccessSettings {
     pub(crate) users_file: PathBuf,
     pub(crate) tokens: Vec<TokenSettings>,
+    pub(crate) issuers: Vec<IssuerSettings>,
     pub(crate) certificate_file: PathBuf,
     pub(crate) key_file: PathBuf,
     pub(crate) client_ca_files: Vec<PathBuf>,
@@ -32,10 +35,25 @@ pub(crate) struct TokenSettings {
     pub(crate) sha256: String,
 }
 
+/// One of `proxy.access.issuers`
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct IssuerSettings {
+    pub(crate) name: String,
+    pub(crate) issuer: String,
+    pub(crate) audiences: Vec<String>,
+    pub(crate) jwks_url: String,
+    pub(crate) jwks_file: PathBuf,
+    pub(crate) ca_files: Vec<PathBuf>,
+}
+
 impl AccessSettings {
     /// Whether clients must authenticate.
     pub(crate) fn asks(&self) -> bool {
-        self.has_users() || !self.tokens.is_empty() || !self.client_ca_files.is_empty()
+        self.has_users()
+            || !self.tokens.is_empty()
+            || !self.issuers.is_empty()
+            || !self.client_ca_files.is_empty()
     }
 
     /// Whether there are passwords.
@@ -45,7 +63,7 @@ impl AccessSettings {
 
     /// Whether what clients show can be read on its way.
     pub(crate) fn is_heard(&self) -> bool {
-        !self.tls_only && (self.has_users() || !self.tokens.is_empty())
+        !self.tls_only && (self.has_users() || !self.tokens.is_empty() || !self.issuers.is_empty())
     }
 
     /// Whether TLS is spoken with clients.
@@ -68,6 +86,20 @@ impl AccessSettings {
             return Err(Problem::usage("proxy.access.client_crl_files is for proxy.access.client_ca_files")
                 .hint("give the roots of clients' certificates too, or leave the lists out"));
         }
+        if self.issuers.len() > ISSUERS_MAX {
+            return Err(Problem::usage(format_args!("proxy.access.issuers names more than {ISSUERS_MAX}"))
+                .hint("one issuer may have many identities"));
+        }
+        for (place, issuer) in self.issuers.iter().enumerate() {
+            issuer.check(place)?;
+            if self.issuers.iter().take(place).any(|before| before.name == issuer.name) {
+                return Err(issuer.wrong(
+                    place,
+                    "its name is used twice",
+                    "give each issuer a name of its own",
+                ));
+            }
+        }
         self.tokens().map(drop)
     }
 
@@ -81,19 +113,9 @@ impl AccessSettings {
 
     /// The access options of the proxy; reads files.
     pub(crate) fn options(&self) -> Outcome<AccessOptions> {
-        let mut options = AccessOptions { tokens: self.tokens()?, ..AccessOptions::default() };
-        if self.has_users() {
-            let wrong = |why: String| {
-                Problem::usage(format_args!("{}: {why}", self.users_file.display())).hint(
-                    "proxy.access.users_file has lines NAME:HASH, as `htpasswd -c -5 FILE NAME` makes them",
-                )
-            };
-            let text = std::fs::read_to_string(&self.users_file).map_err(|error| wrong(error.to_string()))?;
-            options.users = Users::parse(&text).map_err(|error| wrong(error.to_string()))?;
-            if options.users.is_empty() {
-                return Err(wrong("there is no user".to_owned()));
-            }
-        }
+        let (users, tokens) = self.credentials()?;
+        let issuers = self.issuers.iter().map(IssuerSettings::options).collect::<Outcome<_>>()?;
+        let mut options = AccessOptions { users, tokens, issuers, ..AccessOptions::default() };
         if self.speaks_tls() {
             let mut client_roots = Vec::new();
             for path in &self.client_ca_files {
@@ -104,6 +126,71 @@ impl AccessSettings {
             options.tls = Some(OwnTls { certificate, client_roots, revoked, only: self.tls_only });
         }
         Ok(options)
+    }
+
+    /// Users and tokens, which a reload changes; the users' file is read.
+    pub(crate) fn credentials(&self) -> Outcome<(Users, Vec<Token>)> {
+        let mut users = Users::default();
+        if self.has_users() {
+            let wrong = |why: String| {
+                Problem::usage(format_args!("{}: {why}", self.users_file.display())).hint(
+                    "proxy.access.users_file has lines NAME:HASH, as `htpasswd -c -5 FILE NAME` makes them",
+                )
+            };
+            let text = std::fs::read_to_string(&self.users_file).map_err(|error| wrong(error.to_string()))?;
+            users = Users::parse(&text).map_err(|error| wrong(error.to_string()))?;
+            if users.is_empty() {
+                return Err(wrong("there is no user".to_owned()));
+            }
+        }
+        Ok((users, self.tokens()?))
+    }
+}
+
+impl IssuerSettings {
+    fn wrong(&self, place: usize, why: &str, hint: &str) -> Problem {
+        let number = place + 1;
+        Problem::usage(format_args!("proxy.access.issuers[{number}] ({}): {why}", self.name)).hint(hint)
+    }
+
+    fn check(&self, place: usize) -> Outcome<()> {
+        let is_empty = |path: &PathBuf| path.as_os_str().is_empty();
+        if self.name.is_empty() || self.issuer.is_empty() {
+            let hint = "name = \"github\", issuer = \"https://token.actions.githubusercontent.com\"";
+            return Err(self.wrong(place, "it has no name or no issuer", hint));
+        }
+        if self.audiences.is_empty() {
+            let hint = "audiences = [\"bulla\"], and have the token made for that audience";
+            return Err(self.wrong(
+                place,
+                "without audiences, tokens for other services would be accepted",
+                hint,
+            ));
+        }
+        if !self.jwks_url.is_empty() && !is_empty(&self.jwks_file) {
+            return Err(self.wrong(place, "it has jwks_url and jwks_file", "leave one of them out"));
+        }
+        let url = if self.jwks_url.is_empty() { &self.issuer } else { &self.jwks_url };
+        if is_empty(&self.jwks_file) && !url.starts_with("https://") {
+            let hint = "give an https URL, or the keys in jwks_file";
+            return Err(self.wrong(place, "its keys are not at an https URL", hint));
+        }
+        Ok(())
+    }
+
+    fn options(&self) -> Outcome<IssuerOptions> {
+        let keys = match (self.jwks_url.is_empty(), self.jwks_file.as_os_str().is_empty()) {
+            (_, false) => IssuerKeys::File(self.jwks_file.clone()),
+            (false, true) => IssuerKeys::Url(self.jwks_url.clone()),
+            (true, true) => IssuerKeys::Discovered,
+        };
+        let mut roots = Vec::new();
+        for path in &self.ca_files {
+            roots.extend(files::certificates("proxy.access.issuers.ca_files", path)?);
+        }
+        let roots = Some(roots).filter(|roots| !roots.is_empty());
+        let (name, issuer, audiences) = (self.name.clone(), self.issuer.clone(), self.audiences.clone());
+        Ok(IssuerOptions { name, issuer, audiences, keys, roots })
     }
 }
 

@@ -87,6 +87,16 @@ impl PolicySettings {
 
     /// Checks that what recognises identities exists.
     pub(super) fn check_access(&self, access: &AccessSettings) -> Outcome<()> {
+        let has_identity = |name: &str| {
+            self.identities.iter().any(|identity| identity.jwt.iter().any(|jwt| jwt.issuer == name))
+        };
+        if let Some(issuer) = access.issuers.iter().find(|issuer| !has_identity(&issuer.name)) {
+            return Err(Problem::usage(format_args!(
+                "proxy.access.issuers ({}): no identity has jwt of this issuer, so all of its tokens would be alike",
+                issuer.name
+            ))
+            .hint("[[proxy.policy.identities]] with jwt = [{ issuer = \"NAME\", claims = { sub = \"…\" } }]"));
+        }
         for (place, identity) in self.identities.iter().enumerate() {
             let wrong = |key: &str, why: String, hint: &str| {
                 let number = place + 1;
@@ -100,6 +110,11 @@ impl PolicySettings {
             if let Some(user) = identity.users.iter().find(|user| !access.has_users() && !is_token(user)) {
                 let hint = "name a token in proxy.access.tokens, or give proxy.access.users_file";
                 return wrong("users", format!("[proxy.access] has no token or user {user:?}"), hint);
+            }
+            let is_issuer = |name: &str| access.issuers.iter().any(|issuer| issuer.name == name);
+            if let Some(jwt) = identity.jwt.iter().find(|jwt| !is_issuer(&jwt.issuer)) {
+                let hint = "name it in [[proxy.access.issuers]]";
+                return wrong("jwt", format!("[proxy.access] has no issuer {:?}", jwt.issuer), hint);
             }
             if !identity.certificates.is_empty() && access.client_ca_files.is_empty() {
                 let hint = "give the CA of these certificates: proxy.access.client_ca_files";

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use cli::exit::{Outcome, Problem};
 use http_relay::access_log::{AccessLog, LoggedQuery};
-use proxy::requests::{Options, RecordOptions, RequestRules};
+use proxy::requests::{AuditOptions, Options, RecordOptions, RequestRules};
 use serde::{Deserialize, Serialize};
 
 /// Of recordings, in the data folder, where no other is named.
@@ -16,6 +16,8 @@ const FOLDER: &str = "proxy-har";
 pub(crate) struct ProxyRequestSettings {
     pub(crate) access_log_file: String,
     pub(crate) access_log_query: bool,
+    pub(crate) audit_file: PathBuf,
+    pub(crate) audit_sync: bool,
     pub(crate) record_folder: PathBuf,
     pub(crate) record_body_octets_max: u64,
     pub(crate) record_octets_max: u64,
@@ -29,6 +31,8 @@ impl Default for ProxyRequestSettings {
         Self {
             access_log_file: String::new(),
             access_log_query: false,
+            audit_file: PathBuf::new(),
+            audit_sync: true,
             record_folder: PathBuf::new(),
             record_body_octets_max: 64 << 10,
             record_octets_max: 256 << 20,
@@ -75,7 +79,9 @@ impl ProxyRequestSettings {
         });
         let (access_log, access_log_query) =
             (access_log(&self.access_log_file), logged_query(self.access_log_query));
-        Ok(Options { rules, secrets: None, access_log, access_log_query, record })
+        let file = Some(self.audit_file.clone()).filter(|file| !file.as_os_str().is_empty());
+        let audit = file.map(|file| AuditOptions { file, sync: self.audit_sync });
+        Ok(Options { rules, secrets: None, access_log, access_log_query, audit, record })
     }
 }
 

@@ -1,0 +1,354 @@
+//! The audit log of the proxy: a file of events, each chained to the one before by its hash, in the form of `bulla audit export`. A request
+//! waits until its event is written, so that no credential leaves without one.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use audit_proof::event::{Event, genesis, read_exported, write_exported};
+use http_relay::access_log::private;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, oneshot};
+use x509::Fingerprint;
+
+/// Events that wait to be written. Further requests wait for a place.
+const QUEUE: usize = 4_096;
+/// Events of one write.
+const BATCH: usize = 512;
+/// How long a request waits for its event. Then it is refused.
+const WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of the longest line that the proxy writes.
+const LINE_MAX: u64 = 64 << 10;
+
+/// How the audit log is kept.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct AuditOptions {
+    /// The file. It is made for its owner alone.
+    pub file: PathBuf,
+    /// Whether each write waits for the disk, so that a power failure loses no event.
+    pub sync: bool,
+}
+
+/// What an event says.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditEvent {
+    pub(crate) actor: String,
+    pub(crate) action: String,
+    pub(crate) resource: String,
+    pub(crate) details: Value,
+}
+
+/// The event could not be written.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the audit log of the proxy cannot be written")]
+pub(crate) struct NotAudited;
+
+/// Writes events. Clones share the file.
+#[derive(Clone, Debug)]
+pub(crate) struct AuditLog(mpsc::Sender<Waiting>);
+
+#[derive(Debug)]
+struct Waiting {
+    event: AuditEvent,
+    written: oneshot::Sender<Result<(), NotAudited>>,
+}
+
+impl AuditLog {
+    /// Opens the file, and returns the work that writes it: that ends with the last clone.
+    ///
+    /// # Errors
+    /// When the file cannot be written, another process writes it, or its last line is no event.
+    pub(crate) fn open(
+        options: &AuditOptions,
+        reopen: Arc<Notify>,
+    ) -> io::Result<(Self, impl Future<Output = ()> + Send + 'static)> {
+        let chain = Chain::open(options.clone())?;
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        Ok((Self(queue), keep(chain, waiting, reopen)))
+    }
+
+    /// Waits until `event` is written.
+    ///
+    /// # Errors
+    /// [`NotAudited`]: what the event is about must not be done.
+    pub(crate) async fn record(&self, event: AuditEvent) -> Result<(), NotAudited> {
+        let (written, answer) = oneshot::channel();
+        let recorded = async {
+            self.0.send(Waiting { event, written }).await.map_err(|_| NotAudited)?;
+            answer.await.unwrap_or(Err(NotAudited))
+        };
+        tokio::time::timeout(WITHIN, recorded).await.unwrap_or(Err(NotAudited))
+    }
+}
+
+async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<Notify>) {
+    let _live = telemetry::tasks::guard("proxy-audit");
+    let mut is_failing = false;
+    loop {
+        let mut batch = Vec::new();
+        let is_moved = tokio::select! {
+            count = queue.recv_many(&mut batch, BATCH) => {
+                if count == 0 {
+                    return;
+                }
+                false
+            }
+            () = reopen.notified() => true,
+        };
+        let work = tokio::task::spawn_blocking(move || {
+            let done = if is_moved { chain.reopen() } else { chain.write(&batch) };
+            let outcome = done.as_ref().map(drop).map_err(|_| NotAudited);
+            for waiting in batch {
+                // Who does not wait any more is not sent.
+                let _ = waiting.written.send(outcome);
+            }
+            (chain, done)
+        });
+        let Ok((back, done)) = work.await else {
+            return tracing::error!("the audit log ended: requests are refused from now on");
+        };
+        chain = back;
+        match done {
+            Ok(()) => is_failing = false,
+            Err(error) if !std::mem::replace(&mut is_failing, true) => {
+                tracing::error!(%error, "the audit log cannot be written: requests are refused");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// The file, and the end of its chain.
+#[derive(Debug)]
+struct Chain {
+    options: AuditOptions,
+    file: File,
+    /// Bytes of whole lines.
+    length: u64,
+    /// Whether there may be more than these.
+    is_torn: bool,
+    shard: i64,
+    sequence: i64,
+    hash: Fingerprint,
+}
+
+impl Chain {
+    /// A file that has events is continued; else the chain is a new one, whose number is the time.
+    fn open(options: AuditOptions) -> io::Result<Self> {
+        let mut file = opened(&options)?;
+        let length = without_torn_line(&mut file)?;
+        let (shard, sequence, hash) = (now_us(), 0, genesis());
+        let mut chain = Self { options, file, length, is_torn: false, shard, sequence, hash };
+        if length > 0 {
+            let line = last_line(&mut chain.file, length)?;
+            let event = read_exported(&line).map_err(|error| {
+                let file = chain.options.file.display();
+                io::Error::other(format!("the last line of {file} is no event ({error}): move the file away"))
+            })?;
+            (chain.shard, chain.sequence, chain.hash) = (event.shard, event.sequence, event.hash);
+        }
+        Ok(chain)
+    }
+
+    /// Opens the file again, as somebody may have moved it away. The chain goes on.
+    fn reopen(&mut self) -> io::Result<()> {
+        // The lock of the old file is given up first: it may be the same file.
+        self.file.unlock()?;
+        let mut file = opened(&self.options)?;
+        self.length = without_torn_line(&mut file)?;
+        self.file = file;
+        Ok(())
+    }
+
+    /// Cuts off what was written last.
+    fn cut(&mut self) -> io::Result<()> {
+        self.is_torn = true;
+        self.file.set_len(self.length)?;
+        self.is_torn = false;
+        Ok(())
+    }
+
+    /// Writes all, or none.
+    fn write(&mut self, batch: &[Waiting]) -> io::Result<()> {
+        let (mut text, mut sequence, mut hash) = (String::new(), self.sequence, self.hash);
+        for Waiting { event, .. } in batch {
+            sequence += 1;
+            let mut event = Event {
+                shard: self.shard,
+                sequence,
+                at_us: now_us(),
+                actor: event.actor.clone(),
+                action: event.action.clone(),
+                resource: event.resource.clone(),
+                details: event.details.to_string(),
+                hash,
+            };
+            event.hash = event.hash_after(&hash);
+            hash = event.hash;
+            text.push_str(&write_exported(&event)?);
+            text.push('\n');
+        }
+        if std::mem::take(&mut self.is_torn) {
+            self.cut()?;
+        }
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| match self.options.sync {
+            true => self.file.sync_data(),
+            false => Ok(()),
+        });
+        if let Err(error) = written {
+            // Nobody has acted on these events.
+            self.cut()?;
+            return Err(error);
+        }
+        (self.sequence, self.hash) = (sequence, hash);
+        self.length += text.len() as u64;
+        Ok(())
+    }
+}
+
+fn opened(options: &AuditOptions) -> io::Result<File> {
+    let file = private().read(true).append(true).create(true).open(&options.file)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let file = options.file.display();
+            Err(io::Error::other(format!("another process writes {file}: give each proxy a file of its own")))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Cuts off a line that a crash has left without its end: nobody has acted on it. Returns the bytes that are left.
+fn without_torn_line(file: &mut File) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    let tail = tail(file, length)?;
+    let whole = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let torn = (tail.len() - whole) as u64;
+    if torn > 0 {
+        file.set_len(length - torn)?;
+    }
+    Ok(length - torn)
+}
+
+fn last_line(file: &mut File, length: u64) -> io::Result<String> {
+    let mut tail = tail(file, length)?;
+    tail.pop();
+    let from = tail.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    String::from_utf8(tail.split_off(from)).map_err(io::Error::other)
+}
+
+/// The last bytes of a file, more than its longest line.
+fn tail(file: &mut File, length: u64) -> io::Result<Vec<u8>> {
+    let from = length.saturating_sub(2 * LINE_MAX);
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(from))?;
+    file.take(length - from).read_to_end(&mut tail)?;
+    Ok(tail)
+}
+
+fn now_us() -> i64 {
+    Timestamp::now().as_microsecond()
+}
+
+#[cfg(test)]
+mod tests {
+    use audit_proof::export::verify;
+    use audit_proof::kept::KeptHeads;
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn options(folder: &TempDir) -> AuditOptions {
+        AuditOptions { file: folder.path().join("audit.jsonl"), sync: true }
+    }
+
+    fn event(path: &str) -> AuditEvent {
+        AuditEvent {
+            actor: "identity:ci".into(),
+            action: "proxy.request.allow".into(),
+            resource: "a.example:443".into(),
+            details: json!({ "method": "GET", "path": path }),
+        }
+    }
+
+    fn log(folder: &TempDir) -> (AuditLog, tokio::task::JoinHandle<()>) {
+        let (log, work) = AuditLog::open(&options(folder), Arc::default()).unwrap();
+        (log, tokio::spawn(work))
+    }
+
+    /// The number of events of a chain that holds.
+    #[track_caller]
+    fn verified(folder: &TempDir) -> u64 {
+        let text = std::fs::read(options(folder).file).unwrap();
+        let found = verify(&*text, &KeptHeads::default(), None).unwrap();
+        assert!(found.good && found.chains == 1, "{:?}", found.faults);
+        found.events
+    }
+
+    #[tokio::test]
+    async fn the_chain_goes_on_after_a_crash_and_without_its_torn_line() {
+        let folder = TempDir::new().unwrap();
+        let (one, work) = log(&folder);
+        let all = (0..1_000).map(|number| {
+            let log = one.clone();
+            tokio::spawn(async move { log.record(event(&format!("/{number}"))).await })
+        });
+        for recorded in all.collect::<Vec<_>>() {
+            recorded.await.unwrap().unwrap();
+        }
+        assert_eq!(verified(&folder), 1_000);
+        let taken = AuditLog::open(&options(&folder), Arc::default()).err().unwrap().to_string();
+        assert!(taken.contains("another process"), "{taken}");
+        drop(one);
+        work.await.unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(options(&folder).file).unwrap();
+        file.write_all(b"{\"at\":\"20").unwrap();
+        let (two, work) = log(&folder);
+        two.record(event("/after")).await.unwrap();
+        assert_eq!(verified(&folder), 1_001);
+        drop(two);
+        work.await.unwrap();
+        // What is not an event is not continued.
+        file.write_all(b"{}\n").unwrap();
+        let wrong = AuditLog::open(&options(&folder), Arc::default()).err().unwrap().to_string();
+        assert!(wrong.contains("is no event") && wrong.contains("move the file away"), "{wrong}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_moved_away_and_the_new_one_are_one_chain() {
+        let folder = TempDir::new().unwrap();
+        let reopen = Arc::new(Notify::new());
+        let (log, work) = AuditLog::open(&options(&folder), Arc::clone(&reopen)).unwrap();
+        let work = tokio::spawn(work);
+        log.record(event("/1")).await.unwrap();
+        let old = folder.path().join("old");
+        std::fs::rename(options(&folder).file, &old).unwrap();
+        reopen.notify_one();
+        while !options(&folder).file.exists() {
+            tokio::task::yield_now().await;
+        }
+        log.record(event("/2")).await.unwrap();
+        drop(log);
+        work.await.unwrap();
+        let new = std::fs::read(options(&folder).file).unwrap();
+        assert!(String::from_utf8_lossy(&new).contains("\"/2\""));
+        std::fs::write(options(&folder).file, [std::fs::read(old).unwrap(), new].concat()).unwrap();
+        assert_eq!(verified(&folder), 2);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_done_without_its_event() {
+        // A disk that is full.
+        let full = AuditOptions { file: "/dev/full".into(), sync: false };
+        let file = private().append(true).open(&full.file).unwrap();
+        let chain =
+            Chain { options: full, file, length: 0, is_torn: false, shard: 1, sequence: 0, hash: genesis() };
+        let (queue, waiting) = mpsc::channel(1);
+        let _work = tokio::spawn(keep(chain, waiting, Arc::default()));
+        assert_eq!(AuditLog(queue).record(event("/")).await, Err(NotAudited));
+    }
+}
