@@ -48,6 +48,6 @@ pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !holds().await {
         assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause(began)).await;
     }
 }

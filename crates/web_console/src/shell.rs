@@ -158,9 +158,9 @@ impl<'a> Page<'a> {
     }
 }
 
-fn places(session: &Session) -> Vec<(&'static str, Vec<(&'static Place, bool)>)> {
+fn places(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationPage, bool)>)> {
     let path = session.path.split('?').next().unwrap_or_default();
-    let is_here = |place: &Place| {
+    let is_here = |place: &NavigationPage| {
         path == place.path || (place.path != "/console" && path.starts_with(&format!("{}/", place.path)))
     };
     let groups = PLACES.iter().map(|(group, places)| {

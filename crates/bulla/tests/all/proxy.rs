@@ -68,7 +68,7 @@ impl World {
 
     /// With an upstream that is told more.
     pub(crate) fn with(more: &[&str]) -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         place.certified("DNS:localhost");
         let mut command = Command::new("openssl");
         command

@@ -15,7 +15,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 use serde_json::Value;
 use testbed::{PATIENCE, until_blocking};
 
-use crate::key_service::Place;
+use crate::key_service::Fixture;
 use crate::proxy::{Proxy, World as ProxyWorld, curl, proxy_command};
 use crate::world::{bulla, describe, run, stderr, stdout};
 
@@ -79,7 +79,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         place.certified("DNS:localhost,IP:127.0.0.1");
         let secret = place.path("secret");
         std::fs::write(&secret, SECRET).unwrap();

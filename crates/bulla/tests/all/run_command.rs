@@ -53,7 +53,7 @@ impl Drop for World {
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = Fixture::new();
         place.certified("DNS:localhost");
         let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();

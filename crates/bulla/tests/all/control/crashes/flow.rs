@@ -157,7 +157,7 @@ impl Estate {
             }
             match self.at_rest(name) {
                 Some(true) => return,
-                Some(false) => std::thread::sleep(testbed::wait::pause(began)),
+                Some(false) => std::thread::sleep(testbed::pause(began)),
                 None => self.raise(),
             }
             if began.elapsed() > PATIENCE {
