@@ -101,7 +101,7 @@ enum Followed {
 }
 
 impl Followed {
-    /// When the answer to a question of this time was last known to be true.
+    /// The last time at which the answer to a request of this time was known to be current.
     fn confirmed(self, asked_at: Instant, now: Instant) -> Instant {
         match self {
             Self::Since(since) if asked_at >= since => now,

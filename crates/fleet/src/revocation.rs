@@ -97,7 +97,7 @@ pub struct CrlOrder {
 }
 
 impl Default for CrlOrder {
-    /// An hour old, good for a week, about everything, and empty.
+    /// An empty CRL without scope, an hour old, valid for a week.
     fn default() -> Self {
         let now = crate::clock::now();
         Self {

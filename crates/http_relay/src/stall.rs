@@ -24,7 +24,7 @@ impl Stall {
         Self { limit, sleep: None, waits: false }
     }
 
-    /// Resets the timeout: what was waited for is there.
+    /// Resets the timeout after progress.
     pub(crate) fn over(&mut self) {
         self.waits = false;
     }

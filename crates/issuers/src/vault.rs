@@ -135,7 +135,7 @@ impl Vault {
         Err(error_of(&reply, UnixTime(self.clock.now_seconds())))
     }
 
-    /// With a token; with a fresh one, once, when Vault does not accept the one we have.
+    /// Sends a request with the token. Logs in again once if Vault rejects the token.
     async fn call(
         &self,
         ask: impl Fn() -> RepeatableRequest,

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter, Write};
 use std::str::FromStr;
 
-/// How far a quantile is off at most, as a part of it. Two that are compared are off by half a percent together, so that a
-/// quarter more is told from a fifth more.
+/// Maximum relative error of a quantile. Two compared quantiles differ by at most half a percent, so that an increase of a
+/// quarter is distinguishable from one of a fifth.
 pub const RELATIVE_ERROR: f64 = 0.002_5;
 /// Smaller values, negative ones and what is not a number count as zero.
 pub const VALUE_MIN: f64 = 1e-6;

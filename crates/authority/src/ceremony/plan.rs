@@ -85,7 +85,7 @@ pub struct PlannedIntermediate {
     pub name: String,
     /// The request, PEM or DER (RFC 2986).
     pub request: PathBuf,
-    /// The subject, unless that of the request is good.
+    /// The subject, if it replaces the request's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// How long it is valid, seconds.

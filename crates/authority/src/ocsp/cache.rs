@@ -19,7 +19,7 @@ const RESPONDERS_MAX: u64 = 1_000;
 /// An OCSPResponse as it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OcspAnswer {
-    /// Itself.
+    /// The response, DER.
     pub der: Bytes,
     /// What may be kept by caches, and for how long.
     pub freshness: Option<Freshness>,

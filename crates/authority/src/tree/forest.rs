@@ -155,7 +155,7 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
 
 type Chain = Vec<Arc<[u8]>>;
 
-/// From this authority upwards without the root, and the root.
+/// The chain from this CA upwards without the root, and the root.
 fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8]>>) {
     let mut chain = Chain::new();
     for step in path(node, by_id) {

@@ -95,7 +95,7 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     }
 }
 
-/// Opened as soon as it can be: its schema and the master key are looked at then. What is wrong with these is not tried each second.
+/// A store that is opened once the database is available. An error of its schema or master key is not retried every second.
 fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
     let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
     let retry: Arc<Mutex<RetryState>> = Arc::default();

@@ -27,8 +27,8 @@ pub(super) fn is_websocket(request: &Request<RequestBody>) -> bool {
 }
 
 impl Upstreams {
-    /// Asks `origin`, which speaks HTTP/2 alone, on a connection of the WebSocket's own. What is answered says what a server by
-    /// HTTP/1.1 would have said.
+    /// Opens a WebSocket over a separate HTTP/2 connection to `origin`. The response is translated to that of an HTTP/1.1
+    /// server.
     pub(super) async fn send_by_connect(
         &self,
         origin: &Arc<Origin>,

@@ -118,7 +118,7 @@ pub(super) struct Subproblem {
 const SUBPROBLEMS_TOLD_MAX: usize = 5;
 
 impl Problem {
-    /// The problem in an answer; what can be known when it holds none.
+    /// The problem document of a response, or one made from its status.
     pub(super) fn of(reply: &Reply) -> Self {
         serde_json::from_slice(&reply.body).unwrap_or_else(|_| Self {
             detail: format!("HTTP status {}: {}", reply.status.as_u16(), reply.excerpt()),

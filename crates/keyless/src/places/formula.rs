@@ -346,7 +346,7 @@ impl<'a> Parser<'a> {
         self.at += rest.len() - rest.trim_start().len();
     }
 
-    /// What stands here up to a space or a sign of the language; checked later, so that a mistake is shown whole.
+    /// The text up to a space or an operator. Checked later, so that an error shows the whole word.
     fn word(&self) -> &'a str {
         let rest = self.rest();
         let end = rest.find(|c: char| c.is_whitespace() || matches!(c, ':' | '(' | ')'));

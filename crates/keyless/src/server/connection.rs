@@ -212,7 +212,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Room for some more, and for the whole of a message that has begun.
+    /// Reserves space for further bytes, and for the whole of a message that has begun.
     fn make_room(&mut self) {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);

@@ -151,7 +151,7 @@ impl Hash {
         if dear { Err(BadUsers::Dear(number)) } else { Ok(Self::Argon2(Arc::new(hash))) }
     }
 
-    /// Whether `password` is the one. Takes milliseconds and more, on purpose.
+    /// Whether `password` matches. Takes milliseconds or more, on purpose.
     pub(super) fn fits(&self, password: &[u8]) -> bool {
         match self {
             Self::ShaCrypt(hash) => ShaCrypt::default().verify_password(password, &**hash).is_ok(),

@@ -26,7 +26,7 @@ pub(super) struct Settings {
     pub(super) pin: Option<String>,
     /// The public key that signs statements, DER in base64.
     pub(super) statement_key: String,
-    /// Below what the certificates of all nodes stand, PEM.
+    /// The CA certificates of all nodes, PEM.
     pub(super) nodes_ca_pem: String,
 }
 

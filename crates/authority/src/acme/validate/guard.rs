@@ -8,7 +8,7 @@ use outbound::guard::{self, addresses_within};
 
 use crate::acme::options::ValidationOptions;
 
-/// Networks of IPv4 that are no host of anybody's, with what they are.
+/// IPv4 networks that contain no public hosts, with their names.
 const NEVER_V4: [(&str, &str); 9] = [
     ("0.0.0.0/8", "this network"),
     ("127.0.0.0/8", "loopback"),
