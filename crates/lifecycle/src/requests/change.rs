@@ -287,7 +287,7 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
         Err(error) => return Ok(Err(error)),
     };
     let (before, after) = (&change.before, &change.after);
-    // What was decided rests on what was read. A run that only moved the state on is none of its business.
+    // The decision rests on what was read. Fields that runs and verifications change are not part of it.
     let mut expected = row_of(before);
     let mut stored = row.clone();
     for row in [&mut expected, &mut stored] {
@@ -298,6 +298,9 @@ async fn change_one(tx: &mut Tx, id: Uuid, change: &Change) -> Result<Outcome<Up
         row.fingerprint = None;
         row.not_before_us = 0;
         row.not_after_us = 0;
+        row.served = None;
+        row.undeployed_since_us = None;
+        row.undeployed_late_at_us = None;
         row.revoked = false;
         row.failures = 0;
         row.last_error = None;

@@ -195,6 +195,9 @@ fn a_rogue_certificate_is_found_claimed_renewed_deployed_and_served_without_its_
     let current = estate.shown()["current"]["fingerprint"].as_str().unwrap().to_owned();
     assert_ne!(current, rogue);
     assert_eq!(nginx.presents(house).unwrap(), current);
+    // It can be changed although a version is verified as served.
+    std::fs::write(house.path("change.json"), json!({"notes": "it is served"}).to_string()).unwrap();
+    house.until("the notes", || run(&mut house.bulla(&update)).status.success());
     // The alert is resolved, because the certificate is renewed.
     house.until("the alert's end", || {
         let over = house.json(&["alert", "list", "--state", "resolved"]);
