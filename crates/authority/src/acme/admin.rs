@@ -9,9 +9,16 @@ use uuid::Uuid;
 use super::Acme;
 use super::state::OrderState;
 use crate::tables;
-use crate::tables::acme::{
-    AcmeAccount, AcmeAccountChange, AcmeAccountStatus, AcmeAuthorization, AcmeOrder, set_acme_account,
-};
+use crate::tables::acme::{AcmeAccount, AcmeAccountChange, AcmeAccountStatus, AcmeOrder, set_acme_account};
+
+/// An order as its client sees it.
+#[derive(Clone, Debug)]
+pub struct OrderWithStatus {
+    /// The order.
+    pub order: AcmeOrder,
+    /// The `status` of the order object now: `pending`, `ready`, `processing`, `valid` or `invalid`.
+    pub status: &'static str,
+}
 
 impl Acme {
     /// Accounts, newest first.
@@ -79,30 +86,32 @@ impl Acme {
         account: Option<Uuid>,
         after: Option<&Cursor>,
         limit: usize,
-    ) -> Result<Page<AcmeOrder>, StoreError> {
-        match account {
-            Some(account) => tables::Acme::of(&self.0.store).orders_of(account, after, limit).await,
-            None => tables::Acme::of(&self.0.store).orders(after, limit).await,
-        }
+    ) -> Result<Page<OrderWithStatus>, StoreError> {
+        let tables = tables::Acme::of(&self.0.store);
+        let page = match account {
+            Some(account) => tables.orders_of(account, after, limit).await?,
+            None => tables.orders(after, limit).await?,
+        };
+        Ok(Page { rows: self.with_status(page.rows).await?, next: page.next })
     }
 
-    /// An order with its authorizations.
+    /// An order.
     ///
     /// # Errors
     /// Those of the database.
     #[crate::boxed]
-    pub async fn find_order(
-        &self,
-        id: Uuid,
-    ) -> Result<Option<(AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
-        let Some(order) = tables::Acme::of(&self.0.store).order(id).await? else { return Ok(None) };
-        let authorizations = tables::Acme::of(&self.0.store).authorizations(&order.authorizations).await?;
-        Ok(Some((order, authorizations)))
+    pub async fn find_order(&self, id: Uuid) -> Result<Option<OrderWithStatus>, StoreError> {
+        let found = tables::Acme::of(&self.0.store).order(id).await?;
+        Ok(self.with_status(found.into_iter().collect()).await?.pop())
     }
 
-    /// What an order's `status` says to its client now: `pending`, `ready`, `processing`, `valid` or `invalid`.
-    #[must_use]
-    pub fn order_status(&self, order: &AcmeOrder, authorizations: &[AcmeAuthorization]) -> &'static str {
-        OrderState::of(order, authorizations, self.0.now_us()).name()
+    async fn with_status(&self, orders: Vec<AcmeOrder>) -> Result<Vec<OrderWithStatus>, StoreError> {
+        let mut authorizations = tables::Acme::of(&self.0.store).authorizations_of(&orders).await?;
+        let now_us = self.0.now_us();
+        let with = |order: AcmeOrder| {
+            let of = authorizations.remove(&order.id).unwrap_or_default();
+            OrderWithStatus { status: OrderState::of(&order, &of, now_us).name(), order }
+        };
+        Ok(orders.into_iter().map(with).collect())
     }
 }

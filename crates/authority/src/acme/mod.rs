@@ -59,6 +59,7 @@ use server::Server;
 use validate::Validator;
 use writes::Writes;
 
+pub use admin::OrderWithStatus;
 pub use binding::{ExternalKey, ExternalKeyError, NewExternalKey};
 pub use options::{
     AcmeOptions, BadOptions, DirectoryOptions, Limit, LimitOptions, Method, ValidationOptions,

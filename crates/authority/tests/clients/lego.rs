@@ -67,7 +67,7 @@ async fn proves_by_http_and_renews_when_told() {
     let second = leaf(&place, "a.test");
     assert_ne!(second.serial, first.serial, "{text}");
     let order = place.acme.list_orders(None, None, 10).await.unwrap().rows;
-    assert_eq!(order.iter().filter(|order| order.replaces.is_some()).count(), 1);
+    assert_eq!(order.iter().filter(|one| one.order.replaces.is_some()).count(), 1);
     lego(&place, &directory, &["--domains", "a.test", "revoke", "--reason", "4"])
         .await
         .unwrap_or_else(|text| panic!("{text}"));

@@ -4,8 +4,8 @@ use api::acme::{
     AcmeAccountView, AcmeOrderQuery, AcmeOrderView, CreatedExternalKey, ExternalKeyView, LimitOverrideBody,
     LimitOverrideView, NewExternalKeyBody,
 };
-use authority::acme::{Acme, BadOverride, ExternalKeyError, NewExternalKey, NewOverride};
-use authority::tables::acme::{AcmeAccount, AcmeExternalKey, AcmeLimitOverride, AcmeOrder};
+use authority::acme::{Acme, BadOverride, ExternalKeyError, NewExternalKey, NewOverride, OrderWithStatus};
+use authority::tables::acme::{AcmeAccount, AcmeExternalKey, AcmeLimitOverride};
 use axum::response::{IntoResponse, Response};
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
@@ -68,12 +68,12 @@ fn acme_account_view(account: AcmeAccount) -> AcmeAccountView {
     }
 }
 
-fn acme_order_view(order: AcmeOrder) -> AcmeOrderView {
+fn acme_order_view(OrderWithStatus { order, status }: OrderWithStatus) -> AcmeOrderView {
     AcmeOrderView {
         id: order.id,
         account: order.account,
         profile: order.profile,
-        status: order.status.to_string(),
+        status: status.to_owned(),
         names: order.names,
         created_at: time::shown(order.created_at_us),
         expires_at: time::shown(order.expires_at_us),
@@ -249,9 +249,8 @@ async fn get_order(
     Path(id): Path<Uuid>,
 ) -> Result<Json<AcmeOrderView>, Problem> {
     let found = acme.find_order(id).await?;
-    let (order, authorizations) = found.ok_or_else(|| Problem::not_found(format_args!("ACME order {id}")))?;
-    let status = acme.order_status(&order, &authorizations);
-    Ok(Json(AcmeOrderView { status: status.to_owned(), ..acme_order_view(order) }))
+    let order = found.ok_or_else(|| Problem::not_found(format_args!("ACME order {id}")))?;
+    Ok(Json(acme_order_view(order)))
 }
 
 /// Lists the limits that hold for single ACME clients.

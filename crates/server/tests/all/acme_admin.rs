@@ -145,10 +145,11 @@ async fn accounts_and_orders_are_shown_and_ended() {
     for query in [String::new(), format!("?account={account}")] {
         let (_, listed) = api.ask(Method::GET, &format!("/api/v1/acme/orders{query}"), Value::Null).await;
         assert_eq!(listed["items"][0]["id"], json!(order), "{query}");
+        // As its client sees it: its time is over.
+        assert_eq!(listed["items"][0]["status"], "invalid", "{query}");
     }
     let other = format!("/api/v1/acme/orders?account={}", Uuid::nil());
     assert_eq!(api.ask(Method::GET, &other, Value::Null).await.1["items"], json!([]));
-    // As its client sees it: its time is over.
     let (_, shown) = api.ask(Method::GET, &format!("/api/v1/acme/orders/{order}"), Value::Null).await;
     assert_eq!((&shown["status"], &shown["names"]), (&json!("invalid"), &json!(["dns:a.example"])));
     let (status, ended) = api.ask(Method::POST, &format!("{path}/revoke"), json!({})).await;

@@ -235,18 +235,31 @@ impl Acme<'_> {
     ) -> Result<HashMap<Uuid, (AcmeOrder, Vec<AcmeAuthorization>)>, StoreError> {
         let rows = self.0.among(&THESE, ids.iter().map(|id| id.simple())).await?;
         let orders = rows.into_iter().map(order).collect::<Result<Vec<_>, _>>()?;
-        let pending = |order: &&AcmeOrder| order.status == AcmeOrderStatus::Pending;
-        let wanted: Vec<Uuid> =
-            orders.iter().filter(pending).flat_map(|order| order.authorizations.iter().copied()).collect();
+        let mut authorizations = self.authorizations_of(&orders).await?;
+        let with = |order: AcmeOrder| {
+            let of = authorizations.remove(&order.id).unwrap_or_default();
+            (order.id, (order, of))
+        };
+        Ok(orders.into_iter().map(with).collect())
+    }
+
+    /// The authorizations of those of these orders that are not finalized yet, by order. One statement, however many.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn authorizations_of(
+        self,
+        orders: &[AcmeOrder],
+    ) -> Result<HashMap<Uuid, Vec<AcmeAuthorization>>, StoreError> {
+        let pending = || orders.iter().filter(|order| order.status == AcmeOrderStatus::Pending);
+        let wanted: Vec<Uuid> = pending().flat_map(|order| order.authorizations.iter().copied()).collect();
         let known = self.authorizations(&wanted).await?;
         let known: HashMap<Uuid, AcmeAuthorization> = known.into_iter().map(|one| (one.id, one)).collect();
-        let of = |order: &AcmeOrder| match order.status {
-            AcmeOrderStatus::Pending => {
-                order.authorizations.iter().filter_map(|id| known.get(id).cloned()).collect()
-            }
-            _ => Vec::new(),
+        let of = |order: &AcmeOrder| {
+            let known = order.authorizations.iter().filter_map(|id| known.get(id).cloned());
+            (order.id, known.collect())
         };
-        Ok(orders.into_iter().map(|order| (order.id, (order.clone(), of(&order)))).collect())
+        Ok(pending().map(of).collect())
     }
 
     /// An account's orders, newest first, without those refused.
