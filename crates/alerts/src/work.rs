@@ -116,8 +116,9 @@ impl AlertChanges {
         let mut deliveries = Vec::new();
         let waiting = |row, channel, reason| delivery(row, channel, reason, DeliveryState::Waiting, now_us);
         for row in rows::resolve_alerts(tx, distinct(self.resolve), now_us).await? {
-            let told = rows::channels_told(tx, row).await?;
-            deliveries.extend(told.into_iter().map(|channel| waiting(row, channel, MessageReason::Resolved)));
+            let notified = rows::channels_notified(tx, row).await?;
+            let resolved = notified.into_iter().map(|channel| waiting(row, channel, MessageReason::Resolved));
+            deliveries.extend(resolved);
         }
         let (alerts, routings): (Vec<NewAlert>, Vec<Routing>) = self.raise.into_iter().unzip();
         let quiet: HashMap<String, bool> =

@@ -14,8 +14,8 @@ use store::states::{AlertState, DeliveryState, MessageReason};
 use statements::{
     ACKNOWLEDGE, ALERT, ALERT_ROW, ALERTS, CHANNEL, CHANNEL_DELETE, CHANNEL_HEALTH, CHANNEL_INSERT,
     CHANNEL_UPDATE, CHANNELS, CLAIM, DELIVER, DELIVERIES, DELIVERIES_OF, DOCUMENT_DELETE, DOCUMENT_PUT,
-    DOCUMENTS, ESCALATED, ESCALATING, HELD, RAISE, REQUEUE, REQUEUE_CHANNEL, RESOLVE, RESOLVE_ONE, SCHEDULE,
-    SCHEDULE_DUE, SETTLE, TOLD, TRIM, TRIM_DELIVERIES, UNSCHEDULE,
+    DOCUMENTS, ESCALATED, ESCALATING, HELD, NOTIFIED, RAISE, REQUEUE, REQUEUE_CHANNEL, RESOLVE, RESOLVE_ONE,
+    SCHEDULE, SCHEDULE_DUE, SETTLE, TRIM, TRIM_DELIVERIES, UNSCHEDULE,
 };
 
 store::handle! {
@@ -283,14 +283,15 @@ pub async fn resolve_alerts(
     Ok(rows)
 }
 
-/// Channels that took a message about an alert.
+/// The channels that took a message about an alert, or will: one waits for them.
 ///
 /// # Errors
 /// Those of the database.
 #[crate::boxed]
-pub async fn channels_told(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreError> {
-    let told = tx.rows(TOLD, vec![alert.into()]).await?;
-    told.into_iter()
+pub async fn channels_notified(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreError> {
+    let notified = tx.rows(NOTIFIED, vec![alert.into()]).await?;
+    notified
+        .into_iter()
         .map(|mut row| {
             row.skip()?;
             row.uuid()

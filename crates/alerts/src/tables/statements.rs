@@ -84,14 +84,20 @@ INSERT INTO alert_deliveries (uuid, alert_id, channel, reason, state, attempts, 
 VALUES (:uuid, :alert, :channel, :reason, :state, 0, :at, :at) ON CONFLICT DO NOTHING"
 };
 
-/// Channels that were told of alerts now resolved are told that too.
-pub(super) const TOLD: &str = with_states!("-- alert_told
-SELECT DISTINCT alert_id, channel FROM alert_deliveries WHERE alert_id = ?1 AND state = {DeliveryState::Sent}");
+/// A message that waits is sent also when its alert is resolved meanwhile.
+pub(super) const NOTIFIED: &str = with_states!(
+    "-- alert_channels_notified
+SELECT DISTINCT alert_id, channel FROM alert_deliveries
+WHERE alert_id = ?1 AND state IN ({DeliveryState::Sent}, {DeliveryState::Waiting})"
+);
 
+/// A channel gets the messages about one alert in their order: the one that an alert is resolved never overtakes the one that it was raised.
 pub(super) const CLAIM: Bulk = db::bulk! {
     with_states!("-- alert_delivery_claim
 UPDATE alert_deliveries SET next_at = ?2, attempts = attempts + 1
-WHERE id IN (SELECT id FROM alert_deliveries WHERE state = {DeliveryState::Waiting} AND next_at <= ?1
+WHERE id IN (SELECT id FROM alert_deliveries d WHERE state = {DeliveryState::Waiting} AND next_at <= ?1
+  AND NOT EXISTS (SELECT 1 FROM alert_deliveries e WHERE e.alert_id = d.alert_id AND e.channel = d.channel AND e.id < d.id
+                  AND e.state = {DeliveryState::Waiting})
   ORDER BY next_at, id LIMIT ?3{| FOR UPDATE SKIP LOCKED})
 RETURNING uuid, alert_id, channel, reason, state, attempts, next_at, last_error, created_at, done_at")
 };
@@ -200,7 +206,7 @@ pub(crate) const ALL: &[&str] = &[
     DOCUMENTS,
     DOCUMENT_PUT,
     DOCUMENT_DELETE,
-    TOLD,
+    NOTIFIED,
     HELD,
     DELIVERIES,
     DELIVERIES_OF,

@@ -274,6 +274,25 @@ async fn a_channel_that_fails_is_tried_again_and_given_up_in_the_open(world: Wor
     assert_eq!(world.receiver.taken(), []);
 }
 
+async fn a_channel_that_fails_hears_also_that_the_alert_is_resolved(world: World) {
+    world.channel("hook").await;
+    world.rule(all_to("hook")).await;
+    world.receiver.answers(503);
+    let now = world.clock.now_us();
+    world.issued("certificate/1", "web", now - 85 * DAY, now + 5 * DAY).await;
+    world.settle().await;
+    // It may have come, and it will come again: who gets it is told the end too, and in this order.
+    world.issued("certificate/1", "web", now, now + 90 * DAY).await;
+    world.settle().await;
+    let tries = titles(&world.receiver.taken());
+    assert!(!tries.is_empty() && tries.iter().all(|title| title.starts_with("raised")), "{tries:?}");
+    world.receiver.answers(200);
+    world.passes(3_600_000_000);
+    world.settle().await;
+    let told = titles(&world.receiver.taken());
+    assert_eq!(told, ["raised web expires in 5 days", "resolved web expires in 5 days"]);
+}
+
 async fn what_nobody_acknowledges_escalates_and_silences_hold(world: World) {
     world.channel("hook").await;
     world.channel("boss").await;
@@ -371,6 +390,7 @@ testbed::on_both! { super::World:
     a_certificate_near_its_end_is_told_of_once_a_threshold
     repeats_are_counted_and_not_told_again
     a_channel_that_fails_is_tried_again_and_given_up_in_the_open
+    a_channel_that_fails_hears_also_that_the_alert_is_resolved
     what_nobody_acknowledges_escalates_and_silences_hold
     events_that_cannot_be_read_stop_nobody
     a_digest_is_one_message_a_day
