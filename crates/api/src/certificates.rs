@@ -111,7 +111,7 @@ pub enum TargetBody {
 }
 
 /// What to change of a certificate. A member left out stays; one that is null is taken away.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CertificatePatch {

@@ -52,6 +52,12 @@ fn etag(text: &str) -> HeaderValue {
 pub struct IfMatch(Option<Vec<String>>);
 
 impl IfMatch {
+    /// Whether the request names no revision.
+    #[must_use]
+    pub fn is_absent(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Refuses when the thing is at another revision than the caller believes.
     ///
     /// # Errors

@@ -29,5 +29,5 @@ pub use openssl::openssl_verifies;
 pub use statements::check_statements;
 #[cfg(feature = "tpm")]
 pub use tpm::SoftTpm;
-pub use wait::{PATIENCE, pause, until, until_async, until_blocking};
+pub use wait::{PATIENCE, pause, until, until_async, until_blocking, until_some};
 pub use write::write_and_flush;

@@ -45,8 +45,19 @@ pub fn until_blocking(what: &str, mut holds: impl FnMut() -> bool) {
 /// # Panics
 /// As [`until`].
 pub async fn until_async(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    until_some(what, async || holds().await.then_some(())).await;
+}
+
+/// Waits until there is a value, and returns it.
+///
+/// # Panics
+/// As [`until`].
+pub async fn until_some<T>(what: &str, mut find: impl AsyncFnMut() -> Option<T>) -> T {
     let began = Instant::now();
-    while !holds().await {
+    loop {
+        if let Some(found) = find().await {
+            return found;
+        }
         assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         tokio::time::sleep(pause(began)).await;
     }

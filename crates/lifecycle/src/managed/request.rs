@@ -192,6 +192,26 @@ impl NewCertificate {
 }
 
 impl CertificateChange {
+    /// Whether somebody else has decided otherwise: a member that the change sets differs between `read`, from which the change was made,
+    /// and `now`. What the lifecycle writes, such as state and versions, is no member of a change.
+    #[must_use]
+    pub fn conflicts(&self, read: &ManagedCertificate, now: &ManagedCertificate) -> bool {
+        let names = self.names.as_ref().map(|texts| parse_names(texts).unwrap_or_default());
+        differs(self.name.as_ref(), &read.name, &now.name)
+            || differs(names.as_ref(), &read.names, &now.names)
+            || differs(self.profile.as_ref(), &read.profile, &now.profile)
+            || differs(self.issuer.as_ref(), &read.issuer, &now.issuer)
+            || differs(self.owner.as_ref(), &read.owner, &now.owner)
+            || differs(self.team.as_ref(), &read.team, &now.team)
+            || differs(self.tags.as_ref(), &read.tags, &now.tags)
+            || differs(self.environment.as_ref(), &read.environment, &now.environment)
+            || differs(self.policy.as_ref(), &read.policy, &now.policy)
+            || differs(self.key_location.as_ref(), &read.key_location, &now.key_location)
+            || differs(self.key_type.as_ref(), &read.key_type, &now.key_type)
+            || differs(self.targets.as_ref(), &read.targets, &now.targets)
+            || self.options.as_ref().is_some_and(|to| options_differ(to, &read.options, &now.options))
+    }
+
     /// The certificate with the change made.
     ///
     /// # Errors
@@ -238,6 +258,31 @@ impl CertificateChange {
         changed.check()?;
         Ok(changed)
     }
+}
+
+/// Whether a member that the change sets has become something else since it was read.
+fn differs<T: PartialEq>(to: Option<&T>, read: &T, now: &T) -> bool {
+    to.is_some_and(|to| read != now && to != now)
+}
+
+/// A change has all options: those that it does not set are as they were read.
+fn set<'a, T: PartialEq>(to: &'a T, read: &T) -> Option<&'a T> {
+    (to != read).then_some(to)
+}
+
+fn options_differ(to: &Options, read: &Options, now: &Options) -> bool {
+    let Options { auto_renew, renewal, lifetime_seconds, subject, must_staple, issuer_profile, notes } = to;
+    differs(set(auto_renew, &read.auto_renew), &read.auto_renew, &now.auto_renew)
+        || differs(set(renewal, &read.renewal), &read.renewal, &now.renewal)
+        || differs(
+            set(lifetime_seconds, &read.lifetime_seconds),
+            &read.lifetime_seconds,
+            &now.lifetime_seconds,
+        )
+        || differs(set(subject, &read.subject), &read.subject, &now.subject)
+        || differs(set(must_staple, &read.must_staple), &read.must_staple, &now.must_staple)
+        || differs(set(issuer_profile, &read.issuer_profile), &read.issuer_profile, &now.issuer_profile)
+        || differs(set(notes, &read.notes), &read.notes, &now.notes)
 }
 
 fn parse_names(texts: &[String]) -> Result<Vec<GeneralName>, BadRequest> {
@@ -346,6 +391,45 @@ mod tests {
         let names: Vec<String> = certificate.names.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["www.example.org", "10.0.0.1"]);
         assert_eq!(certificate.issuer, INTERNAL_ISSUER);
+    }
+
+    #[test]
+    fn a_change_conflicts_with_what_others_decided_about_the_same() {
+        let read = check(&new(&["a.example"])).unwrap();
+        let tags = |value: &str| BTreeMap::from([("tier".to_owned(), value.to_owned())]);
+        let options = |notes: &str| {
+            let mut options = read.options.clone();
+            options.notes = notes.to_owned();
+            options
+        };
+        let change = CertificateChange {
+            tags: Some(tags("one")),
+            owner: Some(Some("ann".to_owned())),
+            options: Some(read.options.clone()),
+            ..CertificateChange::default()
+        };
+        let now = |made: &dyn Fn(&mut ManagedCertificate)| {
+            let mut now = read.clone();
+            now.revision += 1;
+            made(&mut now);
+            now
+        };
+        // The lifecycle's own writes, another member, the same decision: no conflict.
+        assert!(!change.conflicts(&read, &now(&|_| ())));
+        assert!(!change.conflicts(&read, &now(&|now| now.environment = Some("prod".to_owned()))));
+        assert!(!change.conflicts(&read, &now(&|now| now.options = options("by another"))));
+        assert!(!change.conflicts(&read, &now(&|now| now.tags = tags("one"))));
+        assert!(change.conflicts(&read, &now(&|now| now.tags = tags("two"))));
+        let same = CertificateChange { tags: Some(read.tags.clone()), ..CertificateChange::default() };
+        assert!(same.conflicts(&read, &now(&|now| now.tags = tags("two"))));
+        assert!(change.conflicts(&read, &now(&|now| now.owner = Some("bob".to_owned()))));
+        let noted = CertificateChange { options: Some(options("mine")), ..CertificateChange::default() };
+        assert!(noted.conflicts(&read, &now(&|now| now.options = options("by another"))));
+        assert!(!noted.conflicts(&read, &now(&|now| now.options.auto_renew = false)));
+        let renamed =
+            CertificateChange { names: Some(vec!["b.example".to_owned()]), ..CertificateChange::default() };
+        let other = check(&new(&["c.example"])).unwrap();
+        assert!(renamed.conflicts(&read, &now(&|now| now.names = other.names.clone())));
     }
 
     #[test]

@@ -21,9 +21,9 @@ use axum::extract::State as With;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, HeaderValue, LOCATION};
-use lifecycle::managed::ManagedCertificate;
+use lifecycle::managed::{CertificateChange, ManagedCertificate};
 use lifecycle::tables::managed::{self, GroupBy, ManagedOrder, ManagedSort};
-use lifecycle::{DataError, ExportFormat, Lifecycle, Selection};
+use lifecycle::{DataError, ExportFormat, Lifecycle, Selection, UpdateError};
 use serde::Deserialize;
 use store::Store;
 use utoipa::IntoParams;
@@ -46,6 +46,9 @@ use revocation::revoke_request;
 pub(crate) use scope::may_see;
 use scope::{Facts, References, check_references, may_create, names_of, within};
 use view::{certificate_view, created_view, deployment_view, served_view, summary_view, version_view};
+
+/// Tries of a change without `If-Match`, each on the newest revision.
+const UPDATE_TRIES: u32 = 5;
 
 pub(crate) fn routes() -> Api {
     let scoped = |permission| Access::needs(permission).scoped();
@@ -212,6 +215,8 @@ async fn get_one(
 }
 
 /// Changes a certificate. Names, profile, issuer and key are those of the next version; `renew` asks for it now.
+///
+/// Without `If-Match` the change is made on the newest revision, unless somebody else has changed the same members meanwhile.
 #[utoipa::path(patch, path = "/api/v1/certificates/{id}", operation_id = "updateCertificate",
     params(("id" = Uuid, Path)), request_body = CertificatePatch, responses((status = 200, body = CertificateView)))]
 async fn update(
@@ -222,10 +227,35 @@ async fn update(
     if_match: IfMatch,
     Json(patch): Json<CertificatePatch>,
 ) -> Result<Response, Problem> {
-    let before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
-    if_match.check(before.revision)?;
-    let change = certificate_change(patch, &before)?;
-    // Nobody moves a certificate into a scope of somebody else's.
+    let first = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
+    if_match.check(first.revision)?;
+    let wanted = certificate_change(patch.clone(), &first)?;
+    let mut before = first.clone();
+    let mut tries = 1;
+    loop {
+        let change = certificate_change(patch.clone(), &before)?;
+        check_change(&lifecycle, agents.as_ref(), &caller, &before, &change).await?;
+        let stale = match lifecycle.update(id, Some(before.revision), &change, caller.actor()).await {
+            // The lifecycle writes state and versions at any time.
+            Err(UpdateError::Stale(stale)) if tries < UPDATE_TRIES && if_match.is_absent() => stale,
+            other => return Ok(tagged(other?)),
+        };
+        tries += 1;
+        before = permitted(&lifecycle, &caller, Permission::CertificateManage, id).await?;
+        if wanted.conflicts(&first, &before) {
+            return Err(UpdateError::Stale(stale).into());
+        }
+    }
+}
+
+/// Whether the caller may make this change: nobody moves a certificate into a scope of somebody else's.
+async fn check_change(
+    lifecycle: &Lifecycle,
+    agents: Option<&Agents>,
+    caller: &Caller,
+    before: &ManagedCertificate,
+    change: &CertificateChange,
+) -> Result<(), Problem> {
     let profile = change.profile.as_deref().unwrap_or(&before.profile);
     let issuer = change.issuer.as_deref().unwrap_or(&before.issuer);
     let team = change.team.as_ref().unwrap_or(&before.team);
@@ -233,10 +263,10 @@ async fn update(
         profile,
         issuer,
         team: team.as_deref(),
-        names: change.names.as_deref().map_or_else(|| Facts::of(&before).names, names_of),
+        names: change.names.as_deref().map_or_else(|| Facts::of(before).names, names_of),
         targets: change.targets.as_ref().unwrap_or(&before.targets),
     };
-    let after = after.whole(lifecycle.store(), &caller).await?;
+    let after = after.whole(lifecycle.store(), caller).await?;
     caller.may(Permission::CertificateManage, &after)?;
     let team = team.as_deref();
     let moved = team != before.team.as_deref();
@@ -248,9 +278,7 @@ async fn update(
         targets: targets.filter(|target| moved || !before.targets.contains(target)).collect(),
         key: Some(key).filter(|key| moved || **key != before.key_location),
     };
-    check_references(agents.as_ref(), &caller, Permission::CertificateManage, references, &after).await?;
-    let revision = Some(before.revision);
-    Ok(tagged(lifecycle.update(id, revision, &change, caller.actor()).await?))
+    check_references(agents, caller, Permission::CertificateManage, references, &after).await
 }
 
 /// Takes a certificate out of management. What is in place stays in place; nothing renews it any more.
