@@ -20,7 +20,7 @@ use x509::Fingerprint;
 
 use crate::access::grant::{self, RoleTable, UnreadableAccess};
 use crate::access::proof::CallerSession;
-use crate::access::{Caller, CallerKind, Granted, Permissions};
+use crate::access::{Caller, CallerKind, Granted, Permission, Permissions, Scope};
 use crate::problem::Problem;
 
 /// How long a credential is believed without asking the database again. What is revoked elsewhere dies within it.
@@ -172,6 +172,26 @@ impl AccessControl {
             Ok(known)
         })
         .await
+    }
+
+    /// Whether a session that reads a stream may go on: it has not ended, and it holds the permission everywhere. Unlike a request this
+    /// does not keep the session in use.
+    pub(crate) async fn session_holds(
+        &self,
+        hash: [u8; 32],
+        permission: Permission,
+    ) -> Result<bool, Problem> {
+        let found = store::Access::of(&self.0.store).session(hash).await?;
+        let Some((session, identity)) = found else { return Ok(false) };
+        let expired = identity.expires_at_us.is_some_and(|end| end <= self.0.clock.now_us());
+        if expired || !identity.enabled || self.0.session_until(&session).is_none() {
+            return Ok(false);
+        }
+        let mut grants = grant::stored(&identity)?;
+        grants.extend(grant::of_session(&session)?);
+        let roles = self.roles().await?;
+        let mut granted = grants.iter().map(|grant| grant::resolved(grant, &roles));
+        Ok(granted.any(|one| one.scope == Scope::Any && one.permissions.has(permission)))
     }
 
     /// The caller with this client certificate: its own hash, and the keys it is found by (the first that fits counts). Whether it

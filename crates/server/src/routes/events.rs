@@ -6,13 +6,13 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use events::feed::{LAGGED, Lagged};
 use futures_util::{Stream, StreamExt, stream};
-use http::HeaderMap;
+use http::request::Parts;
 use serde::Deserialize;
 use serde_json::json;
 use store::OutboxPlace;
 use utoipa::IntoParams;
 
-use crate::access::Permission;
+use crate::access::{BELIEVED, Caller, Permission};
 use crate::events::{Followed, Follower};
 use crate::extract::Query;
 use crate::problem::Problem;
@@ -35,20 +35,44 @@ struct EventParams {
 ///
 /// Each event has its kind as its name, its place as its id, and a JSON object with `at`, `subject` and `body` as its
 /// data. With `Last-Event-ID` what happened since is sent first, as far as it is kept. A reader too slow to follow gets
-/// the event `lagged` with the number of events it missed, and should read afresh.
+/// the event `lagged` with the number of events it missed, and should read afresh. The stream ends within seconds when the
+/// caller's access does, for example when the caller signs out everywhere.
 #[utoipa::path(get, path = "/api/v1/events", operation_id = "followEvents",
     params(EventParams, ("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, body = String, content_type = "text/event-stream")))]
 async fn follow(
     state: State,
-    headers: HeaderMap,
+    caller: Caller,
+    parts: Parts,
     Query(params): Query<EventParams>,
 ) -> Result<Response, Problem> {
-    let since = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(place).transpose()?;
+    let since = parts.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(place).transpose()?;
     let follower = state.events().follow(state.store().clone(), since).await?;
     let stopping = state.stopping().clone();
-    let events = sent(follower, params.kind).take_until(stopping.cancelled_owned());
+    let ended = access_ended(state, caller.session().map(|session| session.hash), parts);
+    let events = sent(follower, params.kind).take_until(stopping.cancelled_owned()).take_until(ended);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()).into_response())
+}
+
+/// Waits until the caller may not follow events any more: its session, token or certificate ended, or lost the permission. While the
+/// database does not answer, nobody is cut off.
+async fn access_ended(state: State, session: Option<[u8; 32]>, parts: Parts) {
+    loop {
+        tokio::time::sleep(BELIEVED).await;
+        let holds = match session {
+            Some(hash) => state.access().session_holds(hash, Permission::EventRead).await,
+            None => {
+                let caller = state.authentication().caller(&parts).await;
+                caller.map(|caller| caller.holds_everywhere(Permission::EventRead))
+            }
+        };
+        match holds {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(problem) if problem.status().is_server_error() => {}
+            Err(_) => return,
+        }
+    }
 }
 
 fn sent(follower: Follower, kind: Option<String>) -> impl Stream<Item = Result<Event, Infallible>> + Send {

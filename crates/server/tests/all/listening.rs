@@ -188,13 +188,10 @@ async fn connections_of_one_address_are_bounded() {
     drop(one);
     until("a place is free again", || world.running.as_ref().unwrap().connections() == 1).await;
     let client = world.builder().build().unwrap();
-    for _ in 0..1_000 {
-        if client.get(world.url("/healthz")).send().await.is_ok() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("a place that became free is not given to anybody");
+    testbed::until_async("the free place is given to somebody", async || {
+        client.get(world.url("/healthz")).send().await.is_ok()
+    })
+    .await;
 }
 
 type Parts = StreamBody<BoxStream<'static, Result<Frame<Bytes>, std::convert::Infallible>>>;

@@ -2,12 +2,18 @@
 
 use std::time::Duration;
 
+use axum::body::Body;
+use axum::extract::Request;
+use futures_util::FutureExt;
 use http::{Method, StatusCode};
+use http_body_util::BodyExt;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use server::access::{self, SessionOptions};
 use server::limit::{LimitOptions, SignInRates, SlowRate};
+use server::routing::{FaceNeed, Need};
 use store::Clock;
+use tower::ServiceExt;
 
 use crate::logging_in::Scene;
 use crate::world::{Plan, TestResponse, World, now, send};
@@ -462,4 +468,85 @@ async fn passwords_are_tried_seldom() {
     sign_in("bob", PASSWORD).await.expect(429);
     // Links are not passwords.
     signed_in(&world, &world.admin).await;
+}
+
+/// A stream that began in a session, or with a token, does not outlive it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn event_streams_end_with_the_access_of_their_reader() {
+    let world = World::start().await;
+    let (tab, other) = (signed_in(&world, &world.admin).await, signed_in(&world, &world.admin).await);
+    let role = json!({ "permissions": ["event.read"] });
+    send(world.with(&world.admin, Method::PUT, "/api/v1/roles/followers").json(&role)).await.expect(201);
+    let token = world.token("follower", "followers", "any").await;
+    let viewer = world.token("looker", "viewer", "any").await;
+    let narrowed = signed_in(&world, &token).await;
+    let by_session =
+        |tab: &Tab| world.bare(Method::GET, "/api/v1/events").header("cookie", &tab.cookie).send();
+    let by_token = |token: &str| world.with(token, Method::GET, "/api/v1/events").send();
+    let mut ending = vec![
+        by_session(&tab).await.unwrap(),
+        by_session(&other).await.unwrap(),
+        by_session(&narrowed).await.unwrap(),
+        by_token(&token).await.unwrap(),
+    ];
+    let mut kept = by_token(&viewer).await.unwrap();
+    assert!(ending.iter().chain([&kept]).all(|stream| stream.status() == StatusCode::OK));
+
+    tab.ask(&world, Method::DELETE, SESSIONS, json!({})).await.expect(200);
+    let role = json!({ "permissions": ["job.read"] });
+    send(world.with(&world.admin, Method::PUT, "/api/v1/roles/followers").json(&role)).await.expect(200);
+    for stream in &mut ending {
+        let end = async { while stream.chunk().await.unwrap().is_some() {} };
+        tokio::time::timeout(testbed::PATIENCE, end).await.expect("the stream ends");
+    }
+    // Who still may goes on: the next event arrives.
+    let made = async { kept.chunk().await.unwrap().expect("the stream goes on") };
+    let event =
+        store::NewEvent { at_us: 0, kind: "test.done", subject: "x/1".to_owned(), body: "{}".to_owned() };
+    let put = world.store.write("test", move |tx| async move { store::emit(tx, vec![event]).await }.boxed());
+    put.await.unwrap();
+    tokio::time::timeout(testbed::PATIENCE, made).await.expect("an event");
+}
+
+/// Every route that changes something refuses a session's cookie alone: another site can make a browser send that.
+#[tokio::test]
+async fn no_route_takes_a_cookie_without_the_csrf_token() {
+    let plan = Plan {
+        state: Box::new(|state| state.limits(LimitOptions::unlimited())),
+        credentials: true,
+        ..Plan::default()
+    };
+    let world = World::start_with(plan).await;
+    let (tab, stranger) = (signed_in(&world, &world.admin).await, signed_in(&world, &world.admin).await);
+    let (api, routes) = server::router(&world.state);
+    let pages = server::credential_router_for_pages(&world.state);
+    let of_api = routes.iter().filter(|route| route.need != Need::Nothing);
+    let of_pages = server::credential_operations();
+    let of_pages = of_pages.iter().filter(|one| {
+        !matches!(one.need, FaceNeed::Nothing | FaceNeed::OwnCredential) && !one.path.starts_with("/v1/")
+    });
+    let all = of_api.map(|route| (&api, &route.method, &route.path));
+    let all = all.chain(of_pages.map(|one| (&pages, &one.method, &one.path)));
+    let mut asked = 0;
+    for (router, method, path) in all.filter(|(_, method, _)| **method != Method::GET) {
+        for csrf in [None, Some(&stranger.csrf)] {
+            let request = Request::builder().method(method).uri(path.replace(['{', '}'], ""));
+            let mut request =
+                request.header("cookie", &tab.cookie).header("content-type", "application/json");
+            if let Some(csrf) = csrf {
+                request = request.header("x-csrf-token", csrf);
+            }
+            let answer = router.clone().oneshot(request.body(Body::from("{}")).unwrap()).await.unwrap();
+            let status = answer.status();
+            let text = answer.into_body().collect().await.unwrap().to_bytes();
+            let text = String::from_utf8_lossy(&text);
+            assert!(
+                status == StatusCode::FORBIDDEN && text.contains("X-CSRF-Token"),
+                "{method} {path}: {status} {text}"
+            );
+            asked += 1;
+        }
+    }
+    assert!(asked > 200, "{asked}");
+    tab.get(&world, ME).await.expect(200);
 }

@@ -185,25 +185,19 @@ impl House {
     }
 
     async fn until(&self, id: &str, member: &str, is: impl Fn(&Value) -> bool) -> Value {
-        for _ in 0..1_200 {
+        testbed::until_some(&format!("{member} of certificate {id}"), async || {
             let shown = self.get(&self.admin, &format!("{CERTIFICATES}/{id}")).await.expect(200).json();
-            if is(&shown[member]) {
-                return shown;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{}", self.get(&self.admin, &format!("{CERTIFICATES}/{id}")).await.text);
+            is(&shown[member]).then_some(shown)
+        })
+        .await
     }
 
     async fn error_of_the_newest_run(&self, id: &str) -> String {
-        for _ in 0..1_200 {
+        testbed::until_some(&format!("an error of a run of {id}"), async || {
             let jobs = self.get(&self.admin, &format!("{CERTIFICATES}/{id}/jobs")).await.expect(200).json();
-            if let Some(error) = jobs["items"][0]["last_error"].as_str() {
-                return error.to_owned();
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{}", self.get(&self.admin, &format!("{CERTIFICATES}/{id}/jobs")).await.text);
+            jobs["items"][0]["last_error"].as_str().map(str::to_owned)
+        })
+        .await
     }
 
     async fn est(&self, profile: &str, token: &str, name: &str) -> TestResponse {

@@ -172,16 +172,12 @@ impl Server {
         let id = made["id"].as_str().unwrap().to_owned();
         self.by_admin("POST", path, Some(&new(format!("gated-{team}.example"), gated))).await;
         let find = async |path: &str, found: &dyn Fn(&Value) -> bool| {
-            let began = std::time::Instant::now();
-            loop {
+            testbed::until_some(path, async || {
                 let listed = self.by_admin("GET", path, None).await;
                 let items = listed["items"].as_array().cloned().unwrap_or_else(|| vec![listed.clone()]);
-                if let Some(item) = items.into_iter().find(|item| found(item)) {
-                    return item;
-                }
-                assert!(began.elapsed() < testbed::PATIENCE, "{path}");
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+                items.into_iter().find(|item| found(item))
+            })
+            .await
         };
         find(&format!("{path}/{id}"), &|item| item["status"] == "active").await;
         let issued = find("/api/v1/issued?limit=500", &|item| item["profile"] == profile).await;
