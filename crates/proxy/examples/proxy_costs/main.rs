@@ -69,10 +69,9 @@ async fn serve(upstream_root: &[u8], authority: Authority) {
         connections_per_address_max: Some(Options::default().connections_max),
         ..Options::default()
     };
-    options.requests.audit = std::env::var("AUDIT").ok().map(|file| AuditOptions {
-        file: file.into(),
-        sync: std::env::var("AUDIT_SYNC").is_ok(),
-    });
+    options.requests.audit = std::env::var("AUDIT")
+        .ok()
+        .map(|file| AuditOptions { file: file.into(), sync: std::env::var("AUDIT_SYNC").is_ok() });
     let running = proxy::start(options, authority, ProxyMetrics::default()).await.unwrap();
     println!("{}", running.address);
     std::future::pending::<()>().await;
