@@ -262,7 +262,7 @@ async function renewByForm(page, origin) {
     await next.click();
   }
   const said = await page.locator('[role="status"]').first().innerText();
-  if (!/renewal is under way|waits for/i.test(said)) problem(path, `a renewal without script says ${JSON.stringify(said)}`);
+  if (!/renewal started|waiting for/i.test(said)) problem(path, `a renewal without script says ${JSON.stringify(said)}`);
 }
 
 async function pictures(page, origin) {

@@ -1,28 +1,29 @@
-// What pages gain with script: shortcuts, local time, live regions, charts, values that hide again. Nothing needs it.
+// Shortcuts, local times, live regions, charts, and secrets that are hidden again. Pages work without this script.
 "use strict";
 (() => {
-  const each = (selector, todo, root = document) => root.querySelectorAll(selector).forEach(todo);
+  const each = (selector, callback, root = document) => root.querySelectorAll(selector).forEach(callback);
 
-  // "/" or Ctrl+K goes to the search field. The menu can switch single keys off (WCAG 2.1.4).
+  // "/" focuses the search field, except while typing; Ctrl+K always.
   const typing = (target) => /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || target.isContentEditable;
   document.addEventListener("keydown", (event) => {
     const field = document.getElementById("q");
     if (!field) return;
-    const single = event.key === "/" && !typing(event.target) && !event.ctrlKey && !event.altKey && !event.metaKey;
+    const modified = event.ctrlKey || event.altKey || event.metaKey;
+    const slash = event.key === "/" && !modified && !typing(event.target);
     const chord = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey);
-    if ((single && localStorage.getItem("keys") !== "off") || chord) {
+    if (slash || chord) {
       event.preventDefault();
       field.focus();
       field.select();
     }
   });
 
-  // Narrow screens begin with the menu closed.
+  // On narrow screens the menu is closed at first.
   if (matchMedia("(max-width: 50rem)").matches) each("[data-collapse]", (menu) => menu.removeAttribute("open"));
 
-  // Times are in UTC until the person asks for local ones.
+  // Times are in UTC, or in the browser's zone after a click on the button. Either way the zone is named.
   const utc = (date) => date.toISOString().slice(0, 16).replace("T", " ") + " UTC";
-  const local = (date) => new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short", timeZoneName: undefined }).format(date);
+  const local = (date) => new Intl.DateTimeFormat(undefined, { year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", timeZoneName: "short" }).format(date);
   const zone = () => localStorage.getItem("zone") || "utc";
   const times = (root = document) => each("time[datetime]", (element) => {
     const date = new Date(element.getAttribute("datetime"));
@@ -36,7 +37,7 @@
   });
   times();
 
-  // Regions that follow events: data-live="certificate. job." reads the page again and takes the region of the same id.
+  // Live regions: after an event whose kind begins with a word of data-live, the page is fetched and the region replaced.
   const regions = [...document.querySelectorAll("[data-live][id]")];
   if (regions.length && window.EventSource) {
     const due = new Set();
@@ -49,16 +50,15 @@
       if (!response.ok || response.redirected) return;
       const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
       for (const id of ids) {
-        const now = document.getElementById(id), next = fresh.getElementById(id);
-        // What a person works in is left alone.
-        if (!now || !next || now.contains(document.activeElement)) continue;
-        now.replaceChildren(...next.childNodes);
-        times(now);
-        charts(now);
+        const current = document.getElementById(id), next = fresh.getElementById(id);
+        // A region that has the focus stays as it is.
+        if (!current || !next || current.contains(document.activeElement)) continue;
+        current.replaceChildren(...next.childNodes);
+        times(current);
+        charts(current);
       }
     };
     const source = new EventSource("/console/events");
-    const kinds = new Set(regions.flatMap((region) => region.dataset.live.split(" ")));
     const changed = (event) => {
       for (const region of document.querySelectorAll("[data-live][id]")) {
         if (region.dataset.live.split(" ").some((kind) => event.type.startsWith(kind))) due.add(region.id);
@@ -66,13 +66,11 @@
       if (due.size && !timer) timer = setTimeout(refresh, 1000);
     };
     for (const kind of (document.body.dataset.events || "").split(" ").filter(Boolean)) source.addEventListener(kind, changed);
-    source.addEventListener("message", changed);
     source.addEventListener("lagged", () => { regions.forEach((region) => due.add(region.id)); if (!timer) timer = setTimeout(refresh, 1000); });
     addEventListener("pagehide", () => source.close());
-    void kinds;
   }
 
-  // A chart is drawn from its table: the first column is x, each further column a series.
+  // Charts of tables: the first column is the time, each further column a series.
   function charts(root = document) {
     if (!window.uPlot) return;
     each("figure[data-chart]", (figure) => {
@@ -90,21 +88,21 @@
         label, stroke: colours[index % colours.length], width: 2, fill: bars ? colours[index % colours.length] + "99" : undefined,
         paths: bars ? uPlot.paths.bars({ size: [0.7, 40] }) : undefined, points: { show: false },
       }));
-      const place = document.createElement("div");
-      place.setAttribute("aria-hidden", "true");
-      figure.prepend(place);
+      const container = document.createElement("div");
+      container.setAttribute("aria-hidden", "true");
+      figure.prepend(container);
       const width = () => Math.max(280, figure.clientWidth);
       const plot = new uPlot({
         width: width(), height: 220, tzDate: zone() === "local" ? undefined : (stamp) => uPlot.tzDate(new Date(stamp * 1e3), "Etc/UTC"),
         series: [{}, ...series], axes: [axis, { ...axis, size: 56 }], scales: { y: { range: (_, low, high) => [0, Math.max(1, high)] } },
-      }, [x, ...head.slice(1).map((_, index) => rows.map((row) => Number(row[index + 1])))], place);
+      }, [x, ...head.slice(1).map((_, index) => rows.map((row) => Number(row[index + 1])))], container);
       addEventListener("resize", () => plot.setSize({ width: width(), height: 220 }));
     }, root);
   }
   addEventListener("load", () => charts());
 
-  // A revealed value hides after its time; a sign-in link carries its code behind the number sign, where no server logs it.
-  each("[data-hides-after]", (element) => setTimeout(() => element.replaceChildren("hidden again"), 1000 * Number(element.dataset.hidesAfter)));
+  // A secret is hidden after its time. A sign-in link has its code in the fragment, which browsers do not send to servers.
+  each("[data-hides-after]", (element) => setTimeout(() => element.replaceChildren("hidden"), 1000 * Number(element.dataset.hidesAfter)));
   each("[data-code-from-link]", (field) => {
     const code = new URLSearchParams(location.hash.slice(1)).get("code");
     if (!code) return;

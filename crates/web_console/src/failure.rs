@@ -91,7 +91,7 @@ impl IntoResponse for Failure {
             }
         };
         let page = FailurePage {
-            title: problem.map_or("The page could not be made", |problem| &problem.title),
+            title: problem.map_or("The page could not be rendered", |problem| &problem.title),
             status: status.as_u16(),
             detail: problem.and_then(|problem| problem.detail.as_deref()),
             hint: problem.and_then(|problem| problem.hint.as_deref()),

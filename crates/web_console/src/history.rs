@@ -9,7 +9,7 @@ use crate::table::Table;
 
 /// What was done: when, what, by whom, with which details.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
-    Table::of("What was done", &["When", "Action", "By", "Details"], listing, |one| {
+    Table::of("History", &["Time", "Action", "Actor", "Details"], listing, |one| {
         vec![
             Cell::time(json::text(one, "/at"), session.now),
             Cell::code(json::text(one, "/action")),

@@ -98,20 +98,20 @@ fn event_kinds() -> String {
 /// What a page says after an action. The address carries the short name alone, so nobody can put words into it.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
-    ("confirmed", "You proved who you are. Go back to the page you came from, and send its form again."),
-    ("renewed", "A renewal is under way."),
+    ("confirmed", "Identity confirmed. Go back to the previous page and send its form again."),
+    ("renewed", "Renewal started."),
     ("revoked", "Revoked."),
-    ("deployed", "A deployment is under way."),
-    ("waiting", "This waits for another person's approval."),
+    ("deployed", "Deployment started."),
+    ("waiting", "Waiting for another person's approval."),
     ("approved", "Approved."),
     ("rejected", "Rejected."),
     ("acknowledged", "Acknowledged."),
     ("silenced", "Silenced."),
-    ("scanning", "A scan is under way."),
+    ("scanning", "Scan started."),
     ("removed", "Removed."),
     ("created", "Created."),
     ("rotated", "Rotated."),
-    ("claimed", "Under management now."),
+    ("claimed", "Claimed: the certificates are under management."),
 ];
 
 impl<'a> Page<'a> {

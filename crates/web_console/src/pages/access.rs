@@ -110,7 +110,7 @@ fn state(identity: &Value) -> Cell {
 }
 
 fn table(session: &Session, noun: Noun, listing: &Value) -> Table {
-    let columns = ["Name", "State", "Known by", "Roles", "Made", "Expires", "Last used"];
+    let columns = ["Name", "State", "Identity", "Roles", "Created", "Expires", "Last used"];
     Table::of(&format!("{}, by name", noun.heading), &columns, listing, |one| {
         vec![
             Cell::link(noun.page_of(json::text(one, "/id")), json::text(one, "/name")),
@@ -142,7 +142,7 @@ async fn tokens(session: Session, RawQuery(query): RawQuery) -> Result<Response,
         grants_field(String::new()),
         Field::date("expires", "Expires").hint("Empty: never."),
     ];
-    identities(&session, TOKENS, query.as_deref(), "Make the token", fields).await
+    identities(&session, TOKENS, query.as_deref(), "Create the token", fields).await
 }
 
 async fn identities(
@@ -205,7 +205,7 @@ async fn user(session: Session, Path(id): Path<String>) -> Result<Response, Fail
     let mut parts = identity_parts(&session, USERS, &id).await?;
     if let Some(sessions) = &sessions {
         let sign_out = Actions::default()
-            .button(format!("{}/sign-out", USERS.page_of(&id)), session.csrf(), "End all sessions")
+            .button(format!("{}/sign-out", USERS.page_of(&id)), session.csrf(), "Sign out everywhere")
             .only_if(session.may("access.manage"));
         parts.1 = parts
             .1
@@ -229,11 +229,11 @@ async fn identity_parts(session: &Session, noun: Noun, id: &str) -> Result<(Stri
     let page = noun.page_of(id);
     let facts = Facts::default()
         .with("State", state(&one))
-        .with("Known by", Cell::code(json::text(&one, "/label")))
+        .with("Identity", Cell::code(json::text(&one, "/label")))
         .with("Email", Cell::text(json::text(&one, "/email")))
         .with("Roles", Cell::text(grants(&one)))
-        .with("Made", Cell::time(json::text(&one, "/created_at"), session.now))
-        .with("Made by", Cell::text(json::text(&one, "/created_by")))
+        .with("Created", Cell::time(json::text(&one, "/created_at"), session.now))
+        .with("Created by", Cell::text(json::text(&one, "/created_by")))
         .with("Expires", Cell::time(json::text(&one, "/expires_at"), session.now))
         .with("Last used", Cell::time(json::text(&one, "/last_used_at"), session.now));
     let name = api::path::segment(json::text(&one, "/name"));
@@ -253,7 +253,7 @@ async fn identity_parts(session: &Session, noun: Noun, id: &str) -> Result<(Stri
         if !json::flag(&one, "/enabled") {
             let to = Field::hidden("enabled", "true");
             let switch = Form::post(format!("{page}/enabled"), session.csrf(), "Enable", vec![to]);
-            parts = parts.section("switch", "Enable it", &switch)?;
+            parts = parts.section("switch", "Enable", &switch)?;
         }
         let fields = vec![grants_field(grants(&one))];
         let change = Form::post(format!("{page}/grants"), session.csrf(), "Save", fields);

@@ -33,11 +33,11 @@ async fn page(session: Session) -> Result<Response, Failure> {
         .with("Signed in as", Cell::text(json::text(me, "/kind")))
         .with("Id", Cell::code(json::text(me, "/id")));
     let granted = json!({ "items": me.get("granted").cloned().unwrap_or_default() });
-    let grants = Table::of("Granted to you", &["Scope", "Permissions"], &granted, |grant| {
+    let grants = Table::of("Your permissions", &["Scope", "Permissions"], &granted, |grant| {
         vec![Cell::text(json::text(grant, "/scope")), Cell::text(json::joined(grant, "/permissions"))]
     })
-    .empty("You may do nothing yet: ask an administrator for a role.");
-    let mut parts = Sections::default().plain(&facts)?.section("grants", "What you may do", &grants)?;
+    .empty("You have no permissions yet: ask an administrator for a role.");
+    let mut parts = Sections::default().plain(&facts)?.section("grants", "Your permissions", &grants)?;
     if let Some(sessions) = &sessions {
         let everywhere = Actions::default().button(
             format!("{PAGE}/sign-out-everywhere"),
@@ -57,7 +57,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
 
 /// Sessions as a table.
 pub(crate) fn sessions_table(session: &Session, sessions: &Value) -> Table {
-    Table::of("Sessions of browsers", &["Address", "Signed in", "Last seen", "Ends"], sessions, |one| {
+    Table::of("Sessions of browsers", &["Address", "Signed in", "Last seen", "Expires"], sessions, |one| {
         vec![
             Cell::text(json::text(one, "/address")),
             Cell::time(json::text(one, "/created_at"), session.now),

@@ -68,7 +68,7 @@ async fn overview(session: Session) -> Result<Response, Failure> {
         accounts: Table::of("ACME accounts, newest first", ACCOUNT, &accounts, |one| {
             account_row(&session, one)
         })
-        .empty("No client has made an account yet. Run one of the commands above on a host."),
+        .empty("No client has created an account yet. Run one of the commands above on a host."),
         orders: Table::of("ACME orders, newest first", ORDER, &orders, |one| order_row(&session, one))
             .empty("No order yet."),
     };
@@ -142,7 +142,7 @@ fn key_link(id: &str) -> Cell {
     if id.is_empty() { Cell::Empty } else { Cell::link(item(KEYS, id), id) }
 }
 
-const ORDER: &[&str] = &["Order", "Status", "Names", "Problem", "Profile", "Created", "Ends"];
+const ORDER: &[&str] = &["Order", "Status", "Names", "Problem", "Profile", "Created", "Expires"];
 
 fn order_row(session: &Session, one: &Value) -> Vec<Cell> {
     let id = json::text(one, "/id");
@@ -168,7 +168,7 @@ async fn accounts(session: Session, RawQuery(query): RawQuery) -> Result<Respons
     let listing = Listing::read(&session, ACCOUNTS, "/api/v1/acme/accounts", query.as_deref()).await?;
     let table = listing
         .table("ACME accounts", ACCOUNT, |one| account_row(&session, one))
-        .empty("No client has made an account yet. The ACME page has the commands.")
+        .empty("No client has created an account yet. The ACME page shows the commands.")
         .exported("accounts");
     Page::new(&session, "ACME accounts").command("bulla acme account list").reads(listing.path()).show(&table)
 }
@@ -178,7 +178,7 @@ async fn orders(session: Session, RawQuery(query): RawQuery) -> Result<Response,
     let listing = Listing::read(&session, ORDERS, "/api/v1/acme/orders", query).await?;
     let table = listing
         .table("ACME orders", ORDER, |one| order_row(&session, one))
-        .empty("No order. The ACME page has the commands that make one.")
+        .empty("No order. The ACME page shows the commands.")
         .exported("orders");
     let body = Orders { account: parameter(query, "account"), table };
     Page::new(&session, "ACME orders").command("bulla acme order list").reads(listing.path()).show(&body)
@@ -209,8 +209,7 @@ async fn account(session: Session, Path(id): Path<String>) -> Result<Response, F
     let body = Account {
         may_revoke: session.may("protocol.manage") && json::text(&one, "/status") == "valid",
         facts: account_facts(&session, &one),
-        orders: Table::of("Its orders", ORDER, &orders, |one| order_row(&session, one))
-            .empty("It has no order."),
+        orders: Table::of("Orders", ORDER, &orders, |one| order_row(&session, one)).empty("It has no order."),
         id: id.clone(),
     };
     Page::new(&session, "ACME account")
@@ -226,7 +225,7 @@ fn account_facts(session: &Session, one: &Value) -> Facts {
         .with("Status", Cell::state(json::text(one, "/status")))
         .with("Contacts", Cell::text(json::joined(one, "/contacts")))
         .with("Profile", Cell::text(json::text(one, "/profile")))
-        .with("Made from", Cell::text(json::text(one, "/address")))
+        .with("Address", Cell::text(json::text(one, "/address")))
         .with("External key", key_link(json::text(one, "/external_key")))
         .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
         .with("Changed", Cell::time(json::text(one, "/updated_at"), session.now))
@@ -240,8 +239,8 @@ async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response
         format::counted(json::items(&orders).len(), !json::text(&orders, "/next").is_empty(), "order");
     let page = format!("{ACCOUNTS}/{id}");
     let question = Confirmation::new(&session, format!("{page}/revoke"), &page, "Revoke the account").danger()
-        .says(format!("The account has made {count}. It can order, renew and revoke nothing any more, and cannot be restored."))
-        .says("What was issued to it stays valid and is not renewed by it: its client must make another account before that ends.")
+        .says(format!("The account has {count}. It cannot order, renew or revoke any more, and cannot be restored."))
+        .says("Its certificates stay valid, but it cannot renew them: its client must create another account before they expire.")
         .facts(account_facts(&session, &one));
     Page::new(&session, "Revoke an ACME account")
         .command(format!("bulla acme account revoke {id}"))
@@ -280,7 +279,7 @@ async fn order(session: Session, Path(id): Path<String>) -> Result<Response, Fai
         .with("Certificate", issued("/certificate"))
         .with("Replaces", issued("/replaces"))
         .with("Created", Cell::time(json::text(&one, "/created_at"), session.now))
-        .with("Ends", Cell::time(json::text(&one, "/expires_at"), session.now));
+        .with("Expires", Cell::time(json::text(&one, "/expires_at"), session.now));
     let error = one.get("error").filter(|error| error.is_object());
     let body = Order {
         facts,
@@ -425,16 +424,13 @@ fn key_facts(session: &Session, one: &Value) -> Facts {
         .with("State", key_state(session, one))
         .with("Accounts bound", Cell::number(json::number(one, "/uses")))
         .with("Last bound", Cell::time(json::text(one, "/used_at"), session.now))
-        .with(
-            "Accounts it may bind",
-            Cell::text(if json::flag(one, "/reusable") { "any number" } else { "one" }),
-        )
+        .with("Accounts allowed", Cell::text(if json::flag(one, "/reusable") { "any number" } else { "one" }))
         .with("Profiles", Cell::text(any(json::joined(one, "/profiles"))))
         .with("Names", Cell::text(any(json::joined(one, "/names"))))
         .with("Team", Cell::text(json::text(one, "/team")))
         .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
-        .with("By", Cell::text(json::text(one, "/created_by")))
-        .with("Binds until", Cell::time(json::text(one, "/expires_at"), session.now))
+        .with("Actor", Cell::text(json::text(one, "/created_by")))
+        .with("Expires", Cell::time(json::text(one, "/expires_at"), session.now))
         .with("Disabled", Cell::time(json::text(one, "/disabled_at"), session.now))
 }
 
@@ -449,7 +445,7 @@ async fn ask_disable(session: Session, Path(id): Path<String>) -> Result<Respons
             "{} bound with it can order and renew nothing any more. This cannot be undone.",
             format::counted(uses, false, "account")
         ))
-        .says("What was issued to them stays valid until it ends.")
+        .says("What was issued to them stays valid until it expires.")
         .facts(key_facts(&session, &one));
     Page::new(&session, "Disable an external account key")
         .command(format!("bulla acme key disable {id}"))

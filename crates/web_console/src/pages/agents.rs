@@ -48,7 +48,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         listing.answer(),
         |agent| row(&session, agent),
     )
-    .empty("No agent matches. Make an enrolment token below, and run \"bulla agent enroll\" on the host.");
+    .empty("No agent matches. Create an enrolment token below, and run \"bulla agent enroll\" on the host.");
     let mut parts = Sections::default()
         .plain(&filter_form(query, &groups))?
         .live("list", "All agents", "agent.", &listing.paged(table).exported("agents"))?
@@ -70,7 +70,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
             Field::line("labels", "Labels of the agent").hint("env=prod, site=paris"),
             Field::number("minutes", "Valid for minutes").value("60"),
         ];
-        let form = Form::post(format!("{PAGE}/tokens"), session.csrf(), "Make the token", fields);
+        let form = Form::post(format!("{PAGE}/tokens"), session.csrf(), "Create the token", fields);
         parts = parts.section("new-token", "New enrolment token", &form)?;
     }
     Page::new(&session, "Agents")
@@ -149,7 +149,7 @@ fn groups_table(session: &Session, groups: &Value) -> Table {
 }
 
 fn tokens_table(session: &Session, tokens: &Value) -> Table {
-    let columns = ["Made", "By", "Labels", "State", "Expires", "Agent", "Action"];
+    let columns = ["Created", "Actor", "Labels", "State", "Expires", "Agent", "Action"];
     Table::of("Tokens that enrol agents", &columns, tokens, |token| {
         let expired = json::text(token, "/expires_at")
             .parse::<jiff::Timestamp>()
@@ -223,7 +223,7 @@ async fn ask_remove_group(session: Session, Path(name): Path<String>) -> Result<
     let body = Confirmation::new(&session, action, PAGE, "Delete the group")
         .danger()
         .says("Its agents stay. Filters and rules that name the group match no agents from now on.");
-    Page::new(&session, format!("Remove the group {name}?"))
+    Page::new(&session, format!("Delete the group {name}?"))
         .command(format!("bulla agent group delete {name}"))
         .show(&body)
 }
@@ -268,7 +268,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     }
     if let Some(deployments) = &deployments {
         let table = targets::deployments(&session, deployments);
-        parts = parts.live("work", "Work", "agent. certificate. job. deployment.", &table)?;
+        parts = parts.live("work", "Deployments", "agent. certificate. job. deployment.", &table)?;
     }
     if manages {
         let fields = vec![

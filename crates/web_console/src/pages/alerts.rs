@@ -65,7 +65,7 @@ impl Alerts {
             (SILENCES, "Silences"),
             ("/console/alert-channels", "Channels"),
             ("/console/alert-rules", "Rules"),
-            ("/console/alert-deliveries", "Messages"),
+            ("/console/alert-deliveries", "Notifications"),
         ];
         all.map(|(href, words)| (href, words, href == self.here))
     }
@@ -129,7 +129,7 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
         acknowledged: may && state == "open",
         facts: facts(&session, &alert),
         deliveries: deliveries(&session, &told, &channels)
-            .empty("Nobody was told: no rule matched it, or a silence did. Rules are made with `bulla alert rule create`."),
+            .empty("No notification was sent: no rule matched, or a silence did. Create a rule with `bulla alert rule create`."),
     };
     Page::new(&session, json::text(&alert, "/title"))
         .command(format!("bulla alert show {id}"))
@@ -148,7 +148,7 @@ fn facts(session: &Session, alert: &Value) -> Facts {
         .with("State", Cell::state(json::text(alert, "/state")))
         .with("Severity", Cell::state(json::text(alert, "/severity")))
         .with("Kind", text("/kind"))
-        .with("About", subject(json::text(alert, "/subject")))
+        .with("Subject", subject(json::text(alert, "/subject")))
         .with("Silenced by", silenced)
         .with("First", time("/first_at"))
         .with("Last", time("/last_at"))
@@ -178,13 +178,13 @@ fn deliveries(session: &Session, listing: &Value, channels: &Value) -> Table {
         found.map_or(id, |one| json::text(one, "/name")).to_owned()
     };
     Table::of(
-        "Messages",
-        &["Channel", "State", "Why", "Made", "Done", "Attempts", "Last error"],
+        "Notifications",
+        &["Channel", "State", "Reason", "Created", "Done", "Attempts", "Last error"],
         listing,
         |one| {
             let state = match json::text(one, "/state") {
                 "sent" => Cell::badge(Tone::Good, "sent"),
-                "dead" => Cell::badge(Tone::Bad, "given up"),
+                "dead" => Cell::badge(Tone::Bad, "failed"),
                 other => Cell::state(other),
             };
             vec![
@@ -225,11 +225,11 @@ async fn ask_silence(session: Session, Path(id): Path<String>) -> Result<Respons
     let which = which.map(|(name, words)| (name.to_owned(), words));
     let hours = HOURS.iter().map(|(hours, words)| ((*hours).to_owned(), (*words).to_owned()));
     let body = Confirmation::new(&session, format!("{page}/silence"), page, "Silence")
-        .says("Alerts that match are still raised and listed. Nobody is told of them, neither later when the silence ends.")
-        .says("Messages that went out before are not taken back.")
+        .says("Alerts that match are still raised and listed. No notification is sent for them, even after the silence expires.")
+        .says("Notifications that were sent before stay sent.")
         .hidden("kind", kind)
         .hidden("subject", about)
-        .field(Field::choice("which", "Which alerts", which))
+        .field(Field::choice("which", "Alerts", which))
         .field(Field::choice("hours", "For how long", hours).value("24"))
         .field(Field::line("reason", "Reason").required().hint("Others read it in the list of silences."));
     Page::new(&session, format!("Silence: {}", json::text(&alert, "/title")))
@@ -294,7 +294,7 @@ async fn silences(session: Session) -> Result<Response, Failure> {
     let path = "/api/v1/alert-silences";
     let listing = session.api.get(path).await?;
     let table =
-        Table::of("Silences", &["Which alerts", "Until", "Reason", "Made by", "Made"], &listing, |one| {
+        Table::of("Silences", &["Alerts", "Until", "Reason", "Created by", "Created"], &listing, |one| {
             vec![
                 Cell::link(item(SILENCES, json::text(one, "/id")), when(one)),
                 time_of(one, "/rule/until", session.now),
@@ -316,18 +316,18 @@ async fn ask_end(session: Session, Path(id): Path<String>) -> Result<Response, F
         Failure::refused(
             StatusCode::NOT_FOUND,
             format!("there is no silence {id}"),
-            "it has ended, or was ended by hand",
+            "it expired or was deleted",
         )
     })?;
     let facts = Facts::default()
-        .with("Which alerts", Cell::text(when(found)))
+        .with("Alerts", Cell::text(when(found)))
         .with("Until", time_of(found, "/rule/until", session.now))
         .with("Reason", Cell::text(json::text(found, "/rule/reason")))
-        .with("Made by", Cell::text(json::text(found, "/updated_by")));
+        .with("Created by", Cell::text(json::text(found, "/updated_by")));
     let action = item(SILENCES, &id);
-    let body = Confirmation::new(&session, action, SILENCES, "End this silence")
+    let body = Confirmation::new(&session, action, SILENCES, "Delete the silence")
         .facts(facts)
-        .says("Alerts that match are told again from now on. Those raised meanwhile are told to nobody: look through the open ones.");
+        .says("Matching alerts send notifications again from now on. Alerts raised meanwhile send none: check the open alerts.");
     Page::new(&session, "Silence").command(format!("bulla alert silence delete {id}")).reads(path).show(&body)
 }
 
@@ -356,7 +356,7 @@ async fn channels(session: Session) -> Result<Response, Failure> {
             Cell::text(error),
         ]
     })
-    .empty("There is no channel, so nobody is told. Make one with `bulla alert channel create --file channel.json`, and a rule that names it.")
+    .empty("There is no channel, so no notification is sent. Create one with `bulla alert channel create --file channel.json`, and a rule that names it.")
     .exported("channels");
     let body = Alerts { here: "/console/alert-channels", states: &[], state: String::new(), table };
     Page::new(&session, "Channels").command("bulla alert channel list").reads(path).show(&body)
@@ -367,7 +367,7 @@ async fn rules(session: Session) -> Result<Response, Failure> {
     let listing = session.api.get(path).await?;
     let table = Table::of(
         "Rules",
-        &["Name", "Which alerts", "Channels", "Escalation", "Digest", "Changed by"],
+        &["Name", "Alerts", "Channels", "Escalation", "Digest", "Changed by"],
         &listing,
         |one| {
             let after = json::number(one, "/rule/escalate/after_seconds") / 60;
@@ -385,10 +385,10 @@ async fn rules(session: Session) -> Result<Response, Failure> {
             ]
         },
     )
-    .empty("There is no rule, so nobody is told. Make one with `bulla alert rule create --file rule.json`.")
+    .empty("There is no rule, so no notification is sent. Create one with `bulla alert rule create --file rule.json`.")
     .exported("rules");
     let body = Alerts { here: "/console/alert-rules", states: &[], state: String::new(), table };
-    Page::new(&session, "Rules of alerts").command("bulla alert rule list").reads(path).show(&body)
+    Page::new(&session, "Alert rules").command("bulla alert rule list").reads(path).show(&body)
 }
 
 async fn messages(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
@@ -406,10 +406,7 @@ async fn messages(session: Session, RawQuery(query): RawQuery) -> Result<Respons
         state: state.unwrap_or_else(|| "waiting".to_owned()),
         table,
     };
-    Page::new(&session, "Messages of alerts")
-        .command("bulla alert messages")
-        .reads(listing.path())
-        .show(&body)
+    Page::new(&session, "Notifications").command("bulla alert messages").reads(listing.path()).show(&body)
 }
 
 #[cfg(test)]

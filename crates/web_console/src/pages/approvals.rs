@@ -47,32 +47,32 @@ const APPROVALS: Kind = Kind {
     command: "bulla approval",
     subject: "/name",
     asker: "/requested_by",
-    follows: "OneTimeSecret enough people approved it, the certificate is issued exactly by this plan. Rejecting it ends the run.",
+    follows: "After enough approvals, the certificate is issued exactly as planned. Rejecting it cancels the job.",
     empty: "No issuance is in this state. A profile with `requires_approval` makes issuance wait here.",
 };
 
 const CHANGES: Kind = Kind {
     path: "changes",
     heading: "Changes",
-    caption: "Changes of what decides about issuance",
-    noun: "Change",
+    caption: "Changes of issuance settings",
+    noun: "Edit",
     command: "bulla change",
     subject: "/object",
     asker: "/requested_by",
-    follows: "OneTimeSecret enough people approved it, the change is applied exactly as shown. It is void when the object changes meanwhile.",
+    follows: "After enough approvals, the change is applied exactly as shown. It is void if the object changes in the meantime.",
     empty: "No change is in this state. Changes of profiles that wait for approval, and of what reaches them, appear here.",
 };
 
 const ENROLMENTS: Kind = Kind {
     path: "enrolments",
     heading: "Enrolments",
-    caption: "Devices that ask for a certificate",
+    caption: "Enrolment requests of devices",
     noun: "Enrolment",
     command: "",
     subject: "/asks",
     asker: "/requester",
-    follows: "OneTimeSecret enough people approved it, the client gets its certificate when it asks again. Rejecting it tells the client so.",
-    empty: "No enrolment is in this state. Devices that ask over EST or SCEP with a profile that requires approval wait here.",
+    follows: "After enough approvals, the client gets its certificate when it asks again. The client learns of a rejection.",
+    empty: "No enrolment is in this state. Requests over EST or SCEP with a profile that requires approval wait here.",
 };
 
 pub(crate) fn routes() -> Router<Api> {
@@ -191,7 +191,7 @@ fn table(session: &Session, kind: &Kind, listing: &Listing) -> Table {
 
 fn state(one: &Value) -> Cell {
     match json::text(one, "/state") {
-        "open" => Cell::badge(Tone::Warn, "waits"),
+        "open" => Cell::badge(Tone::Warn, "waiting"),
         "applied" => Cell::badge(Tone::Good, "applied"),
         other => Cell::state(other),
     }
@@ -255,13 +255,13 @@ fn facts(session: &Session, kind: &Kind, found: &Value) -> Facts {
         .with("Action", text("/action"))
         .with("Object", text("/object"))
         .with("Protocol", text("/protocol"))
-        .with("Asks for", text("/asks"))
+        .with("Request", text("/asks"))
         .with("Profile", link("profiles", "/profile", ""))
-        .with("Profiles that it reaches", Cell::text(json::joined(found, "/profiles")))
-        .with("Job", link("jobs", "/job", "the run that waits"))
+        .with("Affected profiles", Cell::text(json::joined(found, "/profiles")))
+        .with("Job", link("jobs", "/job", "the waiting job"))
         .with("Reason", text("/reason"))
-        .with("Asked by", text(kind.asker))
-        .with("Asked", time("/requested_at"))
+        .with("Requested by", text(kind.asker))
+        .with("Requested", time("/requested_at"))
         .with("Valid until", time("/expires_at"))
         .with("Approved by", Cell::text(given(found)))
         .with("Decided by", text("/decided_by"))

@@ -130,7 +130,7 @@ async fn event(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
         .with("Actor", Cell::text(json::text(event, "/actor")))
         .with("Action", Cell::text(json::text(event, "/action")))
         .with("Subject", subject(json::text(event, "/resource")))
-        .with("Place in its chain", Cell::text(format!("{shard}:{sequence}")))
+        .with("Position in the chain", Cell::text(format!("{shard}:{sequence}")))
         .with("Hash", Cell::code(json::text(event, "/hash")));
     let details = details(event.get("details").unwrap_or(&Value::Null));
     let parts = Sections::default().plain(&facts)?.section("details", "Details", &details)?;
@@ -210,7 +210,7 @@ async fn integrity_parts(session: &Session, parts: Sections) -> Result<Sections,
     parts
         .plain(&actions)?
         .plain(&Note::faint(
-            "Each event carries the hash of the event before it. The server signs the ends of all chains, and old events are sealed into signed segments. \"bulla audit verify\" recomputes every hash.",
+            "Each event carries the hash of the event before it. The server signs the heads of all chains, and old events are sealed into signed segments. \"bulla audit verify\" recomputes every hash.",
         ))?
         .section("key", "Key that signs heads and segments", &facts)?
         .section("segments", "Sealed segments", &segments_table(session, &segments))
@@ -257,7 +257,7 @@ async fn verify(session: Session, form: FormData) -> Result<Response, Failure> {
         .with("Sealed segments", Cell::number(json::number(&result, "/segments")))
         .with("Faults", Cell::text(json::joined(&result, "/faults")))
         .with("Notes", Cell::text(json::joined(&result, "/notes")))
-        .with("Ends of the chains", Cell::code(json::joined(&result, "/heads")));
+        .with("Heads of the chains", Cell::code(json::joined(&result, "/heads")));
     let parts = Sections::default().section("result", "Result", &facts)?;
     let parts = integrity_parts(&session, parts).await?;
     Page::new(&session, "Integrity of the audit log").command(VERIFY).show(&parts)
@@ -268,10 +268,10 @@ async fn sign(session: Session, form: FormData) -> Result<Response, Failure> {
     let facts = Facts::default()
         .with("Number", Cell::number(json::number(&head, "/sequence")))
         .with("Signed", Cell::time(json::text(&head, "/at"), session.now))
-        .with("Ends of the chains", Cell::code(json::joined(&head, "/heads")))
+        .with("Heads of the chains", Cell::code(json::joined(&head, "/heads")))
         .with("Newest sealed segment", Cell::number(json::number(&head, "/segments")))
         .with("Signature", Cell::code(json::text(&head, "/signature")))
-        .with("To keep elsewhere", Cell::code(head.to_string()));
+        .with("Signed head as JSON", Cell::code(head.to_string()));
     let parts = Sections::default().section("result", "Signed head", &facts)?;
     let parts = integrity_parts(&session, parts).await?;
     Page::new(&session, "Integrity of the audit log").command("bulla audit head").show(&parts)

@@ -100,7 +100,7 @@ impl Parts<'_> {
             facts: published(
                 Facts::default()
                     .with("Subject", Cell::text(json::text(ca, "/subject")))
-                    .with("Ends", Cell::time(json::text(ca, "/not_after"), self.session.now))
+                    .with("Expires", Cell::time(json::text(ca, "/not_after"), self.session.now))
                     .with("Key", Cell::text(json::text(ca, "/key_type"))),
                 self.session,
                 self.publication(id),
@@ -136,7 +136,7 @@ fn published(facts: Facts, session: &Session, publication: &Value) -> Facts {
     let full = full.unwrap_or(&Value::Null);
     facts
         .with("CRL", Cell::state(json::text(full, "/state")))
-        .with("CRL ends", Cell::time(json::text(full, "/next_update"), session.now))
+        .with("CRL expires", Cell::time(json::text(full, "/next_update"), session.now))
         .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
 }
 
@@ -215,8 +215,8 @@ fn facts(session: &Session, ca: &Value) -> Facts {
     let facts = Facts::default()
         .with("State", Cell::state(text("/state")))
         .with("Subject", Cell::text(text("/subject")))
-        .with("Begins", Cell::time(text("/not_before"), session.now))
-        .with("Ends", Cell::time(text("/not_after"), session.now))
+        .with("Valid from", Cell::time(text("/not_before"), session.now))
+        .with("Expires", Cell::time(text("/not_after"), session.now))
         .with("Key", Cell::text(text("/key_type")))
         .with("Serial number", Cell::code(text("/serial")))
         .with("SHA-256 fingerprint", Cell::code(text("/fingerprint")))
@@ -229,10 +229,10 @@ fn facts(session: &Session, ca: &Value) -> Facts {
                 ""
             }),
         )
-        .with("Kept as credential", Cell::code(text("/credential")))
+        .with("Credential", Cell::code(text("/credential")))
         .with("Created", Cell::time(text("/created_at"), session.now))
-        .with("Issues no more since", Cell::time(text("/retiring_at"), session.now))
-        .with("Signs nothing since", Cell::time(text("/retired_at"), session.now));
+        .with("Retiring since", Cell::time(text("/retiring_at"), session.now))
+        .with("Retired since", Cell::time(text("/retired_at"), session.now));
     facts
         .with("Certificate", Cell::code(text("/urls/certificate")))
         .with("CRL", Cell::code(text("/urls/crl")))
@@ -250,7 +250,7 @@ fn actions(session: &Session, ca: &Value) -> Vec<(String, &'static str)> {
     if state == "active" {
         actions.push((format!("{PAGE}/new?parent={id}"), "Create an intermediate below it"));
         if !json::flag(ca, "/default") {
-            actions.push((format!("{PAGE}/{id}/default"), "Make it the default"));
+            actions.push((format!("{PAGE}/{id}/default"), "Make default"));
         }
     }
     if matches!(state, "active" | "retiring") {
@@ -296,7 +296,7 @@ fn crls(session: &Session, crls: &[Value]) -> Table {
     };
     Table::new(
         "CRLs",
-        &["Part", "State", "Number", "Entries", "Made", "Ends", "Last error"],
+        &["Part", "State", "Number", "Entries", "Created", "Expires", "Last error"],
         crls.iter().map(row),
     )
     .empty("No CRL yet.")
@@ -305,8 +305,14 @@ fn crls(session: &Session, crls: &[Value]) -> Table {
 fn responder(session: &Session, publication: &Value) -> Facts {
     Facts::default()
         .with("OCSP responder", Cell::state(json::text(publication, "/ocsp/state")))
-        .with("Its certificate begins", Cell::time(json::text(publication, "/ocsp/not_before"), session.now))
-        .with("Its certificate ends", Cell::time(json::text(publication, "/ocsp/not_after"), session.now))
+        .with(
+            "Responder certificate valid from",
+            Cell::time(json::text(publication, "/ocsp/not_before"), session.now),
+        )
+        .with(
+            "Responder certificate expires",
+            Cell::time(json::text(publication, "/ocsp/not_after"), session.now),
+        )
 }
 
 /// What every CA publishes, in one table.
@@ -327,8 +333,16 @@ async fn publications(session: Session) -> Result<Response, Failure> {
             Cell::time(json::text(one, "/ocsp/not_after"), session.now),
         ]
     };
-    let columns =
-        &["CA", "CRL", "Entries", "CRL ends", "Failed attempts", "Last error", "OCSP", "Responder ends"];
+    let columns = &[
+        "CA",
+        "CRL",
+        "Entries",
+        "CRL expires",
+        "Failed attempts",
+        "Last error",
+        "OCSP",
+        "Responder expires",
+    ];
     let table = Table::of("CRLs and OCSP responders by CA", columns, &listing, row)
         .empty("No CA publishes anything yet. Create one with `bulla ca create`.")
         .exported("publications");
@@ -404,7 +418,7 @@ async fn ask_default(session: Session, Path(ca): Path<String>) -> Result<Respons
     let profiles = session.api.get_if_allowed(PROFILES).await?.unwrap_or_default();
     let moved = json::items(&profiles).iter().filter(|profile| json::text(profile, "/ca").is_empty()).count();
     let name = json::text(&ca, "/name");
-    let question = Confirmation::new(&session, format!("{page}/default"), &page, "Make it the default").danger()
+    let question = Confirmation::new(&session, format!("{page}/default"), &page, "Make default").danger()
         .says(format!("{} that name no CA issue from {name} from now on.", format::counted(moved, false, "profile")))
         .says("Certificates that exist stay valid. Their next renewal has another chain: clients that trust only the present root must trust this CA's root too.")
         .facts(facts(&session, &ca));

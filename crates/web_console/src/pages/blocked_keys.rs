@@ -48,8 +48,8 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         ]
     };
     let table = listing
-        .table("Blocked keys", &["SHA-256 of the public key", "Blocked", "By"], row)
-        .empty("No key is blocked. Block one whose private key somebody else may have.")
+        .table("Blocked keys", &["SHA-256 of the public key", "Blocked", "Actor"], row)
+        .empty("No key is blocked. Block a key that may be compromised.")
         .exported("blocked-keys");
     let body = BlockedKeys { may_block: session.may("key.block"), table };
     Page::new(&session, "Blocked keys").command("bulla cert blocked-keys").reads(listing.path()).show(&body)

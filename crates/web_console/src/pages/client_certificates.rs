@@ -51,7 +51,11 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         ]
     };
     let table = listing
-        .table("Client certificates", &["Name", "Certificate", "May", "State", "Last used", "Ends"], row)
+        .table(
+            "Client certificates",
+            &["Name", "Certificate", "Grants", "State", "Last used", "Expires"],
+            row,
+        )
         .empty("No client certificate may use the API. Add one below: programs with it need no token.")
         .exported("client-certificates");
     let body = ClientCertificates {
@@ -128,11 +132,11 @@ fn facts(session: &Session, one: &Value) -> Facts {
     Facts::default()
         .with("Name", Cell::text(json::text(one, "/name")))
         .with("Certificate", Cell::code(json::text(one, "/label")))
-        .with("May", Cell::text(grants(one)))
+        .with("Grants", Cell::text(grants(one)))
         .with("State", enabled(one))
         .with("Created", Cell::time(json::text(one, "/created_at"), session.now))
-        .with("By", Cell::text(json::text(one, "/created_by")))
-        .with("Ends", Cell::time(json::text(one, "/expires_at"), session.now))
+        .with("Actor", Cell::text(json::text(one, "/created_by")))
+        .with("Expires", Cell::time(json::text(one, "/expires_at"), session.now))
         .with("Last used", Cell::time(json::text(one, "/last_used_at"), session.now))
 }
 

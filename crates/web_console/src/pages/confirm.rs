@@ -31,7 +31,7 @@ async fn page(session: Session) -> Result<Response, Failure> {
 }
 
 fn show(session: &Session, problem: Option<String>) -> Result<Response, Failure> {
-    Page::new(session, "Prove who you are").show(&Confirm { csrf: session.csrf(), problem })
+    Page::new(session, "Confirm your identity").show(&Confirm { csrf: session.csrf(), problem })
 }
 
 async fn confirm(session: Session, form: FormData) -> Result<Response, Failure> {

@@ -66,7 +66,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         let tick = may_claim.then(|| choice(found));
         tick.into_iter().chain(row(&session, found)).collect()
     })
-    .empty("No endpoint matches. Take a filter away, or add a watch: the server scans its targets.");
+    .empty("No endpoint matches. Remove a filter, or add a watch: the server scans its targets.");
     let body = Endpoints {
         filters: filter_form(query),
         may_claim,
@@ -230,7 +230,7 @@ async fn one(session: Session, RawQuery(query): RawQuery) -> Result<Response, Fa
         ),
     )?;
     if session.may("inventory.manage") && found.get("leaf").is_some_and(|leaf| !leaf.is_null()) {
-        parts = parts.section("dismissal", "Not ours to manage", &dismissal(&session, &found))?;
+        parts = parts.section("dismissal", "Dismiss", &dismissal(&session, &found))?;
     }
     Page::new(&session, title.as_str())
         .command(format!("bulla scan {title}"))
@@ -290,15 +290,10 @@ fn dismissal(session: &Session, found: &Value) -> Form {
         ]
     };
     if matches!(json::text(found, "/state"), "ignored" | "dismissed") {
-        return Form::post(
-            format!("{PAGE}/undismiss"),
-            session.csrf(),
-            "Count it as unmanaged again",
-            shared(),
-        );
+        return Form::post(format!("{PAGE}/undismiss"), session.csrf(), "Undo the dismissal", shared());
     }
     let mut fields = shared();
-    fields.push(Field::line("note", "Why").required());
+    fields.push(Field::line("note", "Reason").required());
     fields.push(Field::date("until", "Until").hint(
         "Without a day it is dismissed for good. It holds at every endpoint that serves this certificate.",
     ));
@@ -355,7 +350,7 @@ async fn ask_claim(session: Session, RawQuery(query): RawQuery) -> Result<Respon
     let form = Form::post(format!("{PAGE}/claim"), session.csrf(), "Bring under management", fields);
     let parts = Sections::default().section("chosen", &format!("{} chosen", chosen.len()), &table)?.section(
         "how",
-        "How they are managed",
+        "Management",
         &form,
     )?;
     Page::new(&session, "Bring under management")
@@ -410,7 +405,7 @@ async fn claim(session: Session, form: FormData) -> Result<Response, Failure> {
     if refused == 0 {
         return Ok(redirect("/console/certificates", "claimed", &Value::Null).into_response());
     }
-    let table = Table::new("What became of each endpoint", &["Endpoint", "Certificate, or why not"], rows);
+    let table = Table::new("Results by endpoint", &["Endpoint", "Certificate or error"], rows);
     let parts = Sections::default()
         .plain(&Note::hint(format!("{refused} of {} were refused.", chosen.len())))?
         .section("results", "Results", &table)?

@@ -53,7 +53,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let listing = Listing::read(&session, PAGE, "/api/v1/issued", query).await?;
     let table = listing
         .table("Certificates issued", COLUMNS, |one| row(&session, one))
-        .empty("No certificate matches. Take a filter away, or issue one with `bulla cert create`.")
+        .empty("No certificate matches. Remove a filter, or issue one with `bulla cert create`.")
         .exported("issued");
     let of = |name| parameter::<String>(query, name);
     let body = Issued {
@@ -67,7 +67,8 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Issued certificates").command("bulla cert issued").reads(listing.path()).show(&body)
 }
 
-const COLUMNS: &[&str] = &["Names", "Status", "Ends", "Issued", "Profile", "Requested by", "Over", "Key"];
+const COLUMNS: &[&str] =
+    &["Names", "Status", "Expires", "Issued", "Profile", "Requested by", "Protocol", "Key"];
 
 /// Certificates issued, as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
@@ -165,7 +166,7 @@ fn managed_table(session: &Session, found: &Value) -> Table {
     };
     Table::of(
         "Certificates under management with it",
-        &["Name", "State", "Owner", "Served", "Renews"],
+        &["Name", "State", "Owner", "Served", "Renewal"],
         found,
         row,
     )
@@ -189,13 +190,13 @@ fn facts(session: &Session, one: &Value, ca_name: &str) -> Facts {
         .with("Revoked", Cell::time(text("/revoked_at"), session.now))
         .with("Reason", Cell::text(text("/revocation_reason")))
         .with("Subject", Cell::text(text("/subject")))
-        .with("Begins", Cell::time(text("/not_before"), session.now))
-        .with("Ends", Cell::time(text("/not_after"), session.now))
+        .with("Valid from", Cell::time(text("/not_before"), session.now))
+        .with("Expires", Cell::time(text("/not_after"), session.now))
         .with("Issued", Cell::time(text("/issued_at"), session.now))
         .with("CA", Cell::link(item("/console/authorities", ca), ca_name))
         .with("Profile", profile_cell(text("/profile")))
         .with("Requested by", Cell::text(text("/requester")))
-        .with("Over", Cell::text(text("/source")))
+        .with("Protocol", Cell::text(text("/source")))
         .with("Key", Cell::text(text("/key_algorithm")))
         .with("Serial number", Cell::code(text("/serial")))
         .with("SHA-256 fingerprint", Cell::code(text("/fingerprint")))
@@ -288,7 +289,7 @@ async fn revocations(session: Session, RawQuery(query): RawQuery) -> Result<Resp
     Page::new(&session, "Revocations").command("bulla cert revocations").reads(listing.path()).show(&body)
 }
 
-const REVOKED: &[&str] = &["Serial number", "Reason", "Revoked", "By", "Profile", "Ends"];
+const REVOKED: &[&str] = &["Serial number", "Reason", "Revoked", "Actor", "Profile", "Expires"];
 
 /// Revocations, as a table.
 pub(crate) fn revoked(session: &Session, listing: &Value) -> Table {

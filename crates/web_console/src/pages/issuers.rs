@@ -34,7 +34,7 @@ pub(crate) fn routes() -> Router<Api> {
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let listing = Listing::read(&session, PAGE, "/api/v1/issuers", query.as_deref()).await?;
-    let columns = &["Name", "Type", "Health", "Failures in a row", "Last success", "Last error", "When"];
+    let columns = &["Name", "Type", "Health", "Consecutive failures", "Last success", "Last error", "Time"];
     let row = |issuer: &Value| {
         vec![
             Cell::link(item(PAGE, json::text(issuer, "/id")), json::text(issuer, "/name")),
@@ -69,8 +69,8 @@ fn health(issuer: &Value) -> Cell {
         return Cell::badge(Tone::Bad, "misconfigured");
     }
     match json::text(issuer, "/health/breaker") {
-        "open" => Cell::badge(Tone::Bad, "paused after failures"),
-        "half_open" => Cell::badge(Tone::Warn, "on probation"),
+        "open" => Cell::badge(Tone::Bad, "circuit open"),
+        "half_open" => Cell::badge(Tone::Warn, "half-open"),
         _ if json::number(issuer, "/health/failures") > 0 => Cell::badge(Tone::Warn, "failing"),
         _ if json::text(issuer, "/health/last_success_at").is_empty() => {
             Cell::badge(Tone::Calm, "not used yet")
@@ -136,8 +136,8 @@ async fn show(session: &Session, id: &str, test: Option<&Value>) -> Result<Respo
 
 fn tested(test: &Value) -> (Cell, String) {
     let badge = match json::flag(test, "/ok") {
-        true => Cell::badge(Tone::Good, "could issue"),
-        false => Cell::badge(Tone::Bad, "could not issue"),
+        true => Cell::badge(Tone::Good, "ready to issue"),
+        false => Cell::badge(Tone::Bad, "cannot issue"),
     };
     (badge, json::text(test, "/message").to_owned())
 }
@@ -156,10 +156,10 @@ fn health_facts(session: &Session, issuer: &Value) -> Facts {
     Facts::default()
         .with("Circuit breaker", Cell::text(text("/health/breaker").replace('_', " ")))
         .with("Paused until", Cell::time(text("/health/rests_until"), session.now))
-        .with("Failures in a row", Cell::number(json::number(issuer, "/health/failures")))
+        .with("Consecutive failures", Cell::number(json::number(issuer, "/health/failures")))
         .with("Last success", Cell::time(text("/health/last_success_at"), session.now))
         .with("Last error", Cell::text(last_error(issuer)))
-        .with("When", Cell::time(text("/health/last_error_at"), session.now))
+        .with("Time", Cell::time(text("/health/last_error_at"), session.now))
 }
 
 /// A test issues nothing, so its result is shown at once and kept nowhere.
@@ -214,10 +214,7 @@ mod tests {
             word(&json!({ "enabled": true, "problem": "x", "health": { "breaker": "open" } })),
             "misconfigured"
         );
-        assert_eq!(
-            word(&json!({ "enabled": true, "health": { "breaker": "open" } })),
-            "paused after failures"
-        );
+        assert_eq!(word(&json!({ "enabled": true, "health": { "breaker": "open" } })), "circuit open");
         assert_eq!(
             word(&json!({ "enabled": true, "health": { "breaker": "closed", "failures": 2 } })),
             "failing"

@@ -162,15 +162,15 @@ fn facts(session: &Session, job: &Value) -> Facts {
         .with("Issuer", text("/issuer"))
         .with("Agent", agent)
         .with("Reason", text("/reason"))
-        .with("Asked by", text("/requested_by"))
+        .with("Requested by", text("/requested_by"))
         .with("Attempts", Cell::number(json::number(job, "/attempts")))
         .with(
             "Next attempt",
             if json::text(job, "/finished_at").is_empty() { time("/next_attempt_at") } else { Cell::Empty },
         )
-        .with("Made", time("/created_at"))
-        .with("First tried", time("/started_at"))
-        .with("Ended", time("/finished_at"))
+        .with("Created", time("/created_at"))
+        .with("First attempt", time("/started_at"))
+        .with("Finished", time("/finished_at"))
 }
 
 fn api_path(id: &str) -> String {

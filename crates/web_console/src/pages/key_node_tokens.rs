@@ -58,10 +58,10 @@ struct Created {
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let listing = Listing::read(&session, PAGE, TOKENS, None).await?;
     let sites = session.api.get_if_allowed("/api/v1/key-sites?limit=500").await?.unwrap_or_default();
-    let columns = ["Site", "State", "Attributes", "Created", "Created by", "Ends", "Action"];
+    let columns = ["Site", "State", "Attributes", "Created", "Created by", "Expires", "Action"];
     let table = listing
         .table("Node tokens", &columns, |token| row(&session, token))
-        .empty("No token yet. Make one for a site, and start the key service with it on a host there.");
+        .empty("No token yet. Create one for a site, and start the key service with it on a host there.");
     let body = Tokens {
         table,
         sites: json::items(&sites).iter().map(|site| json::text(site, "/name").to_owned()).collect(),
@@ -122,7 +122,7 @@ async fn ask_revoke(session: Session, Path(id): Path<String>) -> Result<Response
     let body = Confirmation::new(&session, action, PAGE, "Revoke the token")
         .danger()
         .says("No host can become a node with this token any more.")
-        .says("A node that was made with it stays; retire the node to take it out.");
+        .says("A node that enrolled with it stays enrolled; retire the node to remove it.");
     Page::new(&session, "Revoke a node token")
         .command(format!("bulla key node revoke-token {id}"))
         .show(&body)

@@ -25,7 +25,7 @@ use crate::table::Table;
 
 pub(crate) const PAGE: &str = "/console/key-nodes";
 
-const COLUMNS: &[&str] = &["Name", "Site", "State", "Attributes", "Address", "Certificate ends"];
+const COLUMNS: &[&str] = &["Name", "Site", "State", "Attributes", "Address", "Certificate expires"];
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
@@ -68,7 +68,7 @@ fn site_href(site: &str) -> String {
 /// Nodes of a listing as a table.
 pub(crate) fn table(session: &Session, listing: &Value) -> Table {
     Table::of("Nodes of the key service", COLUMNS, listing, |node| row(session, node)).empty(
-        "No node yet. Make a node token, and start `bulla key serve --join` with it on a host of the site.",
+        "No node yet. Create a node token, and start `bulla key serve --join` with it on a host of the site.",
     )
 }
 
@@ -91,7 +91,7 @@ fn state(node: &Value) -> Cell {
         (true, true, _) => Cell::badge(Tone::Bad, "retired, not trusted"),
         (true, false, _) => Cell::badge(Tone::Calm, "retired"),
         (false, _, true) => Cell::badge(Tone::Good, "present"),
-        (false, _, false) => Cell::badge(Tone::Bad, "not heard from"),
+        (false, _, false) => Cell::badge(Tone::Bad, "lost contact"),
     }
 }
 
@@ -100,7 +100,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     let listing = Listing::read(&session, PAGE, "/api/v1/key-nodes", query).await?;
     let table = listing
         .table("Nodes of the key service", COLUMNS, |node| row(&session, node))
-        .empty("No node matches. Take a filter away, or make a node token and start `bulla key serve --join` with it.")
+        .empty("No node matches. Remove a filter, or create a node token and start `bulla key serve --join` with it.")
         .exported("nodes");
     let body = Nodes {
         table,
@@ -139,10 +139,10 @@ fn facts(session: &Session, node: &Value) -> Facts {
         .with("Site", Cell::link(site_href(site), site))
         .with("Address for other nodes", Cell::code(json::text(node, "/address")))
         .with("Attributes", Cell::code(attributes::shown(node, "/attributes")))
-        .with("Of these its own", Cell::code(attributes::shown(node, "/own_attributes")))
-        .with("Believed present until", Cell::time(json::text(node, "/lease_until"), session.now))
+        .with("Own attributes", Cell::code(attributes::shown(node, "/own_attributes")))
+        .with("Lease until", Cell::time(json::text(node, "/lease_until"), session.now))
         .with("Enrolled", Cell::time(json::text(node, "/enrolled_at"), session.now))
-        .with("Certificate ends", Cell::time(json::text(node, "/certificate_expires_at"), session.now))
+        .with("Certificate expires", Cell::time(json::text(node, "/certificate_expires_at"), session.now))
         .with("Retired", Cell::time(json::text(node, "/retired_at"), session.now))
         .with("Identity", Cell::code(json::text(node, "/id")))
 }
@@ -166,7 +166,7 @@ fn neighbours(node: &Value, others: &Value) -> Table {
 
 /// Whether the host of a retired node is still trusted.
 const RETIREMENT: &[(&str, &str)] = &[
-    ("trusted", "Yes: it is taken out of service"),
+    ("trusted", "Yes: it is retired from service"),
     ("hostile", "No: rotate every policy whose keys it could open"),
 ];
 
@@ -174,7 +174,7 @@ async fn ask_retire(session: Session, Path(node): Path<String>) -> Result<Respon
     let found = session.api.get(&path_of(&node)).await?;
     let name = json::text(&found, "/name").to_owned();
     let body = Confirmation::new(&session, format!("{}/retirement", href(&name)), href(&name), "Retire the node").danger()
-        .says("The node is not let in any more, and the other nodes are told that it is gone. It comes back with a new node token only.")
+        .says("The node is rejected from now on, and the other nodes are notified. It can rejoin only with a new node token.")
         .says("Keys that no other present node may open cannot sign until such a node joins.")
         .says("If the host is not trusted any more, every policy whose keys it could open is rotated.")
         .facts(facts(&session, &found))
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_node_that_is_retired_is_not_missing() {
         let text = |node: Value| format!("{:?}", state(&node));
-        assert!(text(json!({ "present": false })).contains("not heard from"));
+        assert!(text(json!({ "present": false })).contains("lost contact"));
         assert!(text(json!({ "present": true })).contains("present"));
         let retired = json!({ "present": false, "retired_at": "2026-11-29T00:00:00Z", "hostile": true });
         assert!(text(retired).contains("not trusted"));

@@ -26,7 +26,7 @@ pub(crate) const PAGE: &str = "/console/key-policies";
 
 const CHECK: &str = "/api/v1/key-policies/check";
 
-const COLUMNS: &[&str] = &["Name", "Formula", "Pair", "Created by", "Changed"];
+const COLUMNS: &[&str] = &["Name", "Formula", "Key pair", "Created by", "Changed"];
 
 pub(crate) fn routes() -> Router<Api> {
     Router::new()
@@ -133,13 +133,13 @@ impl Satisfied {
             canonical: json::text(answer, "/canonical").to_owned(),
             attributes: known_values(answer),
             sites: listed(
-                "Sites with nodes that satisfy it",
+                "Sites with satisfying nodes",
                 &["Site", "State", "Satisfying", "Nodes"],
                 sites,
                 site_row,
             ),
             nodes: listed(
-                "Nodes that satisfy it",
+                "Satisfying nodes",
                 &["Node", "Site", "Attributes"],
                 json::list(answer, "/nodes"),
                 node_row,
@@ -200,8 +200,8 @@ async fn one(session: Session, Path(policy): Path<String>) -> Result<Response, F
 fn facts(session: &Session, policy: &Value) -> Facts {
     Facts::default()
         .with("Formula", Cell::code(json::text(policy, "/formula")))
-        .with("Nodes that satisfy it", Cell::number(json::number(policy, "/nodes")))
-        .with("Newest pair", Cell::number(json::number(policy, "/generation")))
+        .with("Satisfying nodes", Cell::number(json::number(policy, "/nodes")))
+        .with("Newest key pair", Cell::number(json::number(policy, "/generation")))
         .with("Created", Cell::time(json::text(policy, "/created_at"), session.now))
         .with("Created by", Cell::text(json::text(policy, "/created_by")))
         .with("Rotated", Cell::time(json::text(policy, "/updated_at"), session.now))
@@ -227,7 +227,7 @@ fn generations(session: &Session, policy: &Value) -> Table {
     });
     Table::new(
         "Key pairs of the policy",
-        &["Pair", "State", "Nodes that have it", "Keys sealed to it", "Still without it", "Created"],
+        &["Key pair", "State", "Nodes with it", "Keys sealed to it", "Nodes without it", "Created"],
         rows,
     )
 }
@@ -246,7 +246,7 @@ async fn check(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
         csrf: session.csrf().to_owned(),
         may_manage: session.may("key_policy.manage"),
     };
-    Page::new(&session, "Try a policy").command(command).show(&body)
+    Page::new(&session, "Check a policy").command(command).show(&body)
 }
 
 async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
@@ -265,8 +265,8 @@ async fn ask_rotate(session: Session, Path(policy): Path<String>) -> Result<Resp
     let found = session.api.get(&path_of(&policy)).await?;
     let name = json::text(&found, "/name").to_owned();
     let body = Confirmation::new(&session, format!("{}/rotation", href(&name)), href(&name), "Rotate the policy").danger()
-        .says(format!("The policy gets a new pair. Its {} nodes have it at once.", json::number(&found, "/nodes")))
-        .says(format!("{} sealed keys are sealed to the new pair gradually; the former pair goes once no key is sealed to it. Signing goes on.", sealed(&found)))
+        .says(format!("The policy gets a new key pair. Its {} nodes receive it at once.", json::number(&found, "/nodes")))
+        .says(format!("{} sealed keys are re-wrapped to the new pair gradually. The old pair is deleted when no key uses it. Signing continues.", sealed(&found)))
         .facts(facts(&session, &found));
     Page::new(&session, format!("Rotate policy {name}"))
         .command(format!("bulla key policy rotate {name}"))

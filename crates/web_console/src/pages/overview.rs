@@ -77,13 +77,13 @@ fn needs(session: &Session, summary: &Value) -> Vec<Need> {
     let all = [
         ("expired", "/expired", Tone::Bad, format!("{list}?expires_before={now}")),
         (
-            "end within 7 days",
+            "expire within 7 days",
             "/expiring_days/7",
             Tone::Warn,
             format!("{list}?expires_after={now}&expires_before={week}"),
         ),
         ("failing renewals", "/statuses/failed", Tone::Bad, format!("{list}?status=failed")),
-        ("not in place at every target", "/not_deployed", Tone::Bad, "/console/deployments".to_owned()),
+        ("not deployed to every target", "/not_deployed", Tone::Bad, "/console/deployments".to_owned()),
     ];
     let counted =
         all.into_iter().map(|(what, member, tone, href)| (json::number(summary, member), what, tone, href));

@@ -165,7 +165,7 @@ async fn list(
             Cell::time(json::text(one, "/updated_at"), session.now),
         ]
     })
-    .empty("Nobody yet. Add one below: alerts about a certificate go to its owner.");
+    .empty("None yet. Add one below: alerts about a certificate go to its owner.");
     let table = listing.paged(table).exported(noun.many);
     let mut parts = Sections::default().section("list", &format!("All {}", noun.many), &table)?;
     if session.may("people.manage") {
@@ -237,7 +237,7 @@ async fn one(session: &Session, noun: Noun, name: &str, teams: Option<&Value>) -
     let mut parts = Sections::default().plain(&links)?.plain(&facts)?;
     if session.may("people.manage") {
         let form = Form::post(page, session.csrf(), "Save", fields(noun, &person, teams));
-        parts = parts.section("change", "Change", &form)?;
+        parts = parts.section("change", "Edit", &form)?;
     }
     Page::new(session, name).command(format!("bulla {} show {name}", noun.one)).reads(path).show(&parts)
 }
@@ -315,7 +315,7 @@ async fn rules(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
     let listing = Listing::read(&session, RULES, "/api/v1/ownership-rules", query.as_deref()).await?;
     let teams = session.api.get_if_allowed("/api/v1/teams?limit=500&fields=name").await?;
     let owners = session.api.get_if_allowed("/api/v1/owners?limit=500&fields=name").await?;
-    let columns = ["Position", "Name", "Where", "Assigns", "From tags"];
+    let columns = ["Position", "Name", "Condition", "Assigns", "From tags"];
     let table =
         Table::of("Ownership rules, the first that matches counts", &columns, listing.answer(), |rule| {
             vec![
@@ -333,7 +333,7 @@ async fn rules(session: Session, RawQuery(query): RawQuery) -> Result<Response, 
         Field::line("issuer", "Issuer"),
         Field::line("group", "Group of the watch"),
     ];
-    let question = Form::post(format!("{RULES}/explain"), session.csrf(), "Which rule matches?", question);
+    let question = Form::post(format!("{RULES}/explain"), session.csrf(), "Find the rule", question);
     let mut parts = Sections::default().section("list", "All rules", &table)?.section(
         "explain",
         "Find the owner of an endpoint",
@@ -397,20 +397,19 @@ async fn explain(session: Session, form: FormData) -> Result<Response, Failure> 
         .with("Rule", Cell::text(json::text(&answer, "/rule")))
         .with("Assigns", Cell::text(members(&answer, "/assign")));
     let steps = json!({ "items": answer.get("steps").cloned().unwrap_or_default() });
-    let steps =
-        Table::of("Rules that were tried", &["Position", "Rule", "Matches", "Why not"], &steps, |step| {
-            let matches = json::flag(step, "/matches");
-            vec![
-                Cell::number(json::number(step, "/position")),
-                Cell::text(json::text(step, "/rule")),
-                if matches { Cell::badge(Tone::Good, "yes") } else { Cell::badge(Tone::Calm, "no") },
-                Cell::text(json::text(step, "/why_not")),
-            ]
-        })
-        .empty("There is no rule.");
+    let steps = Table::of("Rules", &["Position", "Rule", "Matches", "Reason"], &steps, |step| {
+        let matches = json::flag(step, "/matches");
+        vec![
+            Cell::number(json::number(step, "/position")),
+            Cell::text(json::text(step, "/rule")),
+            if matches { Cell::badge(Tone::Good, "yes") } else { Cell::badge(Tone::Calm, "no") },
+            Cell::text(json::text(step, "/why_not")),
+        ]
+    })
+    .empty("There is no rule.");
     let parts = Sections::default()
         .plain(&facts)?
-        .section("steps", "Rules in their order", &steps)?
+        .section("steps", "Rules in order", &steps)?
         .plain(&Actions::default().link(RULES, "Back to the rules"))?;
     let host = form.text("host");
     Page::new(&session, format!("Owner of {host}"))
@@ -426,10 +425,10 @@ async fn rule(session: Session, Path(id): Path<String>) -> Result<Response, Fail
         .only_if(session.may("inventory.manage"));
     let facts = Facts::default()
         .with("Position", Cell::number(json::number(&rule, "/position")))
-        .with("Where", Cell::text(members(&rule, "/when")))
+        .with("Condition", Cell::text(members(&rule, "/when")))
         .with("Assigns", Cell::text(members(&rule, "/assign")))
         .with("From tags", Cell::text(members(&rule, "/from_tags")))
-        .with("Made", Cell::time(json::text(&rule, "/created_at"), session.now))
+        .with("Created", Cell::time(json::text(&rule, "/created_at"), session.now))
         .with("Changed", Cell::time(json::text(&rule, "/updated_at"), session.now));
     let name = json::text(&rule, "/name");
     let parts = Sections::default().plain(&actions)?.plain(&facts)?;
@@ -441,7 +440,7 @@ async fn ask_remove_rule(session: Session, Path(id): Path<String>) -> Result<Res
     let body = Confirmation::new(&session, format!("{page}/remove"), &page, "Delete the rule")
         .danger()
         .says("Endpoints that it matched get the owner of the next matching rule, or none. Certificates that were claimed by it keep their owner.");
-    Page::new(&session, "Remove the rule?").command("bulla owner rule remove NAME").show(&body)
+    Page::new(&session, "Delete the rule?").command("bulla owner rule remove NAME").show(&body)
 }
 
 async fn remove_rule(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {

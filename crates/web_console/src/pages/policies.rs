@@ -39,7 +39,7 @@ struct Policies {
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let listing = Listing::read(&session, PAGE, "/api/v1/policies", query.as_deref()).await?;
-    let columns = &["Name", "Description", "Applies to", "Enforcement", "Rules", "Renews", "Changed"];
+    let columns = &["Name", "Description", "Applies to", "Enforcement", "Rules", "Renewal", "Changed"];
     let row = |policy: &Value| {
         let name = json::text(policy, "/name");
         vec![
@@ -153,10 +153,10 @@ fn facts(session: &Session, policy: &Value) -> Facts {
     Facts::default()
         .with("Applies to", Cell::text(applies_to(policy)))
         .with("Enforcement", enforcement(policy))
-        .with("Renews", Cell::text(renews(policy)))
-        .with("Renews by itself", Cell::text(yes("/policy/renewal/auto_renew")))
+        .with("Renewal", Cell::text(renews(policy)))
+        .with("Automatic renewal", Cell::text(yes("/policy/renewal/auto_renew")))
         .with("Follows the issuer's renewal window", Cell::text(yes("/policy/renewal/obey_issuer")))
-        .with("Renews in", Cell::text(windows))
+        .with("Renewal windows", Cell::text(windows))
         .with("Needs approval", Cell::text(yes("/policy/requires_approval")))
         .with("Revision", Cell::number(json::number(policy, "/revision")))
         .with("Changed", Cell::time(json::text(policy, "/updated_at"), session.now))
@@ -207,7 +207,7 @@ fn severity(name: &str) -> Cell {
     if name.is_empty() { Cell::Empty } else { Cell::badge(tone, name) }
 }
 
-const COLUMNS: &[&str] = &["Certificate", "Severity", "What", "Rule", "Policy", "Since"];
+const COLUMNS: &[&str] = &["Certificate", "Severity", "Message", "Rule", "Policy", "Since"];
 
 fn row(session: &Session, one: &Value) -> Vec<Cell> {
     let policy = json::text(one, "/policy");

@@ -139,8 +139,13 @@ pub(crate) fn followers(session: &Session, listing: &Value) -> Table {
             Cell::time(json::text(certificate, "/renew_at"), session.now),
         ]
     };
-    Table::of("Certificates under management", &["Name", "State", "Owner", "Ends", "Renews"], listing, row)
-        .empty("No certificate under management uses it.")
+    Table::of(
+        "Certificates under management",
+        &["Name", "State", "Owner", "Expires", "Renewal"],
+        listing,
+        row,
+    )
+    .empty("No certificate under management uses it.")
 }
 
 fn lines(profile: &Value, pointer: &str) -> Cell {
@@ -156,8 +161,8 @@ fn names_facts(profile: &Value) -> Facts {
         .with("Addresses denied", lines(profile, "/names/ip_denied"))
         .with("URIs allowed", lines(profile, "/names/uri_allowed"))
         .with("Mailboxes allowed", lines(profile, "/names/email_allowed"))
-        .with("Names needed", Cell::text(required))
-        .with("Most names in a certificate", Cell::number(json::number(profile, "/names/max")))
+        .with("Names required", Cell::text(required))
+        .with("Maximum names", Cell::number(json::number(profile, "/names/max")))
         .with("Common name", Cell::text(json::text(profile, "/subject/common_name").replace('-', " ")))
         .with("Fixed subject", Cell::text(json::text(profile, "/subject/fixed")))
 }
@@ -166,8 +171,8 @@ fn keys_facts(profile: &Value) -> Facts {
     let bits = json::number(profile, "/rsa_bits_min");
     let bits = if bits == 0 { Cell::Empty } else { Cell::number(bits) };
     Facts::default()
-        .with("Kinds of keys", Cell::text(json::joined(profile, "/key_types")))
-        .with("RSA from bits", bits)
+        .with("Key types", Cell::text(json::joined(profile, "/key_types")))
+        .with("Minimum RSA bits", bits)
 }
 
 fn validity_facts(profile: &Value) -> Facts {
@@ -176,8 +181,8 @@ fn validity_facts(profile: &Value) -> Facts {
     let most = Some(of("/validity/max_seconds")).filter(|most| !most.is_empty());
     Facts::default()
         .with("Valid for", Cell::text(default.clone()))
-        .with("At most", Cell::text(most.unwrap_or(default)))
-        .with("Begins before now by", Cell::text(of("/validity/backdate_seconds")))
+        .with("Maximum validity", Cell::text(most.unwrap_or(default)))
+        .with("Backdated by", Cell::text(of("/validity/backdate_seconds")))
         .with("Renewed", Cell::text(renewed(profile)))
         .with("Approval", approval(profile))
 }
@@ -194,10 +199,7 @@ fn usages_facts(profile: &Value) -> Facts {
         .with("Key usages", Cell::text(key_usage.unwrap_or_else(|| "by kind of key".to_owned())))
         .with("Must staple", Cell::text(json::text(profile, "/must_staple").replace('-', " ")))
         .with("Certificate policies", Cell::text(json::joined(profile, "/policies")))
-        .with(
-            "Extensions that a request may bring",
-            Cell::text(json::joined(profile, "/requested_extensions")),
-        )
+        .with("Extensions allowed in requests", Cell::text(json::joined(profile, "/requested_extensions")))
         .with("Preset", Cell::text(json::text(profile, "/preset")))
 }
 

@@ -23,7 +23,7 @@ use crate::table::Table;
 
 const PAGE: &str = "/console/sealed-keys";
 
-const COLUMNS: &[&str] = &["Name", "Kind", "Sealed to policy", "Pair", "Sealed", "Public key (SHA-256)"];
+const COLUMNS: &[&str] = &["Name", "Kind", "Sealed to policy", "Key pair", "Sealed", "Public key (SHA-256)"];
 
 const EMPTY: &str = "No key is sealed yet. `bulla key seal --policy NAME --key FILE` seals one on your machine; the server never sees it.";
 
@@ -87,7 +87,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
 fn facts(session: &Session, key: &Value) -> Facts {
     Facts::default()
         .with("Policy", policy_cell(key))
-        .with("Pair of the policy", Cell::number(json::number(key, "/generation")))
+        .with("Key pair of the policy", Cell::number(json::number(key, "/generation")))
         .with("Kind", Cell::text(json::text(key, "/kind")))
         .with("First sealed", Cell::time(json::text(key, "/created_at"), session.now))
         .with("Last sealed", Cell::time(json::text(key, "/updated_at"), session.now))
@@ -117,9 +117,9 @@ async fn ask_withdraw(session: Session, Path(key): Path<String>) -> Result<Respo
     let page = item(PAGE, hash);
     let body = Confirmation::new(&session, format!("{page}/withdrawal"), page.as_str(), "Withdraw the key")
         .danger()
-        .says("What is sealed is removed from this server and from every node. Nodes sign with it no more.")
-        .says("Servers whose certificates stand on this key cannot complete handshakes from then on.")
-        .says("It comes back only if somebody who has the private key seals it again.")
+        .says("The sealed key is removed from this server and from every node. Nodes cannot sign with it any more.")
+        .says("Servers whose certificates use this key cannot complete handshakes from then on.")
+        .says("It can be used again only after somebody with the private key seals it again.")
         .facts(facts(&session, &found));
     Page::new(&session, format!("Withdraw sealed key {}", json::text(&found, "/name")))
         .command(format!("bulla key withdraw {hash}"))

@@ -60,7 +60,7 @@ fn hits(session: &Session, found: &Value) -> Table {
             Cell::text(how),
         ]
     });
-    Table::new("What was found", &["Name", "Kind", "State", "Ends", "Found by"], rows).empty(
+    Table::new("Search results", &["Name", "Kind", "State", "Expires", "Found by"], rows).empty(
         "Nothing has this in its name, serial number, fingerprint, key, owner or path. Try fewer characters.",
     )
 }

@@ -46,8 +46,8 @@ async fn page(session: Session) -> Result<Response, Failure> {
     if let Some(scheduler) = &scheduler {
         parts = parts
             .section("scheduler", "Scheduler", &scheduler_facts(scheduler))?
-            .section("due", "Runs that are due, by issuer", &due(scheduler))?
-            .section("leases", "Work that one server does for all", &leases(&session, scheduler))?;
+            .section("due", "Due jobs by issuer", &due(scheduler))?
+            .section("leases", "Leases", &leases(&session, scheduler))?;
     }
     if let Some(keys) = &keys {
         let rotation = Actions::default()
@@ -88,14 +88,14 @@ fn servers_table(session: &Session, servers: &Value) -> Table {
 
 fn scheduler_facts(scheduler: &Value) -> Facts {
     Facts::default()
-        .with("Runs with an issuer or an agent", Cell::number(json::number(scheduler, "/running")))
-        .with("Wait for approval", Cell::number(json::number(scheduler, "/awaiting_approval")))
-        .with("Wait for a certificate request", Cell::number(json::number(scheduler, "/awaiting_csr")))
+        .with("Running", Cell::number(json::number(scheduler, "/running")))
+        .with("Waiting for approval", Cell::number(json::number(scheduler, "/awaiting_approval")))
+        .with("Waiting for a certificate request", Cell::number(json::number(scheduler, "/awaiting_csr")))
 }
 
 fn due(scheduler: &Value) -> Table {
     let due = json!({ "items": scheduler.get("due").cloned().unwrap_or_default() });
-    Table::of("Due runs", &["Issuer", "Due", "Oldest is late by"], &due, |one| {
+    Table::of("Due jobs", &["Issuer", "Due", "Oldest delay"], &due, |one| {
         vec![
             Cell::text(json::text(one, "/issuer")),
             Cell::number(json::number(one, "/count")),
@@ -107,7 +107,7 @@ fn due(scheduler: &Value) -> Table {
 
 fn leases(session: &Session, scheduler: &Value) -> Table {
     let leases = json!({ "items": scheduler.get("leases").cloned().unwrap_or_default() });
-    Table::of("Leases", &["Work", "Process", "Lease ends"], &leases, |one| {
+    Table::of("Leases", &["Deployments", "Process", "Lease expires"], &leases, |one| {
         vec![
             Cell::text(json::text(one, "/name")),
             Cell::code(json::text(one, "/holder")),
@@ -119,7 +119,7 @@ fn leases(session: &Session, scheduler: &Value) -> Table {
 
 fn master_key(keys: &Value) -> Table {
     let rows = json!({ "items": keys.get("keys").cloned().unwrap_or_default() });
-    Table::of("Master keys", &["Key", "State", "Values sealed under it"], &rows, |key| {
+    Table::of("Master keys", &["Key", "State", "Values sealed under the key"], &rows, |key| {
         let state = match (json::flag(key, "/current"), json::flag(key, "/configured")) {
             (true, _) => Cell::badge(Tone::Good, "current"),
             (false, true) => Cell::badge(Tone::Calm, "older"),

@@ -59,7 +59,7 @@ pub(crate) fn table(session: &Session, listing: &Value) -> Table {
             Cell::time(json::text(target, "/updated_at"), session.now),
         ]
     })
-    .empty("No deployment target. Add one: it says where on an agent's host a certificate goes.")
+    .empty("No deployment target. Add one: it defines where an agent installs a certificate.")
 }
 
 fn agent(id: &str) -> Cell {
@@ -86,7 +86,7 @@ pub(crate) fn deployments(session: &Session, listing: &Value) -> Table {
             Cell::text(json::text(one, "/error")),
         ]
     })
-    .empty("Nothing was deployed yet. Add the target to a certificate: its next version goes there.")
+    .empty("Nothing was deployed yet. Add the target to a certificate: its next version is deployed there.")
 }
 
 fn deployment_state(state: &str) -> Cell {
@@ -112,13 +112,13 @@ async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failu
     let facts = Facts::default()
         .with("Kind", Cell::text(json::text(&target, "/kind")))
         .with("Agent", agent(json::text(&target, "/agent")))
-        .with("Made", Cell::time(json::text(&target, "/created_at"), session.now))
+        .with("Created", Cell::time(json::text(&target, "/created_at"), session.now))
         .with("Changed", Cell::time(json::text(&target, "/updated_at"), session.now));
     let members = members(target.get("target").unwrap_or(&Value::Null));
     let parts = Sections::default()
         .plain(&actions)?
         .plain(&facts)?
-        .section("place", "Where certificates go", &members)?
+        .section("place", "Configuration", &members)?
         .live(
             "deployments",
             "Deployments",
@@ -154,7 +154,7 @@ async fn ask_new(session: Session) -> Result<Response, Failure> {
     let fields = vec![
         Field::line("name", "Name").required(),
         Field::choice("agent", "Agent", choices),
-        Field::lines("target", "Where certificates go").value(example)
+        Field::lines("target", "Configuration").value(example)
             .hint("JSON, by type: nginx, apache, haproxy, caddy, traefik, envoy, postfix, dovecot, files, pkcs12, jks, exec.")
             .required(),
     ];
@@ -166,8 +166,8 @@ async fn create(session: Session, form: FormData) -> Result<Response, Failure> {
     let target: Value = serde_json::from_str(form.text("target")).map_err(|error| {
         Failure::refused(
             StatusCode::BAD_REQUEST,
-            format!("\"Where certificates go\" is no JSON: {error}"),
-            "go back and mend it",
+            format!("\"Where certificates go\" is not valid JSON: {error}"),
+            "go back and correct it",
         )
     })?;
     let body = json!({
@@ -192,7 +192,7 @@ async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response
             crate::format::counted(count, false, "deployment")
         ))
         .says("The files on the host stay. A policy may require another person's approval first.");
-    Page::new(&session, format!("Remove {name}?")).command(format!("bulla target delete {name}")).show(&body)
+    Page::new(&session, format!("Delete {name}?")).command(format!("bulla target delete {name}")).show(&body)
 }
 
 async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {

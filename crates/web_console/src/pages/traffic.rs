@@ -99,7 +99,7 @@ fn table(caption: &str, figures: Vec<(&'static str, String, String)>) -> Table {
     let row = |(meaning, labels, value): (&'static str, String, String)| {
         vec![Cell::text(meaning), Cell::text(labels), Cell::Number(value)]
     };
-    Table::new(caption, &["Figure", "Of these", "Value since startup"], figures.into_iter().map(row))
+    Table::new(caption, &["Metric", "Labels", "Value since startup"], figures.into_iter().map(row))
 }
 
 fn readings_of(session: &Session, readings: &Value) -> Table {
@@ -112,7 +112,7 @@ fn readings_of(session: &Session, readings: &Value) -> Table {
             Cell::link(href, name),
         ]
     };
-    Table::of("Credentials read lately", &["When", "Reader", "Credential"], readings, row)
+    Table::of("Recent credential reads", &["Time", "Actor", "Credential"], readings, row)
         .empty("No credential was read yet.")
 }
 

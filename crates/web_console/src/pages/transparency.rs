@@ -57,7 +57,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .section("domains", "Watched domains", &domains_table(&session, &domains))?;
     if session.may("inventory.manage") {
         let fields = vec![
-            Field::line("name", "Domain").hint("A registered domain: example.net. Search services are told its name.").required(),
+            Field::line("name", "Domain").hint("A registered domain: example.net. Search services learn its name.").required(),
             Field::line("issuers", "Allowed issuers").hint("Words that the issuer's name must contain, separated by commas. Empty: the issuers of known certificates."),
         ];
         let form = Form::post(format!("{PAGE}/domains"), session.csrf(), "Watch the domain", fields);
@@ -151,7 +151,7 @@ fn enabled(one: &Value) -> Cell {
 }
 
 fn logs_table(session: &Session, logs: &Value) -> Table {
-    Table::of("Logs", &["Log", "State", "Entries", "Behind", "Last read", "Error"], logs, |log| {
+    Table::of("Logs", &["Log", "State", "Entries", "Entries behind", "Last read", "Error"], logs, |log| {
         let state = match json::text(log, "/state") {
             state @ ("inconsistent" | "failing") => Cell::badge(Tone::Bad, state),
             "followed" => Cell::badge(Tone::Good, "followed"),
@@ -175,7 +175,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
     let one = session.api.get(&path).await?;
     let facts = Facts::default()
         .with("Verdict", verdict(&one))
-        .with("Why", Cell::text(why(one.get("reason").unwrap_or(&Value::Null))))
+        .with("Reason", Cell::text(why(one.get("reason").unwrap_or(&Value::Null))))
         .with("Names", Cell::text(json::joined(&one, "/names")))
         .with("Issuer", Cell::text(json::text(&one, "/issuer")))
         .with("Serial number", Cell::code(json::text(&one, "/serial")))
@@ -187,7 +187,7 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
         .with("Watched domains", Cell::text(json::joined(&one, "/domains")))
         .with("SHA-256 fingerprint", Cell::code(json::text(&one, "/sha256")))
         .with("SHA-256 of the public key", Cell::code(json::text(&one, "/spki_sha256")));
-    let mut parts = Sections::default().live("facts", "What was issued", "ct.", &facts)?;
+    let mut parts = Sections::default().live("facts", "Certificate", "ct.", &facts)?;
     if session.may("inventory.manage") && !matches!(json::text(&one, "/verdict"), "expected") {
         let ask = |what: &str, button, hint| {
             let reason = Field::line("reason", "Reason").hint(hint).required();
@@ -201,16 +201,20 @@ async fn issuance(session: Session, Path(id): Path<String>) -> Result<Response, 
         parts = parts
             .section(
                 "expect",
-                "It is ours",
-                &ask("expect", "Expect it", "It and its renewals are expected from now on. Its alert ends."),
+                "Expected",
+                &ask(
+                    "expect",
+                    "Mark as expected",
+                    "It and its renewals are expected from now on. Its alert is resolved.",
+                ),
             )?
             .section(
                 "acknowledge",
-                "It is not ours, and is dealt with",
+                "Unexpected, and handled",
                 &ask(
                     "acknowledge",
-                    "Dismiss it",
-                    "It was revoked or reported. Its alert ends; a renewal raises another.",
+                    "Dismiss",
+                    "It was revoked or reported. Its alert is resolved; a renewal raises another.",
                 ),
             )?;
     }
@@ -285,7 +289,7 @@ async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, 
         actions.button(format!("{page}/resume"), session.csrf(), "Resume")
     };
     let actions =
-        actions.danger(format!("{page}/remove"), "Watch no more").only_if(session.may("inventory.manage"));
+        actions.danger(format!("{page}/remove"), "Stop watching").only_if(session.may("inventory.manage"));
     let facts = Facts::default()
         .with("State", enabled(&one))
         .with("Services", Cell::text(json::joined(&one, "/services")))
@@ -295,7 +299,7 @@ async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, 
     let searches = json!({ "items": one.get("searches").cloned().unwrap_or_default() });
     let searches = Table::of(
         "Search services",
-        &["Service", "State", "Answered", "Next", "Failures", "Error"],
+        &["Service", "State", "Answering", "Next", "Failures", "Error"],
         &searches,
         |one| {
             let state = match json::text(one, "/state") {
@@ -312,13 +316,13 @@ async fn domain(session: Session, Path(name): Path<String>) -> Result<Response, 
             ]
         },
     )
-    .empty("No search service is asked for this domain.");
+    .empty("No search service is queried for this domain.");
     let found = format!("{PAGE}?domain={}", api::path::segment(&name));
     let parts = Sections::default()
         .plain(&actions)?
         .plain(&facts)?
         .live("searches", "Search services", "ct.", &searches)?
-        .plain(&Actions::default().link(found, "What was issued for it"))?;
+        .plain(&Actions::default().link(found, "Certificates issued for it"))?;
     Page::new(&session, name.as_str()).command(format!("bulla ct show {name}")).reads(path).show(&parts)
 }
 
@@ -344,7 +348,7 @@ async fn ask_remove(session: Session, Path(name): Path<String>) -> Result<Respon
     let body = Confirmation::new(&session, format!("{}/remove", page(&name)), page(&name), "Stop watching")
         .danger()
         .says("New certificates for this domain are not found any more, and raise no alert. Recorded issuances stay.");
-    Page::new(&session, format!("Watch {name} no more?"))
+    Page::new(&session, format!("Stop watching {name}?"))
         .command(format!("bulla ct remove {name}"))
         .show(&body)
 }

@@ -48,10 +48,10 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
             "Name",
             "State",
             "Group",
-            "Every",
+            "Interval",
             "Next run",
             "Last run",
-            "Answered",
+            "Answering",
             "Changed",
             "New certificates",
         ],
@@ -68,7 +68,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         &listing.paged(table).exported("watches"),
     )?;
     if let Some(series) = &series {
-        parts = parts.section("history", "Beside the last seven days", &history(&session, series))?;
+        parts = parts.section("history", "Compared with the last seven days", &history(&session, series))?;
     }
     Page::new(&session, "Watches")
         .command("bulla watch list")
@@ -144,7 +144,7 @@ fn running(watch: &Value) -> Run {
     let words = match (state.as_str(), of) {
         ("running", Some(of)) => format!("{done} of {of} endpoints are stored."),
         ("running", None) => format!("{done} endpoints and certificates are stored."),
-        ("due" | "waiting", _) => "The run waits for a server.".to_owned(),
+        ("due" | "waiting", _) => "The run is waiting for a server.".to_owned(),
         ("paused", _) => "Paused: no run begins.".to_owned(),
         _ => "No run is under way.".to_owned(),
     };
@@ -193,7 +193,7 @@ fn actions(session: &Session, watch: &Value) -> Actions {
         actions = actions.button(format!("{page}/resume"), session.csrf(), "Resume");
     }
     actions
-        .link(format!("{page}/edit"), "Change")
+        .link(format!("{page}/edit"), "Edit")
         .danger(format!("{page}/remove"), "Remove")
         .only_if(session.may("inventory.manage"))
 }
@@ -209,14 +209,14 @@ fn last_run(session: &Session, watch: &Value) -> Facts {
     };
     Facts::default()
         .with("Outcome", outcome)
-        .with("Began", Cell::time(json::text(watch, "/last_run/began_at"), session.now))
-        .with("Ended", Cell::time(json::text(watch, "/last_run/ended_at"), session.now))
+        .with("Started", Cell::time(json::text(watch, "/last_run/began_at"), session.now))
+        .with("Finished", Cell::time(json::text(watch, "/last_run/ended_at"), session.now))
         .with("Error", Cell::text(json::text(watch, "/last_run/error")))
         .with("Endpoints", count("endpoints"))
         .with("Answered with a certificate", count("answered"))
         .with("Changed since the run before", count("changed"))
         .with("New certificates", count("new_certificates"))
-        .with("Sections of sources not listing", count("not_listed"))
+        .with("Sources not listed", count("not_listed"))
         .with("Scan", Cell::code(json::text(watch, "/last_run/scan")))
 }
 
@@ -232,8 +232,8 @@ fn worst(watch: &Value) -> Option<Facts> {
 
 fn settings(session: &Session, watch: &Value) -> Facts {
     Facts::default()
-        .with("Every", Cell::text(duration(json::number(watch, "/interval_s"))))
-        .with("Random delay at most", Cell::text(duration(json::number(watch, "/jitter_s"))))
+        .with("Interval", Cell::text(duration(json::number(watch, "/interval_s"))))
+        .with("Maximum jitter", Cell::text(duration(json::number(watch, "/jitter_s"))))
         .with("Next run", next_run(session, watch))
         .with("Group", Cell::text(json::text(watch, "/group")))
         .with("Ports", Cell::text(json::text(watch, "/ports")))
@@ -350,7 +350,7 @@ async fn ask_remove(session: Session, Path(id): Path<String>) -> Result<Response
             "Its {targets} targets are not scanned any more, so changes and expiry there raise no alert."
         ))
         .says("Results of its scans stay in the inventory.");
-    Page::new(&session, format!("Remove {name}?")).command(format!("bulla watch remove {name}")).show(&body)
+    Page::new(&session, format!("Delete {name}?")).command(format!("bulla watch remove {name}")).show(&body)
 }
 
 async fn remove(session: Session, Path(id): Path<String>, form: FormData) -> Result<Response, Failure> {

@@ -207,6 +207,8 @@ static LISTING: LazyLock<Value> = LazyLock::new(|| {
     let mut item = object(&|| flat.clone());
     let mut top = item.clone();
     item["endpoint"] = endpoint();
+    // A CA without one above it, which begins the tree.
+    item["parent"] = "".into();
     top["items"] = json!([item]);
     top["granted"] = json!([{ "scope": MARKUP, "permissions": permissions() }]);
     top["csrf_token"] = CSRF.into();
@@ -237,9 +239,12 @@ static LAST_PAGE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     serde_json::to_vec(&page).unwrap()
 });
 static ME: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let me =
-        ["actor", "kind", "id", "granted", "csrf_token"].map(|name| (name.to_owned(), LISTING[name].clone()));
-    serde_json::to_vec(&Value::Object(me.into_iter().collect())).unwrap()
+    // Every page shows the actor, so it proves nothing about the page.
+    let mut me = json!({ "actor": "user:ada" });
+    for name in ["kind", "id", "granted", "csrf_token"] {
+        me[name] = LISTING[name].clone();
+    }
+    serde_json::to_vec(&me).unwrap()
 });
 
 async fn answer(State(seen): State<Arc<Mutex<Vec<Seen>>>>, request: Request) -> Response {

@@ -5,8 +5,17 @@ use crate::hostile_api::{Answer, CSRF, Console, MARKUP, all_fields, all_paramete
 /// The markup as text.
 const ESCAPED: &str = "&#60;script&#62;";
 
-/// Pages that show nothing of the API or of the address.
-const WITHOUT_DATA: &[&str] = &["/console/sign-in"];
+/// Pages that show no text of the hostile API: fixed forms, figures, and lists of objects in one named state.
+const WITHOUT_DATA: &[&str] = &[
+    "/console",
+    "/console/authorities/new",
+    "/console/blocked-keys/new",
+    "/console/confirm",
+    "/console/ownership-rules/{id}/remove",
+    "/console/settings/master-key",
+    "/console/sign-in",
+    "/console/watches/new",
+];
 
 /// The address of a page with markup in every parameter.
 fn address(path: &str) -> String {

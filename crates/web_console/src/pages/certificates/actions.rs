@@ -75,7 +75,7 @@ fn summary(session: &Session, certificate: &Value) -> Facts {
     Facts::default()
         .with("State", Cell::state(json::text(certificate, "/status")))
         .with("Names", Cell::text(json::joined(certificate, "/names")))
-        .with("Ends", Cell::time(json::text(certificate, "/ends_at"), session.now))
+        .with("Expires", Cell::time(json::text(certificate, "/ends_at"), session.now))
         .with("Owner", Cell::text(json::text(certificate, "/owner")))
         .with("Current version", Cell::code(json::text(certificate, "/current/fingerprint")))
 }
@@ -99,27 +99,23 @@ async fn serving(session: &Session, id: &str) -> Result<String, Failure> {
 
 fn targets(certificate: &Value) -> String {
     match json::list(certificate, "/targets").len() {
-        0 => "It has no targets: nothing is deployed. Whoever serves it has to fetch the new version."
-            .to_owned(),
+        0 => "It has no targets: nothing is deployed. Servers must fetch the new version.".to_owned(),
         count => format!("The new version is deployed to its {}.", format::counted(count, false, "target")),
     }
 }
 
 fn renew(session: &Session, id: &str, certificate: &Value) -> Confirmation {
     form(session, id, "renew", certificate, "Renew now")
-        .says(format!(
-            "The issuer {} is asked for a new version at once.",
-            json::text(certificate, "/issuer")
-        ))
+        .says(format!("The issuer {} issues a new version at once.", json::text(certificate, "/issuer")))
         .says(targets(certificate))
-        .says("The version in use stays valid until it ends.")
+        .says("The version in use stays valid until it expires.")
 }
 
 fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
     let count = json::list(certificate, "/targets").len();
     form(session, id, "deploy", certificate, "Deploy again")
         .says(format!(
-            "The current version is brought to its {} once more; agents reload the services there.",
+            "The current version is deployed to its {} once more; agents reload the services there.",
             format::counted(count, false, "target")
         ))
         .says("Nothing new is issued.")
@@ -128,19 +124,19 @@ fn deploy(session: &Session, id: &str, certificate: &Value) -> Confirmation {
 async fn revoke(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
     Ok(form(session, id, "revoke", certificate, "Revoke the current version")
         .danger()
-        .says("The current version is put on the CRL, and OCSP says that it is revoked. Clients that check this refuse it.")
+        .says("The current version is added to the CRL, and OCSP reports it as revoked. Clients that check revocation reject it.")
         .says(serving(session, id).await?)
-        .says("A revocation cannot be taken back, and its reason cannot be corrected.")
+        .says("A revocation cannot be undone, and its reason cannot be corrected.")
         .says("Without a replacement, services that use it fail for clients that check revocation.")
         .field(Field::required_choice("reason", "Reason", revocation_reasons::options()).hint("Choose key compromise when the key may be in other hands: then ask for a replacement too."))
         .field(Field::checkbox("replace", "Form for a new version with a new key at once").checked(true))
-        .field(Field::checkbox("sure", "I know that this cannot be taken back").required()))
+        .field(Field::checkbox("sure", "I understand that this cannot be undone").required()))
 }
 
 async fn archive(session: &Session, id: &str, certificate: &Value) -> Result<Confirmation, Failure> {
     Ok(form(session, id, "archive", certificate, "Archive")
         .danger()
-        .says("It is renewed no more, and no alert says so when it ends.")
+        .says("It is not renewed any more, and its expiry raises no alert.")
         .says("Versions in use stay in place and stay valid: archiving revokes nothing.")
         .says(serving(session, id).await?)
         .says("It can be restored later."))

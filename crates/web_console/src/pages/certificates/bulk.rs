@@ -44,8 +44,8 @@ pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) ->
     let listing = session.api.get(&path).await?;
     let whole = json::text(&listing, "/next").is_empty();
     let shown = json::items(&listing).len();
-    let table = Table::of("Certificates that are meant", COLUMNS, &listing, |one| row(session, one))
-        .empty("No certificate matches this filter. Go back and take a part of the filter away.");
+    let table = Table::of("Selected certificates", COLUMNS, &listing, |one| row(session, one))
+        .empty("No certificate matches this filter. Go back and remove a part of the filter.");
     let back = if filters.is_empty() { PAGE.to_owned() } else { format!("{PAGE}?{filters}") };
     let mut body =
         Confirmation::new(session, format!("{PAGE}/{action}"), back, button).says(filter_words(&filters));
@@ -64,7 +64,7 @@ pub(super) async fn ask(session: &Session, action: &str, query: Option<&str>) ->
             "{least}{total} certificates match, more than a form can name. All that match at the time of the action are meant; the table shows the first {shown}."
         ));
     }
-    let body = fields(session, body, action).await?.table("Which certificates", table);
+    let body = fields(session, body, action).await?.table("Certificates", table);
     Page::new(session, title).command(command(action, &filters)).reads(path).show(&body)
 }
 
@@ -109,11 +109,11 @@ async fn fields(session: &Session, body: Confirmation, action: &str) -> Result<C
     Ok(match action {
         "revoke" => body
             .danger()
-            .says("Each current version is put on the CRL, and OCSP says that it is revoked. Clients that check this refuse it.")
-            .says("A revocation cannot be taken back, and its reason cannot be corrected.")
+            .says("Each current version is added to the CRL, and OCSP reports it as revoked. Clients that check revocation reject it.")
+            .says("A revocation cannot be undone, and its reason cannot be corrected.")
             .field(Field::required_choice("reason", "Reason", revocation_reasons::options()))
             .field(Field::checkbox("replace", "Form for new versions with new keys at once").checked(true))
-            .field(Field::checkbox("sure", "I know that this cannot be taken back").required()),
+            .field(Field::checkbox("sure", "I understand that this cannot be undone").required()),
         "reassign" => {
             let (owners, teams) = people(session).await?;
             body.says("A field that stays empty changes nothing.")
@@ -122,7 +122,7 @@ async fn fields(session: &Session, body: Confirmation, action: &str) -> Result<C
                 .field(Field::line("environment", "New environment"))
         }
         _ => body
-            .says("Each issuer is asked for a new version as fast as its limits allow. Versions in use stay valid until they end.")
+            .says("Each issuer issues a new version as fast as its rate limits allow. Versions in use stay valid until they expire.")
             .field(Field::line("why", "Reason").hint("Written into the audit log.")),
     })
 }

@@ -38,7 +38,7 @@ const FACETS: &[(&str, &str, &str)] = &[
     ("State", "status", "status"),
     ("Issuer", "issuer", "issuer"),
     ("Owner", "owner", "owner"),
-    ("Key kind", "algorithm", "algorithm"),
+    ("Key type", "algorithm", "algorithm"),
 ];
 
 /// A facet.
@@ -72,7 +72,7 @@ pub(super) async fn of(session: &Session, filters: &str) -> Result<Vec<Facet>, F
     let days = groups(session, "expiry_day", &rest).await?;
     let chosen = pairs.iter().any(|(name, _)| name.starts_with("expires_"));
     let values = windows(session.now, json::list(&days, "/groups"), &rest, filters);
-    facets.push(Facet { name: "Ends", values, all: chosen.then(|| page(&rest)) });
+    facets.push(Facet { name: "Expires", values, all: chosen.then(|| page(&rest)) });
     Ok(facets)
 }
 

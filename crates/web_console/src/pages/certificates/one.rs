@@ -139,7 +139,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
         "" => Cell::Empty,
         _ => Cell::link(item("/console/jobs", run), json::text(certificate, "/run/state").replace('_', " ")),
     };
-    let renews = if json::flag(certificate, "/auto_renew") { "by itself" } else { "only when a person asks" };
+    let renews = if json::flag(certificate, "/auto_renew") { "automatic" } else { "manual" };
     let tags = certificate.pointer("/tags").and_then(Value::as_object);
     let tags =
         tags.into_iter().flatten().map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or("")));
@@ -147,15 +147,15 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
         .with("State", Cell::state(json::text(certificate, "/status")))
         .with("Names", Cell::text(json::joined(certificate, "/names")))
         .with("Subject", text("/subject"))
-        .with("Ends", time("/ends_at"))
+        .with("Expires", time("/ends_at"))
         .with("Valid from", time("/current/not_before"))
         .with("Served", served_state(certificate))
         .with("Not deployed since", time("/undeployed_since"))
-        .with("Renews", Cell::text(renews))
+        .with("Renewal", Cell::text(renews))
         .with("Next renewal", time("/renew_at"))
         .with("Current job", run)
         .with(
-            "Failed attempts in a row",
+            "Consecutive failures",
             match json::number(certificate, "/failures") {
                 0 => Cell::Empty,
                 failures => Cell::badge(Tone::Bad, failures.to_string()),
@@ -168,7 +168,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
         .with("Team", text("/team"))
         .with("Environment", text("/environment"))
         .with("Tags", Cell::text(tags.collect::<Vec<_>>().join(", ")))
-        .with("Key kind", text("/key_type"))
+        .with("Key type", text("/key_type"))
         .with("Private key", key_at)
         .with("SHA-256 fingerprint", Cell::code(json::text(certificate, "/current/fingerprint")))
         .with("Notes", text("/notes"))
@@ -203,7 +203,7 @@ fn current_chain(known: &Known) -> &str {
 fn served(session: &Session, endpoints: &Value) -> Table {
     Table::of(
         "Endpoints that serve this certificate",
-        &["Endpoint", "Version", "Ends", "Last verified", "Answers", "Fingerprint"],
+        &["Endpoint", "Version", "Expires", "Last verified", "Answering", "Fingerprint"],
         endpoints,
         |one| {
             let place = format!("{}:{}", json::text(one, "/endpoint/host"), json::number(one, "/endpoint/port"));
@@ -214,7 +214,7 @@ fn served(session: &Session, endpoints: &Value) -> Table {
             let answers = json::flag(one, "/answering");
             vec![
                 Cell::text(shown.trim()),
-                Cell::badge(if current { Tone::Good } else { Tone::Bad }, if current { "current" } else { "an older one" }),
+                Cell::badge(if current { Tone::Good } else { Tone::Bad }, if current { "current" } else { "older" }),
                 Cell::time(json::text(one, "/not_after"), session.now),
                 Cell::time(json::text(one, "/last_seen_at"), session.now),
                 Cell::badge(if answers { Tone::Good } else { Tone::Warn }, if answers { "yes" } else { "no" }),
@@ -238,7 +238,7 @@ fn deployments(session: &Session, known: &Known) -> Table {
     };
     Table::of(
         "Deployments of this certificate",
-        &["Target", "State", "Version", "Shown there", "Changed", "Attempts", "Error"],
+        &["Target", "State", "Version", "Served", "Changed", "Attempts", "Error"],
         &known.deployments,
         |one| {
             let target = json::text(one, "/target");
@@ -278,7 +278,7 @@ fn versions(session: &Session, known: &Known) -> Table {
     let current = json::text(&known.certificate, "/current/fingerprint");
     Table::of(
         "Versions of this certificate, newest first",
-        &["Issued", "State", "Ends", "Serial number", "Fingerprint", "Issuer", "Key here"],
+        &["Issued", "State", "Expires", "Serial number", "Fingerprint", "Issuer", "Key on this server"],
         &known.versions,
         |one| {
             let revoked = json::text(one, "/revoked_at");
@@ -301,7 +301,7 @@ fn versions(session: &Session, known: &Known) -> Table {
             ]
         },
     )
-    .empty("None was issued yet. The jobs below say what it waits for.")
+    .empty("No version was issued yet. The jobs below show the reason.")
 }
 
 /// The chain as a file. Private keys do not pass through a browser.

@@ -14,7 +14,7 @@ pub(super) const PAGE: &str = "/console/certificates";
 pub(super) const LIST: &str = "/api/v1/certificates";
 
 /// The heads of [`row`].
-pub(super) const COLUMNS: &[&str] = &["Name", "State", "Ends", "Served", "Issuer", "Owner", "Key"];
+pub(super) const COLUMNS: &[&str] = &["Name", "State", "Expires", "Served", "Issuer", "Owner", "Key"];
 
 /// Where the API has a certificate.
 pub(super) fn api_path(id: &str) -> String {

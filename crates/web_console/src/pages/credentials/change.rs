@@ -192,7 +192,7 @@ fn value(form: &FormData, kind: &str) -> Result<Value, Failure> {
     }
     serde_json::from_str(text.as_str().unwrap_or_default()).map_err(|error| {
         let hint = "go back and correct the document; nothing was stored";
-        Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, format!("This is no JSON: {error}"), hint)
+        Failure::refused(StatusCode::UNPROCESSABLE_ENTITY, format!("This is not valid JSON: {error}"), hint)
     })
 }
 
@@ -201,7 +201,7 @@ async fn set(session: Session, form: FormData) -> Result<Response, Failure> {
     let body = json!({ "name": name, "type": kind, "value": value(&form, kind)? });
     let mut store = session.api.credential_store()?;
     if !form.ticked("known") {
-        // A new one does not replace one of the same name that nobody thought of.
+        // A new credential must not replace an existing one of the same name.
         store = store.with_header(IF_NONE_MATCH, HeaderValue::from_static("*"));
     }
     store.change(Method::PUT, DATA, form.csrf(), Some(&body)).await?;
@@ -229,9 +229,9 @@ async fn ask_regenerate(session: Session, RawQuery(query): RawQuery) -> Result<R
     let known = versions_of(&session, &parameter::<String>(query.as_deref(), "name")).await?;
     let name = json::text(&known, "/name");
     let body = Confirmation::new(&session, format!("{PAGE}/regeneration"), href(name), "Regenerate").danger()
-        .says(format!("A new {} is made as this one was generated, and becomes the current version.", json::text(&known, "/type")))
-        .says("Programs get the new value when they read it the next time. What still uses the older one may fail.")
-        .says("One that was set by hand cannot be generated again.")
+        .says(format!("A new {} is generated with the same parameters, and becomes the current version.", json::text(&known, "/type")))
+        .says("Programs get the new value at their next read. Programs that still use the older value may fail.")
+        .says("A credential that was set by hand cannot be regenerated.")
         .hidden("name", name);
     Page::new(&session, format!("Regenerate {name}"))
         .command(format!("bulla credential regenerate {name}"))
@@ -302,7 +302,7 @@ async fn ask_undelete(session: Session, RawQuery(query): RawQuery) -> Result<Res
     let name: String = parameter(query.as_deref(), "name");
     let body = Confirmation::new(&session, format!("{PAGE}/undelete"), format!("{PAGE}/deleted"), "Undelete")
         .danger()
-        .says("The credential comes back with all its versions. Whoever may read its path can read it again.")
+        .says("The credential is restored with all its versions. Actors with read permission for its path can read it again.")
         .hidden("name", name.as_str());
     Page::new(&session, format!("Undelete {name}"))
         .command(format!("bulla credential undelete {name}"))

@@ -96,12 +96,12 @@ fn facts(session: &Session, known: &Known) -> Facts {
     let of_newest = |pointer| newest.map_or("", |version| json::text(version, pointer));
     let rotated = match rotation {
         Some(_) => Cell::time(of("/due_at"), session.now),
-        None => Cell::text("by no policy"),
+        None => Cell::text("no policy"),
     };
     Facts::default()
         .with("Type", Cell::text(json::text(&known.versions, "/type")))
         .with("Newest version", Cell::time(of_newest("/version_created_at"), session.now))
-        .with("Ends", Cell::time(of_newest("/expires_at"), session.now))
+        .with("Expires", Cell::time(of_newest("/expires_at"), session.now))
         .with("Next rotation", rotated)
         .with("Rotation policy", Cell::code(of("/policy")))
         .with("Last rotation failed with", Cell::text(of("/error")))
@@ -129,7 +129,7 @@ fn versions(session: &Session, known: &Value) -> Table {
     });
     Table::new(
         "Versions, the newest first",
-        &["Version", "State", "Stored", "Ends", "Can be undeleted until", "Identity"],
+        &["Version", "State", "Stored", "Expires", "Can be undeleted until", "Identity"],
         rows,
     )
 }
@@ -155,6 +155,6 @@ fn readers_of(session: &Session, readers: &Value) -> Table {
             action,
         ]
     };
-    Table::of("Who may read it", &["Actor", "By", "Since", "Granted by", "Action"], readers, row)
+    Table::of("Readers", &["Actor", "Actor", "Since", "Granted by", "Action"], readers, row)
         .empty("Nobody may read it but people and programs with the permission credential.manage.")
 }
