@@ -176,7 +176,7 @@ pub struct JobResult {
     /// The error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Why what was before is not back.
+    /// Why the rollback failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_error: Option<String>,
     /// SHA-256 of the leaf the endpoint shows.

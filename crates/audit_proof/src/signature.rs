@@ -7,7 +7,7 @@ use x509::{Fingerprint, PublicKey, verify_signature};
 /// Why a signature does not count.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureFault {
-    /// The key beside the signature is none.
+    /// The key with the signature is invalid.
     #[error("the member key holds no public key")]
     Key,
     /// The signature is not by the key.

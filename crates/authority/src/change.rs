@@ -242,10 +242,10 @@ pub enum ChangeError {
         "the change has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
     )]
     OtherPlan,
-    /// The object changed after approval was asked for.
+    /// The object changed after the request for approval.
     #[error("the object changed after approval was asked for, so the change is void: ask for it again")]
     Void,
-    /// What is stored does not match its plan.
+    /// The stored change does not match its plan.
     #[error("the stored change {0} does not match its plan: it is not applied")]
     Mismatch(Uuid),
     /// The note is too long.

@@ -97,7 +97,7 @@ impl From<StoreError> for KeyStoreError {
 /// Why the master key was not changed, or not to the end.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    /// The new master key cannot be had.
+    /// The new master key cannot be opened.
     #[error(transparent)]
     Keyring(#[from] KeyringError),
     /// An error of the database. Call again: finished steps are not repeated.

@@ -19,7 +19,7 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// An actor of whom nothing else is known.
+    /// An actor without further facts.
     #[must_use]
     pub fn of_actor(actor: &str) -> Self {
         Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }

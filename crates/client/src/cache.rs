@@ -19,7 +19,7 @@ const CHANGES_MAX: usize = 4_096;
 /// Of a time to live a random part less, so that what was read together is not read again together.
 const SPREAD: f64 = 0.2;
 
-/// Bytes that an entry takes beside its value.
+/// Bytes of an entry in addition to its value.
 const ENTRY_OCTETS: usize = 512;
 
 /// Of the memory for values this part is for names without a credential, beside it: requests for such names evict no value.

@@ -13,7 +13,7 @@ use crate::tables::{
 };
 use crate::{CredentialError, Credentials, Name};
 
-/// Permissions of one path that are told.
+/// Maximum permissions of one path in a listing.
 const AT_ONE_PATH_MAX: usize = 10_000;
 
 /// Characters of an actor.

@@ -86,7 +86,7 @@ pub struct History {
     pub last_number: u64,
     /// What the newest version that is left notes.
     pub metadata: Option<Json>,
-    /// Newest first, those that have ended among them.
+    /// Newest first, deleted versions included.
     pub versions: Vec<VersionView>,
 }
 

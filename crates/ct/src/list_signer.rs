@@ -28,7 +28,7 @@ const GOOGLE_KEY: &str = "MIICIjANBgkqhkiG9w0BAQEFAAOCAg8AMIICCgKCAgEAsu0BHGnQ++
     +z1lVDhhYuSZ8ax3T0C3FZpb7HMjZtpEorSV5ElKJEJwrhrBCMOD8L01EoSPrGlS\
     1w22i9uGHMn/uGQKo28u7AsCAwEAAQ==";
 
-/// Anyone who signs the lists below a URL.
+/// The signer of the lists below a URL.
 #[derive(Clone, Debug)]
 pub struct ListSigner {
     prefix: String,

@@ -94,7 +94,7 @@ pub struct Edge {
     tiles: Vec<Vec<Hash>>,
 }
 
-/// Tiles that are not those of the tree.
+/// The tiles do not match the tree.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EdgeError {
     /// Not the tiles that [`Edge::ids`] names.

@@ -36,12 +36,12 @@ pub enum KeepError {
     /// The TLS library.
     #[error("the TLS library does not take the certificates: {0}")]
     Library(#[from] s2n_tls::error::Error),
-    /// A look at files was broken off.
+    /// The check was interrupted.
     #[error("the files could not be looked at")]
     Stopped,
 }
 
-/// What a look at the files found.
+/// Result of a check of the files.
 #[derive(Debug)]
 pub struct Loaded {
     /// Chains that are presented now.

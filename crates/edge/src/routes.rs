@@ -164,7 +164,7 @@ impl Routes {
         &self.groups
     }
 
-    /// Has what was known of servers count further.
+    /// Takes over the health and counters of unchanged servers.
     fn take_over(&self, before: &Self) {
         for group in &self.groups {
             if let Some(before) = before.groups.iter().find(|before| *before == group) {

@@ -70,7 +70,7 @@ struct Shared {
 #[derive(Clone)]
 struct Fetched {
     staple: Staple,
-    /// When the next one is asked for.
+    /// Time of the next request.
     refresh_at: UnixTime,
 }
 

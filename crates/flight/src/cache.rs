@@ -225,7 +225,7 @@ where
     }
 }
 
-/// What may stand in for new work.
+/// Cached results that may be used instead of new work.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Reuse {
     WhatIsTrue,

@@ -16,7 +16,7 @@ use super::websocket_key::accept_of;
 /// Bytes of a key before it is written in base64 (RFC 6455 section 4.1).
 const KEY: usize = 16;
 
-/// One that was asked for by HTTP/2.
+/// A WebSocket opened by HTTP/2.
 pub struct Websocket {
     /// The accept key of the handshake.
     accept: String,

@@ -85,7 +85,7 @@ impl Command {
         })
     }
 
-    /// With these variables beside the inherited ones.
+    /// Sets environment variables in addition to the inherited ones.
     pub(crate) fn with_environment(mut self, variables: &BTreeMap<String, String>) -> Self {
         self.environment.clone_from(variables);
         self

@@ -303,7 +303,7 @@ impl Metrics {
         self.0.queued_by_place[place].dec();
     }
 
-    /// `place` is `None` for what is no operation.
+    /// `place` is `None` for unknown operations.
     pub(crate) fn error(&self, place: Option<usize>, error: &'static str) {
         let opcode = place.map_or("unknown", |place| OPERATIONS[place].1);
         self.0.errors.get_or_create(&ErrorLabels { opcode, error }).inc();
@@ -345,7 +345,7 @@ impl Metrics {
         self.0.refusals_by_kind[refusal as usize].inc();
     }
 
-    /// `place` is the operation's of what was [`Self::refused`].
+    /// `place` is the operation of a [`Self::refused`] request.
     pub(crate) fn opcode_refused(&self, place: usize) {
         self.0.opcode_refusals_by_place[place].inc();
     }

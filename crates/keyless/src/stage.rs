@@ -198,7 +198,7 @@ pub struct LaneFigures {
     pub refused: u64,
     /// Jobs whose deadline passed while they waited.
     pub late: u64,
-    /// Jobs that nobody waited for any more.
+    /// Jobs whose caller cancelled.
     pub unwanted: u64,
     /// Time spent signing.
     pub busy: Duration,

@@ -35,7 +35,7 @@ pub mod tag {
     pub const CERTIFICATE_ID: u8 = 0x06;
     /// The opcode of a request, or the status of a reply, 1 byte.
     pub const OPCODE: u8 = 0x11;
-    /// What is to be signed, or the result.
+    /// The input of a signature, or its result.
     pub const PAYLOAD: u8 = 0x12;
     /// The name of a custom function.
     pub const FUNCTION: u8 = 0x13;
@@ -188,7 +188,7 @@ pub enum Malformed {
     /// A tag that may appear once appears twice.
     #[error("the item {0:#04x} appears twice")]
     Repeated(u8),
-    /// An item longer than what is left.
+    /// The item is longer than the rest of the body.
     #[error("the item {0:#04x} runs past the body")]
     PastEnd(u8),
     /// An item of a fixed length has another.

@@ -105,7 +105,7 @@ impl TicketKeys {
         Some(Ok(sealed))
     }
 
-    /// What was sealed for `owner`.
+    /// Opens a ticket that was sealed for `owner`.
     ///
     /// # Errors
     /// [`TicketError`]

@@ -149,7 +149,7 @@ pub fn addresses_within(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     std::iter::once(address).chain(embedded.into_iter().flatten().map(IpAddr::V4))
 }
 
-/// The IPv4 addresses that `six` may stand for.
+/// The IPv4 addresses embedded in `six`.
 fn embedded(six: Ipv6Addr) -> [Option<Ipv4Addr>; 4] {
     let s = six.segments();
     let four = |high: u16, low: u16| Some(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low)));

@@ -260,7 +260,7 @@ impl Pacer {
         measured.min(before).max(LEARNED_MIN_PER_MINUTE)
     }
 
-    /// What was met and learned so far.
+    /// Counters and the learnt rate.
     #[must_use]
     pub fn paced(&self, now_us: i64) -> Paced {
         let learned_per_minute = self.learned_rate.map(|learned| {

@@ -89,7 +89,7 @@ impl CertificateKey {
     }
 }
 
-/// The folders, and what was read of them.
+/// The folders and the files read from them.
 pub(crate) struct Files {
     folders: Vec<Folder<Arc<CertificateKey>, BadCertificate>>,
     /// Names of files that the system let nobody read.

@@ -108,7 +108,7 @@ impl Module {
         Ok(())
     }
 
-    /// All sessions, and those that may write.
+    /// Number of sessions, and of those that may write.
     pub(crate) fn session_count(&self) -> (usize, usize) {
         self.sessions.count()
     }

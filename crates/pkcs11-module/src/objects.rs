@@ -50,7 +50,7 @@ impl Object {
         wanted.iter().all(|(kind, value)| self.attribute(*kind) == Ok(value))
     }
 
-    /// Bytes of all that may be told.
+    /// Size of the readable attributes, bytes.
     pub(crate) fn size(&self) -> usize {
         let told = self.attributes.values().map(|value| match value {
             Value::Octets(octets) => octets.len(),
@@ -109,7 +109,7 @@ impl Objects {
         self.by_handle.get(&handle)
     }
 
-    /// Handles of those that have these attributes.
+    /// Handles of the objects with these attributes.
     pub(crate) fn find(&self, wanted: &[(CK_ATTRIBUTE_TYPE, Vec<u8>)]) -> Vec<CK_OBJECT_HANDLE> {
         let has =
             |handle: &&CK_OBJECT_HANDLE| self.get(**handle).is_some_and(|object| object.matches(wanted));

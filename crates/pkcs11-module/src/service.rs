@@ -21,7 +21,7 @@ const STOP: Duration = Duration::from_secs(2);
 /// Between two looks at the files of the own certificate.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// The client, and what it runs on.
+/// The client and its runtime.
 pub(crate) struct Service {
     /// There until it is dropped.
     runtime: Option<Runtime>,

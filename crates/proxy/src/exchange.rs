@@ -31,7 +31,7 @@ use super::rotation::Sending;
 use super::rules::Action;
 
 impl Proxy {
-    /// As [`Self::exchange`], for services that own what they use.
+    /// As [`Self::exchange`], for callers that need an owned future.
     pub(super) async fn exchanged(
         self: Arc<Self>,
         request: Request<Incoming>,

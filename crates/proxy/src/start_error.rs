@@ -15,7 +15,7 @@ use crate::permission::BadPermission;
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Somebody else listens there, or it is not permitted.
+    /// The address is in use, or not permitted.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.
@@ -29,7 +29,7 @@ pub enum StartError {
     /// The TLS library.
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    /// Upstreams could not be told from anybody else.
+    /// No trust anchors: upstreams could not be authenticated.
     #[error("there are no roots to hold upstreams against")]
     NoRoots,
     /// Its own TLS.

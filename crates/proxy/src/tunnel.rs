@@ -57,7 +57,7 @@ impl Proxy {
         self.upstreams.verifies(&origin) && self.upstreams.probe(&origin, name).await.is_ok()
     }
 
-    /// `name`: what it is known as, whatever CONNECT said.
+    /// Tunnels a connection. `name`: the name by which it was decided, regardless of CONNECT.
     pub(super) async fn tunnel<S>(&self, stream: S, target: &Target, name: &HostOrIp, client: &Client)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,

@@ -28,7 +28,7 @@ const READABLE: &[&str] = &[
 ];
 /// What every program writes to.
 const WRITABLE: &[&str] = &["/dev/null", "/dev/tty"];
-/// Linux 6.12. Older kernels enforce what they know.
+/// Linux 6.12. Older kernels enforce the rights that they support.
 const KNOWN: ABI = ABI::V6;
 
 /// Linux 6.2. Before it, files could be truncated without the right to write them.

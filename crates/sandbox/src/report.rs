@@ -70,7 +70,7 @@ impl Report {
         ]
     }
 
-    /// Whether something that was asked for does not hold.
+    /// Whether a requested restriction is not in force.
     #[must_use]
     pub fn is_degraded(&self) -> bool {
         self.states().iter().any(|(_, state)| matches!(state, State::Partial | State::Missing(_)))

@@ -377,7 +377,7 @@ impl Scheduler {
         self.resolving_targets.insert(lookup.id(), resolving);
     }
 
-    /// Reports a target that the engine cannot look at.
+    /// Reports a target that the engine does not support.
     fn unspeakable(&mut self, target: Arc<Target>) {
         let (out, progress) = (self.out.clone(), self.progress.clone());
         self.reading.spawn(async move {

@@ -18,7 +18,7 @@ pub(crate) struct Job {
     pub(crate) target: Arc<Target>,
     /// In order of preference; more than one only where any of them will do.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The address is part of what is asked (`--all-addresses`).
+    /// Whether the address is part of the endpoint's identity (`--all-addresses`).
     pub(crate) by_address: bool,
     pub(crate) pass: Pass,
     pub(crate) dns_us: u32,

@@ -24,7 +24,7 @@ const CLASSES: usize = 25;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Elapsed;
 
-/// What is known of the time that answers take.
+/// Measured response times, from which timeouts follow.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     /// Microseconds for which this process was ready to run and did not.

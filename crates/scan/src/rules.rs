@@ -3,7 +3,7 @@
 
 use x509::{Rule, Severity};
 
-/// No subject alternative name matches what was asked for.
+/// No subject alternative name matches the requested name.
 pub static NAME_MISMATCH: Rule = Rule {
     code: "endpoint.name-mismatch",
     severity: Severity::Critical,
@@ -59,7 +59,7 @@ pub static PLAINTEXT_INJECTED: Rule = Rule {
     source: "RFC 3207 section 6; CVE-2011-0411",
     advice: "update the server: it buffers commands across STARTTLS",
 };
-/// The leaf is its own issuer and nobody's root.
+/// The leaf is self-signed and no trust anchor.
 pub static SELF_SIGNED: Rule = Rule {
     code: "chain.self-signed",
     severity: Severity::High,
@@ -67,7 +67,7 @@ pub static SELF_SIGNED: Rule = Rule {
     source: "RFC 5280 section 6.1",
     advice: "issue a certificate from an authority your clients trust, or pass its certificate with --ca",
 };
-/// The chain ends at a root nobody here trusts.
+/// The chain ends at a root that is no trust anchor.
 pub static UNTRUSTED: Rule = Rule {
     code: "chain.untrusted-root",
     severity: Severity::High,

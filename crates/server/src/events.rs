@@ -252,7 +252,7 @@ impl Events {
         Ok(Follower { store, live, since: Some(last), read: Vec::new().into_iter(), last, slot })
     }
 
-    /// Reads the outbox while somebody follows, until `stop`.
+    /// Reads the outbox while there are subscribers, until `stop`.
     pub(crate) async fn feed(&self, store: Store, stop: CancellationToken) {
         let _task = telemetry::tasks::guard("event-feed");
         stop.run_until_cancelled(async {

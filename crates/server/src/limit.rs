@@ -305,7 +305,7 @@ impl Limits {
         of_address.and(of_account).map(drop)
     }
 
-    /// Forgets anyone who has their whole allowance again.
+    /// Forgets idle keys.
     pub(crate) fn forget_idle(&self) {
         self.sign_in.forget_idle();
         let own = self.tokens.0.iter().chain(&self.roles.0).map(|(_, limiter)| limiter);

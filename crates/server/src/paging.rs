@@ -8,7 +8,7 @@ use store::{Cursor, Page};
 use crate::extract::Query;
 use crate::problem::Problem;
 
-/// Items in a page when nothing is asked for.
+/// Default number of items in a page.
 pub const LIMIT_DEFAULT: usize = 50;
 /// Most items in a page: at a kilobyte each, half a megabyte of JSON.
 pub const LIMIT_MAX: usize = 500;

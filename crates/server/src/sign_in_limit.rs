@@ -101,7 +101,7 @@ impl SignInLimits {
         known.insert((name.to_owned(), inbound::network(address)));
     }
 
-    /// Forgets anyone who has their whole allowance again.
+    /// Forgets idle keys.
     pub(crate) fn forget_idle(&self) {
         self.pairs.forget_idle();
         self.addresses.forget_idle();

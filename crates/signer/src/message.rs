@@ -15,7 +15,7 @@ use x509::{DistinguishedName, GeneralName, SpkiHash, UnixTime};
 
 use crate::custody::AbsentKey;
 
-/// A message that does not say what it should.
+/// A malformed message.
 #[derive(Debug, thiserror::Error)]
 #[error("the message is malformed: {0}")]
 pub(crate) struct Malformed(String);

@@ -52,7 +52,7 @@ pub enum SiteError {
     /// No certificate for the node.
     #[error(transparent)]
     Certify(#[from] CertifyError),
-    /// The key that signs statements cannot be had.
+    /// The key that signs statements cannot be opened.
     #[error("the key that signs statements cannot be had: {0}")]
     Signer(#[from] KeyStoreError),
     /// Signing the statement failed.

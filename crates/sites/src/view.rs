@@ -75,7 +75,7 @@ impl View {
         self.0.read().last
     }
 
-    /// Whether there is nobody to tell of or to.
+    /// Whether there is no node.
     pub(super) fn is_empty(&self) -> bool {
         self.0.read().nodes.values().all(|known| known.live.is_none())
     }

@@ -126,7 +126,7 @@ pub async fn count_series(tx: &mut Tx, counts: &SeriesCounts, at_us: i64) -> Res
 }
 
 crate::handle! {
-    /// What was counted by hour and by day.
+    /// Counts by hour and by day.
     SeriesTable
 }
 

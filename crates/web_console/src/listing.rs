@@ -48,7 +48,7 @@ impl Listing {
         Ok(Self { page: page.to_owned(), filters, cursor, path, answer })
     }
 
-    /// The path of the API, with its query.
+    /// The requested path with its query.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }

@@ -56,7 +56,7 @@ pub enum AgentRunError {
         /// Its folder.
         folder: PathBuf,
     },
-    /// Joining failed, or what was joined with.
+    /// Joining failed, or its result was invalid.
     #[error(transparent)]
     Join(#[from] JoinError),
 }

@@ -163,7 +163,7 @@ impl TargetFile {
         self.sync()
     }
 
-    /// Removes what was staged, if anything was.
+    /// Removes staged files, if there are any.
     pub(crate) fn unstage(&self) -> Result<(), FileError> {
         self.remove_named(&self.staged())
     }

@@ -13,7 +13,7 @@ const SUMMARY_MAX: usize = 1_024;
 /// Characters Opsgenie takes of a message.
 const OPSGENIE_MESSAGE_MAX: usize = 130;
 
-/// Events API v2. A digest pages nobody.
+/// Events API v2. Digests raise no incident.
 pub(super) fn pagerduty(config: &Pagerduty, message: &Message) -> Option<Outgoing> {
     if message.reason == MessageReason::Digest {
         return None;

@@ -1,4 +1,4 @@
-//! What is sent to the database about alerts.
+//! SQL statements about alerts.
 
 use db::Bulk;
 use store::states::{AlertState, DeliveryState};

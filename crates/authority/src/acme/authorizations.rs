@@ -26,7 +26,7 @@ struct Change {
 }
 
 impl Server {
-    /// An authorization, shown or given up (section 7.5.2).
+    /// Shows or deactivates an authorization (section 7.5.2).
     pub(crate) async fn authorization(
         &self,
         id: Uuid,

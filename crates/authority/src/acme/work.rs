@@ -64,7 +64,7 @@ impl Tasks {
         self.claims.insert(task.id(), claim);
     }
 
-    /// Lets go of those that have ended.
+    /// Removes finished validations.
     fn reap(&mut self) {
         while let Some(ended) = self.set.try_join_next_with_id() {
             self.claims.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));

@@ -23,7 +23,7 @@ pub struct CeremonyPlan {
     /// The location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Anything else that shall stand in the transcript.
+    /// Further notes for the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
     /// The root.

@@ -1,4 +1,4 @@
-//! What was done, for machines and for people.
+//! The transcript of a ceremony, for programs and for people.
 
 use std::fmt::{self, Write as _};
 

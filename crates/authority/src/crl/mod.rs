@@ -33,7 +33,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 pub enum CrlPart {
     /// All of the certificates that are in no shard.
     Full,
-    /// Those of one shard, counted from 1.
+    /// The certificates of one shard, counted from 1.
     Shard(u32),
     /// Changes since the last full CRL (RFC 5280 section 5.2.4).
     Delta,

@@ -90,7 +90,7 @@ struct EstState {
     options: EstOptions,
 }
 
-/// What is not answered with a 200.
+/// Responses other than 200.
 #[derive(Debug)]
 enum Refusal {
     /// An HTTP status and why.

@@ -48,7 +48,7 @@ pub enum IssueError {
     /// Operator: correct the profile; it would make certificates that clients do not take.
     #[error("the certificate would be faulty: {}", .0.join("; "))]
     Lint(Vec<String>),
-    /// Caller: ask for what is one's own team's.
+    /// Caller: request names of the own team.
     #[error(transparent)]
     Team(#[from] Crossing),
     /// Caller: ask again on another day.

@@ -33,7 +33,7 @@ pub struct IssueRequest {
     pub not_before: Option<UnixTime>,
     /// The life, seconds; the profile's default unless given.
     pub lifetime_seconds: Option<i64>,
-    /// Whether the must-staple extension is asked for.
+    /// Whether the must-staple extension is requested.
     pub must_staple: bool,
     /// The protocol of the request.
     pub source: Source,

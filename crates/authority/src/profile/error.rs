@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use store::StoreError;
 
-/// Why a profile cannot be had or kept.
+/// Why a profile cannot be read or stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
     /// Caller: list the profiles.

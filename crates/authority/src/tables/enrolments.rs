@@ -44,11 +44,11 @@ pub struct NewEnrolment {
     pub requested_at_us: i64,
     /// When it is forgotten, decided or not, µs.
     pub expires_at_us: i64,
-    /// The plan that approval is asked for.
+    /// The plan to approve.
     pub plan: EnrolmentPlan,
 }
 
-/// The plan that approval is asked for.
+/// The plan to approve.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EnrolmentPlan {
     /// The plan, JSON.

@@ -39,7 +39,7 @@ pub enum Crossing {
     /// A name of another team, or of a team where the caller has none.
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
-    /// A name outside those of the team.
+    /// The name does not belong to the team.
     #[error("{0}: this name is outside the names of the team {1}")]
     Outside(String, String),
     /// The profile, the issuer or a target is another team's.

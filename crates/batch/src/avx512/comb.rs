@@ -115,7 +115,7 @@ pub(super) struct Step<const ROWS: usize> {
     pub(super) sign: Sign,
 }
 
-/// Whether an entry is added or taken away.
+/// Whether an entry is added or subtracted.
 #[derive(Clone, Copy)]
 pub(super) struct Sign {
     /// All ones where the entry is to be taken away, else all zeros.

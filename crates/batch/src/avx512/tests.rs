@@ -1,4 +1,4 @@
-//! The arithmetic of RSA beside plain words.
+//! Tests of the RSA arithmetic against plain integers.
 
 use num_bigint::BigUint;
 

@@ -18,7 +18,7 @@ pub(crate) struct Verdicts {
     right: u64,
     /// Outcomes and findings reported that are not so.
     wrong: u64,
-    /// Those that are so and were not reported.
+    /// True findings that were not reported.
     missed: u64,
     pub(crate) differences: Vec<String>,
 }

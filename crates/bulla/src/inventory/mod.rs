@@ -1,4 +1,4 @@
-//! `bulla inventory`: what is known from earlier scans.
+//! `bulla inventory`: results of earlier scans.
 
 mod export;
 mod pages;

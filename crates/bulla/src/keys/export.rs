@@ -16,7 +16,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// What the service is called in traces.
 const SERVICE: &str = "bulla-keys";
 
-/// A collector, and what is to go there.
+/// A collector, and the queue of spans for it.
 pub(crate) struct Export {
     spans: Spans,
     waiting: SpanQueue,

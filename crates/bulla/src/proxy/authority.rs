@@ -19,7 +19,7 @@ use crate::master_keys;
 /// In the data folder.
 pub(crate) const CERTIFICATE: &str = "proxy-ca.pem";
 const KEY: &str = "proxy-ca.key";
-/// Of whom the two above are made by.
+/// The lock file for creating the two files above.
 const LOCK: &str = "proxy-ca.lock";
 
 /// The CA of the proxy, and where its certificate is.

@@ -53,7 +53,7 @@ impl Spec {
         }
     }
 
-    /// What the engine is told about targets.
+    /// The engine's options for targets.
     pub(crate) fn target_options(&self) -> Outcome<TargetOptions> {
         let ports = match self.settings.ports.as_str() {
             "" => None,
@@ -80,7 +80,7 @@ impl Spec {
         })
     }
 
-    /// What the engine is told about looking.
+    /// The engine's options for probes.
     pub(crate) fn scan_options(&self) -> Outcome<ScanOptions> {
         let settings = &self.settings;
         let families = match settings.families {

@@ -349,7 +349,7 @@ fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     Ok(cas)
 }
 
-/// Suffixes that count as those of whole registries.
+/// Suffixes that are treated like public suffixes.
 fn private_suffixes(texts: &[String]) -> Outcome<Vec<String>> {
     let read = |text: &String| {
         let name = HostName::parse(text).map_err(|error| {

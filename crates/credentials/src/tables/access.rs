@@ -36,7 +36,7 @@ pub struct AccessRow {
     pub way: AccessWay,
     /// Since when, µs: of a role, when its holder was made.
     pub since_us: i64,
-    /// Given by whom, where that is known.
+    /// The granting actor, if known.
     pub given_by: Option<String>,
 }
 

@@ -13,7 +13,7 @@ pub const HOOKS_MAX: i64 = 1_000;
 /// Maximum concurrent calls of one hook, so that an unavailable hook delays no other.
 const CALLS_OF_ONE: i64 = 8;
 
-/// The secrets that sign what is posted, sealed.
+/// The sealed secrets that sign hook calls.
 pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
 
 /// A rotation hook.
@@ -54,7 +54,7 @@ pub struct HookCall {
     pub version: Uuid,
     /// When the version was stored, µs.
     pub at_us: i64,
-    /// How often it was told in vain.
+    /// Number of failed calls.
     pub tries: i64,
 }
 

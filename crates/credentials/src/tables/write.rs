@@ -245,7 +245,7 @@ pub async fn put_credential_versions(
     Ok(fates)
 }
 
-/// Decides, and moves what is newest on.
+/// Decides whether a version is stored, and updates the newest one.
 fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut StoredCredential>) -> Put {
     let Some(held) = held.filter(|_| may == Some(true)) else {
         // A name that is not there was either not allowed to be made, or has to be there already.

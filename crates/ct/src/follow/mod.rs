@@ -68,7 +68,7 @@ pub struct Match {
 pub struct Step {
     /// Where to go on: to be stored with the matches.
     pub place: LogPosition,
-    /// What was found, in the log's order.
+    /// The matches, in the log's order.
     pub matches: Vec<Match>,
     /// Entries read.
     pub entries: u64,
@@ -344,7 +344,7 @@ impl Follower {
     }
 }
 
-/// What was read of one tile or several.
+/// The content of one or more tiles.
 #[derive(Default)]
 struct ReadTiles {
     matches: Vec<Match>,

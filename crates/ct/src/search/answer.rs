@@ -5,7 +5,7 @@ use crate::issuance::Issuance;
 /// The issuances of one answer.
 #[derive(Clone, Debug, Default)]
 pub struct IssuancesFound {
-    /// What was issued, in the service's order.
+    /// The issuances, in the service's order.
     pub issuances: Vec<Issuance>,
     /// The cursor's `after` from here on; `None` when there is nothing new.
     pub after: Option<String>,

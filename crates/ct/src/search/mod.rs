@@ -42,7 +42,7 @@ const POLL_AFTER: Duration = Duration::from_secs(3_600);
 /// Soonest, whatever the service says.
 const POLL_AFTER_MIN: Duration = Duration::from_secs(60);
 
-/// In whose words a service is asked.
+/// API of a search service.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {

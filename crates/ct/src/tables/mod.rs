@@ -112,7 +112,7 @@ pub struct CtLogRow {
     pub behind_since_us: Option<i64>,
     /// Why the last try was none.
     pub last_error: Option<String>,
-    /// What is wrong with the log, JSON.
+    /// The inconsistency of the log, JSON.
     pub alarm: Option<String>,
     /// Since when, µs.
     pub alarmed_at_us: Option<i64>,

@@ -53,7 +53,7 @@ impl Tee {
         }
     }
 
-    /// Captures nothing more, and frees what was captured.
+    /// Stops the capture, and frees the captured bytes.
     fn forget(&self) {
         let mut text = self.text.lock();
         self.most.store(0, Relaxed);

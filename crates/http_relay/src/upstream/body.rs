@@ -62,7 +62,7 @@ pub struct Relayed {
     /// The request's entry in the access log.
     entry: Option<Box<Entry>>,
     clean_trailers: Option<TrailerFilter>,
-    /// What is dropped once the answer has ended.
+    /// Dropped at the end of the response.
     held: Option<Box<dyn Send + Sync>>,
 }
 

@@ -125,7 +125,7 @@ impl Judgement {
     }
 }
 
-/// Which of the last samples stand for now.
+/// The samples that count as the present.
 #[derive(Clone, Copy)]
 struct Window {
     /// Minimum period of the past, µs.

@@ -168,7 +168,7 @@ fn tags_of(place: &Candidate) -> String {
     listed(&tags)
 }
 
-/// What is known of several texts, for people.
+/// A list of texts, for people.
 fn listed(texts: &[&str]) -> String {
     let mut known: Vec<&str> = texts.iter().copied().filter(|text| !text.is_empty()).collect();
     known.dedup();

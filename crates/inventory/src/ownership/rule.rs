@@ -84,7 +84,7 @@ impl Rules {
         self.0.iter().any(|rule| rule.when.name.is_some())
     }
 
-    /// Whether some rule looks at protocols and groups.
+    /// Whether some rule matches protocols or groups.
     #[must_use]
     pub fn look_at_sources(&self) -> bool {
         self.0.iter().any(|rule| rule.when.source.is_some())
@@ -108,7 +108,7 @@ impl Rules {
         !keys.is_empty() && pairs.into_iter().any(|(one, other)| seen(one) != seen(other))
     }
 
-    /// Whom the first rule that matches names.
+    /// The assignment of the first rule that matches.
     #[must_use]
     pub fn of(&self, place: &Candidate) -> Option<Assignment> {
         self.of_any(std::slice::from_ref(place))

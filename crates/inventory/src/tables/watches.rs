@@ -24,7 +24,7 @@ pub struct WatchSettings {
     pub name: String,
     /// For people, to list together; may be empty.
     pub group: String,
-    /// What to look at, and how: JSON.
+    /// Targets and options, JSON.
     pub spec: String,
     /// From one planned time to the next, µs.
     pub interval_us: i64,

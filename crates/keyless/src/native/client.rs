@@ -41,7 +41,7 @@ pub enum ClientError {
     Name(#[from] InvalidDnsNameError),
 }
 
-/// Under which terms something is asked for.
+/// Tenant, policy, deadline and trace of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// When the answer is of no more use. Past it the call fails, and what had not begun is not done.

@@ -52,7 +52,7 @@ impl TraceParent {
         self.flags & SAMPLED != 0
     }
 
-    /// The same trace, whose spans are told.
+    /// The same trace, with its spans exported.
     #[must_use]
     pub const fn sampled(self) -> Self {
         Self { flags: self.flags | SAMPLED, ..self }

@@ -33,7 +33,7 @@ pub enum RecordsError {
         /// From 1.
         line: usize,
     },
-    /// Records that are not those of their head.
+    /// The records do not match their head.
     #[error("{path}: the records are not those of head {segment}: they were changed, removed or added")]
     Records {
         /// The segment.

@@ -176,7 +176,7 @@ impl Recorder {
         self.shared.close(&mut self.shared.disk.lock())
     }
 
-    /// Writes until stopped, and then what is left.
+    /// Writes records until stopped, then the rest.
     #[crate::boxed]
     pub async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("keyless-records");

@@ -67,12 +67,12 @@ impl Detours {
         self.0.get(&node).is_some_and(|detour| detour.round == 0 && !detour.helpers.is_empty())
     }
 
-    /// All nodes that are asked for detours.
+    /// All nodes that relay for detours.
     pub(super) fn helpers(&self) -> BTreeSet<NodeId> {
         self.0.values().flat_map(|detour| detour.helpers.iter().copied()).collect()
     }
 
-    /// Adds what is wanted of each helper.
+    /// Adds the nodes wanted from each helper.
     pub(super) fn add_wanted(&self, wanted: &mut HashMap<NodeId, BTreeSet<NodeId>>) {
         for (node, detour) in &self.0 {
             for helper in &detour.helpers {

@@ -63,7 +63,7 @@ pub(super) struct Pod {
     shared: HashMap<NodeId, SharedDestination>,
     /// What each of the others reaches, and how far that is from there.
     reaches: HashMap<NodeId, HashMap<NodeId, Duration>>,
-    /// Those of the others that pass nothing on.
+    /// Pod mates that do not relay.
     silent: BTreeSet<NodeId>,
     /// What each of the others wants to reach through this node, and until when.
     leases: HashMap<NodeId, (BTreeSet<NodeId>, Instant)>,
@@ -180,7 +180,7 @@ impl Pod {
         self.shared.contains_key(&destination)
     }
 
-    /// What is wanted of each of the others.
+    /// The nodes wanted from each pod mate.
     pub(super) fn wanted(&self, own: NodeId) -> HashMap<NodeId, BTreeSet<NodeId>> {
         let mut wanted: HashMap<NodeId, BTreeSet<NodeId>> = HashMap::new();
         for (destination, shared) in &self.shared {

@@ -180,7 +180,7 @@ impl Router {
         }
     }
 
-    /// Closes all connections; what is under way fails.
+    /// Closes all connections; requests in progress fail.
     #[crate::boxed]
     pub async fn stop(&self) {
         self.0.stopping.cancel();

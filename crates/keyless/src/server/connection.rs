@@ -18,7 +18,7 @@ use crate::wire::{self, BODY_MAX, HEADER};
 
 /// Bytes read at once: sixteen padded messages, one TLS record.
 const READ: usize = 16 << 10;
-/// Bytes read before what is ready is written.
+/// Bytes to read before finished replies are written.
 const READ_ROUND: usize = 64 << 10;
 /// Bytes of a buffer that is kept for the next replies.
 const KEEP: usize = 256 << 10;

@@ -18,7 +18,7 @@ pub(super) type Outcome = Result<Vec<u8>, Failure>;
 
 /// Bytes of replies on one connection that are ready and not taken: beyond it its streams take no more requests.
 const UNREAD_MAX: usize = 8 << 20;
-/// Bytes of a reply beside its signature.
+/// Bytes of a reply in addition to its signature.
 const REPLY: usize = 64;
 
 /// Bytes of replies on one connection that are ready and not taken.

@@ -44,7 +44,7 @@ impl Identity {
         Self { private, public: octets }
     }
 
-    /// Whom to encrypt to for this key.
+    /// The recipient of this key.
     #[must_use]
     pub fn recipient(&self) -> Recipient {
         Recipient(self.public)

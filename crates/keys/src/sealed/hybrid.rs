@@ -20,7 +20,7 @@ const ALGORITHM: u8 = 1;
 const ENCAPPED: usize = 1_120;
 /// Bytes of AES-256-GCM's tag.
 const TAG: usize = 16;
-/// Bytes that what is sealed is longer by.
+/// Bytes by which sealed data is longer than its plaintext.
 pub(super) const OVERHEAD: usize = 1 + ENCAPPED + TAG;
 
 /// Both halves. The library wipes its own.

@@ -77,7 +77,7 @@ pub const FOUND_LOOKED_MAX: usize = 5_000;
 /// Endpoints read and decided at once, so that nothing else waits for long.
 const FOUND_AT_ONCE: usize = 500;
 
-/// Why what was found was not claimed.
+/// Why a found certificate was not claimed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClaimError {
     /// Nothing was found there.
@@ -102,7 +102,7 @@ pub enum ClaimError {
 
 from_data!(ClaimError);
 
-/// Why what was found was not dismissed.
+/// Why a found certificate was not dismissed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DismissError {
     /// The request makes no sense by itself.

@@ -161,7 +161,7 @@ struct BulkPart {
     report: BulkReport,
     /// The last row, when there may be more.
     last: Option<i64>,
-    /// Runs queued for anyone who comes first.
+    /// Queued runs, for any node.
     queued: Vec<i64>,
     /// Runs in our hands, of certificates of our own CA.
     held: Vec<(ClaimedRevocation, Fingerprint)>,

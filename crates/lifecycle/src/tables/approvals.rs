@@ -138,13 +138,13 @@ VALUES (:uuid, :job, :certificate, {ApprovalState::Open}, :reason, :requested_by
   :plan_sha256, :previous, :barred, :needed)
 ON CONFLICT DO NOTHING")
 };
-/// Decides what is open; ?1 is its row.
+/// Decides an open approval; `?1` is its row.
 const APPROVALS_DECIDE: Bulk = db::bulk! { (id bigint, state bigint, by text, at bigint, note text)
     with_states!("-- approvals_decide
 UPDATE approvals SET state = :state, decided_by = :by, decided_at = :at, note = :note
 WHERE id = :id AND state = {ApprovalState::Open} RETURNING id")
 };
-/// Withdraws what is open for these runs.
+/// Withdraws the open approvals of these runs.
 const APPROVALS_WITHDRAW: Bulk = db::bulk! { (job bigint, at bigint)
     with_states!("-- approvals_withdraw
 UPDATE approvals SET state = {ApprovalState::Withdrawn}, decided_at = :at

@@ -38,7 +38,7 @@ use second_level::Obtained;
 
 /// Bytes of all leaves, unless said otherwise: some 50,000 names.
 pub const OCTETS_MAX: u64 = 64 << 20;
-/// How long a failure stands for all who ask.
+/// Time for which a failure is cached.
 const FAILURE_LIFE: Duration = Duration::from_secs(1);
 /// Leaves of which it is known that a renewal was begun within that time: of more, some are tried sooner again.
 const RENEWALS_MAX: u64 = 65_536;

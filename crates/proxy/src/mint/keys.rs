@@ -24,8 +24,8 @@ pub enum KeysOfLeaves {
     /// None but one: a P-256 key is made from the system's randomness with each leaf, renewals included. Leaves over RSA stand over
     /// one all the same, as no request waits for such a key.
     ByHost,
-    /// Those of one user, or consumer, that are made within the key's life ([`KeysByOwner`](super::KeysByOwner)); those for clients of whom no user is known
-    /// stand over the process's.
+    /// The leaves of one user or consumer, within the life of the key ([`KeysByOwner`](super::KeysByOwner)). Leaves for clients
+    /// without a user share the process's key.
     ByUser,
 }
 

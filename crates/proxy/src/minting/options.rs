@@ -48,7 +48,7 @@ pub struct Options {
 /// Why leaves are not handed out.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Somebody else listens there, or it is not permitted.
+    /// The address is in use, or not permitted.
     #[error("cannot listen on {place}: {source}")]
     Bind {
         /// The location.

@@ -1,4 +1,4 @@
-//! One question, and what is taken for an answer.
+//! A question to the permission service, and the parsing of its answer.
 
 use std::time::Duration;
 

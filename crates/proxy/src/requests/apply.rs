@@ -165,7 +165,7 @@ impl MatchedRules {
         self.met.iter().filter_map(|at| self.compiled.rules.get(*at as usize))
     }
 
-    /// Those that count before there is an answer.
+    /// The rules that apply before the response.
     fn of_requests(&self) -> impl Iterator<Item = &Rule> {
         self.rules().filter(|rule| rule.response_types.is_empty())
     }
@@ -193,7 +193,7 @@ impl MatchedRules {
         self.of_answers(&Kind::of(headers)).any(|rule| rule.record)
     }
 
-    /// Those that are met by the answer's type.
+    /// The rules that match the response's type.
     pub(crate) fn names_of_answer(&self, headers: &HeaderMap) -> Vec<Arc<str>> {
         let kind = Kind::of(headers);
         let by_type = self.of_answers(&kind).filter(|rule| !rule.response_types.is_empty());

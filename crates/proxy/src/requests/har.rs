@@ -347,7 +347,7 @@ impl HarFolder {
     }
 }
 
-/// What is written of a text of one line.
+/// A line of text, with secrets removed.
 fn searched(text: &[u8], needles: &mut Needles) -> String {
     match needles.taken_out(text, false) {
         Ok(without) => String::from_utf8_lossy(&without).into_owned(),

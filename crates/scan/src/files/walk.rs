@@ -97,7 +97,7 @@ impl<'p> Walk<'p> {
         Some(WalkedFile { path, result })
     }
 
-    /// Opens a folder; what is returned is why not.
+    /// Opens a folder; returns the error, if any.
     fn descend(&mut self, path: PathBuf) -> Option<WalkedFile> {
         let opened = self.open(&path);
         match opened {

@@ -43,7 +43,7 @@ impl fmt::Display for TargetOrigin {
 pub struct TargetError {
     /// Origin of the target: argument, file and line.
     pub place: TargetOrigin,
-    /// What was written, without control characters and passwords, shortened.
+    /// The text, without control characters and passwords, shortened.
     pub text: String,
     /// The error, and the correction.
     pub problem: TargetProblem,

@@ -33,7 +33,7 @@ pub enum ServerReply {
         /// As on the wire ([`names::cipher_suite`]).
         suite: u16,
     },
-    /// An alert, or it chose what was not offered.
+    /// An alert, or a choice that was not offered.
     Refused,
 }
 

@@ -21,7 +21,7 @@ pub enum Step {
     Send(Vec<u8>),
     /// All is seen. These bytes (they may be none) say goodbye; close after sending them.
     Done(Vec<u8>),
-    /// There is nothing more to be had; close.
+    /// The handshake failed; close the connection.
     Failed(Failure),
 }
 

@@ -7,7 +7,7 @@ use aws_lc_rs::{digest, hmac};
 
 use super::record::Protection;
 
-/// What a cipher suite of TLS 1.3 stands for.
+/// Hash and cipher of a TLS 1.3 suite.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Suite {
     hash: Hash,

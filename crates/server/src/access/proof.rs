@@ -21,7 +21,7 @@ pub(crate) struct CallerSession {
     pub(crate) proved_at_us: Option<i64>,
     /// When it ends whatever happens, µs.
     pub(crate) expires_at_us: i64,
-    /// The client certificates with which it was asked for.
+    /// The client certificates of the request.
     pub(crate) chain: Option<Vec<u8>>,
 }
 

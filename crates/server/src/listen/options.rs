@@ -108,7 +108,7 @@ impl fmt::Debug for ServerOptions {
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Somebody else listens there, or it is not permitted.
+    /// The address is in use, or not permitted.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         /// The address.

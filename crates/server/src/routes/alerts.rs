@@ -167,7 +167,7 @@ async fn list_deliveries(
     Ok(Json(listing(page, delivery_view)))
 }
 
-/// Tries a message again that was given up.
+/// Retries a message that reached its last attempt.
 #[utoipa::path(post, path = "/api/v1/alert-deliveries/{id}/requeue", operation_id = "requeueAlertDelivery",
     params(("id" = Uuid, Path)), responses((status = 204)))]
 async fn requeue(

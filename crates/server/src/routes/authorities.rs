@@ -1,4 +1,4 @@
-//! Certification authorities, what they issued, and its revocation.
+//! CAs, their certificates, and revocations.
 
 mod issued;
 mod problems;

@@ -106,7 +106,7 @@ pub(super) fn id_of(place: OutboxPlace) -> String {
     format!("{}-{}", place.transaction, place.id)
 }
 
-/// The place that an event's id stands for.
+/// The outbox position of an event's id.
 pub(super) fn place_of(id: &str) -> Option<OutboxPlace> {
     let (transaction, id) = id.split_once('-')?;
     Some(OutboxPlace { transaction: transaction.parse().ok()?, id: id.parse().ok()? })

@@ -1,4 +1,4 @@
-//! How the scanner fares beside its last seven days.
+//! Performance of the scanner, compared with the last seven days.
 
 use api::history::{FiguresView, SeriesView};
 use inventory::history::{Figures, History, SeriesStatus};

@@ -1,4 +1,4 @@
-//! Roles: those that come with Bulla, and one's own.
+//! Roles: built-in and custom ones.
 
 use api::access::{NewRole, RoleView};
 use api::changes::ChangeView;

@@ -30,7 +30,7 @@ use crate::state::State;
 use crate::time;
 use digits::Digits;
 
-/// Hits of a kind when nothing is asked for.
+/// Default number of hits of a kind.
 const LIMIT_DEFAULT: u32 = 10;
 /// Most hits of a kind.
 const LIMIT_MAX: u32 = 50;

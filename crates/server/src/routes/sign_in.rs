@@ -31,7 +31,7 @@ use crate::routing::{Access, Api, routes};
 use crate::state::State;
 use crate::time::shown;
 
-/// Bytes of a body that signs somebody in.
+/// Maximum bytes of a sign-in request.
 const BODY_MAX: usize = 4 << 10;
 
 /// Longest code, in bytes.

@@ -234,7 +234,7 @@ async fn replace(
     Ok(Revision(row.revision, ct_domain_view(row)))
 }
 
-/// Watches a domain no more; what was found stays.
+/// Stops watching a domain; found issuances stay.
 #[utoipa::path(delete, path = "/api/v1/ct/domains/{name}", operation_id = "unwatchCtDomain",
     params(("name" = String, Path)), responses((status = 204)))]
 async fn unwatch(

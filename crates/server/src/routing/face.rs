@@ -84,7 +84,7 @@ impl<S: Clone + Send + Sync + 'static> Face<S> {
         self
     }
 
-    /// What is dispatched, with `prefix` before each path.
+    /// The dispatch table, with `prefix` before each path.
     pub(crate) fn operations(&self, prefix: &str) -> Vec<FaceOperation> {
         let all = self.0.iter().flat_map(|(path, operations)| {
             operations.0.iter().map(move |(method, need, _)| FaceOperation {

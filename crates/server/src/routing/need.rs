@@ -56,7 +56,7 @@ impl Access {
         Self::of(Need::Nothing)
     }
 
-    /// For anyone who is known, whatever they hold.
+    /// For any authenticated caller, without a permission.
     #[must_use]
     pub const fn known() -> Self {
         Self::of(Need::Caller)

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use crate::timing::{BEAT_EVERY, LEASE};
 
-    /// Requests asked, and those that came to their end.
+    /// Requests begun, and requests finished.
     #[derive(Clone, Default)]
     struct Counted(Arc<(AtomicU32, AtomicU32)>);
 

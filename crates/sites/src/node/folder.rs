@@ -136,7 +136,7 @@ impl Folder {
         write_json(&self.0.path("members.json"), members)
     }
 
-    /// The pages of what is sealed, as they came.
+    /// The log of pages with sealed keys.
     pub(super) fn pages(&self) -> PageLog {
         PageLog { path: self.0.path("sealed.log") }
     }
@@ -148,7 +148,7 @@ pub(super) struct PageLog {
 }
 
 impl PageLog {
-    /// All whole ones. What follows them is cut away.
+    /// All complete pages. An incomplete one at the end is cut off.
     pub(super) fn read<T: DeserializeOwned>(&self) -> Result<Vec<T>, StateError> {
         let file = match File::open(&self.path) {
             Ok(file) => file,

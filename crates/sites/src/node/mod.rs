@@ -92,7 +92,7 @@ pub struct NodeStatus {
     pub server: String,
 }
 
-/// What it shows other nodes, and believes them by.
+/// The certificate and trust anchors for connections with other nodes.
 #[derive(Clone, Debug)]
 pub struct NodeTls {
     /// Its own.

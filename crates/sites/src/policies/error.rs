@@ -19,7 +19,7 @@ pub enum PolicyError {
     /// Not a formula.
     #[error("not a formula: {0}")]
     Formula(#[from] FormulaError),
-    /// A policy that nobody satisfies keeps keys from everybody.
+    /// No node satisfies the policy, so no node could open its keys.
     #[error("no enrolled node satisfies `{formula}`; {there_are}")]
     Nobody {
         /// Of which formula.
@@ -60,7 +60,7 @@ pub enum PolicyError {
     /// Not sealed as it should be.
     #[error("the sealed key is not good: {0}")]
     SealedKey(SealedError),
-    /// The private half of a generation cannot be had.
+    /// The private key of a generation cannot be opened.
     #[error("the private half of the policy's generation {generation} cannot be opened: {why}")]
     Seed {
         /// Which.

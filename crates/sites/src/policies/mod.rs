@@ -41,7 +41,7 @@ pub const POLICIES_MAX: i64 = 1_000;
 pub const STATE_ROWS_MAX: usize = 500;
 /// Between two looks whether something changed: one statement.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often what was removed long ago is forgotten.
+/// Interval of purging old deletions.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 /// For how long nodes are told that something is gone: their certificates live for 7 days. µs.
 const REMOVED_KEPT_US: i64 = 30 * 86_400 * 1_000_000;

@@ -48,7 +48,7 @@ pub struct NodeRow {
     pub hostile: bool,
     /// End of its lease, µs; 0 without one.
     pub lease_until_us: i64,
-    /// Whether the others are told that it is there.
+    /// Whether the other nodes consider it present.
     pub present: bool,
 }
 

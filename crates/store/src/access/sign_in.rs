@@ -24,7 +24,7 @@ pub struct SignInLink {
     pub proved_at_us: Option<i64>,
     /// Expiry of the requesting session, µs; `None` without a session.
     pub session_end_us: Option<i64>,
-    /// The client certificates with which it was asked for.
+    /// The client certificates of the request.
     pub chain: Option<Vec<u8>>,
     /// Creation time, µs.
     pub created_at_us: i64,

@@ -299,7 +299,7 @@ impl WriterTask {
         totals.flush_time_max = totals.flush_time_max.max(took);
     }
 
-    /// Closes the channel and counts what was in it.
+    /// Closes the channel and counts the discarded observations.
     fn refuse_the_rest(&mut self) -> u64 {
         self.queue.close();
         let mut rows = 0;

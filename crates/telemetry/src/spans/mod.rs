@@ -219,7 +219,7 @@ pub async fn export<F>(
     }
 }
 
-/// What comes within a while, or a whole batch.
+/// Collects a batch: until it is full, or for a bounded time.
 async fn fill(queue: &mut mpsc::Receiver<Vec<Span>>, batch: &mut Vec<Vec<Span>>) {
     if queue.recv_many(batch, BATCH_MAX).await == 0 {
         // Nobody puts any more.

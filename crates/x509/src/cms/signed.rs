@@ -151,7 +151,7 @@ fn set_of(list: Reader<'_>) -> Result<Vec<u8>, DerError> {
 /// A message with its certificates, lists and signatures.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SignedData {
-    /// The type of what is signed, dotted; [`DATA`] mostly.
+    /// The type of the signed content, dotted; usually [`DATA`].
     pub content_type: String,
     /// What is signed; `None` when it is sent apart, or nothing is.
     pub content: Option<Vec<u8>>,

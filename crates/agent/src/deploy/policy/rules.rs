@@ -188,7 +188,7 @@ pub(crate) struct WantedFile<'f> {
     /// Whether a key is in it.
     pub(crate) private: bool,
     pub(crate) wanted: Attributes,
-    /// Those of the file that is replaced.
+    /// The attributes of the replaced file.
     pub(crate) before: Option<Attributes>,
 }
 

@@ -167,7 +167,7 @@ VALUES (:id, :account, :profile, :identifier, :wildcard, :status, :token, :metho
   :validated_at, :reusable_until) ON CONFLICT (id) DO NOTHING"
 };
 
-/// Only what is pending and not answered yet.
+/// Starts a validation, if the authorization is pending and unanswered.
 pub(super) const BEGIN: Bulk = db::bulk! { (id uuid, method bigint, claimed_until bigint)
     db::with_codes!([AcmeAuthorizationStatus::{Pending}] "-- acme_validation_begin
 UPDATE acme_authorizations SET method = :method, claimed_until = :claimed_until

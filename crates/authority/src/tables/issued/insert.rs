@@ -1,4 +1,4 @@
-//! Storing what was issued: all tables at once.
+//! Inserts issued certificates into all tables at once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

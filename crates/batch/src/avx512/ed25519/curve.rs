@@ -26,7 +26,7 @@ const D: [u64; 4] =
 /// Of all of [`Curve`], as a test makes it of plain numbers.
 pub(super) const CHECKSUM: u64 = 0x2dc5_0db1_4a65_47f4;
 
-/// What is known of the curve. No secret.
+/// Constants of the curve. No secrets.
 pub(super) struct Curve {
     pub(super) constants: Constants,
     /// R² and R³ modulo L.

@@ -34,7 +34,7 @@ const B: [u64; 4] =
 /// Of all of [`Curve`], as a test makes it of plain numbers.
 pub(super) const CHECKSUM: u64 = 0x1932_eaf0_79b6_69ab;
 
-/// What is known of the curve. No secret.
+/// Constants of the curve. No secrets.
 pub(super) struct Curve {
     /// b, in Montgomery's form.
     pub(super) b: Short,

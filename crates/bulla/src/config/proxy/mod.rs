@@ -1,4 +1,4 @@
-//! `[proxy]`: the forward proxy that looks into TLS.
+//! `[proxy]`: the forward proxy with TLS interception.
 
 mod access;
 mod ask;

@@ -38,7 +38,7 @@ pub struct ObservedVersion {
     pub not_after_us: i64,
     /// When an endpoint last answered with it, µs.
     pub at_us: i64,
-    /// Whether a watch looks at the endpoint again.
+    /// Whether a watch scans the endpoint again.
     pub watched: bool,
 }
 

@@ -19,7 +19,7 @@ pub struct SigningKeyRow {
 pub enum SigningKeysBy {
     /// Certificates, each with all its versions.
     Certificate,
-    /// Versions: what came after the last one known.
+    /// Versions after the last known one.
     Version,
 }
 

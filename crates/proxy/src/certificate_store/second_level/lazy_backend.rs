@@ -23,7 +23,7 @@ impl fmt::Debug for Opened {
 }
 
 impl Opened {
-    /// What is in `backend` is sealed under `ring`.
+    /// Creates the storage over `backend`, sealed under `ring`.
     #[must_use]
     pub fn new(backend: impl Backend, ring: Arc<Keyring>) -> Self {
         Self { backend: Box::new(backend), seals: Seals::new(ring) }

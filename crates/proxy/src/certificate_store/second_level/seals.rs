@@ -27,7 +27,7 @@ pub enum Unopened {
     /// The sealed bytes are no chain.
     #[error("it is cut off")]
     CutOff,
-    /// What was sealed is no key for leaves.
+    /// The sealed key cannot be a leaf's.
     #[error("its key: {0}")]
     Key(#[from] KeyError),
     /// The chain is not one's that stands over the key.

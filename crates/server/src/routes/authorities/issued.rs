@@ -1,4 +1,4 @@
-//! Issuing from a certification request, and what was issued.
+//! Issuance by CSR, and issued certificates.
 
 use api::issued::{IssuedCertificate, IssuedQuery, IssuedView, NewIssued};
 use api::listing::Direction;

@@ -1,4 +1,4 @@
-//! What a revocation of managed certificates is asked with.
+//! Requests to revoke managed certificates.
 
 use api::certificates::RevokeBody;
 use lifecycle::{REVOCATION_REASONS, RevokeRequest};

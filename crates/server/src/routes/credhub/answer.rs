@@ -48,7 +48,7 @@ pub(super) fn generated(version: &Version, ca_versions: CaVersions) -> Credentia
     shown
 }
 
-/// What is known of a version without its value.
+/// A version without its value.
 pub(super) fn certificate_version(version: &VersionView) -> CertificateVersionView {
     let facts = certificate(version.facts, version.not_after_us, version.transitional);
     CertificateVersionView { id: version.id, facts }

@@ -44,7 +44,7 @@ pub(super) async fn get(
     Ok(data(json!({ "data": version.value.fields(ca_versions), "metadata": metadata_of(&version) })))
 }
 
-/// The version that was asked for, and the depth.
+/// The requested version, if the caller may read it.
 async fn readable(
     context: &Context,
     asker: &Asker,
