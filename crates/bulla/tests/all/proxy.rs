@@ -30,7 +30,7 @@ impl Drop for Proxy {
 }
 
 /// `bulla proxy` on free ports, in the folder of `place`.
-pub(crate) fn proxy_command(place: &Place) -> Command {
+pub(crate) fn proxy_command(place: &Fixture) -> Command {
     let mut command = bulla();
     command
         .current_dir(place.folder.path())

@@ -119,7 +119,7 @@ impl World {
     }
 
     /// Asks as `who` by the way that agents have: a proxy URL with a name and a token.
-    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> Asked {
+    fn curl(&self, proxy: &Proxy, who: &str, arguments: &[&str]) -> RequestSeen {
         let address = proxy.address.replace("http://", &format!("http://{who}:token-of-{who}@"));
         let mut command = curl(&address, &self.authority());
         command.args(["-w", "\n%{http_connect} %{http_code}"]).args(arguments);
@@ -494,7 +494,7 @@ fn a_client_does_not_see_that_its_credential_was_rotated() {
 }
 
 /// A token of an issuer whose key set is in `jwks.json`, by OpenSSL.
-fn jwt(place: &Place, claims: &Value) -> String {
+fn jwt(place: &Fixture, claims: &Value) -> String {
     let key = place.path("issuer.key");
     if !key.exists() {
         place.openssl("genrsa -out issuer.key 2048");

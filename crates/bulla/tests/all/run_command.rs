@@ -7,8 +7,6 @@ use std::process::{Child, Command, Output, Stdio};
 
 use testbed::until_blocking;
 
-use testbed::until_blocking;
-
 use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stderr, stdout};
 
