@@ -81,12 +81,6 @@ impl Confirmation {
         self
     }
 
-    /// Adds fields.
-    pub(crate) fn fields(mut self, fields: Vec<Field>) -> Self {
-        self.fields.extend(fields);
-        self
-    }
-
     /// Adds a value that the page does not show.
     pub(crate) fn hidden(self, name: &'static str, value: impl Into<String>) -> Self {
         self.field(Field::hidden(name, value))

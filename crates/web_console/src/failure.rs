@@ -52,6 +52,20 @@ impl Failure {
         }))
     }
 
+    /// What a form says above its fields after the API rejected it.
+    ///
+    /// # Errors
+    /// The failure itself where another text in the form would not help.
+    pub(crate) fn form_problem(self) -> Result<String, Self> {
+        match self {
+            Self::Refused(problem) if matches!(problem.status, 400 | 409 | 412 | 422) => {
+                let parts = [Some(problem.title), problem.detail, problem.hint];
+                Ok(parts.into_iter().flatten().collect::<Vec<_>>().join(". "))
+            }
+            other => Err(other),
+        }
+    }
+
     fn status(&self) -> StatusCode {
         match self {
             Self::Refused(problem) => {

@@ -64,11 +64,6 @@ impl Field {
         Self::of(name, label, Kind::Line("date"))
     }
 
-    /// A secret, which the browser does not show.
-    pub(crate) fn password(name: &'static str, label: &'static str) -> Self {
-        Self::of(name, label, Kind::Line("password"))
-    }
-
     /// Several lines of text.
     pub(crate) fn lines(name: &'static str, label: &'static str) -> Self {
         Self::of(name, label, Kind::Lines)

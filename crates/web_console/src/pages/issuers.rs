@@ -3,9 +3,9 @@
 use askama::Template;
 use axum::Router;
 use axum::extract::{Path, RawQuery};
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::api::Api;
@@ -50,13 +50,14 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .table("Issuers", columns, row)
         .empty("No external issuer. Certificates come from Bulla's own CA (internal). Add an ACME server, Vault, step-ca, a program or a webhook with `bulla issuer create`.")
         .exported("issuers");
-    let body = Issuers { table };
+    let body = Issuers { may_manage: session.may("issuer.manage"), table };
     Page::new(&session, "Issuers").command("bulla issuer list").reads(listing.path()).show(&body)
 }
 
 #[derive(Template)]
 #[template(path = "issuers.html")]
 struct Issuers {
+    may_manage: bool,
     table: Table,
 }
 
@@ -102,8 +103,18 @@ struct Issuer {
     name: String,
 }
 
+/// The page of an issuer. A name instead of an identity, as a certificate has it, redirects to the page.
 async fn one(session: Session, Path(id): Path<String>) -> Result<Response, Failure> {
-    show(&session, &id, None).await
+    if id.parse::<uuid::Uuid>().is_ok() {
+        return show(&session, &id, None).await;
+    }
+    let issuers = session.api.get("/api/v1/issuers?limit=500").await?;
+    let found = json::items(&issuers).iter().find(|issuer| json::text(issuer, "/name") == id);
+    let found = found.ok_or_else(|| {
+        let hint = "open the list of issuers";
+        Failure::refused(StatusCode::NOT_FOUND, format!("there is no issuer {id}"), hint)
+    })?;
+    Ok(Redirect::to(&item(PAGE, json::text(found, "/id"))).into_response())
 }
 
 async fn show(session: &Session, id: &str, test: Option<&Value>) -> Result<Response, Failure> {

@@ -13,6 +13,7 @@ mod certificates;
 mod client_certificates;
 mod confirm;
 mod credentials;
+mod documents;
 mod endpoints;
 mod issued;
 mod issuers;
@@ -54,6 +55,7 @@ pub(crate) fn routes() -> Router<Api> {
         .merge(client_certificates::routes())
         .merge(confirm::routes())
         .merge(credentials::routes())
+        .merge(documents::routes())
         .merge(endpoints::routes())
         .merge(issued::routes())
         .merge(issuers::routes())

@@ -34,6 +34,7 @@ pub(crate) fn routes() -> Router<Api> {
 #[derive(Template)]
 #[template(path = "policies.html")]
 struct Policies {
+    may_manage: bool,
     table: Table,
 }
 
@@ -59,7 +60,7 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
     Page::new(&session, "Policies")
         .command("bulla policy list")
         .reads(listing.path())
-        .show(&Policies { table })
+        .show(&Policies { may_manage: session.may("policy.manage"), table })
 }
 
 fn enforcement(policy: &Value) -> Cell {
@@ -107,6 +108,7 @@ fn renews(policy: &Value) -> String {
 #[template(path = "policy.html")]
 struct Policy {
     name: String,
+    may_manage: bool,
     description: String,
     facts: Facts,
     rules: Table,
@@ -124,6 +126,7 @@ async fn one(session: Session, Path(name): Path<String>) -> Result<Response, Fai
     let followed = format!("/api/v1/certificates?policy={segment}&limit=20&count=true");
     let followers = session.api.get_if_allowed(&followed).await?;
     let body = Policy {
+        may_manage: session.may("policy.manage"),
         description: json::text(&policy, "/policy/description").to_owned(),
         facts: facts(&session, &policy),
         rules: rules(&policy),

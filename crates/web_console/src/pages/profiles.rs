@@ -8,6 +8,7 @@ use axum::routing::get;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use crate::actions::Actions;
 use crate::api::Api;
 use crate::cell::{Cell, Tone};
 use crate::facts::Facts;
@@ -17,6 +18,7 @@ use crate::format::duration;
 use crate::json;
 use crate::listing::Listing;
 use crate::query::item;
+use crate::sections::Sections;
 use crate::session::Session;
 use crate::shell::Page;
 use crate::table::Table;
@@ -40,7 +42,10 @@ async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, F
         .table("Profiles", columns, row)
         .empty("No profile yet, so nothing can be issued. Create one with `bulla profile create`.")
         .exported("profiles");
-    Page::new(&session, "Profiles").command("bulla profile list").reads(listing.path()).show(&table)
+    let actions =
+        Actions::default().link(format!("{PAGE}/new"), "New profile").only_if(session.may("profile.manage"));
+    let body = Sections::default().plain(&actions)?.section("list", "All profiles", &table)?;
+    Page::new(&session, "Profiles").command("bulla profile list").reads(listing.path()).show(&body)
 }
 
 fn row(profile: &Value) -> Vec<Cell> {

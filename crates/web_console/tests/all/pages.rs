@@ -11,15 +11,23 @@ const WITHOUT_DATA: &[&str] = &[
     "/console/authorities/new",
     "/console/blocked-keys/new",
     "/console/confirm",
+    "/console/issuers/new",
     "/console/ownership-rules/{id}/remove",
+    "/console/policies/new",
+    "/console/profiles/new",
     "/console/settings/master-key",
     "/console/sign-in",
     "/console/watches/new",
 ];
 
+/// The identity of an issuer.
+const ISSUER: &str = "01930000-0000-7000-8000-000000000000";
+
 /// The address of a page with markup in every parameter.
 fn address(path: &str) -> String {
-    let segment = api::path::segment(MARKUP);
+    // An issuer with a name in place of its identity is a redirect.
+    let is_identity = path.starts_with("/console/issuers/");
+    let segment = if is_identity { ISSUER.to_owned() } else { api::path::segment(MARKUP) };
     let filled = path.split('/').map(|part| if part.starts_with('{') { segment.as_str() } else { part });
     let path = filled.collect::<Vec<_>>().join("/");
     let endpoint = endpoint();

@@ -65,11 +65,6 @@ pub(super) async fn act(session: Session, form: FormData) -> Result<Response, Fa
             let page = item(PAGE, json::text(&answer, "/id"));
             Ok(redirect(&page, "created", &Value::Null))
         }
-        Err(Failure::Refused(problem)) if matches!(problem.status, 400 | 409 | 422) => {
-            let told = [Some(problem.title), problem.detail, problem.hint];
-            let told: Vec<String> = told.into_iter().flatten().collect();
-            show(&session, Some(told.join(". ")), &form).await
-        }
-        Err(other) => Err(other),
+        Err(failure) => show(&session, Some(failure.form_problem()?), &form).await,
     }
 }

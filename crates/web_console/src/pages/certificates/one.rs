@@ -175,12 +175,12 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
         .with("Managed since", time("/created_at"))
 }
 
-/// The list with this issuer: pages of issuers are found by id, and a certificate has the name.
+/// A link to the page of an issuer, by its name.
 fn issuer(name: &str) -> Cell {
     match name {
         "" => Cell::Empty,
         "internal" => Cell::link("/console/authorities", "internal"),
-        name => Cell::link("/console/issuers", name),
+        name => Cell::link(item("/console/issuers", name), name),
     }
 }
 
