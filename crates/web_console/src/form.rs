@@ -33,7 +33,7 @@ pub(crate) struct Field {
 
 enum Kind {
     Line(&'static str),
-    Lines,
+    Lines(u8),
     Choice(Vec<(String, String)>),
     Checkbox,
     Hidden,
@@ -66,7 +66,12 @@ impl Field {
 
     /// Several lines of text.
     pub(crate) fn lines(name: &'static str, label: &'static str) -> Self {
-        Self::of(name, label, Kind::Lines)
+        Self::of(name, label, Kind::Lines(5))
+    }
+
+    /// A document of many lines.
+    pub(crate) fn document(name: &'static str, label: &'static str) -> Self {
+        Self::of(name, label, Kind::Lines(22))
     }
 
     /// One of several values, each with its label.

@@ -133,7 +133,7 @@ fn show_new(
 ) -> Result<Response, Failure> {
     let body = Confirmation::new(session, format!("{}/new", kind.page()), kind.page(), "Create")
         .problem(problem)
-        .field(Field::lines("document", "Document (JSON)").value(document).hint(kind.help).required());
+        .field(Field::document("document", "Document (JSON)").value(document).hint(kind.help).required());
     Page::new(session, format!("New {}", kind.noun))
         .command(format!("bulla {0} create --file {0}.json", kind.noun))
         .reads(kind.collection())
@@ -195,7 +195,7 @@ fn show_edit(
         .problem(problem)
         .says(kind.edited)
         .hidden("revision", revision)
-        .field(Field::lines("document", "Document (JSON)").value(document).hint(kind.help).required());
+        .field(Field::document("document", "Document (JSON)").value(document).hint(kind.help).required());
     Page::new(session, format!("Edit the {}", kind.noun))
         .command(format!("bulla {0} update {id} --file {0}.json", kind.noun))
         .reads(item(&kind.collection(), id))
