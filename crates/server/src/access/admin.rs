@@ -1,4 +1,4 @@
-//! Changes of access: checked against what the changer holds, audited in their own transaction, in force at once.
+//! Changes of access. Each is checked against the permissions of its caller, audited in its transaction, and in force at once.
 
 use api::access::Grant;
 use futures_util::FutureExt;
@@ -182,7 +182,7 @@ pub(crate) async fn giving(
 pub(crate) fn name(text: &str) -> Result<String, Problem> {
     let text = text.trim();
     if text.is_empty() || text.len() > NAME_MAX || text.chars().any(char::is_control) {
-        let detail = format!("a name has 1 to {NAME_MAX} octets and no control characters");
+        let detail = format!("a name has 1 to {NAME_MAX} bytes and no control characters");
         return Err(Problem::unprocessable(detail));
     }
     Ok(text.to_owned())

@@ -1,4 +1,4 @@
-//! The requester.
+//! The authenticated caller of a request.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -78,7 +78,7 @@ impl Caller {
         Self::of_principal(Principal::of_actor(&actor), kind, id, granted)
     }
 
-    /// As [`Caller::new`], of whom more is known than the actor's name.
+    /// As [`Caller::new`], for a principal with more marks than the actor's name.
     pub(crate) fn of_principal(
         principal: Principal,
         kind: CallerKind,

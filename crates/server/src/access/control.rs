@@ -1,4 +1,4 @@
-//! Who is let in: credentials looked up once, remembered for seconds, forgotten at once when access changes here.
+//! Credentials: looked up once, cached for seconds, invalidated at once when this process changes access.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -69,7 +69,7 @@ pub(crate) struct Known {
     grants: Vec<Grant>,
     /// What the grants give, if no role of one's own is among them.
     granted: Option<Vec<Granted>>,
-    /// From when it is not let in, µs.
+    /// When the credential expires, µs.
     until_us: i64,
     /// The session, if the credential is one.
     session: Option<Arc<CallerSession>>,
@@ -300,7 +300,7 @@ impl AccessControl {
 }
 
 impl AccessParts {
-    /// An identity as it is remembered, if it is let in.
+    /// An identity as it is cached, unless it is disabled.
     fn remembered(
         &self,
         identity: &Identity,
@@ -308,7 +308,7 @@ impl AccessParts {
         until_us: i64,
     ) -> Result<Fresh<Arc<Known>>, Failed<Problem>> {
         if !identity.enabled {
-            return Err(unknown("this identity is switched off"));
+            return Err(unknown("this identity is disabled"));
         }
         let mut grants = grant::stored(identity).map_err(unreadable)?;
         grants.extend(more);

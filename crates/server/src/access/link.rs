@@ -205,7 +205,7 @@ pub(crate) async fn confirm(access: &AccessControl, caller: &Caller, code: &str)
         .ok_or_else(refused)
 }
 
-/// One answer for a code that never was, was used, has expired, or belongs to nobody who is let in.
+/// One answer for a code that is unknown, was used, has expired, or belongs to a disabled identity.
 pub(crate) fn refused() -> Problem {
     Problem::unauthenticated("this code is unknown, was used before, or has expired")
         .hint("`bulla console` makes another one")

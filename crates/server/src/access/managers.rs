@@ -10,7 +10,7 @@ use crate::problem::Problem;
 /// An identity that expires sooner cannot stand in for one that stays, µs: seven days. A break-glass token lives for one.
 const LASTING_US: i64 = 7 * 86_400 * 1_000_000;
 
-/// The label of a user whom no issuer knows.
+/// The label of a user without an OIDC issuer.
 pub(crate) const LOCAL: &str = "local";
 
 /// Whether an identity can manage access, and for how long.

@@ -87,7 +87,7 @@ async fn get_one(
     Ok(Revision(token.revision, identity_view(token)?))
 }
 
-/// Changes a token's name, grants, end, or switches it off.
+/// Changes a token's name, grants or expiry, or disables the token.
 #[utoipa::path(patch, path = "/api/v1/tokens/{id}", operation_id = "updateToken", params(("id" = Uuid, Path)),
     request_body = IdentityPatch, responses((status = 200, body = IdentityView), (status = 202, body = ChangeView)))]
 async fn update(

@@ -1,4 +1,4 @@
-//! Users: those who logged in, and those who were invited.
+//! Users: people who have logged in, and people who may.
 
 use api::access::{IdentityPatch, IdentityView, NewUser, SessionView};
 use api::changes::ChangeView;
@@ -104,7 +104,7 @@ fn found_by(
         )
     })?;
     if subject.is_empty() || subject.len() > SUBJECT_MAX || issuer.is_empty() || issuer.len() > SUBJECT_MAX {
-        let detail = format!("a subject and an issuer have 1 to {SUBJECT_MAX} octets");
+        let detail = format!("a subject and an issuer have 1 to {SUBJECT_MAX} bytes");
         return Err(Problem::unprocessable(detail));
     }
     Ok((subject_hash(&issuer, &subject), subject))
@@ -156,7 +156,7 @@ async fn get_one(
     Ok(Revision(user.revision, identity_view(user)?))
 }
 
-/// Changes a person's name, address, grants, or switches them off.
+/// Changes a user's name, address or grants, or disables the user.
 #[utoipa::path(patch, path = "/api/v1/users/{id}", operation_id = "updateUser", params(("id" = Uuid, Path)),
     request_body = IdentityPatch,
     responses((status = 200, body = IdentityView), (status = 202, body = ChangeView)))]
@@ -176,7 +176,7 @@ async fn update(
 
 /// Removes a person and ends their sessions.
 ///
-/// Anyone who's groups are mapped can log in again: switch them off instead to keep them out.
+/// A user whose groups are mapped to roles can log in again. To keep the user out, disable it instead.
 #[utoipa::path(delete, path = "/api/v1/users/{id}", operation_id = "deleteUser", params(("id" = Uuid, Path)),
     responses((status = 204)))]
 async fn delete(

@@ -98,7 +98,7 @@ impl Api {
             let routes: UtoipaMethodRouter<State> = (schemas, paths, methods);
             let routes = routes.map(|methods| {
                 let methods = match access.body_max {
-                    Some(octets) => methods.layer(DefaultBodyLimit::max(octets)),
+                    Some(bytes) => methods.layer(DefaultBodyLimit::max(bytes)),
                     None => methods,
                 };
                 methods.route_layer(from_fn_with_state(guard, guard::guarded))

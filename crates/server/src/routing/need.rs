@@ -107,8 +107,8 @@ impl Access {
 
     /// Bodies of at most so many bytes, instead of the server's limit.
     #[must_use]
-    pub const fn body_max(mut self, octets: usize) -> Self {
-        self.body_max = Some(octets);
+    pub const fn body_max(mut self, bytes: usize) -> Self {
+        self.body_max = Some(bytes);
         self
     }
 }

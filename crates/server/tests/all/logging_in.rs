@@ -477,7 +477,7 @@ async fn whom_nobody_gave_a_role_is_not_let_in() {
     send(off).await.expect(200);
     scene.ask(&mut browser, Method::GET, "/api/v1/auth/me", None).await.expect(401);
     scene.claims(json!({}));
-    assert!(scene.refused().await.contains("switched off"));
+    assert!(scene.refused().await.contains("disabled"));
 }
 
 #[tokio::test]

@@ -31,23 +31,23 @@ pub struct Identity {
     pub kind: IdentityKind,
     /// Its name, unique within its kind.
     pub name: String,
-    /// The lookup key: a SHA-256.
+    /// SHA-256 of the key that finds it: secret, issuer and subject, or fingerprint.
     pub key_hash: [u8; 32],
-    /// To recognise it by: a token's first characters, a person's subject, a certificate's fingerprint or name.
+    /// A label for people: a token's first characters, a person's subject, a certificate's fingerprint or name.
     pub label: String,
     /// A person's address.
     pub email: Option<String>,
     /// Roles with scopes, JSON.
     pub grants: String,
-    /// Whether it is let in.
+    /// Whether the identity may authenticate.
     pub enabled: bool,
     /// Grows by one with each change.
     pub revision: i64,
-    /// Creation time, µs.
+    /// When it was created, µs.
     pub created_at_us: i64,
-    /// Actor that created it.
+    /// The actor that created it.
     pub created_by: String,
-    /// From when it is not let in any more, µs.
+    /// When the identity expires, µs.
     pub expires_at_us: Option<i64>,
     /// When it was last seen, µs, kept coarsely.
     pub last_used_at_us: Option<i64>,
@@ -68,7 +68,7 @@ pub struct NewIdentity {
     pub settings: IdentitySettings,
     /// When, µs.
     pub created_at_us: i64,
-    /// Actor that created it.
+    /// The actor that created it.
     pub created_by: String,
 }
 

@@ -31,11 +31,11 @@ named! {
 pub struct Session {
     /// SHA-256 of the cookie's secret.
     pub token_hash: [u8; 32],
-    /// The identity.
+    /// The identity that it belongs to.
     pub identity: Uuid,
     /// What the login's groups gave: roles with scopes, JSON.
     pub grants: String,
-    /// From where the login came.
+    /// The address of the browser at sign-in.
     pub address: String,
     /// Start time, µs.
     pub created_at_us: i64,

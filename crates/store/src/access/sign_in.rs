@@ -133,7 +133,7 @@ pub struct NewPassword {
     pub hash: String,
     /// When it was set, µs.
     pub set_at_us: i64,
-    /// Actor that set it.
+    /// The actor that set it.
     pub set_by: String,
     /// The one session of the user that goes on.
     pub keep: Option<[u8; 32]>,

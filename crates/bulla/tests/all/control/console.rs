@@ -35,4 +35,11 @@ fn the_console_link_and_passwords_come_from_commands() {
     assert_eq!(none.status.code(), Some(2), "{}", describe(&none));
     let changed = house.json(&["audit", "list", "--action", "user.password"]);
     assert_eq!(changed["rows"].as_array().unwrap().len(), 1, "{changed}");
+
+    // The last admin stays, and the refusal says what to do.
+    let last = house.bulla(&["token", "delete", "first-admin"]).output().unwrap();
+    assert!(!last.status.success(), "{}", describe(&last));
+    let text = stderr(&last);
+    assert!(text.contains("no identity that can manage access"), "{}", describe(&last));
+    assert!(text.contains("bulla token create NAME --role admin"), "{}", describe(&last));
 }

@@ -205,7 +205,7 @@ fn granted_by_groups(oidc: &Oidc, claims: &Claims) -> Vec<Grant> {
     grants
 }
 
-/// The person, known or new. Whom neither their groups nor an administrator gave anything is not let in.
+/// The user, known or new. A user without grants, neither by groups nor by an administrator, is refused.
 async fn person(
     access: &AccessControl,
     oidc: &Oidc,
@@ -216,7 +216,7 @@ async fn person(
     let found = store::Access::of(access.store()).identities_by_keys(&[key]).await?;
     if let Some(person) = found.into_iter().find(|person| person.kind == IdentityKind::User) {
         if !person.enabled {
-            return Err(Problem::forbidden("this person is switched off"));
+            return Err(Problem::forbidden("this user is disabled"));
         }
         if granted || !grant::stored(&person)?.is_empty() {
             return Ok(person);
