@@ -9,7 +9,6 @@ use serde_json::json;
 use x509::HostOrIp;
 
 use super::connection_context::ConnectionContext;
-use super::gateway::Refused;
 use super::requests::{AuditEvent, Injected, NotAudited};
 
 /// Bytes of a path in an event.
@@ -91,9 +90,9 @@ impl Audited {
     }
 
     /// The event of a refusal.
-    pub(super) fn refused(&self, refused: &Refused) -> AuditEvent {
+    pub(super) fn refused(&self, reason: &'static str) -> AuditEvent {
         let mut event = self.event.clone();
-        event.details["reason"] = refused.page.reason.into();
+        event.details["reason"] = reason.into();
         event
     }
 }

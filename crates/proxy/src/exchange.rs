@@ -173,7 +173,7 @@ impl Proxy {
     ) -> Response<Body> {
         self.metrics.rejected();
         // What is refused is refused, whether or not that can be written.
-        let event = || Audited::request(request, way, Some(&refused.judgement)).refused(refused);
+        let event = || Audited::request(request, way, Some(&refused.judgement)).refused(refused.page.reason);
         let _ = self.requests.audit(event).await;
         let response = refused.page.page(request.headers());
         if let Some(mut entry) = entry {

@@ -167,7 +167,7 @@ impl Proxy {
     async fn log_refused(&self, client: &Client, target: &Target, name: &HostOrIp, refused: &Refused) {
         self.metrics.rejected();
         let audited = || Audited::connection("connection", client, (target, name), Some(&refused.judgement));
-        let _ = self.requests.audit(|| audited().refused(refused)).await;
+        let _ = self.requests.audit(|| audited().refused(refused.page.reason)).await;
         if let Some(mut entry) = self.requests.tunnel(client, target, name) {
             refused.note(&mut entry);
             let status = StatusCode::from_u16(refused.page.status).unwrap_or(StatusCode::FORBIDDEN);

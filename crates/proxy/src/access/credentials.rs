@@ -7,11 +7,21 @@ use aws_lc_rs::{digest, hmac};
 use flight::Cache;
 use http_relay::client::Ended;
 
-use super::keyed_digest::{Digest, under};
-use super::{Denied, Token, Users};
+use super::denied::Denied;
+use super::keyed_digest::{DIGEST, Digest, under};
+use super::passwords::Users;
 
 /// Passwords that fit, which are remembered.
 const REMEMBERED_MAX: u64 = 65_536;
+
+/// A token of which only the digest is known.
+#[derive(Clone, Debug)]
+pub struct Token {
+    /// Who has it.
+    pub name: String,
+    /// SHA-256 of it.
+    pub digest: [u8; DIGEST],
+}
 
 /// A user, and the end of the password or token that proved it.
 #[derive(Clone, Debug)]

@@ -5,11 +5,14 @@
 
 mod attempts;
 mod credentials;
+mod denied;
 mod jwt;
 mod keyed_digest;
 mod passwords;
 mod tls;
 
+pub use credentials::Token;
+pub(super) use denied::Denied;
 pub use jwt::{IssuerKeys, IssuerOptions};
 pub use passwords::{BadUsers, Users};
 pub use tls::{BadOwnTls, OwnTls};
@@ -52,15 +55,6 @@ const WAIT: Duration = Duration::from_secs(10);
 /// Characters of the name of a user whose token has named it.
 const USER_CHARS_MAX: usize = 255;
 
-/// A token of which only the digest is known.
-#[derive(Clone, Debug)]
-pub struct Token {
-    /// The user's name.
-    pub name: String,
-    /// The SHA-256 fingerprint.
-    pub digest: [u8; DIGEST],
-}
-
 /// Users of the proxy; all clients of permitted networks if there are none.
 #[derive(Clone, Debug, Default)]
 pub struct AccessOptions {
@@ -74,33 +68,6 @@ pub struct AccessOptions {
     pub tls: Option<OwnTls>,
     /// The user that all clients are, where the listener is in a network namespace of theirs alone. Default: `None`.
     pub confined_user: Option<Arc<str>>,
-}
-
-/// Why a client is rejected.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum Denied {
-    #[error("this proxy requires authentication")]
-    Missing,
-    #[error("the user or the password, or the token, is wrong")]
-    Wrong,
-    #[error("too many tries have failed from there")]
-    TooOften,
-    #[error("too many passwords wait to be looked at")]
-    Busy,
-    #[error("the keys of the token's issuer cannot be fetched")]
-    NoKeys,
-}
-
-impl Denied {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Wrong => "wrong",
-            Self::TooOften => "too-often",
-            Self::Busy => "busy",
-            Self::NoKeys => "no-keys",
-        }
-    }
 }
 
 /// Authenticates clients and checks their access.

@@ -7,12 +7,11 @@ use hyper::header::HeaderName;
 
 use super::decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
 use super::glob::{GLOB_BYTES_MAX, Globs};
-use super::grant::Grants;
 use super::identity::{Identity, Presented, Recognition};
 use super::index::{Index, Rules};
 use super::path::normalised;
 use super::rule::{Methods, RareConditions, Rule};
-use super::text::{Action, BadPolicy, IdentityText, PolicyRuleText, PolicyText};
+use super::text::{Action, BadPolicy, Grants, IdentityText, PolicyRuleText, PolicyText};
 use crate::rule_index::HostPattern;
 use crate::setting::{InvalidSetting, invalid, methods};
 

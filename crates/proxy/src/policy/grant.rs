@@ -3,17 +3,7 @@
 use std::sync::Arc;
 
 use super::identity::Identity;
-
-/// The identities, teams and tags that a credential is granted to.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub struct Grants {
-    /// Names of identities.
-    pub identities: Vec<String>,
-    /// Teams.
-    pub teams: Vec<String>,
-    /// Tags.
-    pub tags: Vec<String>,
-}
+use super::text::Grants;
 
 /// The client of a request, as far as grants go by it.
 #[derive(Clone, Debug, Default)]
@@ -24,19 +14,12 @@ pub struct Grantee {
     pub needs_grant: bool,
 }
 
-impl Grants {
-    fn is_empty(&self) -> bool {
-        self.identities.is_empty() && self.teams.is_empty() && self.tags.is_empty()
-    }
-
-    fn includes(&self, identity: &Identity) -> bool {
-        let any = |list: &[String], names: &[Arc<str>]| {
-            list.iter().any(|one| names.iter().any(|name| **name == **one))
-        };
-        self.identities.iter().any(|name| *identity.name == **name)
-            || any(&self.teams, &identity.teams)
-            || any(&self.tags, &identity.tags)
-    }
+fn includes(grants: &Grants, identity: &Identity) -> bool {
+    let any =
+        |list: &[String], names: &[Arc<str>]| list.iter().any(|one| names.iter().any(|name| **name == **one));
+    grants.identities.iter().any(|name| *identity.name == **name)
+        || any(&grants.teams, &identity.teams)
+        || any(&grants.tags, &identity.tags)
 }
 
 impl Grantee {
@@ -45,7 +28,7 @@ impl Grantee {
     pub fn has(&self, grants: &Grants) -> bool {
         match &self.identity {
             _ if grants.is_empty() => !self.needs_grant,
-            Some(identity) => grants.includes(identity),
+            Some(identity) => includes(grants, identity),
             None => false,
         }
     }

@@ -24,7 +24,7 @@ mod tests;
 
 pub use compile::{IDENTITIES_MAX, POLICY_RULES_MAX, Policy};
 pub use decision::{Decision, Phase, PolicyRequest, Reason, RequestFacts};
-pub use grant::{Grantee, Grants};
+pub use grant::Grantee;
 pub use identity::{Evidence, Identity, Presented};
 pub use path::AmbiguousPath;
-pub use text::{Action, BadPolicy, BudgetText, IdentityText, JwtText, PolicyRuleText, PolicyText};
+pub use text::{Action, BadPolicy, BudgetText, Grants, IdentityText, JwtText, PolicyRuleText, PolicyText};

@@ -6,8 +6,6 @@ use ipnet::IpNet;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::grant::Grants;
-
 /// What a rule decides.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -35,6 +33,25 @@ impl Action {
     #[must_use]
     pub const fn permits(self) -> bool {
         !matches!(self, Self::Deny)
+    }
+}
+
+/// The identities, teams and tags that a credential is granted to.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Grants {
+    /// Names of identities.
+    pub identities: Vec<String>,
+    /// Teams.
+    pub teams: Vec<String>,
+    /// Tags.
+    pub tags: Vec<String>,
+}
+
+impl Grants {
+    /// Whether they name nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.identities.is_empty() && self.teams.is_empty() && self.tags.is_empty()
     }
 }
 
