@@ -1,4 +1,4 @@
-//! Questions to the API, asked in this process.
+//! Requests to the API, in this process.
 
 use api::problem::ProblemDocument;
 use axum::Router;
@@ -20,7 +20,7 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 /// The header that an unsafe request with a session carries.
 pub(crate) const CSRF_HEADER: HeaderName = HeaderName::from_static("x-csrf-token");
 
-/// What the API needs of a browser's request to know who asks, and from which site.
+/// Headers of the browser's request that identify the session and the site, passed on to the API.
 const PASSED_ON: &[&str] =
     &["cookie", "authorization", "host", "origin", "sec-fetch-site", "sec-fetch-mode", "last-event-id"];
 
@@ -53,8 +53,8 @@ impl Api {
                 headers.append(HeaderName::from_static(name), value.clone());
             }
         }
-        // With what the listener knows of the connection. What this router found out about the page's path is in there too, where nobody
-        // can take it out: who gives the routes to the console forgets it first.
+        // These hold what the listener knows about the connection, and the path arguments of the page. The server removes the latter before
+        // it calls the API.
         let extensions = parts.extensions.clone();
         Client {
             routes: self.routes.clone(),
@@ -74,7 +74,7 @@ impl Client {
         format!("https://{}", host.unwrap_or("HOST"))
     }
 
-    /// The credential store, asked by the same person.
+    /// The credential store with the same session.
     ///
     /// # Errors
     /// [`Failure`] where this process does not reach one.
@@ -89,16 +89,16 @@ impl Client {
         Ok(Self { routes: routes.clone(), ..self.clone() })
     }
 
-    /// The same client, whose requests carry a header more.
+    /// The same client with a further header.
     pub(crate) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.headers.insert(name, value);
         self
     }
 
-    /// What is at a path of the API, with its query.
+    /// Reads a path of the API with its query.
     ///
     /// # Errors
-    /// [`Failure`]: what the API refused, or an answer that cannot be read.
+    /// [`Failure`] for an error status, or an answer that cannot be read.
     pub(crate) async fn get(&self, path: &str) -> Result<Value, Failure> {
         json_of(self.send(Method::GET, path, None, None).await?).await
     }
@@ -111,7 +111,7 @@ impl Client {
         if_allowed(self.get(path).await)
     }
 
-    /// A text, such as the metrics.
+    /// Reads a text, such as the metrics.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -120,7 +120,7 @@ impl Client {
         String::from_utf8(bytes.to_vec()).map_err(Failure::unreadable)
     }
 
-    /// Asks the API to change something. `csrf` is the form's token; the API checks it.
+    /// Sends a change to the API. `csrf` is the form's token; the API checks it.
     ///
     /// # Errors
     /// As [`Self::get`].
@@ -152,7 +152,7 @@ impl Client {
         client.change(method, path, csrf, body).await
     }
 
-    /// The answer itself, its body not read yet.
+    /// Sends a request. The body of the answer is not read yet.
     ///
     /// # Errors
     /// [`Failure`] for an answer with an error status.

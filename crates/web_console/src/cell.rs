@@ -1,19 +1,21 @@
 //! Content of a table's cell or of a term's description.
+//! The content of a table cell or of a description list.
 
 use jiff::Timestamp;
 
 use crate::format;
 
-/// How a state looks. The word says it too: colour alone never does.
+/// The colour of a state. A badge always has a word too, since colour alone is not accessible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Tone {
     /// A good state.
+    /// Healthy.
     Good,
-    /// Soon a person's business.
+    /// Needs action soon.
     Warn,
-    /// A person's business now.
+    /// Needs action now.
     Bad,
-    /// Neither.
+    /// Neutral.
     Calm,
 }
 
@@ -28,7 +30,7 @@ impl Tone {
         }
     }
 
-    /// Of a state's name as the API writes it.
+    /// The tone of a state of the API.
     pub(crate) fn of(state: &str) -> Self {
         match state {
             "active" | "ok" | "valid" | "done" | "succeeded" | "verified" | "online" | "healthy"
@@ -47,9 +49,9 @@ impl Tone {
 /// The content of a cell. Templates escape all of it.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
-    /// Nothing known.
+    /// Unknown.
     Empty,
-    /// Words.
+    /// Text.
     Text(String),
     /// An identifier, in the fixed-width face, that can be copied.
     Code(String),
@@ -66,7 +68,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// Words; nothing where there are none.
+    /// Text; empty for an empty text.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Some(text.into()).filter(|text| !text.is_empty()).map_or(Self::Empty, Self::Text)
     }

@@ -1,4 +1,4 @@
-//! Terms with their values: what is known of one object.
+//! A description list: the members of one object.
 
 use askama::Template;
 
@@ -12,7 +12,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Adds a term; not where nothing is known.
+    /// Adds a term, unless its value is empty.
     pub(crate) fn with(mut self, term: &'static str, cell: Cell) -> Self {
         if !matches!(cell, Cell::Empty) {
             self.facts.push((term, cell));

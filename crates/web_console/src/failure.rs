@@ -1,11 +1,11 @@
-//! Why there is no page, as a page.
+//! Error pages.
 
 use api::problem::ProblemDocument;
 use askama::Template;
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use http::StatusCode;
 
-/// Why there is no page.
+/// A page that cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The API refused.

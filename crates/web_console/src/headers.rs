@@ -1,4 +1,4 @@
-//! What a browser may do with a page.
+//! Security headers of pages.
 
 use axum::extract::Request;
 use axum::middleware::Next;

@@ -24,9 +24,10 @@ pub(crate) fn parameter<T: DeserializeOwned + Default>(query: Option<&str>, name
     value.and_then(|(_, value)| serde_json::from_value(Value::String(value)).ok()).unwrap_or_default()
 }
 
-/// A path with a query; the path alone for an empty query.
+/// A path, which may have a query, with a further query; the path alone for an empty query.
 pub(crate) fn with_query(path: &str, query: &str) -> String {
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+    let separator = if path.contains('?') { '&' } else { '?' };
+    if query.is_empty() { path.to_owned() } else { format!("{path}{separator}{query}") }
 }
 
 /// The path of an object in a collection. The identity cannot leave its segment, whatever characters it has.
@@ -48,5 +49,6 @@ mod tests {
         assert_eq!(parameter::<String>(Some("a=1&b=x%26y"), "b"), "x&y");
         assert_eq!(with_query("/console", ""), "/console");
         assert_eq!(with_query("/console", "a=1"), "/console?a=1");
+        assert_eq!(with_query("/console?b=2", "a=1"), "/console?b=2&a=1");
     }
 }

@@ -1,4 +1,4 @@
-//! What surrounds every page: navigation, search, who is signed in, and how to do the same by program.
+//! The frame of every page: navigation, search, the signed-in identity, and the equivalent commands.
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
@@ -7,67 +7,67 @@ use crate::failure::Failure;
 use crate::session::Session;
 
 /// A page of the navigation.
-struct NavigationPage {
+struct NavigationItem {
     name: &'static str,
     path: &'static str,
-    /// Without this permission there is nothing to see.
+    /// The permission that the page needs; empty for none.
     permission: &'static str,
 }
 
-const fn place(name: &'static str, path: &'static str, permission: &'static str) -> NavigationPage {
-    NavigationPage { name, path, permission }
+const fn item(name: &'static str, path: &'static str, permission: &'static str) -> NavigationItem {
+    NavigationItem { name, path, permission }
 }
 
 /// The navigation, in groups.
-const PLACES: &[(&str, &[NavigationPage])] = &[
+const NAVIGATION: &[(&str, &[NavigationItem])] = &[
     (
         "",
         &[
-            place("Overview", "/console", ""),
-            place("Certificates", "/console/certificates", "certificate.read"),
-            place("Approvals", "/console/approvals", "approval.read"),
-            place("Alerts", "/console/alerts", "alert.read"),
+            item("Overview", "/console", ""),
+            item("Certificates", "/console/certificates", "certificate.read"),
+            item("Approvals", "/console/approvals", "approval.read"),
+            item("Alerts", "/console/alerts", "alert.read"),
         ],
     ),
     (
         "Estate",
         &[
-            place("Endpoints", "/console/endpoints", "inventory.read"),
-            place("Watches", "/console/watches", "inventory.read"),
-            place("Transparency", "/console/transparency", "inventory.read"),
-            place("Agents", "/console/agents", "agent.read"),
-            place("Targets", "/console/targets", "target.read"),
-            place("Jobs", "/console/jobs", "job.read"),
+            item("Endpoints", "/console/endpoints", "inventory.read"),
+            item("Watches", "/console/watches", "inventory.read"),
+            item("Transparency", "/console/transparency", "inventory.read"),
+            item("Agents", "/console/agents", "agent.read"),
+            item("Targets", "/console/targets", "target.read"),
+            item("Jobs", "/console/jobs", "job.read"),
         ],
     ),
     (
         "Issuing",
         &[
-            place("Authorities", "/console/authorities", "ca.read"),
-            place("Profiles", "/console/profiles", "profile.read"),
-            place("Issuers", "/console/issuers", "issuer.read"),
-            place("ACME", "/console/acme", "protocol.read"),
-            place("Policies", "/console/policies", "policy.read"),
+            item("Authorities", "/console/authorities", "ca.read"),
+            item("Profiles", "/console/profiles", "profile.read"),
+            item("Issuers", "/console/issuers", "issuer.read"),
+            item("ACME", "/console/acme", "protocol.read"),
+            item("Policies", "/console/policies", "policy.read"),
         ],
     ),
     (
         "Secrets",
         &[
-            place("Credentials", "/console/credentials", "credential.manage"),
-            place("Keys", "/console/keys", "node.read"),
-            place("Traffic", "/console/traffic", "metrics.read"),
+            item("Credentials", "/console/credentials", "credential.manage"),
+            item("Keys", "/console/keys", "node.read"),
+            item("Traffic", "/console/traffic", "metrics.read"),
         ],
     ),
     (
         "System",
         &[
-            place("Audit", "/console/audit", "audit.read"),
-            place("Settings", "/console/settings", "access.read"),
+            item("Audit", "/console/audit", "audit.read"),
+            item("Settings", "/console/settings", "access.read"),
         ],
     ),
 ];
 
-/// A page to be shown.
+/// A page of the console.
 pub(crate) struct Page<'a> {
     session: &'a Session,
     title: String,
@@ -82,7 +82,7 @@ struct Shell<'a> {
     title: &'a str,
     actor: &'a str,
     csrf: &'a str,
-    places: Vec<(&'static str, Vec<(&'static NavigationPage, bool)>)>,
+    navigation: Vec<(&'static str, Vec<(&'static NavigationItem, bool)>)>,
     commands: &'a [String],
     reads: &'a [String],
     done: Option<&'static str>,
@@ -95,7 +95,7 @@ fn event_kinds() -> String {
     events::Event::KINDS.join(" ")
 }
 
-/// What a page says after an action. The address carries the short name alone, so nobody can put words into it.
+/// Messages after an action. The address carries only the name, so a link cannot contain a text of its own.
 const DONE: &[(&str, &str)] = &[
     ("saved", "Saved."),
     ("confirmed", "Identity confirmed. Go back to the previous page and send its form again."),
@@ -138,7 +138,7 @@ impl<'a> Page<'a> {
         self
     }
 
-    /// The page around a body.
+    /// Renders the page around a body.
     ///
     /// # Errors
     /// [`Failure::Template`].
@@ -147,7 +147,7 @@ impl<'a> Page<'a> {
             title: &self.title,
             actor: self.session.actor(),
             csrf: self.session.csrf(),
-            places: places(self.session),
+            navigation: navigation(self.session),
             commands: &self.commands,
             reads: &self.reads,
             done: done(&self.session.path),
@@ -158,17 +158,17 @@ impl<'a> Page<'a> {
     }
 }
 
-fn places(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationPage, bool)>)> {
+fn navigation(session: &Session) -> Vec<(&'static str, Vec<(&'static NavigationItem, bool)>)> {
     let path = session.path.split('?').next().unwrap_or_default();
-    let is_here = |place: &NavigationPage| {
-        path == place.path || (place.path != "/console" && path.starts_with(&format!("{}/", place.path)))
+    let is_here = |item: &NavigationItem| {
+        path == item.path || (item.path != "/console" && path.starts_with(&format!("{}/", item.path)))
     };
-    let groups = PLACES.iter().map(|(group, places)| {
+    let groups = NAVIGATION.iter().map(|(group, navigation)| {
         let shown =
-            places.iter().filter(|place| place.permission.is_empty() || session.may(place.permission));
-        (*group, shown.map(|place| (place, is_here(place))).collect::<Vec<_>>())
+            navigation.iter().filter(|item| item.permission.is_empty() || session.may(item.permission));
+        (*group, shown.map(|item| (item, is_here(item))).collect::<Vec<_>>())
     });
-    groups.filter(|(_, places)| !places.is_empty()).collect()
+    groups.filter(|(_, navigation)| !navigation.is_empty()).collect()
 }
 
 fn done(path: &str) -> Option<&'static str> {

@@ -1,4 +1,4 @@
-//! The first page: what needs a person now, and how the estate is.
+//! The overview: open problems, health, and expiry by day.
 
 use askama::Template;
 use axum::Router;
@@ -26,7 +26,7 @@ pub(crate) fn routes() -> Router<Api> {
     Router::new().route("/console", get(page))
 }
 
-/// A number that a person may have to do something about, with the page that lists what is counted.
+/// A figure that may need action, with the page that lists the counted objects.
 struct Need {
     count: String,
     what: &'static str,

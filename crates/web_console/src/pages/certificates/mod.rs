@@ -15,7 +15,7 @@ use axum::response::Response;
 use axum::routing::get;
 
 use self::facets::Facet;
-use self::shared::{COLUMNS, LIST, PAGE, row};
+use self::shared::{COLUMNS, PAGE, row};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::form_data::FormData;
@@ -31,6 +31,9 @@ const MANY: &[(&str, &str, &str)] = &[
     ("reassign", "Change their owner", "certificate.manage"),
     ("revoke", "Revoke all of these", "certificate.revoke"),
 ];
+
+/// The list with its total.
+const COUNTED: &str = "/api/v1/certificates?count=true";
 
 /// States to filter by.
 const STATES: &[&str] = &[
@@ -79,7 +82,7 @@ struct Certificates {
 
 async fn list(session: Session, RawQuery(query): RawQuery) -> Result<Response, Failure> {
     let query = query.as_deref();
-    let listing = Listing::read(&session, PAGE, LIST, query).await?;
+    let listing = Listing::read(&session, PAGE, COUNTED, query).await?;
     let table = listing
         .table("Certificates under management", COLUMNS, |certificate| row(&session, certificate))
         .empty("No certificate matches. Remove a filter, or create a certificate with `bulla cert create`.")

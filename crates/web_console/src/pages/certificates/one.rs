@@ -131,7 +131,7 @@ fn facts(session: &Session, certificate: &Value) -> Facts {
     let key_at = match json::text(certificate, "/key_location/at") {
         "agent" => Cell::link(item("/console/agents", agent), "at an agent"),
         "key_service" => Cell::text("in the key service"),
-        "server" => Cell::text("at this server, sealed"),
+        "server" => Cell::text("on this server, sealed"),
         other => Cell::text(other),
     };
     let run = json::text(certificate, "/run/job");
