@@ -111,7 +111,7 @@ impl Journey<'_> {
         place.give(&["alert", "rule", "create"], &rule).await?;
         let target = format!("127.0.0.1:{}", self.shop.port);
         place.does(&["watch", "add", "shop", &target, "--every", "1h"]).await?;
-        let fingerprint = self.presented_by_shop().await?;
+        let fingerprint = self.presented_by_shop()?;
         let raised = || {
             self.webhook.messages().into_iter().find(|message| {
                 message["kind"] == "certificate.expiring"
@@ -124,14 +124,14 @@ impl Journey<'_> {
     }
 
     /// SHA-256 of the certificate in the shop's file.
-    async fn presented_by_shop(&self) -> Outcome<String> {
+    fn presented_by_shop(&self) -> Outcome<String> {
         let chain = crate::files::certificates("the shop", &self.shop.chain)?;
         let leaf = chain.first().map(|der| x509::Fingerprint::of(der).to_string());
         Ok(leaf.unwrap_or_default())
     }
 
     async fn claimed(&self) -> Outcome<String> {
-        let found = self.presented_by_shop().await?;
+        let found = self.presented_by_shop()?;
         self.place.does(&["cert", "claim", &found, "--owner", OWNER]).await?;
         Ok(format!("claimed: {} is under management now, its owner is {OWNER}", NAMES[0]))
     }

@@ -320,8 +320,7 @@ fn the_demo_takes_every_step_and_leaves_nothing_behind() {
 #[test]
 fn a_default_port_that_is_taken_leaves_out_a_role_unless_it_was_named() {
     // If another process has a port already, it is in use as well.
-    let _taken: Vec<_> =
-        ["127.0.0.1:3128", "127.0.0.1:2410"].iter().map(|address| TcpListener::bind(address)).collect();
+    let _taken = ["127.0.0.1:3128", "127.0.0.1:2410"].map(TcpListener::bind);
     let mut house = House::prepared("[keys]\nmetrics_listen = \"\"\n[proxy]\nmetrics_listen = \"\"\n", None);
     let policy = house.path("agent.toml");
     house.environment("BULLA_AGENT_POLICY", &policy.display().to_string());
