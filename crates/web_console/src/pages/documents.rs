@@ -49,7 +49,7 @@ const PROFILE: Kind = Kind {
 }"#,
     edited: "The next renewal of each certificate with this profile follows the new rules. Issued certificates stay as they are.",
     deleted: "The server rejects the deletion while certificates use the profile.",
-    help: "All members: docs/control-plane.md.",
+    help: "All members: ProfileDocument in /openapi.json.",
 };
 
 const ISSUER: Kind = Kind {
