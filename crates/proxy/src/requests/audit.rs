@@ -11,6 +11,7 @@ use audit_proof::event::{Event, genesis, read_exported, write_exported};
 use http_relay::access_log::private;
 use jiff::Timestamp;
 use serde_json::Value;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 use x509::Fingerprint;
 
@@ -84,40 +85,39 @@ impl AuditLog {
     }
 }
 
+/// Writes batches on a thread of its own, until the last clone of the log is gone.
 async fn keep(mut chain: Chain, mut queue: mpsc::Receiver<Waiting>, reopen: Arc<Notify>) {
     let _live = telemetry::tasks::guard("proxy-audit");
-    let mut is_failing = false;
-    loop {
-        let mut batch = Vec::new();
-        let is_moved = tokio::select! {
-            count = queue.recv_many(&mut batch, BATCH) => {
-                if count == 0 {
-                    return;
+    let runtime = Handle::current();
+    let work = tokio::task::spawn_blocking(move || {
+        let mut is_failing = false;
+        loop {
+            let mut batch = Vec::new();
+            let is_moved = runtime.block_on(async {
+                tokio::select! {
+                    _ = queue.recv_many(&mut batch, BATCH) => false,
+                    () = reopen.notified() => true,
                 }
-                false
+            });
+            if batch.is_empty() && !is_moved {
+                return;
             }
-            () = reopen.notified() => true,
-        };
-        let work = tokio::task::spawn_blocking(move || {
             let done = if is_moved { chain.reopen() } else { chain.write(&batch) };
             let outcome = done.as_ref().map(drop).map_err(|_| NotAudited);
             for waiting in batch {
-                // Who does not wait any more is not sent.
+                // A request that does not wait any more is not sent.
                 let _ = waiting.written.send(outcome);
             }
-            (chain, done)
-        });
-        let Ok((back, done)) = work.await else {
-            return tracing::error!("the audit log ended: requests are refused from now on");
-        };
-        chain = back;
-        match done {
-            Ok(()) => is_failing = false,
-            Err(error) if !std::mem::replace(&mut is_failing, true) => {
+            if let Err(error) = &done
+                && !is_failing
+            {
                 tracing::error!(%error, "the audit log cannot be written: requests are refused");
             }
-            Err(_) => {}
+            is_failing = done.is_err();
         }
+    });
+    if work.await.is_err() {
+        tracing::error!("the audit log ended: requests are refused from now on");
     }
 }
 
@@ -188,7 +188,7 @@ impl Chain {
             };
             event.hash = event.hash_after(&hash);
             hash = event.hash;
-            text.push_str(&write_exported(&event)?);
+            text.push_str(&write_exported(&event).map_err(io::Error::other)?);
             text.push('\n');
         }
         if std::mem::take(&mut self.is_torn) {
