@@ -4,8 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::Arc;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 
 use data_encoding::{BASE64URL_NOPAD, HEXUPPER};
 use rustls::crypto::aws_lc_rs;
@@ -21,8 +21,11 @@ use crate::world::{bulla, describe, run, stderr, stdout};
 
 const SECRET: &str = "canary-of-the-gateway-81f4";
 
+/// The heads of all requests that the server has seen.
+type Seen = Arc<Mutex<Vec<String>>>;
+
 /// A server at `localhost` and 127.0.0.1 that speaks TLS and plain HTTP on one port, and answers with what it was sent.
-fn echo(certificate: &Path, key: &Path) -> u16 {
+fn echo(certificate: &Path, key: &Path, seen: &Seen) -> u16 {
     let chain = CertificateDer::pem_file_iter(certificate).unwrap().map(Result::unwrap).collect();
     let key = PrivateKeyDer::from_pem_file(key).unwrap();
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -33,16 +36,16 @@ fn echo(certificate: &Path, key: &Path) -> u16 {
         .with_single_cert(chain, key)
         .unwrap();
     let (listener, config) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(config));
-    let port = listener.local_addr().unwrap().port();
+    let (port, seen) = (listener.local_addr().unwrap().port(), Arc::clone(seen));
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            let config = Arc::clone(&config);
+            let (config, seen) = (Arc::clone(&config), Arc::clone(&seen));
             std::thread::spawn(move || {
                 let mut first = [0];
                 let is_tls = stream.peek(&mut first).is_ok_and(|read| read == 1) && first == [0x16];
                 match is_tls {
-                    true => say(StreamOwned::new(ServerConnection::new(config).unwrap(), stream)),
-                    false => say(stream),
+                    true => say(StreamOwned::new(ServerConnection::new(config).unwrap(), stream), &seen),
+                    false => say(stream, &seen),
                 }
             });
         }
@@ -50,8 +53,9 @@ fn echo(certificate: &Path, key: &Path) -> u16 {
     port
 }
 
-fn say(mut stream: impl Read + Write) {
+fn say(mut stream: impl Read + Write, seen: &Seen) {
     let head = head(&mut stream);
+    seen.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
     if head.starts_with(b"GET /repos/endless ") {
         let _ =
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n").and_then(|()| stream.flush());
@@ -75,6 +79,7 @@ fn say(mut stream: impl Read + Write) {
 struct World {
     place: Fixture,
     port: u16,
+    seen: Seen,
 }
 
 impl World {
@@ -84,8 +89,9 @@ impl World {
         let secret = place.path("secret");
         std::fs::write(&secret, SECRET).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let port = echo(&place.path("up.pem"), &place.path("up.key"));
-        Self { place, port }
+        let seen = Seen::default();
+        let port = echo(&place.path("up.pem"), &place.path("up.key"), &seen);
+        Self { place, port, seen }
     }
 
     /// The configuration of two agents, of which `ci` has the credential, with `more` rules.
@@ -141,6 +147,17 @@ impl World {
             .with_no_client_auth();
         let name = "localhost".try_into().unwrap();
         StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+    }
+
+    /// The configuration, with an audit log.
+    fn audited(&self) -> String {
+        let text = self.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
+        text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1)
+    }
+
+    fn verify(&self) -> Output {
+        let mut verify = bulla();
+        run(verify.current_dir(self.place.folder.path()).args(["audit", "verify", "--export", "audit.jsonl"]))
     }
 
     /// Has the running proxy read another configuration.
@@ -422,8 +439,7 @@ fn open_connections_end_with_the_token_or_the_identity_of_their_client() {
 #[test]
 fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
     let world = World::new();
-    let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
-    let text = text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1);
+    let text = world.audited();
     let read = || -> Vec<Value> {
         let text = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -454,28 +470,49 @@ fn every_decision_and_credential_is_in_a_chain_that_outlives_a_kill() {
     is(2, "proxy.connection.deny", "identity:other", serde_json::json!({ "sent": false }));
     let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
     assert!(!audit.contains(SECRET));
-    let verify = || {
-        run(bulla().current_dir(world.place.folder.path()).args([
-            "audit",
-            "verify",
-            "--export",
-            "audit.jsonl",
-        ]))
-    };
-    let verified = verify();
+    let verified = world.verify();
     assert!(verified.status.success(), "{}", describe(&verified));
     // An event that was altered is found.
     std::fs::write(world.place.path("audit.jsonl"), audit.replacen("identity:other", "identity:nobody", 1))
         .unwrap();
-    let verified = verify();
+    let verified = world.verify();
     assert!(!verified.status.success() && describe(&verified).contains("altered"), "{}", describe(&verified));
+}
+
+#[test]
+fn no_credential_leaves_without_its_event_though_the_proxy_is_killed() {
+    let world = World::new();
+    let text = world.audited();
+    let proxy = world.start(&text);
+    let address = proxy.address.replace("http://", "http://ci:token-of-ci@");
+    let mut many = curl(&address, &world.authority());
+    many.args(["--parallel", "--output", "/dev/null", &world.url("/repos/[1000-1999]")])
+        .stderr(Stdio::null());
+    let mut many = many.spawn().unwrap();
+    until_blocking("many were sent", || world.seen.lock().unwrap().len() >= 100);
+    // SIGKILL, amid the others.
+    drop(proxy);
+    let _ = many.kill();
+    let _ = many.wait();
+    let audit = std::fs::read_to_string(world.place.path("audit.jsonl")).unwrap();
+    let seen = world.seen.lock().unwrap().clone();
+    for head in seen.iter().filter(|head| head.contains(SECRET)) {
+        let path = head.split(' ').nth(1).unwrap();
+        assert!(
+            audit.contains(&format!("\"path\":\"{path}\"")),
+            "{path} was sent and is not in the audit log"
+        );
+    }
+    // The next start goes on behind the last whole event.
+    drop(world.start(&text));
+    let verified = world.verify();
+    assert!(verified.status.success(), "{}", describe(&verified));
 }
 
 #[test]
 fn a_client_does_not_see_that_its_credential_was_rotated() {
     let world = World::new();
-    let text = world.configuration("\"127.0.0.0/8\", \"::1/128\"", "");
-    let text = text.replacen("[proxy.requests]\n", "[proxy.requests]\naudit_file = \"audit.jsonl\"\n", 1);
+    let text = world.audited();
     let proxy = world.start(&text);
     assert!(world.curl(&proxy, "ci", &[&world.url("/repos/o")]).is_sent().body.contains(SECRET));
     std::fs::write(world.place.path("secret"), "the-new-canary").unwrap();
