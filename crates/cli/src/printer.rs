@@ -3,11 +3,11 @@
 use std::io::{self, BufWriter, Write};
 
 use crate::connection::{Columns, DocumentRow};
-use api::csv::Csv;
 use crate::exit::{Outcome, Problem};
 use crate::format::Format;
 use crate::terminal::{Colour, Paint, table, width};
 use crate::yaml;
+use api::csv::Csv;
 
 /// A row that every format can print.
 pub trait Listed {
