@@ -53,11 +53,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         "how clients reach CRLs and OCSP, written into certificates; empty: http:// …",
     ),
-    (
-        "server.certificate_file",
-        Kind::Text,
-        "the server's own chain (PEM); empty: issued and renewed by itself",
-    ),
+    ("server.certificate_file", Kind::Text, "the server's chain (PEM); empty: Bulla issues and renews it"),
     ("server.key_file", Kind::Text, "the key of that chain (PEM)"),
     ("server.client_ca_files", Kind::List, "whose client certificates are accepted beside agents'"),
     ("server.client_crl_files", Kind::List, "CRLs (PEM or DER) of the CAs in client_ca_files"),
@@ -416,11 +412,7 @@ pub(super) const KEYS: &[Key] = &[
         "where it speaks the native protocol (gRPC), over the same TLS; empty: nowhere",
     ),
     ("keys.native_socket", Kind::Text, "the native protocol's Unix socket, for its own user; empty: none"),
-    (
-        "keys.metrics_listen",
-        Kind::Text,
-        "where its figures are served in plain HTTP, /metrics; empty: nowhere",
-    ),
+    ("keys.metrics_listen", Kind::Text, "listener of its metrics (HTTP, /metrics); empty: none"),
     ("keys.reload_s", Kind::Number, "seconds between two looks at folders and certificate files"),
     (
         "keys.deadline_ms",
@@ -517,11 +509,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         "the file of that folder, without its ending, for who names no host; empty: refused",
     ),
-    (
-        "edge.unknown_names",
-        Kind::Text,
-        "what who names a host that no certificate is for gets: refuse, or default",
-    ),
+    ("edge.unknown_names", Kind::Text, "answer to a host name without a certificate: refuse, or default"),
     (
         "edge.keys",
         Kind::List,
@@ -569,11 +557,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Number,
         "how long a key made in the process seals; it opens for twice as long",
     ),
-    (
-        "edge.metrics_listen",
-        Kind::Text,
-        "where its figures are served in plain HTTP, /metrics; empty: nowhere",
-    ),
+    ("edge.metrics_listen", Kind::Text, "listener of its metrics (HTTP, /metrics); empty: none"),
     ("edge.reload_s", Kind::Number, "seconds between two looks at certificates and ticket keys"),
     (
         "edge.connections_max",
@@ -592,11 +576,7 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("edge.sign_timeout_ms", Kind::Number, "for a signature of the key service"),
     ("edge.connect_timeout_ms", Kind::Number, "for finding and connecting to an upstream"),
-    (
-        "edge.idle_s",
-        Kind::Number,
-        "a connection on which nothing came from either side is closed after so long",
-    ),
+    ("edge.idle_s", Kind::Number, "seconds after which an idle connection is closed"),
     ("edge.head_timeout_ms", Kind::Number, "for the head of a request, from its first byte"),
     (
         "edge.keep_alive_s",
@@ -663,11 +643,7 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Text,
         "what becomes of connections to names in none of these: intercept, mirror, tunnel or reject",
     ),
-    (
-        "proxy.upstream_ca_files",
-        Kind::List,
-        "roots (PEM) that upstreams may stand below, beside this system's",
-    ),
+    ("proxy.upstream_ca_files", Kind::List, "trust anchors (PEM) of upstreams, beside this system's"),
     ("proxy.leaf_validity_s", Kind::Number, "how long leaves hold; never longer than their authority"),
     (
         "proxy.leaf_keys",
@@ -682,11 +658,7 @@ pub(super) const KEYS: &[Key] = &[
         "names that one client may have leaves minted for which nobody asked for before",
     ),
     ("proxy.new_names_burst", Kind::Number, "such names at once"),
-    (
-        "proxy.metrics_listen",
-        Kind::Text,
-        "where its figures are served in plain HTTP, /metrics; empty: nowhere",
-    ),
+    ("proxy.metrics_listen", Kind::Text, "listener of its metrics (HTTP, /metrics); empty: none"),
     (
         "proxy.connections_max",
         Kind::Number,
