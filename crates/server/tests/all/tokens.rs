@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use http::Method;
+use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use server::access::{self, BELIEVED};
 use server::limit::{LimitOptions, Rate};
@@ -108,25 +109,31 @@ async fn what_is_revoked_elsewhere_dies_within_five_seconds() {
     let (_folder, store) = store().await;
     let clock = Clock::system();
     let first = access::bootstrap(&store, &clock).await.unwrap().unwrap();
-    let token = secrecy::ExposeSecret::expose_secret(&first).to_owned();
+    let admin = secrecy::ExposeSecret::expose_secret(&first).to_owned();
     // Two servers on one database.
     let state = || State::builder(store.clone(), clock.clone()).build();
     let (here, there) = (router(&state()).0, router(&state()).0);
-    let ask = |router: &axum::Router, method: Method, path: String| {
+    let ask = |router: &axum::Router, token: &str, method: Method, path: String, body: Value| {
         let request = http::Request::builder()
             .method(method)
             .uri(path)
+            .header("content-type", "application/json")
             .header("authorization", format!("Bearer {token}"));
-        router.clone().oneshot(request.body(axum::body::Body::empty()).unwrap())
+        let body = if body.is_null() { axum::body::Body::empty() } else { body.to_string().into() };
+        router.clone().oneshot(request.body(body).unwrap())
     };
+    let new = json!({ "name": "reader", "grants": [{ "role": "viewer" }] });
+    let made = ask(&here, &admin, Method::POST, TOKENS.to_owned(), new).await.unwrap();
+    assert_eq!(made.status(), 201);
+    let made = made.into_body().collect().await.unwrap().to_bytes();
+    let made: Value = serde_json::from_slice(&made).unwrap();
+    let (id, token) = (made["id"].as_str().unwrap(), made["token"].as_str().unwrap());
     let status = |router: &axum::Router| {
-        let answer = ask(router, Method::GET, ME.to_owned());
+        let answer = ask(router, token, Method::GET, ME.to_owned(), Value::Null);
         async { answer.await.unwrap().status().as_u16() }
     };
     assert_eq!((status(&here).await, status(&there).await), (200, 200));
-    let id =
-        store::Access::of(&store).identities(store::IdentityKind::Token, None, 1).await.unwrap().rows[0].id;
-    let gone = ask(&here, Method::DELETE, format!("{TOKENS}/{id}")).await.unwrap();
+    let gone = ask(&here, &admin, Method::DELETE, format!("{TOKENS}/{id}"), Value::Null).await.unwrap();
     assert_eq!(gone.status(), 204);
     assert_eq!(status(&here).await, 401, "at once where it was revoked");
     assert!(BELIEVED <= Duration::from_secs(5));
