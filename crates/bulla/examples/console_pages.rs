@@ -63,6 +63,7 @@ impl Drop for Server {
 }
 
 impl Server {
+    #[expect(clippy::zombie_processes, reason = "dropping the server waits for it")]
     async fn start(program: &str, database: &str, folder: &Path) -> Self {
         let ports: [u16; 3] = std::array::from_fn(|_| free_port());
         let [api, credentials, open] = ports.map(|port| format!("127.0.0.1:{port}"));
@@ -158,7 +159,7 @@ async fn main() {
             None => StoreUrl::sqlite(&file),
         };
         filled::fill(&Store::open(&url).await.unwrap(), 0, count).await;
-        let text = cluster.is_some().then(|| url.to_string()).unwrap_or_else(|| file.display().to_string());
+        let text = if cluster.is_some() { url.to_string() } else { file.display().to_string() };
         let server = Server::start(program, &text, folder.path()).await;
         pages(&server, count).await;
         if nth + 1 == sizes.len() {

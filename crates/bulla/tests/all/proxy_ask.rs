@@ -142,7 +142,7 @@ fn a_service_says_for_which_names_there_are_leaves() {
 fn who_cannot_be_asked_is_refused_with_a_hint() {
     let world = World::new();
     for (key, value, wanted) in [
-        ("ASK_URL", "http://permission.example/", "has to be spoken to by https"),
+        ("ASK_URL", "http://permission.example/", "must use https"),
         ("ASK_URL", "permission.example", "is no http or https URL"),
         ("ASK_TOKEN_FILE", "token", "are for proxy.ask.url"),
         ("ASK_TIMEOUT_MS", "60000", "proxy.ask.timeout_ms is from 10 to 5000"),

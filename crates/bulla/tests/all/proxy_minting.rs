@@ -83,7 +83,7 @@ fn caddy_serves_leaves_of_the_proxys_authority() {
 fn leaves_for_others_are_refused_in_the_clear_and_for_no_names() {
     let world = World::new();
     for (variables, wanted) in [
-        (&[("LISTEN", "0.0.0.0:0"), ("NAMES", "*.example")][..], "is not of this machine alone"),
+        (&[("LISTEN", "0.0.0.0:0"), ("NAMES", "*.example")][..], "is reachable from other machines"),
         (&[("LISTEN", "127.0.0.1:0")], "proxy.minting.names is empty"),
         (&[("LISTEN", "127.0.0.1:0"), ("NAMES", "*.a"), ("KEY_FILE", "up.key")], "go together"),
     ] {

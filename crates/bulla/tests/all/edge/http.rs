@@ -436,7 +436,7 @@ fn requests_follow_the_routes() {
     edge.signal("HUP");
     until("there is no place for requests", || exchange(&mut tls, request).starts_with("HTTP/1.1 421 "));
     for (wrong, hint) in [
-        ("mode = \"http\"\nproxy_protocol = true\n", "goes without proxy_protocol"),
+        ("mode = \"http\"\nproxy_protocol = true\n", "does not combine with proxy_protocol"),
         ("mode = \"http\"\nalpn = [\"h3\"]\n", "is no alpn for it"),
         ("mode = \"https\"\n", "mode"),
     ] {
