@@ -1,5 +1,7 @@
 //! Keys in the key services of clouds, as the fleet simulates them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail by panicking, as tests do")]
+
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

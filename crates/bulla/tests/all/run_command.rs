@@ -10,8 +10,6 @@ use testbed::until_blocking;
 use crate::key_service::Fixture;
 use crate::world::{bulla, describe, run, stderr, stdout};
 
-/// A loaded machine may take long.
-
 const NGINX: &str = "
 daemon off;
 master_process off;

@@ -137,7 +137,7 @@ fn a_bad_line_is_named_by_its_number_and_the_rest_goes_on() {
         "refused: standard input:3: `@more`: a list of targets cannot name another",
         "refused: standard input:4: `-`: a list of targets cannot name another",
         "refused: standard input:5: ``: the line is not UTF-8 text",
-        "refused: standard input:6: ``: the line is longer than 16384 octets",
+        "refused: standard input:6: ``: the line is longer than 16384 bytes",
         "refused: standard input:8: `10.0.0.0/8`: 16777216 addresses",
         "z.example:443",
     ];
