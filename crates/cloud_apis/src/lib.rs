@@ -1,9 +1,9 @@
 //! Clients of AWS, Azure, Google Cloud and Kubernetes. Their SDKs are here alone, each behind a feature, and only the binary depends on
 //! this crate: a build with features compiles the SDKs, this crate and the binary, nothing in between.
 //!
-//! - [`auth`]: the HTTP client, credentials as each SDK finds them, signed requests.
+//! - `auth`: the HTTP client, credentials as each SDK finds them, signed requests.
 //! - [`sources`]: [`CloudSource`](clouds::CloudSource)s, which list certificates.
-//! - [`key_services`]: keys that sign in AWS KMS, Azure Key Vault and Google Cloud KMS; the key of AWS KMS that encrypts a master key.
+//! - `key_services`: keys that sign in AWS KMS, Azure Key Vault and Google Cloud KMS; the key of AWS KMS that encrypts a master key.
 
 #[cfg(feature = "key-services")]
 pub mod auth;
