@@ -130,7 +130,8 @@ fn tests() -> Result<(), Failure> {
 
 fn test_command() -> Command {
     let crashes = std::env::var("BULLA_CRASHES").unwrap_or_else(|_| CRASH_POINTS.to_owned());
-    let mut tests = cargo(&["xtask", "test"]);
+    // One run tells everything that fails.
+    let mut tests = cargo(&["xtask", "test", "--no-fail-fast"]);
     tests.env("BULLA_CRASHES", crashes);
     tests
 }

@@ -1,6 +1,7 @@
 //! A software TPM 2.0.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -90,14 +91,17 @@ fn start(folder: &TempDir) -> Child {
     let (state, socket) = (folder.path().join("state"), folder.path().join("tpm.sock"));
     fs::create_dir_all(&state).unwrap();
     let _ = fs::remove_file(&socket);
+    let control = folder.path().join("tpm.sock.ctrl");
     let process = Command::new("swtpm")
         .args(["socket", "--tpm2", "--flags", "not-need-init,startup-clear"])
         .args(["--tpmstate", &format!("dir={}", state.display())])
         .args(["--server", &format!("type=unixio,path={}", socket.display())])
-        .args(["--ctrl", &format!("type=unixio,path={}.ctrl", socket.display())])
+        .args(["--ctrl", &format!("type=unixio,path={}", control.display())])
         .stderr(Stdio::null())
         .spawn()
         .unwrap_or_else(|error| panic!("{INSTALL} ({error})"));
-    until_blocking("swtpm to listen", || socket.exists());
+    // A socket's file stands before the socket listens.
+    let listens = |path| UnixStream::connect(path).is_ok();
+    until_blocking("swtpm to listen", || listens(&socket) && listens(&control));
     process
 }
