@@ -9,6 +9,7 @@ use authority::keystore::KeyStore;
 use authority::tables::{Insertion, NewIssued};
 use events::CredentialChange;
 use futures_util::FutureExt;
+use keys::RsaStock;
 use keys::keyring::Keyring;
 use parking_lot::Mutex;
 use store::{AuditEvent, Batcher, BatcherOptions, Clock, NewCertificate, NewEvent, Store, StoreError, Tx};
@@ -21,7 +22,6 @@ use crate::live_tokens::{self, LiveTokens};
 use crate::options::CredentialsOptions;
 use crate::read_log::ReadLog;
 use crate::rotation::{HookSender, RotationReport};
-use crate::stock::RsaStock;
 use crate::tables;
 use crate::tables::{
     CredentialAsker, CredentialRow, NAMES_UNBOUNDED, NewCredentialVersion, Put, SEALED_CREDENTIALS,
@@ -43,6 +43,8 @@ const LOOKUPS_AT_ONCE: usize = 2;
 const TIDY_FIRST: Duration = Duration::from_secs(60);
 /// Interval between such runs.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
+/// RSA keys that are generated in advance.
+const RSA_STOCK: usize = 64;
 /// A transaction that lost against another is tried so often.
 const ATTEMPTS: usize = 3;
 
@@ -109,7 +111,7 @@ impl Credentials {
             keystore,
             clock,
             options,
-            stock: RsaStock::default(),
+            stock: RsaStock::new(RSA_STOCK),
             versions,
             lookups,
             reads,
@@ -142,7 +144,7 @@ impl Credentials {
     /// tidied, what is past its time destroyed, rotation.
     pub async fn run(self, stop: CancellationToken) {
         let reads = self.0.reads.clone().run(self.0.store.clone(), stop.clone());
-        let stock = self.0.stock.clone().run(stop.clone());
+        let stock = stop.clone().run_until_cancelled_owned(self.keep_stock());
         tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
@@ -155,6 +157,13 @@ impl Credentials {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.0.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Many servers never make an RSA key: the stock is filled once the first is wanted.
+    async fn keep_stock(&self) {
+        let _live = telemetry::tasks::guard("credential-rsa-stock");
+        self.0.stock.wanted().await;
+        self.0.stock.keep().await;
     }
 
     async fn tidy(&self, stop: CancellationToken) {

@@ -20,7 +20,6 @@ mod reading;
 mod regenerate;
 mod rotation;
 mod ssh;
-mod stock;
 pub mod tables;
 mod token;
 mod value;
@@ -51,7 +50,6 @@ pub use rotation::{
     BEFORE_EXPIRY_PERCENT, HOOK_LIMIT, Hook, HookSender, OVERLAP_MIN_S, OVERLAP_S, PlannedRotation,
     ROTATE_EVERY_MIN_S, ROTATE_PERIOD_MAX_S, RotationPolicy, RotationPolicyRow, RotationReport, ShownHook,
 };
-pub use stock::RsaStock;
 pub use store::states::CredentialKind as Kind;
 pub use token::{Grant, Tokens};
 pub use value::{CaVersions, CertificateValue, KeyPair, UserValue, VALUE_OCTETS_MAX, Value};

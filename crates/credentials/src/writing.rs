@@ -315,7 +315,7 @@ impl Credentials {
                 )));
             }
         }
-        let key: PrivateKey = self.stock().take(wanted.key_kind()?).await?;
+        let key: PrivateKey = self.stock().take_or_generate(wanted.key_kind()?).await?;
         let made =
             wanted.make(&key, authority.as_ref().map(|authority| &authority.ca), now, self.options()).await?;
         let itself = (wanted.is_ca && authority.is_none()).then(|| name.key().to_owned());

@@ -25,6 +25,7 @@ mod padding;
 pub mod pkcs11;
 pub mod provider;
 mod random;
+mod rsa_stock;
 pub mod scheme;
 pub mod sealed;
 pub mod secret;
@@ -45,6 +46,7 @@ pub use lanes::{
     is_batched, prepare_tables, sign_slice,
 };
 pub use provider::{KeyProvider, ProvidedKey};
+pub use rsa_stock::RsaStock;
 pub use scheme::{Hash, Misfit, Scheme};
 pub use secret::Secret;
 pub use signer::{AtOnce, Deadline, Destination, KeyRef, Signer};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use http_relay::clock::now;
 use http_relay::upstream::{AddressRule, Upstreams};
 use inbound::{Acceptor, OriginLimit, ServiceTasks, Slots, TrustedProxies, WhenFull};
-use keys::KeyError;
+use keys::{KeyError, RsaStock};
 use outbound::resolve::Resolver;
 use rustls::pki_types::CertificateDer;
 
@@ -16,7 +16,7 @@ use crate::access::{Token, Users};
 use crate::budgets::Budgets;
 use crate::certificate_store::{CertificateStore, NewNameLimit};
 use crate::metrics::ProxyMetrics;
-use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys, Minter, RsaStock};
+use crate::mint::{Authority, Intermediates, KeysByOwner, KeysOfLeaves, LeafKeys, Minter};
 use crate::options::Options;
 use crate::permission::Permission;
 use crate::policy::Policy;
@@ -28,6 +28,9 @@ use crate::{access, minting, mirror, redirect, refusals, requests, tls, transpar
 /// Users whose leaf keys are kept, of those that have their own: some 8 MiB. Of more, the one that asked the longest ago gets
 /// another.
 pub const USERS_MAX: u64 = 8_192;
+
+/// RSA keys that are generated in advance: so many new users or consumers can ask for an RSA leaf at once.
+const RSA_STOCK: usize = 16;
 
 /// A proxy that runs, until [`Running::stop`].
 pub struct Running {
@@ -62,7 +65,7 @@ pub async fn start(
     metrics: ProxyMetrics,
 ) -> Result<Running, StartError> {
     let tasks = ServiceTasks::default();
-    let stock = RsaStock::default();
+    let stock = RsaStock::new(RSA_STOCK);
     let (keys, users) = leaf_keys(&options, &stock)?;
     let resolver = Resolver::system()?;
     let mut roots = rustls::RootCertStore::empty();
@@ -94,7 +97,11 @@ pub async fn start(
     let handshake_timeout = options.handshake_timeout;
     let consumers = options.minting.as_ref().is_some_and(|minting| !minting.rsa_consumers.is_empty());
     if users.is_some() || consumers {
-        tasks.spawn(stock.clone().keep(tasks.stopping()));
+        let (stock, stop) = (stock.clone(), tasks.stopping());
+        tasks.spawn(async move {
+            let _live = telemetry::tasks::guard("leaf-rsa-stock");
+            stop.run_until_cancelled(stock.keep()).await;
+        });
     }
     let tls = tls::Interception::new(minter.clone(), trusted, store.clone(), users, handshake_timeout)?;
     let minting = match options.minting.clone() {

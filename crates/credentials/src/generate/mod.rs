@@ -4,7 +4,7 @@ mod certificate;
 mod password;
 mod rsa;
 
-use keys::{Secret, Signer as _};
+use keys::{RsaStock, Secret, Signer as _};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
@@ -13,7 +13,6 @@ pub(crate) use certificate::{Published, SigningCa};
 pub use password::PasswordParameters;
 use rsa::rsa_kind;
 
-use crate::stock::RsaStock;
 use crate::value::{KeyPair, UserValue, Value, unread};
 use crate::{CredentialError, Kind, Name, ssh};
 
@@ -221,14 +220,14 @@ pub(crate) async fn make(parameters: &Parameters, stock: &RsaStock) -> Result<Va
         Parameters::Password(parameters) => Value::Password(parameters.make()?),
         Parameters::User(parameters) => Value::User(make_user(parameters.clone()).await?),
         Parameters::Rsa(parameters) => {
-            let key = stock.take(rsa_kind(parameters.key_length)?).await?;
+            let key = stock.take_or_generate(rsa_kind(parameters.key_length)?).await?;
             Value::Rsa(KeyPair {
                 public_key: Some(x509::pem::encode("PUBLIC KEY", key.spki())),
                 private_key: Some(key.to_traditional_pem().into()),
             })
         }
         Parameters::Ssh(parameters) => {
-            let key = stock.take(rsa_kind(parameters.key_length)?).await?;
+            let key = stock.take_or_generate(rsa_kind(parameters.key_length)?).await?;
             Value::Ssh(KeyPair {
                 public_key: ssh::rsa_line(key.spki(), &parameters.ssh_comment),
                 private_key: Some(key.to_traditional_pem().into()),

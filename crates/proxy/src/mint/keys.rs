@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use keys::{KeyError, KeyType, PrivateKey};
+use keys::{KeyError, KeyType, PrivateKey, RsaStock};
 use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 
 use super::error::MintError;
 use super::key::{KeyOf, LeafKey, LeafKeyKind};
-use super::stock::RsaStock;
 
 /// How long a new leaf is made over the same key, unless said otherwise.
 pub const LEAF_KEY_LIFE: Duration = Duration::from_secs(3_600);
@@ -115,7 +114,7 @@ impl LeafKeys {
         let stock = self.stock.as_ref()?;
         let mut rsa = self.rsa.write();
         if rsa.is_none() {
-            let taken = stock.take()?.owned_by(KeyOf::Owner);
+            let taken = LeafKey::of(LeafKeyKind::Rsa2048, &stock.take()?).ok()?.owned_by(KeyOf::Owner);
             *rsa = Some(taken.for_another(self.p256.read().is_handed_out));
         }
         rsa.clone()

@@ -13,7 +13,6 @@ mod likeness;
 mod minter;
 mod owners;
 mod serial;
-mod stock;
 mod validity;
 
 pub use self::authority::{Authority, SIGN_TIMEOUT, new_root};
@@ -25,6 +24,5 @@ pub use self::leaf::{BadLeaf, Leaf};
 pub use self::likeness::{Likeness, NoLikeness};
 pub use self::minter::Minter;
 pub use self::owners::KeysByOwner;
-pub use self::stock::{RSA_STOCK, RsaStock};
 pub use self::validity::VALIDITY_MAX;
 pub(crate) use self::validity::VALIDITY_MIN;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use flight::{BoundedMap, Eviction};
-use keys::KeyError;
+use keys::{KeyError, RsaStock};
 
 use super::keys::LeafKeys;
-use super::stock::RsaStock;
 
 /// The present keys of each owner. Leaves of two owners never share a key, nor one with the process's own leaves.
 #[derive(Clone, Debug)]
@@ -53,7 +52,6 @@ impl KeysByOwner {
 
 #[cfg(test)]
 mod tests {
-    use tokio_util::sync::CancellationToken;
 
     use super::super::error::MintError;
     use super::super::key::LeafKeyKind;
@@ -67,7 +65,7 @@ mod tests {
 
     #[test]
     fn keys_are_changed_by_time_and_bounded_in_number() {
-        let keys = KeysByOwner::of_users(4, LONG, RsaStock::default());
+        let keys = KeysByOwner::of_users(4, LONG, RsaStock::new(4));
         let first = p256(&keys, "alice");
         assert_eq!(p256(&keys, "alice"), first);
         for owner in 0..1_000 {
@@ -76,7 +74,7 @@ mod tests {
         keys.owners.run_pending_tasks();
         assert!(keys.owners.entry_count() <= 4, "{}", keys.owners.entry_count());
         assert_ne!(p256(&keys, "alice"), first, "whoever has gone gets another");
-        let short = KeysByOwner::of_users(4, Duration::from_millis(1), RsaStock::default());
+        let short = KeysByOwner::of_users(4, Duration::from_millis(1), RsaStock::new(4));
         let first = p256(&short, "alice");
         std::thread::sleep(Duration::from_millis(20));
         assert_ne!(p256(&short, "alice"), first);
@@ -84,7 +82,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_rsa_key_comes_from_the_stock_or_not_at_all() {
-        let stock = RsaStock::default();
+        let stock = RsaStock::new(4);
         let (users, consumers) = (
             KeysByOwner::of_users(4, LONG, stock.clone()),
             KeysByOwner::of_consumers(4, LONG, stock.clone()),
@@ -92,8 +90,10 @@ mod tests {
         let rsa =
             |keys: &KeysByOwner, owner: &str| keys.of(&owner.into()).unwrap().current(LeafKeyKind::Rsa2048);
         assert_eq!(rsa(&users, "alice").unwrap_err(), MintError::NoRsaKey, "none is made for who asks");
-        let stop = CancellationToken::new();
-        let keeping = tokio::spawn(stock.clone().keep(stop.clone()));
+        let keeping = tokio::spawn({
+            let stock = stock.clone();
+            async move { stock.keep().await }
+        });
         while stock.ready() < 3 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -103,7 +103,6 @@ mod tests {
         assert_eq!(rsa(&users, "alice").unwrap().spki(), all[0].spki(), "and once");
         assert!(all.iter().all(|key| key.ends_with_its_leaves() && key.kind() == LeafKeyKind::Rsa2048));
         assert!(all[0].to_pkcs8_pem().is_none() && all[2].to_pkcs8_pem().is_some());
-        stop.cancel();
-        keeping.await.unwrap();
+        keeping.abort();
     }
 }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http_relay::clock::now;
-use keys::KeyError;
+use keys::{KeyError, RsaStock};
 use x509::HostOrIp;
 
 use super::consumer::{CONSUMERS_MAX, Consumer};
 use super::metrics::{MintingMetrics, MintingProtocol, Outcome};
 use crate::certificate_store::{CertificateStore, FetchError, KeyGoesTo, LeafId};
-use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter, RsaStock};
+use crate::mint::{KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, Minter};
 use crate::permission::{Asker, NotPermitted, Permission};
 use crate::{Action, Rules};
 

@@ -216,12 +216,12 @@ mod tests {
     use inbound::ServiceTasks;
     use std::collections::HashSet;
 
-    use crate::mint::{Authority, LeafKeys, Minter, RsaStock, new_root};
+    use crate::mint::{Authority, LeafKeys, Minter, new_root};
     use crate::minting::desk::LeafDesk;
     use crate::minting::{Leaves, MintingMetrics};
     use crate::permission::Permission;
     use crate::{Action, Rules};
-    use keys::{KeyType, PrivateKey};
+    use keys::{KeyType, PrivateKey, RsaStock};
     use tokio::sync::Semaphore;
 
     fn subscriptions(names_per_stream_max: usize) -> Subscriptions {
@@ -233,7 +233,7 @@ mod tests {
         let mut names = Rules::new(Action::Reject);
         names.add(&["*.example".to_owned()], Action::Intercept).unwrap();
         let metrics = MintingMetrics::default();
-        let (permission, stock) = (Permission::default(), RsaStock::default());
+        let (permission, stock) = (Permission::default(), RsaStock::new(1));
         let profile = minter.profile().into();
         let leaves = Leaves { minter, profile, store, permission, stock };
         let keys = (Duration::from_secs(3_600), HashSet::new());

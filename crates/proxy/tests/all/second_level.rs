@@ -8,14 +8,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use keys::Keyring;
+use keys::{Keyring, RsaStock};
 use proxy::certificate_store::{
     Backend, CertificateStore, FetchError, KeyGoesTo, LeafId, NewNameLimit, SecondLevel, SecondLevelOptions,
     WhenAway,
 };
-use proxy::mint::{
-    Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter, RsaStock,
-};
+use proxy::mint::{Authority, KeysByOwner, KeysOfLeaves, Leaf, LeafKeyKind, LeafKeys, MintError, Minter};
 use proxy::tables::{LeafAsk, LeafLookup, NewLeaf, SEALED_LEAF_KEYS, Tidied};
 use store::{Store, StoreError};
 use testbed::{Database, until};
@@ -515,7 +513,7 @@ fn spki(der: &[u8]) -> Vec<u8> {
 /// In a shared database, and in a file after a restart.
 async fn leaves_of_users_are_found_by_themselves_alone(place: Database) {
     let (ring, (authority, _)) = (ring(), authority());
-    let keys = || KeysByOwner::of_users(64, DAY, RsaStock::default());
+    let keys = || KeysByOwner::of_users(64, DAY, RsaStock::new(2));
     let first = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     let own = keys();
     let shared = der(&first.fetch("a.example").await.unwrap());
@@ -552,7 +550,7 @@ async fn keys_of_users_are_kept_no_longer_than_their_leaves() {
     let place = Database::sqlite();
     let (ring, (authority, _)) = (ring(), authority());
     let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority);
-    let keys = KeysByOwner::of_users(64, DAY, RsaStock::default());
+    let keys = KeysByOwner::of_users(64, DAY, RsaStock::new(2));
     for (user, name) in [("alice", "a.example"), ("alice", "b.example"), ("bob", "a.example")] {
         of_user(&proxy, &keys, user, name).await;
     }
@@ -572,7 +570,7 @@ async fn one_user_at_two_proxies_has_each_leaf_minted_once() {
     let mut proxies = Vec::new();
     for _ in 0..2 {
         let proxy = Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
-        proxies.push((proxy, KeysByOwner::of_users(64, DAY, RsaStock::default())));
+        proxies.push((proxy, KeysByOwner::of_users(64, DAY, RsaStock::new(2))));
     }
     let all: Vec<_> = (0..2 * TASKS)
         .map(|task| {
@@ -603,11 +601,13 @@ async fn for_consumer(proxy: &Proxy, keys: &KeysByOwner, to: KeyGoesTo, kind: Le
 async fn a_consumer_is_given_one_leaf_and_key_by_all_who_share_a_database() {
     let place = Database::postgres().await;
     let (ring, (authority, _)) = (ring(), authority());
-    let stock = RsaStock::default();
-    let stop = CancellationToken::new();
-    tokio::spawn(stock.clone().keep(stop.clone()));
+    let stock = RsaStock::new(2);
+    let keeping = tokio::spawn({
+        let stock = stock.clone();
+        async move { stock.keep().await }
+    });
     until("the stock is ready", || stock.ready() >= 2).await;
-    stop.cancel();
+    keeping.abort();
     let proxy = async || Proxy::new(place.open().await, &ring, PATIENT, authority.clone());
     let keys = || KeysByOwner::of_consumers(64, DAY, stock.clone());
     let (first, second) = (proxy().await, proxy().await);
