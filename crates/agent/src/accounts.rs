@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-/// No such user or group.
+/// The user or group does not exist on this host.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("no {what} {name:?} on this host; its number works too")]
 pub struct UnknownAccount {
     /// "user" or "group".
     pub what: &'static str,
-    /// The name, as given.
+    /// User or group name as given by the caller.
     pub name: String,
 }
 
@@ -21,29 +21,29 @@ pub(crate) struct Account {
     pub(crate) home: PathBuf,
 }
 
-/// The effective user and group of this process.
+/// Returns the effective user and group ids of this process.
 pub(crate) fn own() -> (u32, u32) {
     (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// The name of this process' user; its number when it has none.
+/// Returns the user name of this process, or its user id when `/etc/passwd` has no name for it.
 pub(crate) fn own_name() -> String {
     let number = own().0.to_string();
     user(&number).map_or(number, |account| account.name)
 }
 
-/// A user by name or number.
+/// Looks up a user by name or number.
 pub(crate) fn user(name: &str) -> Result<Account, UnknownAccount> {
     let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let found = text.lines().filter_map(account).find(|account| is_named(account, name));
     let (uid, gid) = own();
-    // In a container the agent's own user may have no line.
+    // In a container `/etc/passwd` may have no line for the agent's own user.
     let nameless = || Account { name: name.to_owned(), uid, gid, home: PathBuf::from("/") };
     let unknown = || UnknownAccount { what: "user", name: name.to_owned() };
     found.or_else(|| (name.parse() == Ok(uid)).then(nameless)).ok_or_else(unknown)
 }
 
-/// The groups of a user.
+/// Returns the ids of all groups of a user.
 pub(crate) fn groups_of(account: &Account) -> Vec<u32> {
     let text = std::fs::read_to_string("/etc/group").unwrap_or_default();
     sandbox::groups_of(&account.name, account.gid, &text)
@@ -53,7 +53,7 @@ fn is_named(account: &Account, name: &str) -> bool {
     account.name == name || name.parse() == Ok(account.uid)
 }
 
-/// A line of passwd(5): name, password, uid, gid, comment, home, shell.
+/// Parses a line of passwd(5): name, password, uid, gid, comment, home, shell.
 fn account(line: &str) -> Option<Account> {
     let columns: Vec<&str> = line.split(':').collect();
     let [name, _, uid, gid, _, home, ..] = columns.as_slice() else { return None };
@@ -65,17 +65,18 @@ fn account(line: &str) -> Option<Account> {
     })
 }
 
-/// A user's number.
+/// Returns the uid of a user, given by name or number.
 pub(crate) fn uid_of(name: &str) -> Result<u32, UnknownAccount> {
     number_of("/etc/passwd", "user", name)
 }
 
-/// A group's number.
+/// Returns the gid of a group, given by name or number.
 pub(crate) fn gid_of(name: &str) -> Result<u32, UnknownAccount> {
     number_of("/etc/group", "group", name)
 }
 
-/// Both files have the name in the first and the number in the third column (passwd(5), group(5)).
+/// Looks up a number in `/etc/passwd` or `/etc/group`. Both have the name in the first and the number in the third column
+/// (passwd(5), group(5)).
 fn number_of(file: &'static str, what: &'static str, name: &str) -> Result<u32, UnknownAccount> {
     if let Ok(number) = name.parse() {
         return Ok(number);

@@ -1,4 +1,4 @@
-//! The directory of agents: enrollment state, presence, groups, and the work that each has to do.
+//! The directory of agents: enrollment state, presence, groups, and pending work.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,32 +18,32 @@ use crate::tables::{AgentFilter, AgentGroupRow, AgentRow, SELECTOR_LABELS_MAX};
 use crate::waiting::WaitingPolls;
 use crate::work::{AgentJob, HostFacts, JOBS_MAX, JobResult, WAIT_SECONDS_MAX, WorkError, WorkSource};
 
-/// Without a word for so long an agent counts as offline: two polls of a minute and a half missed.
+/// Time without a poll after which an agent counts as offline: two polls of a minute and a half.
 pub const OFFLINE_AFTER: Duration = Duration::from_secs(180);
-/// Labels of an agent or a token.
+/// Maximum number of labels of an agent or a token.
 pub const LABELS_MAX: usize = 32;
-/// Bytes of a label's name or value.
+/// Maximum bytes of a label's name or value.
 const LABEL_MAX: usize = 128;
-/// How often other nodes' work is looked for, while somebody waits: one statement.
+/// Interval of checks for work from other nodes while an agent waits: one statement each.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How often what was seen of agents is written: one statement.
+/// Interval in which agents' last-seen data is written: one statement each.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
-/// How often tokens long expired are removed.
+/// Interval in which long expired tokens are removed.
 const PURGE_EVERY: Duration = Duration::from_secs(3_600);
 
-/// Labels, sorted.
+/// Labels, sorted by name.
 pub type Labels = BTreeMap<String, String>;
 
-/// Why something about agents was not done.
+/// Why an operation on agents failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Nothing by that identity or name.
+    /// No object has this id or name.
     #[error("there is no {0}")]
     NotFound(&'static str),
     /// The request is invalid; the text says what to change.
     #[error("{0}")]
     Invalid(String),
-    /// Another has that name.
+    /// The name is already taken.
     #[error("the name {0:?} is taken")]
     NameTaken(String),
     /// The object was changed since the caller read it.
@@ -52,24 +52,24 @@ pub enum AgentError {
     /// The agent is retired.
     #[error("the agent is retired")]
     Retired,
-    /// The certificate shown is not the agent's.
+    /// The presented certificate is not the agent's own.
     #[error("this is not the key the agent was enrolled with")]
     OtherKey,
-    /// A target's configuration cannot be opened.
+    /// A target's sealed configuration cannot be decrypted.
     #[error("the target's passwords cannot be opened: {0}")]
     Sealed(String),
-    /// No certificate for the agent.
+    /// The agent's certificate could not be issued.
     #[error(transparent)]
     Certify(#[from] CertifyError),
-    /// The source of work.
+    /// The source of work failed.
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// What [`Agents`] is built on.
+/// Dependencies of [`Agents`].
 pub struct AgentsParts {
     /// The database.
     pub store: Store,
@@ -77,17 +77,17 @@ pub struct AgentsParts {
     pub keystore: KeyStore,
     /// The time.
     pub clock: Clock,
-    /// What there is to do.
+    /// Source of agents' jobs.
     pub work: Arc<dyn WorkSource>,
     /// Issues agents' certificates.
     pub certify: Arc<dyn Certify>,
-    /// How the server knows an agent's certificate again.
+    /// Key by which the server recognizes agents' certificates.
     pub identity: IdentityKey,
-    /// Certificates agents trust the server by, PEM; empty when their hosts' own roots will do.
+    /// PEM certificates by which agents trust the server. Empty when their hosts' own trust store is enough.
     pub ca_pem: String,
 }
 
-/// The server's side of agents. Clones share everything.
+/// The server's side of agents. Clones share their state.
 #[derive(Clone)]
 pub struct Agents(Arc<DirectoryState>);
 
@@ -97,14 +97,14 @@ struct DirectoryState {
     presence: Presence,
 }
 
-/// Which agents to list.
+/// Filter for listing agents.
 #[derive(Clone, Debug, Default)]
 pub struct AgentQuery {
-    /// Labels they must have.
+    /// Labels that the agents must have.
     pub labels: Labels,
-    /// Filter: only online agents, or only offline ones.
+    /// `true` for online agents only, `false` for offline ones only.
     pub online: Option<bool>,
-    /// Retired ones too.
+    /// Whether to include retired agents.
     pub retired: bool,
 }
 
@@ -131,7 +131,7 @@ impl Agents {
         self.0.parts.clock.now_us()
     }
 
-    /// Looks for work made by other nodes and writes what was seen of agents, until stopped.
+    /// Checks for work from other nodes and writes agents' last-seen data, until stopped.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let every = |period| {
@@ -184,18 +184,18 @@ impl Agents {
         written
     }
 
-    /// There is work for an agent: its poll, if one waits here, answers now.
+    /// Notifies a waiting poll of an agent on this node that there is work.
     pub fn wake(&self, agent: Uuid) {
         self.0.waiting.wake(agent);
     }
 
-    /// Waits for work, `wait_seconds` at most. One statement when there is some at once.
+    /// Waits for work, at most `wait_seconds`. Takes one statement when there is work already.
     ///
     /// # Errors
-    /// [`AgentError::Retired`], [`AgentError::OtherKey`], those of the source of work.
+    /// [`AgentError::Retired`], [`AgentError::OtherKey`], and errors of the source of work.
     ///
     /// # Cancellation
-    /// Dropping the future may leave jobs given and not heard of; they are given again.
+    /// Dropping the future may lose jobs that were handed out. They are handed out again.
     #[crate::boxed]
     pub async fn poll(
         &self,
@@ -216,10 +216,10 @@ impl Agents {
         }
     }
 
-    /// Takes an agent's CSR.
+    /// Stores an agent's CSR.
     ///
     /// # Errors
-    /// Those of the source of work.
+    /// Errors of the source of work.
     #[crate::boxed]
     pub async fn accept_csr(&self, agent: Uuid, job: Uuid, csr_pem: &str) -> Result<(), AgentError> {
         let request = x509::csr::CertificateRequest::from_pem_or_der(csr_pem.as_bytes())
@@ -231,16 +231,16 @@ impl Agents {
         Ok(self.0.parts.work.accept_csr(agent, job, der).await?)
     }
 
-    /// Takes an agent's result.
+    /// Stores an agent's result.
     ///
     /// # Errors
-    /// Those of the source of work.
+    /// Errors of the source of work.
     #[crate::boxed]
     pub async fn finished(&self, agent: Uuid, job: Uuid, result: JobResult) -> Result<(), AgentError> {
         Ok(self.0.parts.work.finished(agent, job, result).await?)
     }
 
-    /// Whether an agent seen at that time is online now.
+    /// Returns whether an agent counts as online now, by its last poll.
     #[must_use]
     pub fn is_online(&self, agent: &AgentRow) -> bool {
         agent.retired_at_us.is_none() && agent.last_seen_at_us >= self.online_from_us()
@@ -250,19 +250,19 @@ impl Agents {
         self.now_us() - OFFLINE_AFTER.as_micros() as i64
     }
 
-    /// An agent.
+    /// Returns an agent.
     ///
     /// # Errors
-    /// [`AgentError::NotFound`]; those of the database.
+    /// [`AgentError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn agent(&self, id: Uuid) -> Result<AgentRow, AgentError> {
         tables::Agents::of(self.store()).get(id).await?.ok_or(AgentError::NotFound("agent"))
     }
 
-    /// Agents by name.
+    /// Lists agents by name.
     ///
     /// # Errors
-    /// [`AgentError::Invalid`] for too many labels; those of the database.
+    /// [`AgentError::Invalid`] for too many labels; database errors.
     #[crate::boxed]
     pub async fn list(
         &self,
@@ -283,16 +283,16 @@ impl Agents {
         Ok(tables::Agents::of(self.store()).page(&filter, after, limit).await?)
     }
 
-    /// Online and offline agents, for metrics.
+    /// Counts online and offline agents, for metrics.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn counts(&self) -> Result<tables::AgentCounts, AgentError> {
         Ok(tables::Agents::of(self.store()).counts(self.online_from_us()).await?)
     }
 
-    /// Gives an agent another name or other labels.
+    /// Changes an agent's name or labels.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -335,14 +335,14 @@ impl Agents {
         })
     }
 
-    /// Retires an agent: it gets no more work and is not let in any more.
+    /// Retires an agent: it gets no more work, and the server rejects it from then on.
     ///
     /// # Errors
     /// [`AgentError`].
     #[crate::boxed]
     pub async fn retire(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         self.agent(id).await?;
-        // Beside its retirement, which alone keeps it out.
+        // Disabled in addition to the retirement, which alone is enough.
         let identity = enrollment::identity_revision(self.store(), id).await?;
         let (at, event) =
             (self.now_us(), self.event(actor, "agent.retire", format!("agent/{id}"), json!({})));
@@ -364,19 +364,19 @@ impl Agents {
         if done { Ok(()) } else { Err(AgentError::Retired) }
     }
 
-    /// A group.
+    /// Returns a group.
     ///
     /// # Errors
-    /// [`AgentError::NotFound`]; those of the database.
+    /// [`AgentError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn group(&self, name: &str) -> Result<AgentGroupRow, AgentError> {
         tables::Agents::of(self.store()).group(name).await?.ok_or(AgentError::NotFound("agent group"))
     }
 
-    /// Groups by name.
+    /// Lists groups by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn groups(
         &self,
@@ -386,7 +386,7 @@ impl Agents {
         Ok(tables::Agents::of(self.store()).groups(after, limit).await?)
     }
 
-    /// Makes a group (`revision` absent) or changes one.
+    /// Creates a group (`revision` absent) or changes one.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -430,10 +430,10 @@ impl Agents {
         }
     }
 
-    /// Removes a group; its agents stay.
+    /// Deletes a group. Its agents stay.
     ///
     /// # Errors
-    /// [`AgentError::NotFound`]; those of the database.
+    /// [`AgentError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn delete_group(&self, name: &str, actor: &str) -> Result<(), AgentError> {
         let event = self.event(actor, "agent_group.delete", format!("agent-group/{name}"), json!({}));
@@ -468,7 +468,7 @@ impl std::fmt::Debug for Agents {
     }
 }
 
-/// Labels as they are stored.
+/// Parses labels from their stored JSON.
 #[must_use]
 pub fn labels_of(json: &str) -> Labels {
     serde_json::from_str(json).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! How a host becomes an agent: a token used once, a key made there, a certificate from here.
+//! Enrollment of a host as an agent: a single-use token, a key generated on the host, a certificate from the server.
 
 use enrollment::{ProvedKey, Token, check_seconds, hash_of, identity_of, other_name};
 use futures_util::FutureExt;
@@ -17,21 +17,21 @@ use crate::work::{Enrolled, Enrolment};
 
 /// Prefix of every token, so that scanners recognize a leaked one.
 pub(super) const TOKEN_PREFIX: &str = "bulla-enroll-";
-/// The kind of identity, and the role.
+/// The kind of identity, and the role, of agents.
 const KIND: &str = "agent";
-/// Names tried when the host's own is taken.
+/// Number of names tried when the host's own name is taken.
 const NAMES_TRIED: usize = 2;
 
-/// Why a host did not become an agent.
+/// Why an enrollment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolError {
-    /// Unknown, used, or expired: not told apart, so that guessing teaches nothing.
+    /// The token is unknown, used or expired. The error does not say which, so that guessing reveals nothing.
     #[error("the enrolment token is not good: it is unknown, used, or expired")]
     Token,
-    /// The request cannot be read, or is not signed by its key.
+    /// The CSR cannot be parsed, or is not signed by its key.
     #[error("the CSR is not good: {0}")]
     Csr(String),
-    /// Anything else.
+    /// Another error.
     #[error(transparent)]
     Agent(#[from] AgentError),
 }
@@ -42,29 +42,29 @@ impl From<StoreError> for EnrolError {
     }
 }
 
-/// A token to make.
+/// Parameters of a new token.
 #[derive(Clone, Debug)]
 pub struct NewToken {
-    /// Labels its agent gets.
+    /// Labels that the token's agent gets.
     pub labels: Labels,
-    /// Seconds it is good, a month at most.
+    /// Lifetime in seconds, at most a month.
     pub seconds: i64,
 }
 
-/// A token just made.
+/// A newly created token.
 #[derive(Debug)]
 pub struct CreatedToken {
-    /// To be shown once.
+    /// The secret token, to be shown once.
     pub token: Zeroizing<String>,
     /// The stored part, without the secret.
     pub row: AgentTokenRow,
 }
 
 impl Agents {
-    /// Makes an enrolment token.
+    /// Creates an enrollment token.
     ///
     /// # Errors
-    /// [`AgentError::Invalid`]; those of the database.
+    /// [`AgentError::Invalid`]; database errors.
     #[crate::boxed]
     pub async fn create_token(&self, new: NewToken, actor: &str) -> Result<CreatedToken, AgentError> {
         check_labels(&new.labels)?;
@@ -95,10 +95,10 @@ impl Agents {
         Ok(CreatedToken { token, row })
     }
 
-    /// Tokens, newest first.
+    /// Lists tokens, newest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn tokens(
         &self,
@@ -108,10 +108,10 @@ impl Agents {
         Ok(tables::Agents::of(self.store()).tokens(after, limit).await?)
     }
 
-    /// Takes a token back.
+    /// Revokes a token.
     ///
     /// # Errors
-    /// [`AgentError::NotFound`]; those of the database.
+    /// [`AgentError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn delete_token(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         let event = self.event(actor, "agent_token.delete", format!("agent-token/{id}"), json!({}));
@@ -128,8 +128,7 @@ impl Agents {
         if done { Ok(()) } else { Err(AgentError::NotFound("enrolment token")) }
     }
 
-    /// Makes a host an agent. Anyone who comes again with the same token and the same key, because no answer arrived, gets
-    /// the same agent.
+    /// Enrolls a host as an agent. A repeated request with the same token and key, after a lost response, returns the same agent.
     ///
     /// # Errors
     /// [`EnrolError`].
@@ -145,7 +144,7 @@ impl Agents {
         self.certificate_for(&agent, key.spki, once).await.map_err(EnrolError::from)
     }
 
-    /// The next certificate of an agent, for the same key.
+    /// Issues the next certificate of an agent, for the same key.
     ///
     /// # Errors
     /// [`EnrolError`].
@@ -159,7 +158,7 @@ impl Agents {
         if row.spki_sha256 != key.sha256 {
             return Err(AgentError::OtherKey.into());
         }
-        // The end of the one before names this renewal: repeated, it gets the same certificate.
+        // The current certificate's expiry identifies this renewal: a repeated request gets the same certificate.
         let once = format!("agent:{agent}:renew:{}", row.not_after_us);
         self.certificate_for(&row, key.spki, once).await.map_err(EnrolError::from)
     }
@@ -186,7 +185,7 @@ impl Agents {
         })
     }
 
-    /// The agent that this token has made with this key before.
+    /// Returns the agent that was already enrolled with this token and key.
     async fn again(&self, hash: &[u8; 32], spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
         let Some(agent) = tables::Agents::of(self.store()).of_key(spki_sha256).await? else {
             return Ok(None);
@@ -249,7 +248,7 @@ enum Entered {
     Taken,
 }
 
-/// Token, agent, identity and audit together, or nothing: a token is not lost for a name that is taken.
+/// Stores token, agent, identity and audit entry in one transaction. A taken name does not use up the token.
 async fn enter(tx: &mut Tx, mut new: NewAgent) -> Result<Entered, StoreError> {
     let at = new.row.enrolled_at_us;
     if tables::is_agent_taken(tx, &new.row.name, &new.row.spki_sha256).await? {

@@ -1,4 +1,4 @@
-//! How an agent shows who it is: a client certificate with its identity as a URI.
+//! How an agent proves its identity: a client certificate with the agent's id as a URI.
 
 use enrollment::AGENTS_URI;
 use uuid::Uuid;
@@ -6,18 +6,18 @@ use uuid::Uuid;
 use crate::directory::{AgentError, Agents};
 use crate::tables;
 
-/// The name in an agent's certificate.
+/// Returns the URI in an agent's certificate.
 #[must_use]
 pub fn agent_uri(agent: Uuid) -> String {
     format!("{AGENTS_URI}/{agent}")
 }
 
 impl Agents {
-    /// Whether the certificate shown is the agent's own. The door has checked its chain, its time and its name; here it
-    /// is the key, so that nobody else's certificate of that name works as the agent.
+    /// Checks that the presented certificate has the agent's own key. The TLS listener has already checked chain, validity and
+    /// name. The key check rejects another certificate with the same name.
     ///
     /// # Errors
-    /// [`AgentError::OtherKey`], [`AgentError::Retired`]; those of the database.
+    /// [`AgentError::OtherKey`], [`AgentError::Retired`]; database errors.
     #[crate::boxed]
     pub async fn check_key(&self, agent: Uuid, certificate_der: &[u8]) -> Result<(), AgentError> {
         let shown = enrollment::shown_key(certificate_der).ok_or(AgentError::OtherKey)?;

@@ -1,7 +1,7 @@
-//! Agents: programs on other hosts that generate keys there and deploy certificates there.
+//! Agents: programs on other hosts that generate keys and deploy certificates there.
 //!
 //! [`Agents`] is the server's side: the directory of agents, their work and their targets. [`client`] is the agent itself,
-//! [`deploy`] brings a certificate to where it is used, [`work`] is the protocol between the two.
+//! [`deploy`] deploys a certificate on its host, and [`work`] is the protocol between the two.
 
 mod accounts;
 pub mod client;
@@ -15,7 +15,7 @@ mod targets;
 mod waiting;
 pub mod work;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use directory::{

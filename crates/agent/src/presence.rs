@@ -1,4 +1,4 @@
-//! When agents were last seen, written in sets and at most once a minute each.
+//! When agents were last seen. Written in batches, at most once a minute for each agent.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use uuid::Uuid;
 use crate::tables::AgentFacts;
 use crate::work::HostFacts;
 
-/// An agent that polls all the time is written this often. µs.
+/// Interval in which the last-seen time of a polling agent is written, in µs.
 const EVERY_US: i64 = 60 * 1_000_000;
-/// What was written and not seen again for so long is forgotten. µs.
+/// Time in µs after which the entry of a written agent that is not seen again is dropped from memory.
 const FORGET_US: i64 = 3_600 * 1_000_000;
-/// Bytes of a fact.
+/// Maximum bytes of a fact.
 const FACT_MAX: usize = 256;
-/// Addresses kept.
+/// Maximum number of addresses that are stored for an agent.
 const ADDRESSES_MAX: usize = 16;
 
 /// A contact of an agent: its id, the time in µs, its facts.
 pub(super) type Contact = (Uuid, i64, AgentFacts);
 
-/// At most an entry an agent: only those enrolled get here.
+/// At most one entry per agent. Only enrolled agents have entries.
 #[derive(Default)]
 pub(super) struct Presence(Mutex<State>);
 
@@ -43,7 +43,7 @@ impl Presence {
         }
     }
 
-    /// What is to be written now; it counts as written.
+    /// Returns the contacts to write now, and marks them as written.
     pub(super) fn take(&self) -> Vec<Contact> {
         let mut state = self.0.lock();
         let pending = std::mem::take(&mut state.pending);
@@ -53,12 +53,12 @@ impl Presence {
         }
         state.written.extend(pending.iter().map(|(agent, seen)| (*agent, seen.clone())));
         let mut seen: Vec<_> = pending.into_iter().map(|(agent, (at, facts))| (agent, at, facts)).collect();
-        // Rows in one order, so that two nodes do not lock each other out.
+        // Sort the rows, so that two nodes do not deadlock.
         seen.sort_unstable_by_key(|(agent, _, _)| *agent);
         seen
     }
 
-    /// What could not be written is tried again, unless something newer is known.
+    /// Queues contacts that could not be written again, unless a newer one is known.
     pub(super) fn give_back(&self, seen: Vec<Contact>) {
         let mut state = self.0.lock();
         for (agent, at, facts) in seen {
@@ -74,7 +74,7 @@ impl Presence {
     }
 }
 
-/// As the store has it, bounded and printable.
+/// Returns the facts in their stored form: bounded and printable.
 pub(super) fn stored(facts: HostFacts) -> AgentFacts {
     let plain = |text: String| -> String {
         text.chars().filter(|letter| !letter.is_control()).take(FACT_MAX).collect()

@@ -1,4 +1,4 @@
-//! Targets as the server keeps them: their passwords sealed.
+//! Targets as the server stores them, with sealed passwords.
 
 use futures_util::FutureExt;
 use keys::Context;
@@ -13,31 +13,31 @@ use crate::tables;
 use crate::tables::{DeploymentRow, SEALED_TARGETS, TargetRow, TargetSettings};
 use crate::work::{TARGETS_MAX, TargetWork};
 
-/// A target to make, or as it is to be.
+/// Settings of a target to create or change.
 #[derive(Clone, Debug)]
 pub struct NewTarget {
-    /// Its name.
+    /// Unique name.
     pub name: String,
     /// The agent that deploys to it.
     pub agent: Uuid,
-    /// The target.
+    /// Configuration of the target.
     pub target: Target,
 }
 
 /// A target without its passwords.
 #[derive(Clone, Debug)]
 pub struct TargetView {
-    /// As stored.
+    /// The stored row.
     pub row: TargetRow,
-    /// The target, with passwords redacted.
+    /// Configuration of the target, with passwords redacted.
     pub target: Target,
 }
 
 impl Agents {
-    /// A target.
+    /// Returns a target.
     ///
     /// # Errors
-    /// [`AgentError::NotFound`]; those of the database.
+    /// [`AgentError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn target(&self, id: Uuid) -> Result<TargetView, AgentError> {
         view(self.target_row(id).await?)
@@ -47,10 +47,10 @@ impl Agents {
         tables::Agents::of(self.store()).target(id).await?.ok_or(AgentError::NotFound("target"))
     }
 
-    /// Targets by name, of one agent or of all.
+    /// Lists targets by name, of one agent or of all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn targets(
         &self,
@@ -63,10 +63,10 @@ impl Agents {
         Ok(Page { rows: rows?, next: page.next })
     }
 
-    /// All targets of an agent, without passwords; [`TARGETS_MAX`] at most.
+    /// Returns all targets of an agent, without passwords; at most [`TARGETS_MAX`].
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn targets_of_agent(&self, agent: Uuid) -> Result<Vec<TargetWork>, AgentError> {
         let page = self.targets(Some(agent), None, TARGETS_MAX).await?;
@@ -78,7 +78,7 @@ impl Agents {
         Ok(page.rows.into_iter().map(shown).collect())
     }
 
-    /// The whole target, passwords included: for the agent it belongs to and nobody else.
+    /// Decrypts the whole target, with its passwords. Only the target's own agent may get it.
     ///
     /// # Errors
     /// [`AgentError::Sealed`].
@@ -94,7 +94,7 @@ impl Agents {
         serde_json::from_slice(&opened).map_err(|error| AgentError::Sealed(error.to_string()))
     }
 
-    /// Makes a target.
+    /// Creates a target.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -118,7 +118,7 @@ impl Agents {
         if done { self.target(id).await } else { Err(AgentError::NameTaken(new.name)) }
     }
 
-    /// Changes a target. A password given as it is shown stays as it was, for the agent that has it.
+    /// Changes a target. A redacted password keeps the stored one. The agent must then stay the same.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -163,10 +163,10 @@ impl Agents {
         Err(if taken { AgentError::NameTaken(new.name) } else { AgentError::Changed })
     }
 
-    /// Removes a target; the files on its host stay.
+    /// Deletes a target. The files on its host stay.
     ///
     /// # Errors
-    /// [`AgentError::NotFound`]; those of the database.
+    /// [`AgentError::NotFound`]; database errors.
     #[crate::boxed]
     pub async fn delete_target(&self, id: Uuid, actor: &str) -> Result<(), AgentError> {
         let event = self.event(actor, "target.delete", format!("target/{id}"), json!({}));
@@ -183,10 +183,10 @@ impl Agents {
         if done { Ok(()) } else { Err(AgentError::NotFound("target")) }
     }
 
-    /// Deployments to a target, newest first.
+    /// Lists deployments to a target, newest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn deployments_of_target(
         &self,
@@ -197,10 +197,10 @@ impl Agents {
         Ok(tables::Agents::of(self.store()).deployments_of_target(target, after, limit).await?)
     }
 
-    /// A page of deployments, newest first.
+    /// Returns a page of deployments, newest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn deployments(
         &self,

@@ -1,4 +1,4 @@
-//! Polls that wait for work.
+//! Long polls that wait for work.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use uuid::Uuid;
 
-/// Who waits. As many entries as there are polls under way, which the listener's connections bound.
+/// Waiting polls by agent. As many entries as polls in progress, which the listener's connection limit bounds.
 #[derive(Default)]
 pub(super) struct WaitingPolls(Mutex<HashMap<Uuid, Arc<Notify>>>);
 
-/// A poll under way.
+/// A poll in progress.
 pub(super) struct Waiter<'w> {
     waiting: &'w WaitingPolls,
     agent: Uuid,
@@ -42,7 +42,7 @@ impl WaitingPolls {
 }
 
 impl Waiter<'_> {
-    /// Ready once somebody wakes the agent from now on: call it before looking for work.
+    /// Returns a future that is ready on the agent's next wakeup. Call it before checking for work, so that no wakeup is missed.
     pub(super) fn woken(&self) -> Notified<'_> {
         self.notify.notified()
     }
@@ -51,7 +51,7 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut all = self.waiting.0.lock();
-        // Ours and the map's: nobody else waits.
+        // One reference is this waiter's, one the map's: no other poll waits.
         if Arc::strong_count(&self.notify) <= 2 {
             all.remove(&self.agent);
         }

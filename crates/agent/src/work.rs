@@ -1,6 +1,6 @@
-//! What agents and the server say to each other.
+//! The protocol between agents and the server.
 //!
-//! | request | answer |
+//! | request | response |
 //! |---|---|
 //! | `POST /api/v1/agent/enroll` [`Enrolment`] | [`Enrolled`] |
 //! | `POST /api/v1/agent/renew` [`Renewal`] | [`Enrolled`] |
@@ -9,7 +9,7 @@
 //! | `POST /api/v1/agent/jobs/ID/csr` [`CsrMade`] | nothing |
 //! | `POST /api/v1/agent/jobs/ID/result` [`JobResult`] | nothing |
 //!
-//! All but the first over mutual TLS. An agent passes over fields and kinds of work it does not know.
+//! All requests but the first use mutual TLS. An agent ignores unknown fields and unknown kinds of work.
 
 use futures_util::future::BoxFuture;
 use keys::{KeyType, Secret};
@@ -19,46 +19,46 @@ use x509::Fingerprint;
 
 use crate::deploy::{Outcome, Report, Target};
 
-/// Seconds a poll may wait for work at most. Balancers cut connections that are silent for longer.
+/// Maximum seconds that a poll may wait for work. Load balancers close connections that are idle for longer.
 pub const WAIT_SECONDS_MAX: u32 = 60;
-/// Jobs in one answer.
+/// Maximum number of jobs in one response.
 pub const JOBS_MAX: usize = 16;
-/// Targets of one agent in an answer: far more than hosts have servers.
+/// Maximum number of targets in a response, far more than one host needs.
 pub const TARGETS_MAX: usize = 1_000;
-/// Letters of an error that are kept.
+/// Maximum characters of an error that are stored.
 pub const ERROR_MAX: usize = 4_000;
 
-/// What an agent says of its host, with every poll.
+/// Facts about the agent's host, sent with every poll.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct HostFacts {
-    /// The agent's version.
+    /// Version of the agent.
     #[serde(default)]
     pub version: String,
-    /// The host's name.
+    /// Host name.
     #[serde(default)]
     pub hostname: String,
-    /// `linux`, `macos`, …
+    /// Operating system: `linux`, `macos`, …
     #[serde(default)]
     pub os: String,
-    /// `x86_64`, `aarch64`, …
+    /// Processor architecture: `x86_64`, `aarch64`, …
     #[serde(default)]
     pub arch: String,
-    /// Its addresses, separated by commas.
+    /// IP addresses, separated by commas.
     #[serde(default)]
     pub addresses: String,
 }
 
-/// A host that wants to become an agent.
+/// Request of a host to become an agent.
 #[derive(Deserialize, Serialize)]
 pub struct Enrolment {
-    /// The token, used once.
+    /// The single-use token.
     pub token: String,
-    /// A request for the client certificate, signed with the key made on the host.
+    /// CSR for the client certificate, signed with the key generated on the host.
     pub csr_pem: String,
-    /// The agent's name; the host's when absent.
+    /// Name of the agent. Default: the host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The host.
+    /// Facts about the host.
     #[serde(default)]
     pub facts: HostFacts,
 }
@@ -66,64 +66,64 @@ pub struct Enrolment {
 /// A request for the next client certificate.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Renewal {
-    /// Signed with the key of the one before.
+    /// CSR, signed with the key of the current certificate.
     pub csr_pem: String,
 }
 
-/// What an agent shows itself with from now on.
+/// The agent's new credentials.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Enrolled {
-    /// The agent.
+    /// Id of the agent.
     pub agent: Uuid,
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
     /// The client certificate and its chain, PEM.
     pub certificate_pem: String,
-    /// Certificates below which the server's own stands, PEM; empty when the host's own roots will do.
+    /// PEM trust anchors for the server's own certificate. Empty when the host's own trust store is enough.
     #[serde(default)]
     pub ca_pem: String,
 }
 
-/// What there is to do.
+/// Jobs for an agent.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Assignment {
-    /// At most [`JOBS_MAX`].
+    /// The jobs, at most [`JOBS_MAX`].
     pub jobs: Vec<AgentJob>,
 }
 
-/// One piece of work.
+/// One job.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct AgentJob {
-    /// Its identity: the same work has the same one, however often it is given.
+    /// Id of the job. A job that is handed out again has the same id.
     pub job: Uuid,
-    /// The managed certificate.
+    /// Id of the managed certificate.
     pub certificate: Uuid,
-    /// Its name, for people.
+    /// Name of the certificate, for people.
     pub name: String,
-    /// The work.
+    /// The action to perform.
     pub work: Work,
 }
 
-/// Kinds of work.
+/// Kinds of jobs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Work {
-    /// Make a key and a CSR.
+    /// Generate a key and a CSR.
     Csr {
-        /// The kind of key.
+        /// Type of the key to generate.
         key_type: KeyType,
-        /// Names, as people write them.
+        /// DNS names and addresses in text form.
         names: Vec<String>,
-        /// The subject, `CN=…, O=…`; none when absent.
+        /// The subject, `CN=…, O=…`. Absent: an empty subject.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         subject: Option<String>,
-        /// Ask for the must-staple extension.
+        /// Whether to request the must-staple extension.
         #[serde(default)]
         must_staple: bool,
     },
-    /// Bring a certificate to a target.
+    /// Deploy a certificate to a target.
     Deploy {
-        /// Leaf first, root left out.
+        /// PEM chain: leaf first, without the root.
         chain_pem: String,
         /// The private key, if the server holds it; otherwise the agent does.
         #[serde(
@@ -135,42 +135,42 @@ pub enum Work {
         /// The target.
         target: TargetWork,
     },
-    /// Something a newer server knows.
+    /// A kind of job that only newer versions know.
     #[serde(other)]
     Unknown,
 }
 
-/// A target with its identity.
+/// A target with its id.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct TargetWork {
-    /// Its identity.
+    /// Id of the target.
     pub id: Uuid,
-    /// Its name, for people.
+    /// Name of the target, for people.
     pub name: String,
-    /// The target.
+    /// Configuration of the target.
     pub target: Target,
 }
 
-/// The targets of an agent, as its host's owner may see them: without passwords.
+/// The targets of an agent without passwords, for the host's owner.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct AgentTargets {
-    /// At most [`TARGETS_MAX`].
+    /// The targets, at most [`TARGETS_MAX`].
     pub targets: Vec<TargetWork>,
 }
 
-/// A CSR.
+/// A generated CSR.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct CsrMade {
-    /// PEM.
+    /// The CSR in PEM.
     pub csr_pem: String,
 }
 
-/// How a job went.
+/// Result of a job.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct JobResult {
-    /// In one word.
+    /// Outcome of the job.
     pub outcome: Outcome,
-    /// Where it was deployed to; absent when a job failed before that.
+    /// Id of the target. Absent when the job failed before the deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<Uuid>,
     /// The error.
@@ -179,13 +179,13 @@ pub struct JobResult {
     /// Why the rollback failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollback_error: Option<String>,
-    /// SHA-256 of the leaf the endpoint shows.
+    /// SHA-256 of the leaf that the endpoint serves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub served: Option<String>,
 }
 
 impl JobResult {
-    /// A report on a deployment.
+    /// Builds the result of a deployment from its report.
     #[must_use]
     pub fn of(target: Uuid, report: &Report) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl JobResult {
         }
     }
 
-    /// A job that came to nothing.
+    /// Builds the result of a failed job.
     #[must_use]
     pub fn failed(target: Option<Uuid>, error: &str) -> Self {
         Self {
@@ -209,19 +209,19 @@ impl JobResult {
         }
     }
 
-    /// Whether the certificate is in place.
+    /// Returns whether the certificate is deployed.
     #[must_use]
     pub fn is_good(&self) -> bool {
         matches!(self.outcome, Outcome::Deployed | Outcome::Unchanged)
     }
 
-    /// The leaf the endpoint shows, if it is a fingerprint.
+    /// Returns the fingerprint of the leaf that the endpoint serves, if it is valid.
     #[must_use]
     pub fn served(&self) -> Option<Fingerprint> {
         self.served.as_deref().and_then(|text| text.parse().ok())
     }
 
-    /// Everything that went wrong, in one text of [`ERROR_MAX`] letters at most.
+    /// Joins all errors into one text of at most [`ERROR_MAX`] characters.
     #[must_use]
     pub fn error_text(&self) -> Option<String> {
         let error = self.error.as_deref()?;
@@ -233,37 +233,37 @@ impl JobResult {
     }
 }
 
-/// Shortens a text. Keeps its lines: a policy's refusal lists the lines to add.
+/// Shortens a text. Keeps its line breaks: a policy's refusal lists the lines to add.
 fn shortened(text: &str) -> String {
     text.chars().filter(|letter| *letter == '\n' || !letter.is_control()).take(ERROR_MAX).collect()
 }
 
-/// Why work was not given or taken.
+/// Why a job could not be handed out, or its result not be stored.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
-    /// No such job, or another agent's.
+    /// The job does not exist, or it is another agent's.
     #[error("there is no such job for this agent")]
     NotFound,
-    /// It makes no sense; the same again will not either.
+    /// The request is invalid. Repeating it does not help.
     #[error("{0}")]
     Refused(String),
-    /// Later, perhaps.
+    /// Temporarily unavailable. A retry may succeed.
     #[error("{0}")]
     Unavailable(String),
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] store::StoreError),
 }
 
-/// Where agents' work comes from: the life of managed certificates.
+/// Source of agents' jobs, implemented by the lifecycle of managed certificates.
 pub trait WorkSource: Send + Sync {
-    /// What the agent may do now, at most `limit`; what is given is given again when nothing is heard of it. One
-    /// statement when there is nothing.
+    /// Returns the agent's pending jobs, at most `limit`. A job without a report is handed out again later. Takes one statement
+    /// when there are none.
     fn jobs_for_agent(&self, agent: Uuid, limit: usize) -> BoxFuture<'_, Result<Vec<AgentJob>, WorkError>>;
 
-    /// Takes the CSR of a job; the same one again changes nothing.
+    /// Stores the CSR of a job. A repetition changes nothing.
     fn accept_csr(&self, agent: Uuid, job: Uuid, csr_der: Vec<u8>) -> BoxFuture<'_, Result<(), WorkError>>;
 
-    /// Takes the result of a job; the same one again changes nothing.
+    /// Stores the result of a job. A repetition changes nothing.
     fn finished(&self, agent: Uuid, job: Uuid, result: JobResult) -> BoxFuture<'_, Result<(), WorkError>>;
 }

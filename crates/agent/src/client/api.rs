@@ -1,4 +1,4 @@
-//! Requests of the agent.
+//! HTTP requests that the agent sends to the server.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::work::{
     AgentJob, AgentTargets, CsrMade, Enrolled, Enrolment, HostFacts, JOBS_MAX, JobResult, Renewal,
 };
 
-/// After the end of a wait, for its answer.
+/// Extra time after the end of a long poll, for the response.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// A job as the server gave it.
+/// A job as received from the server.
 pub(super) enum AssignedJob {
     Job(Box<AgentJob>),
-    /// Of a kind this version does not know; why.
+    /// A job of a kind that this version does not know: its id and the reason.
     Strange(Uuid, String),
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn renew(api: &Api, csr_pem: String) -> Result<Enrolled, ApiErr
     api.post("/api/v1/agent/renew", &Renewal { csr_pem }, REQUEST).await
 }
 
-/// Jobs, waiting for some as long as asked.
+/// Polls the server for jobs. Waits up to the requested time when there are none.
 pub(super) async fn work(
     api: &Api,
     facts: &HostFacts,
@@ -72,7 +72,7 @@ pub(super) async fn result(api: &Api, job: Uuid, result: &JobResult) -> Result<(
     api.tell(&format!("/api/v1/agent/jobs/{job}/result"), result).await
 }
 
-/// What has not even an identity is passed over.
+/// Parses a job. Returns `None` for a value without a job id.
 fn given(value: serde_json::Value) -> Option<AssignedJob> {
     let id = value.get("job").and_then(|id| id.as_str()?.parse().ok());
     match serde_json::from_value(value) {

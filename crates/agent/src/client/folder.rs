@@ -1,4 +1,4 @@
-//! The agent's folder: its identity, its keys, its certificates.
+//! The agent's state directory: its identity, keys and certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -14,22 +14,22 @@ use x509::SpkiHash;
 
 use crate::deploy::name_text;
 
-/// Folders in the agent's own.
+/// Subdirectories of the agent's state directory.
 const FOLDERS: [&str; 3] = ["keys", "csr", "certificates"];
-/// Keys kept for a certificate: the one in use, and the one before it for a version that is put back.
+/// Number of keys that are kept for each certificate: the current one, and the previous one for a rollback.
 const KEYS_KEPT: usize = 2;
 
-/// Who the agent is and where its server is.
+/// Identity of the agent and address of its server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Settings {
     pub(super) agent: Uuid,
     pub(super) name: String,
     pub(super) server: String,
-    /// SHA-256 of the certificate the server is trusted by, where there is no file of them.
+    /// SHA-256 of the certificate that the agent trusts the server by. Used when there is no file of trust anchors.
     pub(super) pin: Option<String>,
 }
 
-/// A CSR that was made for a job: the same job gets the same one.
+/// A CSR that was generated for a job. A repeated job gets the same CSR.
 #[derive(Deserialize, Serialize)]
 pub(super) struct NewCsr {
     pub(super) spki: String,
@@ -39,39 +39,39 @@ pub(super) struct NewCsr {
 /// A certificate the agent has deployed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct DeployedCertificate {
-    /// The managed certificate.
+    /// Id of the managed certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the managed certificate.
     pub name: String,
-    /// Names in the leaf.
+    /// DNS names and addresses in the leaf.
     pub names: Vec<String>,
     /// SHA-256 of the leaf.
     pub fingerprint: String,
-    /// End of its validity, seconds since 1970 UTC.
+    /// End of the leaf's validity, seconds since 1970-01-01 UTC.
     pub not_after: i64,
-    /// SHA-256 of the public keys kept for it, the newest first.
+    /// SHA-256 of the public keys kept for the certificate, newest first.
     #[serde(default)]
     pub keys: Vec<String>,
 }
 
-/// The state of an agent's folder.
+/// The state of an agent's state directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentStatus {
-    /// The agent.
+    /// Id of the agent.
     pub agent: Uuid,
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
-    /// Its server.
+    /// URL of the agent's server.
     pub server: String,
-    /// End of its client certificate's validity, seconds since 1970 UTC.
+    /// End of the client certificate's validity, seconds since 1970-01-01 UTC.
     pub certificate_not_after: i64,
-    /// Deployments that were cut off and are undone at the next start.
+    /// Number of interrupted deployments. The next start undoes them.
     pub cut_off: usize,
     /// The deployed certificates.
     pub certificates: Vec<DeployedCertificate>,
 }
 
-/// The agent's folder. Its lock is the deployer's.
+/// The agent's state directory. `Deployer` locks it.
 #[derive(Clone, Debug)]
 pub(super) struct Folder {
     root: PathBuf,
@@ -99,7 +99,7 @@ impl Folder {
         write_json(&self.path("agent.json"), settings)
     }
 
-    /// The agent's client certificate, and its trust anchors for the server.
+    /// Returns the agent's client certificate and its trust anchors for the server.
     pub(super) fn joined(&self) -> &IdentityFolder {
         &self.joined
     }
@@ -108,7 +108,7 @@ impl Folder {
         read_json(&self.path("csr").join(format!("{job}.json")))
     }
 
-    /// The key first: a CSR whose key is lost is worth nothing.
+    /// Writes the key before the CSR: a CSR without its key is useless.
     pub(super) fn write_csr(
         &self,
         job: Uuid,
@@ -126,12 +126,12 @@ impl Folder {
         self.path("keys").join(format!("{spki}.pem"))
     }
 
-    /// The key of a public key, if it was made here.
+    /// Returns the private key of a public key, if it was generated here.
     pub(super) fn key(&self, spki: &SpkiHash) -> Result<Option<PrivateKey>, JoinError> {
         read_key(&self.key_path(&spki.to_string()))
     }
 
-    /// Notes what was deployed, and lets go of keys and CSRs that it replaces.
+    /// Records a deployed certificate, and removes the keys and CSRs that it replaces.
     pub(super) fn deployed(
         &self,
         certificate: Uuid,
@@ -161,8 +161,7 @@ impl Folder {
         self.drop_csrs_of(&spki)
     }
 
-    /// Removes what a crash left: files that were being written, and keys that nothing refers to, as the crash came
-    /// between a key and its CSR, so nobody has heard of them.
+    /// Removes what a crash left behind: half-written files, and keys without a CSR. No server knows a key without a CSR.
     pub(super) fn drop_strays(&self) -> Result<(), StateError> {
         for folder in FOLDERS {
             for path in self.files(folder, STAGED) {
@@ -185,7 +184,7 @@ impl Folder {
         Ok(())
     }
 
-    /// A deployed certificate's CSR has done its work.
+    /// Removes the CSR of a deployed certificate. It is no longer needed.
     fn drop_csrs_of(&self, spki: &str) -> Result<(), StateError> {
         for path in self.files("csr", "json") {
             let made: Option<NewCsr> = read_json(&path).unwrap_or_default();
@@ -241,11 +240,11 @@ mod tests {
         let found = kept.key(&key.spki_hash()).unwrap().unwrap();
         assert_eq!(found.spki(), key.spki());
         assert!(kept.key(&SpkiHash::of(b"other")).unwrap().is_none());
-        // A key without a CSR is nobody's.
+        // A key without a CSR is unused.
         let stray = PrivateKey::generate(KeyType::P256).unwrap();
         let path = kept.key_path(&stray.spki_hash().to_string());
         std::fs::write(&path, stray.to_pkcs8_pem().as_bytes()).unwrap();
-        // Nor is one that was being written.
+        // A half-written key file is unused too.
         let half = path.with_file_name("half.new");
         std::fs::write(&half, "-----BEGIN").unwrap();
         kept.drop_strays().unwrap();

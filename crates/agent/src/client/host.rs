@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 
 use crate::work::HostFacts;
 
-/// Cheap enough for every poll.
+/// Collects facts about the host. Cheap enough for every poll.
 pub(super) async fn facts(server: &str) -> HostFacts {
     HostFacts {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -21,7 +21,7 @@ fn hostname() -> String {
     read.map(|text| text.trim().to_owned()).unwrap_or_default()
 }
 
-/// The address this host reaches its server from; a UDP socket that is connected sends nothing.
+/// Returns the local address from which this host reaches its server. Connecting a UDP socket sends no packet.
 async fn address(server: &str) -> Option<String> {
     let uri: http::Uri = server.parse().ok()?;
     let host = uri.host()?.trim_start_matches('[').trim_end_matches(']').to_owned();

@@ -1,4 +1,4 @@
-//! What the agent does with a job.
+//! Execution of the agent's jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use super::folder::Folder;
 use crate::deploy::Deployer;
 use crate::work::{AgentJob, JobResult, TargetWork, Work};
 
-/// Tries at telling the server; after them it gives the job again.
+/// Attempts to report a result. After them the server hands out the job again.
 const TELLS: u32 = 5;
-/// Names a CSR may ask for.
+/// Maximum number of names in a CSR.
 const NAMES_MAX: usize = 200;
 
 pub(super) struct Worker {
@@ -26,7 +26,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Does a job and tells the server how it went; the error is for the log and the count.
+    /// Runs a job and reports its result to the server. The returned error is for the log and the failure count.
     pub(super) async fn work(&self, given: AssignedJob) -> Result<(), String> {
         let id = given.id();
         let result = match given {
@@ -80,7 +80,7 @@ impl Worker {
         kind: keys::KeyType,
         request: &Request<'_>,
     ) -> Result<super::folder::NewCsr, String> {
-        // What is wrong with the names shows before a key is made.
+        // Invalid names must fail before a key is generated.
         let parts = request.parts()?;
         let key = PrivateKey::generate_aside(kind).await.map_err(|error| error.to_string())?;
         let csr = csr(&key, &parts).map_err(|error| error.to_string())?;
@@ -133,7 +133,7 @@ impl Worker {
         Material::from_pem(chain_pem, key).map_err(|error| error.to_string())
     }
 
-    /// What cannot be told is not lost: the server gives the job again, and it is found done.
+    /// Reports a result. An unreported result is not lost: the server hands out the job again, and the agent finds it done.
     async fn tell(&self, job: uuid::Uuid, result: &JobResult) {
         for tries in 1..=TELLS {
             match api::result(&self.api, job, result).await {
@@ -154,14 +154,14 @@ async fn pause(tries: u32, error: &ApiError) {
         .await;
 }
 
-/// The content of a CSR.
+/// The requested content of a CSR.
 struct Request<'r> {
     names: &'r [String],
     subject: Option<&'r str>,
     must_staple: bool,
 }
 
-/// The same, understood.
+/// The parsed content of a CSR.
 struct Parts {
     subject: DistinguishedName,
     extensions: Vec<Extension>,

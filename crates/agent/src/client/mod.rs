@@ -1,4 +1,4 @@
-//! The agent: on the host, makes keys that never leave it, asks for work, deploys.
+//! The agent on a host: generates keys that never leave the host, polls for jobs and deploys certificates.
 
 mod api;
 mod folder;
@@ -25,35 +25,35 @@ use jobs::Worker;
 
 pub use folder::{AgentStatus, DeployedCertificate};
 
-/// In the server's log.
+/// Name of the agent in the server's log.
 const PROGRAM: &str = "bulla-agent";
-/// The agent's folder when nothing else is said.
+/// Default state directory of the agent.
 pub const STATE_FOLDER: &str = "/var/lib/bulla-agent";
-/// Jobs under way at once: each may wait for a server to reload.
+/// Maximum number of concurrent jobs. Each may wait for a server to reload.
 const JOBS_AT_ONCE: usize = 4;
-/// At the stop, for deployments under way; what is not done by then is undone at the next start.
+/// Time that deployments in progress get on shutdown. The next start undoes unfinished ones.
 const STOP_GRACE: Duration = Duration::from_secs(60);
-/// Rounds of [`Agent::work_once`]: a CSR in one, its certificate in a later one.
+/// Maximum number of rounds of [`Agent::work_once`]. A CSR takes one round, its certificate a later one.
 const ROUNDS_MAX: usize = 20;
-/// Between two of them: the time an authority takes.
+/// Pause between two rounds, so that the CA has time to issue.
 const ROUND_PAUSE: Duration = Duration::from_millis(500);
-/// Between two tries at that, seconds.
+/// Seconds between two attempts to renew the client certificate.
 const RENEW_PAUSE_SECONDS: i64 = 60;
 
-/// Why the agent cannot go on.
+/// Why the agent cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentRunError {
-    /// Enrol first.
+    /// The directory holds no enrolled agent. Run `bulla agent enroll` first.
     #[error("{0} holds no enrolled agent: run `bulla agent enroll` first")]
     NotEnrolled(PathBuf),
-    /// It is an agent already.
+    /// The directory already holds an enrolled agent.
     #[error("this host is already the agent {name} of {server}: remove {folder} to enrol it again")]
     Enrolled {
-        /// Its name.
+        /// Name of the agent.
         name: String,
-        /// Its server.
+        /// URL of the agent's server.
         server: String,
-        /// Its folder.
+        /// The agent's state directory.
         folder: PathBuf,
     },
     /// Joining failed, or its result was invalid.
@@ -73,12 +73,12 @@ impl From<ApiError> for AgentRunError {
     }
 }
 
-/// What a round of work came to.
+/// Result of a round of work.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Worked {
-    /// Jobs that ended well.
+    /// Number of jobs that succeeded.
     pub done: usize,
-    /// Jobs that failed; they are reported to the server.
+    /// Number of jobs that failed. They are reported to the server.
     pub failed: usize,
 }
 
@@ -91,20 +91,20 @@ pub struct Agent {
     deployer: Deployer,
     clock: Clock,
     under_way: Arc<Mutex<HashSet<Uuid>>>,
-    /// When to try again to renew the client certificate, seconds.
+    /// Time of the next attempt to renew the client certificate, in seconds.
     renew_again_at: i64,
 }
 
 impl Agent {
-    /// Makes this host an agent: a key is made here, the server certifies it. Repeated after a lost answer, the same key
-    /// and the same token get the same agent.
+    /// Enrolls this host as an agent: generates a key here and gets a certificate for it from the server. Repeating the call after
+    /// a lost response, with the same key and token, returns the same agent.
     ///
     /// # Errors
-    /// [`AgentRunError`]; nothing but the key is kept then.
+    /// [`AgentRunError`]. Only the key is kept then.
     #[crate::boxed]
     pub async fn enroll(options: &JoinOptions) -> Result<AgentStatus, AgentRunError> {
         let server = options.server()?;
-        // For its lock and the checks of the folder.
+        // Opened for its lock and its checks of the directory.
         let _deployer = Deployer::open(&options.state, PolicyFile::new(Path::new(POLICY_FILE)))?;
         let folder = Folder::new(&options.state)?;
         if let Some(settings) = folder.settings()? {
@@ -122,15 +122,15 @@ impl Agent {
         let enrolled = api::enroll(&api, &request).await?;
         folder.joined().write_certificate(&key, &enrolled.certificate_pem)?;
         let pin = options.keep_trust(folder.joined(), &enrolled.ca_pem)?;
-        // Last: with it the agent is enrolled.
+        // Written last: from here on the agent is enrolled.
         folder.write_settings(&Settings { agent: enrolled.agent, name: enrolled.name, server, pin })?;
         folder.status()?.ok_or_else(|| AgentRunError::NotEnrolled(options.state.clone()))
     }
 
-    /// What is known of the agent in a folder, without asking anybody. `None` when there is none.
+    /// Returns the locally stored state of the agent in a directory, without a network request. `None` when there is no agent.
     ///
     /// # Errors
-    /// [`AgentRunError`] when the folder cannot be read.
+    /// [`AgentRunError`] when the directory cannot be read.
     pub fn status(state: &Path) -> Result<Option<AgentStatus>, AgentRunError> {
         if !state.exists() {
             return Ok(None);
@@ -138,20 +138,22 @@ impl Agent {
         Ok(Folder::new(state)?.status()?)
     }
 
-    /// Has the agent of a folder find its server at another address, from its next start on. Does nothing where there is no agent.
+    /// Changes the server address of the agent in a directory. It takes effect at the agent's next start. Does nothing when there
+    /// is no agent.
     ///
     /// # Errors
-    /// [`AgentRunError`] when the folder cannot be read or written.
+    /// [`AgentRunError`] when the directory cannot be read or written.
     pub fn move_to(state: &Path, server: &str) -> Result<(), AgentRunError> {
         let folder = Folder::new(state)?;
         let Some(settings) = folder.settings()? else { return Ok(()) };
         Ok(folder.write_settings(&Settings { server: server.to_owned(), ..settings })?)
     }
 
-    /// The targets that the server has for the agent in a folder, without passwords. Another process may be using the folder.
+    /// Returns the targets that the server has for the agent in a directory, without passwords. Another process may use the
+    /// directory at the same time.
     ///
     /// # Errors
-    /// [`AgentRunError`], also when the server is away.
+    /// [`AgentRunError`], also when the server is unreachable.
     #[crate::boxed]
     pub async fn targets(state: &Path) -> Result<Vec<TargetWork>, AgentRunError> {
         let not_enrolled = || AgentRunError::NotEnrolled(state.to_owned());
@@ -165,7 +167,8 @@ impl Agent {
         Ok(api::targets(&api).await?.targets)
     }
 
-    /// Opens an enrolled agent, and undoes what a crash has cut off. `policy` is what the host's owner lets the server do.
+    /// Opens an enrolled agent and undoes deployments that a crash interrupted. `policy` says what the host's owner allows the
+    /// server to do.
     ///
     /// # Errors
     /// [`AgentRunError`].
@@ -189,10 +192,11 @@ impl Agent {
         &self.settings.name
     }
 
-    /// Works until stopped. Deployments under way are let finish for a minute.
+    /// Runs until stopped. On shutdown, deployments in progress get a minute to finish. Retries with backoff while the server is
+    /// unreachable.
     ///
     /// # Errors
-    /// [`AgentRunError`] when its folder fails, after deployments under way. While the server is away it retries with backoff.
+    /// [`AgentRunError`] when its directory fails, after the deployments in progress.
     #[crate::boxed]
     pub async fn run(&mut self, stop: CancellationToken) -> Result<(), AgentRunError> {
         let mut jobs = JoinSet::new();
@@ -227,10 +231,10 @@ impl Agent {
         outcome
     }
 
-    /// Does what there is to do now, and ends.
+    /// Runs all pending jobs once and returns.
     ///
     /// # Errors
-    /// [`AgentRunError`], also when the server is away.
+    /// [`AgentRunError`], also when the server is unreachable.
     #[crate::boxed]
     pub async fn work_once(&mut self) -> Result<Worked, AgentRunError> {
         let mut all = Worked::default();
@@ -248,7 +252,7 @@ impl Agent {
         Ok(all)
     }
 
-    /// One poll, its jobs begun; how many.
+    /// Polls once and starts the received jobs. Returns their number.
     async fn turn(
         &mut self,
         jobs: &mut JoinSet<Result<(), String>>,
@@ -284,13 +288,13 @@ impl Agent {
             begun += 1;
         }
         if given > 0 && begun == 0 {
-            // All of it is under way: the server does not know yet. Asking again at once would not end.
+            // All of these jobs are in progress here, but the server does not know yet. Polling immediately would loop.
             tokio::time::sleep(ROUND_PAUSE).await;
         }
         Ok(begun)
     }
 
-    /// A failure is only told: the certificate is good for a while yet.
+    /// Renews the client certificate when due. A failure is only logged: the current certificate is valid for some time.
     async fn renew_if_due(&mut self) -> Result<(), AgentRunError> {
         let now = self.clock.now_seconds();
         let leaf = &self.identity.leaf;

@@ -1,4 +1,4 @@
-//! Whether a target has all that its kind needs, within its bounds.
+//! Checks that a target has all fields that its kind needs, within bounds.
 
 use std::collections::HashSet;
 
@@ -9,11 +9,11 @@ use super::target::{
 
 /// keytool refuses shorter passwords.
 const PASSWORD_MIN: usize = 6;
-/// Letters of a password or an alias.
+/// Maximum number of characters of a password or an alias.
 const PASSWORD_MAX: usize = 256;
 
 impl Target {
-    /// Whether everything needed is there and within its bounds. Touches nothing.
+    /// Checks that all required fields are present and within bounds. Changes nothing.
     ///
     /// # Errors
     /// [`InvalidTarget`] says what to change.

@@ -1,8 +1,8 @@
-//! The one way a certificate gets onto a host, whatever the target.
+//! The deployment engine, the same for all kinds of target.
 //!
-//! plan → compare with what is there → keep what is there → journal → write beside → rename → validate → reload → ask
-//! what is served → forget the journal. A failure at any point puts back what was kept and reloads again; a crash
-//! leaves the journal, and [`Deployer::recover`] does the same.
+//! plan → compare with the current files → back up the current files → write the journal → write the new files beside the old →
+//! rename → validate → reload → check the served certificate → remove the journal. A failure at any step restores the backup and
+//! reloads again. A crash leaves the journal, and [`Deployer::recover`] does the same.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -28,45 +28,45 @@ use super::verify::{self, VerifyError};
 /// Why a deployment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DeployError {
-    /// Nothing was touched.
+    /// The target is invalid. Nothing was changed.
     #[error(transparent)]
     Invalid(#[from] InvalidTarget),
-    /// Another deployment to the same target is under way.
+    /// Another deployment to the same target is in progress.
     #[error("another deployment to this target is under way")]
     Busy,
     /// The policy of this host cannot be used.
     #[error(transparent)]
     Policy(#[from] PolicyError),
-    /// The policy of this host does not allow it.
+    /// The policy of this host does not allow the deployment.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// What a crash cut off cannot be undone, as the policy no longer allows it.
+    /// A deployment that a crash interrupted cannot be undone: the policy no longer allows it.
     #[error("{refusal}\nOr remove {journal} to leave the files as they are", journal = .journal.display())]
     Undo {
         /// The reason of the refusal.
         refusal: Refusal,
-        /// What is known of the deployment.
+        /// Path of the deployment's journal.
         journal: PathBuf,
     },
-    /// The agent's own folder.
+    /// The agent's state directory failed.
     #[error("the agent's folder: {0}")]
     State(#[from] StateError),
-    /// A file of the target.
+    /// A file of the target failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// No key store could be made.
+    /// The key store could not be generated.
     #[error(transparent)]
     Keystore(#[from] KeystoreError),
-    /// The server does not accept its configuration with the new files.
+    /// The server rejects its configuration with the new files.
     #[error("validation failed: {0}")]
     Validate(HookError),
-    /// The server could not be made to take the new files.
+    /// The server could not be reloaded with the new files.
     #[error("reload failed: {0}")]
     Reload(HookError),
-    /// The server serves something else.
+    /// The server serves another certificate.
     #[error("verification failed: {0}")]
     Verify(VerifyError),
-    /// The work's thread ended; a bug.
+    /// The thread of the deployment panicked; a bug.
     #[error("the deployment's thread ended: {0}")]
     Panicked(String),
     #[doc(hidden)]
@@ -75,33 +75,33 @@ pub enum DeployError {
 }
 
 coded::named! {
-    /// How a deployment ended.
+    /// Outcome of a deployment.
     pub enum Outcome: "outcome of a deployment" {
-        /// Written, reloaded, and served if that was asked for.
+        /// Files were written and the server reloaded. If the target has an endpoint, it serves the certificate.
         Deployed => "deployed",
-        /// It was all there already.
+        /// All files were already up to date.
         Unchanged => "unchanged",
-        /// It failed before anything changed.
+        /// The deployment failed before it changed anything.
         Failed => "failed",
-        /// It failed, and everything is as before.
+        /// The deployment failed, and the previous files are restored.
         RolledBack => "rolled_back",
         /// The deployment and its rollback failed: a person must intervene.
         Broken => "broken",
     }
 }
 
-/// How a deployment went.
+/// Report of a deployment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Report {
-    /// In one word.
+    /// Outcome of the deployment.
     pub outcome: Outcome,
-    /// The error.
+    /// The error, if the deployment failed.
     pub error: Option<String>,
-    /// Why what was before could not be put back, or not be reloaded.
+    /// Why the previous files could not be restored or reloaded.
     pub rollback_error: Option<String>,
-    /// What the endpoint serves now, where the target names one and it answered.
+    /// Fingerprint of the certificate that the endpoint serves now, if the target names an endpoint and it responded.
     pub served: Option<Fingerprint>,
-    /// The files replaced.
+    /// Paths of the replaced files.
     pub written: Vec<PathBuf>,
 }
 
@@ -119,37 +119,38 @@ impl Report {
     }
 }
 
-/// A deployment that a crash had cut off and that was undone.
+/// An interrupted deployment that was undone after a crash.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Recovery {
-    /// The target.
+    /// Id of the target.
     pub target: Uuid,
-    /// Why that failed; the next start tries again when files could not be put back.
+    /// Why the undo failed. The next start tries again when files could not be restored.
     pub error: Option<String>,
 }
 
-/// Deploys on this host. Clones share the folder and its lock.
+/// Deploys certificates on this host. Clones share the state directory and its lock.
 #[derive(Clone, Debug)]
 pub struct Deployer(Arc<DeployerState>);
 
 #[derive(Debug)]
 struct DeployerState {
     state: StateFolder,
-    /// One set of files is written, validated and reloaded at a time: two certificates of one server would each see
+    /// Only one set of files is written, validated and reloaded at a time. Otherwise two certificates of one server would each see
     /// the other half written.
     turn: tokio::sync::Mutex<()>,
-    /// Targets with a deployment under way; as many as the agent's jobs at once.
+    /// Targets with a deployment in progress. At most as many as the agent's concurrent jobs.
     busy: parking_lot::Mutex<HashSet<Uuid>>,
-    /// Read again for each deployment.
+    /// Read again from its file for each deployment.
     policy: PolicyFile,
     fault: Fault,
 }
 
 impl Deployer {
-    /// Opens or makes the agent's folder; `policy` is what the host's owner allows. Call [`Deployer::recover`] before anything else.
+    /// Opens or creates the agent's state directory. `policy` is what the host's owner allows. Call [`Deployer::recover`] before
+    /// any other method.
     ///
     /// # Errors
-    /// [`StateError`]: it is open to others, used by another process, or cannot be made.
+    /// [`StateError`]: the directory is accessible to other users, is used by another process, or cannot be created.
     pub fn open(state: &Path, policy: PolicyFile) -> Result<Self, StateError> {
         Self::open_with(state, policy, Fault::default())
     }
@@ -161,7 +162,7 @@ impl Deployer {
         Ok(Self(Arc::new(DeployerState { state, turn, busy, policy, fault })))
     }
 
-    /// Undoes whatever a crash has cut off, where the policy still allows it.
+    /// Undoes all deployments that a crash interrupted, where the policy still allows it.
     ///
     /// # Errors
     /// [`StateError`] when the journals cannot be read.
@@ -190,11 +191,11 @@ impl Deployer {
         Ok(done)
     }
 
-    /// Brings `material` to `target`, whose identity in the agent's folder is `id`.
+    /// Deploys `material` to `target`. `id` identifies the target in the agent's state directory.
     ///
     /// # Cancellation
-    /// Dropping the future is as a crash: what was under way is undone by the next deployment to the target or by
-    /// [`Deployer::recover`].
+    /// Dropping the future acts like a crash: the next deployment to the target, or [`Deployer::recover`], undoes the interrupted
+    /// deployment.
     #[crate::boxed]
     pub async fn deploy(&self, id: Uuid, target: &Target, material: &Material) -> Report {
         let Some(_under_way) = Busy::claim(&self.0, id) else {
@@ -206,7 +207,7 @@ impl Deployer {
         }
     }
 
-    /// Forgets what is kept of a target that is no more. Its files stay.
+    /// Removes the backups and the journal of a deleted target. Its files on the host stay.
     ///
     /// # Errors
     /// [`StateError`] when something cannot be removed.
@@ -224,7 +225,7 @@ impl Deployer {
         Ok(Arc::new(self.0.policy.load(self.folder())?))
     }
 
-    /// An error is a failure before anything changed.
+    /// Runs a deployment. An `Err` means that it failed before anything changed.
     async fn attempt(&self, id: Uuid, target: &Target, material: &Material) -> Result<Report, DeployError> {
         target.check()?;
         let policy = self.policy()?;
@@ -257,13 +258,13 @@ impl Deployer {
         };
         match result {
             Ok(served) => Ok(Report::ok(Outcome::Deployed, served, started.changed)),
-            // As dead as a killed process.
+            // Leaves everything as a killed process would.
             Err(error @ DeployError::Halted(_)) => Err(error),
             Err(error) => Ok(self.roll_back(&plan.needs, &journal, &error, started.changed, &policy).await),
         }
     }
 
-    /// Whether the policy allows all of it; before anything is touched.
+    /// Checks that the policy allows the whole plan, before anything changes.
     async fn judge(&self, plan: &Arc<Plan>, policy: &Arc<Policy>) -> Result<(), DeployError> {
         let (of, rules) = (Arc::clone(plan), Arc::clone(policy));
         let mut wants = aside(move || Ok(wants_of(&of.needs, &rules)?)).await?;
@@ -273,7 +274,7 @@ impl Deployer {
         if wants.is_empty() { Ok(()) } else { Err(policy.refusal(wants).into()) }
     }
 
-    /// The files are as they should be; the server may not be.
+    /// Handles a target whose files are already up to date. The server may still serve old ones.
     async fn already_there(
         &self,
         needs: &Needs,
@@ -294,7 +295,7 @@ impl Deployer {
         Ok(Report::ok(Outcome::Deployed, Some(expected), vec![]))
     }
 
-    /// Makes the server check and take the files.
+    /// Runs the server's validate and reload commands.
     async fn take_over(
         &self,
         needs: &Needs,
@@ -354,8 +355,8 @@ impl Deployer {
         Report { outcome, error: Some(error.to_string()), rollback_error, served, written }
     }
 
-    /// Puts back what was there, and reloads if the server may have taken the new files. `Some` is a reload that
-    /// failed with the files put back. The policy is retried: it may have changed since the journal was written.
+    /// Restores the previous files, and reloads if the server may have loaded the new ones. `Some` is a reload that failed after
+    /// the files were restored. The policy is checked again: it may have changed since the journal was written.
     async fn undo(
         &self,
         journal: &Journal,
@@ -375,8 +376,8 @@ impl Deployer {
     }
 }
 
-/// Without files from before there is nothing to go back to: a command is not called for it, and a server that cannot
-/// be reloaded without them goes on with what it has.
+/// Reloads the server with the restored files. Without previous files there is nothing to reload: the server continues with what it
+/// has loaded.
 async fn reload_old(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(), DeployError> {
     if !had_files && reload.told.is_some() {
         return Ok(());
@@ -387,10 +388,10 @@ async fn reload_old(reload: &Hook, had_files: bool, policy: &Policy) -> Result<(
     }
 }
 
-/// What a target needs and the policy of this host does not allow; nothing is touched. `state` is the agent's folder.
+/// Returns what a target needs and the policy of this host does not allow. Changes nothing. `state` is the agent's state directory.
 ///
 /// # Errors
-/// [`DeployError`] when the policy cannot be read, or a file that it allows cannot be looked at.
+/// [`DeployError`] when the policy cannot be read, or a file that it allows cannot be inspected.
 #[crate::boxed]
 pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<Want>, DeployError> {
     target.check()?;
@@ -403,7 +404,7 @@ pub async fn missing_rules(policy: &Arc<Policy>, target: &Target) -> Result<Vec<
     Ok(wants)
 }
 
-/// What was begun: the journal is written, and so are the files unless there is a failure.
+/// A started deployment: the journal is written, and so are the files unless there was a failure.
 struct Started {
     journal: Journal,
     changed: Vec<PathBuf>,
@@ -419,7 +420,7 @@ struct Examined<'p> {
 }
 
 impl DeployerState {
-    /// A step that leaves a trace, with a place for faults on either side.
+    /// Runs a step that changes files. Tests can inject a fault before and after it.
     fn step<T>(&self, name: &str, work: impl FnOnce() -> Result<T, DeployError>) -> Result<T, DeployError> {
         self.fault.at(|| format!("before {name}"))?;
         let done = work()?;
@@ -427,7 +428,7 @@ impl DeployerState {
         Ok(done)
     }
 
-    /// Compares, keeps, and writes. `None` when all is there already.
+    /// Compares, backs up and writes the files. `None` when all files are up to date.
     fn write(&self, id: Uuid, plan: &Plan, policy: &Policy) -> Result<Option<Started>, DeployError> {
         let examined = plan.files.iter().map(|planned| examine(planned, policy));
         let files: Vec<_> = examined.collect::<Result<_, _>>()?;
@@ -450,7 +451,8 @@ impl DeployerState {
         Ok(Some(Started { journal, changed, failure }))
     }
 
-    /// Everything is on the disk before the first file changes; then they change one right after the other.
+    /// Replaces the files. All new content is on disk before the first file changes; then the files are renamed one right after the
+    /// other.
     fn replace(&self, files: &[Examined<'_>]) -> Result<(), DeployError> {
         let changed: Vec<_> = files.iter().filter(|file| file.changed).collect();
         for (number, file) in changed.iter().enumerate() {
@@ -464,7 +466,7 @@ impl DeployerState {
         Ok(())
     }
 
-    /// Puts the files of a backup back; whether there were any.
+    /// Restores the files of a backup. Returns whether there were any.
     fn restore(&self, journal: &Journal, policy: &Policy) -> Result<bool, DeployError> {
         let files = self.state.read_backup(journal.target, journal.backup)?;
         let places: Result<Vec<_>, _> = files.iter().map(|(kept, _)| TargetFile::of(&kept.path)).collect();
@@ -511,7 +513,7 @@ fn kept(file: &Examined<'_>) -> (BackupFile, Option<Zeroizing<Vec<u8>>>) {
     (BackupFile { path, attributes }, file.found.as_ref().map(|found| found.content.clone()))
 }
 
-/// Judges once more: where a path leads may have changed, and this folder is the one that is written to.
+/// Checks the policy again: the path may resolve elsewhere by now, and the directory opened here is the one that is written to.
 fn examine<'p>(planned: &'p PlannedFile, policy: &Policy) -> Result<Examined<'p>, DeployError> {
     let needed = &planned.needed;
     let place = TargetFile::of(&needed.spec.path)?;
@@ -536,7 +538,7 @@ fn holds(planned: &PlannedFile, content: &[u8]) -> bool {
     }
 }
 
-/// Work with files, on a thread that may wait for the disk.
+/// Runs file work on a blocking thread.
 async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, DeployError> + Send + 'static,
 ) -> Result<T, DeployError> {

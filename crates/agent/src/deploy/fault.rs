@@ -1,9 +1,10 @@
-//! Where a test may stop a deployment dead, as a `kill -9` would.
+//! Fault injection: points where a test may stop a deployment, as `kill -9` would.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Asked before and after every step that leaves a trace; "yes" ends the deployment there, nothing is tidied up.
+/// Stop condition of a test, evaluated before and after every step that changes files. `true` ends the deployment there, without
+/// any cleanup.
 #[derive(Clone, Default)]
 pub struct Fault(Option<Arc<StopCondition>>);
 
@@ -15,7 +16,7 @@ type StopCondition = dyn Fn(&str) -> bool + Send + Sync;
 pub struct Halted(String);
 
 impl Fault {
-    /// `ask` gets the name of the place, such as "before commit 1".
+    /// `ask` gets the name of the step, such as "before commit 1".
     pub fn new(ask: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(ask)))
     }

@@ -1,4 +1,4 @@
-//! Files of other programs, replaced whole or not at all.
+//! Files of other programs, always replaced atomically.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,43 +14,43 @@ use zeroize::Zeroizing;
 
 use crate::accounts::UnknownAccount;
 
-/// Symbolic links followed one after the other: more is a circle, or as good as one.
+/// Maximum number of symbolic links that are followed in a row. More are treated as a loop.
 const LINKS_MAX: usize = 8;
-/// Bytes of a file that is replaced. Certificates have some thousands; what is larger is something else.
+/// Maximum size in bytes of a file that is replaced. Certificate files have a few thousand bytes.
 const FILE_MAX: u64 = 4 * 1_024 * 1_024;
-/// New files wait under this name, hidden from servers that load whole folders, until they are renamed.
+/// Suffix of new files until they are renamed. The names are hidden from servers that load whole directories.
 const STAGED: &str = ".bulla-new";
 
-/// What is wrong with a file, or what the system refused.
+/// An error of a target's file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The folder is not there or may not be entered.
+    /// The directory does not exist or cannot be entered.
     #[error("{path}: {reason}")]
     Folder {
-        /// The folder.
+        /// Path of the directory.
         path: PathBuf,
         /// The error of the operating system.
         reason: String,
     },
-    /// Anybody could put another file there.
+    /// The directory is world-writable: any user could replace the file.
     #[error("{0} may be written by everybody; deploy into a folder that only its owner writes (chmod o-w)")]
     WorldWritable(PathBuf),
-    /// Too many links, or a link to nowhere useful.
+    /// There are too many symbolic links, or a link leads to an invalid path.
     #[error("{0}: the symbolic links lead nowhere")]
     Links(PathBuf),
-    /// A folder, a device, a socket.
+    /// The path is a directory, a device or a socket.
     #[error("{0} is no ordinary file")]
     NotAFile(PathBuf),
-    /// Not something to be replaced.
+    /// The file is too large to be replaced.
     #[error("{0} is larger than {FILE_MAX} bytes: not a certificate or key")]
     TooLarge(PathBuf),
-    /// Users and groups are looked up in `/etc/passwd` and `/etc/group`.
+    /// The user or group is not in `/etc/passwd` or `/etc/group`.
     #[error(transparent)]
     Unknown(#[from] UnknownAccount),
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("{path}: cannot {what}: {reason}")]
     System {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// The attempted operation.
         what: &'static str,
@@ -59,7 +59,7 @@ pub enum FileError {
     },
 }
 
-/// Whose a file is and who may do what.
+/// Owner, group and permission bits of a file.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Attributes {
     pub(crate) uid: u32,
@@ -68,13 +68,13 @@ pub(crate) struct Attributes {
     pub(crate) mode: u32,
 }
 
-/// A file as it is.
+/// Content and attributes of an existing file.
 pub(crate) struct FileContent {
     pub(crate) content: Zeroizing<Vec<u8>>,
     pub(crate) attributes: Attributes,
 }
 
-/// A file of a target: its folder, held open, so that nobody swaps it in between, and its name there.
+/// A file of a target: an open handle of its directory, so that nobody can swap the directory, and its file name.
 pub(crate) struct TargetFile {
     folder: OwnedFd,
     path: PathBuf,
@@ -82,7 +82,7 @@ pub(crate) struct TargetFile {
 }
 
 impl TargetFile {
-    /// Where `path` really is: links are followed, and every folder on the way is looked at.
+    /// Resolves `path`: follows symbolic links and checks every directory on the way.
     pub(crate) fn of(path: &Path) -> Result<Self, FileError> {
         let mut at = path.to_owned();
         for _ in 0..LINKS_MAX {
@@ -97,7 +97,7 @@ impl TargetFile {
             let folder = open_folder(&parent)?;
             match rustix::fs::readlinkat(&folder, name, Vec::new()) {
                 Ok(link) => at = parent.join(PathBuf::from(OsString::from_vec(link.into_bytes()))),
-                // No link, or nothing at all.
+                // The path is not a link, or does not exist.
                 Err(Errno::INVAL | Errno::NOENT) => {
                     let name = name.to_owned();
                     return Ok(Self { folder, path: parent.join(&name), name });
@@ -108,12 +108,12 @@ impl TargetFile {
         Err(FileError::Links(path.to_owned()))
     }
 
-    /// The file's own path, links resolved.
+    /// Returns the resolved path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file as it is now; `None` when there is none.
+    /// Reads the current file. `None` when it does not exist.
     pub(crate) fn read(&self) -> Result<Option<FileContent>, FileError> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = match rustix::fs::openat(&self.folder, &self.name, flags, Mode::empty()) {
@@ -134,14 +134,14 @@ impl TargetFile {
         Ok(Some(FileContent { content, attributes: attributes(&stat) }))
     }
 
-    /// Writes the new content beside the file, down to the disk. What was left there before is replaced.
+    /// Writes the new content beside the file and syncs it to disk. Replaces an older staged file.
     pub(crate) fn stage(&self, content: &[u8], wanted: Attributes) -> Result<(), FileError> {
         self.unstage()?;
         let staged = self.staged();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.folder, &staged, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|error| refused(&self.path, "make a file beside it", error))?;
-        // Owner and mode before content: nobody may read it who should not, not for a moment.
+        // Set owner and mode before the content is written: no other user may read it, not even for a moment.
         let stat = rustix::fs::fstat(&fd).map_err(|error| refused(&self.path, "look at", error))?;
         if (stat.st_uid, stat.st_gid) != (wanted.uid, wanted.gid) {
             let owner = Some(Uid::from_raw(wanted.uid));
@@ -156,14 +156,14 @@ impl TargetFile {
             .map_err(|error| failed(&self.path, "write the file beside it", &error))
     }
 
-    /// Puts what was staged in the file's place, down to the disk.
+    /// Renames the staged file over the target file and syncs the directory.
     pub(crate) fn commit(&self) -> Result<(), FileError> {
         rustix::fs::renameat(&self.folder, self.staged(), &self.folder, &self.name)
             .map_err(|error| refused(&self.path, "put the new file in its place", error))?;
         self.sync()
     }
 
-    /// Removes staged files, if there are any.
+    /// Removes the staged file, if it exists.
     pub(crate) fn unstage(&self) -> Result<(), FileError> {
         self.remove_named(&self.staged())
     }
@@ -193,10 +193,10 @@ impl TargetFile {
     }
 }
 
-/// Opens a folder whose path has no links. One folder after the other: a link that somebody puts there meanwhile is refused.
+/// Opens a directory whose path has no links, one component at a time. A link that is inserted meanwhile is rejected.
 fn open_folder(path: &Path) -> Result<OwnedFd, FileError> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // On the way a folder need not be readable.
+    // Parent directories need not be readable.
     #[cfg(target_os = "linux")]
     let pass = flags | OFlags::PATH;
     #[cfg(not(target_os = "linux"))]
@@ -215,7 +215,7 @@ fn open_folder(path: &Path) -> Result<OwnedFd, FileError> {
     Ok(fd)
 }
 
-/// Above the folder itself the sticky bit is enough: what is there can be renamed by its owner only.
+/// Checks the parent directories. For them the sticky bit is enough: only the owner of an entry can rename it.
 fn check_ancestors(folder: &Path) -> Result<(), FileError> {
     for ancestor in folder.ancestors().skip(1) {
         let stat = rustix::fs::stat(ancestor).map_err(|error| refused(ancestor, "look at", error))?;
@@ -226,7 +226,7 @@ fn check_ancestors(folder: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
-/// A link that anybody may have made, in a folder such as /tmp, leads wherever they want.
+/// Rejects links in world-writable directories such as /tmp: any user may have created them.
 fn check_links_of(folder: &Path) -> Result<(), FileError> {
     for ancestor in folder.ancestors() {
         let Some(parent) = ancestor.parent() else { continue };

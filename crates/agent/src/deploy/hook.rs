@@ -1,4 +1,4 @@
-//! Commands on the host: bounded in time and output, never through a shell.
+//! Hook commands on the host: bounded in time and output, never run through a shell.
 
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
@@ -13,29 +13,29 @@ use super::policy::{Policy, Program, Refusal, Want};
 use super::target::HookCommand;
 use crate::accounts::{self, Account};
 
-/// Bytes kept of what a command prints; the rest is read and dropped, so that it never blocks.
+/// Maximum bytes of a command's output that are kept. The rest is read and dropped, so that the command never blocks.
 const OUTPUT_MAX: usize = 16 * 1_024;
-/// Letters of it that go into a report.
+/// Maximum characters of the output in a report.
 const SHOWN_MAX: usize = 2_000;
-/// After the command has ended, how long its output is waited for: what it left running may hold the pipe.
+/// Time to wait for remaining output after the command has exited. Its background processes may keep the pipe open.
 const DRAIN: Duration = Duration::from_millis(200);
-/// Where commands are looked for that are named without a folder.
+/// Search path for commands given without a directory.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The language of what commands print, on every system.
+/// Locale of the commands, so that their output is the same on every system.
 const LANG: &str = "C.UTF-8";
 
-/// A command to run. Kept in the journal, so that it can be run after a crash; the policy is asked each time.
+/// A command to run. Stored in the journal, so that it can run again after a crash. The policy is checked each time.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Hook {
-    /// Earlier versions wrote "argv".
+    /// Earlier versions wrote this field as "argv".
     #[serde(alias = "argv")]
     pub(crate) command: HookCommand,
     pub(crate) seconds: u32,
-    /// Paths of the files, passed to the hook.
+    /// Paths of the certificate files, passed to the hook.
     pub(crate) told: Option<MaterialPaths>,
 }
 
-/// Where a command finds the certificate.
+/// Paths of the files that a command gets.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct MaterialPaths {
     pub(crate) cert: PathBuf,
@@ -44,13 +44,13 @@ pub(crate) struct MaterialPaths {
     pub(crate) key: PathBuf,
 }
 
-/// Why a command did not do its work.
+/// Why a hook failed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HookError {
-    /// The policy of this host does not allow it.
+    /// The policy of this host does not allow the command.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It could not be started.
+    /// The command could not be started.
     #[error("{command}: cannot be started: {reason}")]
     Start {
         /// The program.
@@ -58,7 +58,7 @@ pub enum HookError {
         /// The error of the operating system.
         reason: String,
     },
-    /// The hook failed.
+    /// The command exited with a failure.
     #[error("{command}: {status}{output}", output = said(.output))]
     Failed {
         /// The program with its arguments.
@@ -68,12 +68,12 @@ pub enum HookError {
         /// The end of its output.
         output: String,
     },
-    /// The hook reached its timeout and was killed with its child processes.
+    /// The command reached its timeout and was killed with its child processes.
     #[error("{command}: not done after {seconds} s and killed{output}", output = said(.output))]
     TimedOut {
         /// The program with its arguments.
         command: String,
-        /// The limit.
+        /// The timeout in seconds.
         seconds: u32,
         /// The end of its output.
         output: String,
@@ -85,7 +85,7 @@ fn said(output: &str) -> String {
 }
 
 impl Hook {
-    /// The command with all that the policy has it run with.
+    /// Returns the command with the settings that the policy defines for it.
     pub(crate) fn program(&self, policy: &Policy) -> Result<Program, Want> {
         let program = policy.program(&self.command, self.seconds)?;
         if self.told.is_some() && program.account.uid != accounts::own().0 {
@@ -96,7 +96,7 @@ impl Hook {
         Ok(program)
     }
 
-    /// Runs it if the policy allows it, and waits for its end.
+    /// Runs the command if the policy allows it, and waits for its exit.
     ///
     /// # Cancellation
     /// Dropping the future kills the command.
@@ -123,7 +123,7 @@ impl Hook {
                     status = child.wait() => status,
                     () = &mut talk => return child.wait().await,
                 };
-                // It may end before it has read or printed all, or leave others that print.
+                // The command may exit before it has read or printed everything, or leave child processes that print.
                 let _ = tokio::time::timeout(DRAIN, talk).await;
                 status
             };
@@ -136,7 +136,7 @@ impl Hook {
             Ok(Err(error)) => Err(HookError::Failed { command, status: error.to_string(), output }),
             Err(_) => {
                 if let Some(group) = group {
-                    // Fails only when all of it is gone already.
+                    // Fails only when the whole process group has exited already.
                     let _ = kill_process_group(group, Signal::KILL);
                 }
                 let _ = child.wait().await;
@@ -145,7 +145,7 @@ impl Hook {
         }
     }
 
-    /// Nothing of the agent's own environment is passed on: it may hold secrets.
+    /// Starts the command. It gets nothing of the agent's environment, which may contain secrets.
     fn start(&self, of: &Program) -> Result<Child, HookError> {
         let (program, arguments) = of.argv.split_first().ok_or_else(|| HookError::Start {
             command: String::new(),
@@ -170,7 +170,7 @@ impl Hook {
     }
 }
 
-/// Starts the command, as another user with that user's groups.
+/// Spawns the command as another user with that user's groups.
 fn spawn(command: &mut Command, account: &Account) -> std::io::Result<Child> {
     if accounts::own() == (account.uid, account.gid) {
         return command.spawn();
@@ -196,7 +196,7 @@ impl MaterialPaths {
         all
     }
 
-    /// The certificate that is in the files now; after a rollback it is the one before.
+    /// Returns the leaf that is in the files now. After a rollback it is the previous one.
     fn leaf(&self) -> Option<x509::Certificate> {
         let text = std::fs::read(&self.cert).ok()?;
         let (_, der) = x509::pem::certificates(&text).next()?;
@@ -220,12 +220,12 @@ impl MaterialPaths {
 
 async fn feed(stdin: Option<tokio::process::ChildStdin>, text: Vec<u8>) {
     if let Some(mut stdin) = stdin {
-        // A command that does not care for it may close it.
+        // A command that does not use its standard input may close it.
         let _ = stdin.write_all(&text).await;
     }
 }
 
-/// The last [`OUTPUT_MAX`] bytes.
+/// Keeps the last [`OUTPUT_MAX`] bytes of a pipe.
 async fn collect(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     let Some(mut pipe) = pipe else { return };
     let mut chunk = vec![0; 4_096];
@@ -237,7 +237,7 @@ async fn collect(pipe: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>) {
     }
 }
 
-/// Without control characters, on one line, the end of it: that is where the reason stands.
+/// Returns the end of the output on one line, without control characters. The reason of a failure is usually at the end.
 fn shown(printed: &[Vec<u8>; 2]) -> String {
     let text: String = printed
         .iter()
@@ -258,7 +258,7 @@ fn ended_how(status: ExitStatus) -> String {
     }
 }
 
-/// A name as people write it.
+/// Formats a general name for people, without its type.
 pub(crate) fn name_text(name: &x509::GeneralName) -> String {
     use x509::GeneralName as G;
     match name {
@@ -303,7 +303,7 @@ mod tests {
         let argv = ["sh", "-c", &script];
         let hanging = run(&argv, 600);
         let over = async {
-            // It is at work; then its time is over at once.
+            // Wait until the command runs; then let its timeout expire.
             for _ in 0..6_000 {
                 if std::fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n')) {
                     break;
@@ -319,7 +319,7 @@ mod tests {
         assert!(matches!(error, HookError::TimedOut { seconds: 600, .. }), "{error}");
         let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
         let pid = Pid::from_raw(pid).unwrap();
-        // It is a zombie of init's, or of nobody's, for a moment.
+        // The killed process may remain a zombie for a moment.
         for _ in 0..1_200 {
             let state =
                 std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();

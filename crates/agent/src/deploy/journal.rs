@@ -1,7 +1,7 @@
-//! The agent's own folder: what was before a deployment, and what was under way when it stopped.
+//! The agent's state directory: backups from before each deployment, and journals of deployments in progress.
 //!
-//! A deployment's journal is written before the first file changes and removed after the last check; while it is
-//! there, the files before are in the backup it names. Anyone who finds one puts them back.
+//! A deployment's journal is written before the first file changes and removed after the last check. While it exists, the backup
+//! that it names has the previous files. Any process that finds a journal restores them.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -17,45 +17,45 @@ use zeroize::Zeroizing;
 use super::file::Attributes;
 use super::hook::Hook;
 
-/// Sets of files kept from before, for each target.
+/// Number of backups that are kept for each target.
 pub const BACKUPS_KEPT: usize = 3;
 
-/// How far a deployment had come.
+/// Progress of a deployment.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Phase {
-    /// Files were being written; the server has not been told.
+    /// Files were being written. The server was not reloaded yet.
     Writing,
-    /// The server may have taken the new files.
+    /// The server may have loaded the new files.
     Reloading,
 }
 
-/// A deployment under way.
+/// A deployment in progress.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Journal {
     pub(crate) target: Uuid,
     pub(crate) phase: Phase,
-    /// Which backup holds what was before.
+    /// Number of the backup that has the previous files.
     pub(crate) backup: u64,
     pub(crate) reload: Option<Hook>,
 }
 
-/// A set of files from before a deployment.
+/// Index of a backup.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Manifest {
     pub(crate) files: Vec<BackupFile>,
 }
 
-/// One file of a backup; its content is in the file of its position.
+/// One file of a backup. Its content is in the file named by its position.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct BackupFile {
-    /// As in the target: links are followed again.
+    /// Path as given in the target. Links are resolved again on restore.
     pub(crate) path: PathBuf,
-    /// `None` when there was no such file.
+    /// Attributes of the file. `None` when it did not exist.
     pub(crate) attributes: Option<Attributes>,
 }
 
-/// The agent's folder, locked for one process.
+/// The agent's state directory, locked for one process.
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     root: PathBuf,
@@ -63,7 +63,7 @@ pub(crate) struct StateFolder {
 }
 
 impl StateFolder {
-    /// Opens the journal, or creates it.
+    /// Opens and locks the directory, or creates it.
     pub(crate) fn open(root: &Path) -> Result<Self, StateError> {
         make_folder(root)?;
         let found = root.metadata().map_err(|error| failed(root, "look at", &error))?;
@@ -84,7 +84,7 @@ impl StateFolder {
         &self.root
     }
 
-    /// Where the files of an `exec` target are.
+    /// Returns the directory for the files of an `exec` target.
     pub(crate) fn exec_folder(&self, target: Uuid) -> Result<PathBuf, StateError> {
         let folder = self.exec_path(target);
         make_folder(&folder)?;
@@ -111,14 +111,15 @@ impl StateFolder {
         remove(&self.journal_path(target))
     }
 
-    /// Every deployment that was under way. One that cannot be read is an error: what was before is not known.
+    /// Returns the journals of all interrupted deployments. A journal that cannot be read is an error: the previous files are then
+    /// unknown.
     pub(crate) fn journals(&self) -> Result<Vec<Journal>, StateError> {
         let mut found = Vec::new();
         for path in entries(&self.root.join("journal"))? {
             if path.extension().is_some_and(|extension| extension == "json") {
                 found.extend(read_json(&path)?);
             } else {
-                // A journal that was being written when all stopped: nothing had happened yet.
+                // A half-written journal: no file was changed yet.
                 remove(&path)?;
             }
         }
@@ -129,7 +130,7 @@ impl StateFolder {
         self.root.join("backups").join(target.to_string()).join(format!("{number:020}"))
     }
 
-    /// Numbers of the whole backups there are, oldest first.
+    /// Returns the numbers of the complete backups, oldest first.
     pub(crate) fn backups(&self, target: Uuid) -> Result<Vec<u64>, StateError> {
         let folder = self.root.join("backups").join(target.to_string());
         make_folder(&folder)?;
@@ -141,7 +142,7 @@ impl StateFolder {
         Ok(numbers)
     }
 
-    /// Keeps what is there now, down to the disk. The manifest comes last: without it there is no backup.
+    /// Backs up the current files and syncs them to disk. The manifest is written last: a backup without a manifest is incomplete.
     pub(crate) fn write_backup(
         &self,
         target: Uuid,
@@ -160,7 +161,7 @@ impl StateFolder {
         Ok(number)
     }
 
-    /// A backup as it was kept.
+    /// Reads a backup with the contents of its files.
     pub(crate) fn read_backup(
         &self,
         target: Uuid,
@@ -195,7 +196,7 @@ impl StateFolder {
         Ok(())
     }
 
-    /// Forgets a target that is no more.
+    /// Removes everything stored for a deleted target.
     pub(crate) fn forget(&self, target: Uuid) -> Result<(), StateError> {
         for name in ["backups", "exec"] {
             let folder = self.root.join(name).join(target.to_string());
@@ -210,7 +211,7 @@ impl StateFolder {
     }
 }
 
-/// Takes the lock; tries again for a second, as a process just forked holds its parent's until it becomes another.
+/// Takes the lock. Retries for a second: a process that was just forked holds its parent's lock until it calls exec.
 fn take(lock: &File) -> Result<(), rustix::io::Errno> {
     let mut tries = 20;
     loop {

@@ -11,10 +11,10 @@ use crate::accounts;
 const PRIVATE: u32 = 0o600;
 /// The mode of a new file that holds none.
 const PUBLIC: u32 = 0o644;
-/// What nobody else may do with a key, whatever the mode was before.
+/// Permission bits of other users. They are always removed from a key file, whatever its mode was.
 const OTHERS: u32 = 0o007;
 
-/// All that the policy does not allow, so that its owner sees it at once.
+/// Returns everything that the policy does not allow, so that its owner sees the full list.
 ///
 /// # Errors
 /// [`FileError`] of files that the policy does allow.
@@ -29,7 +29,7 @@ pub(crate) fn wants_of(needs: &Needs, policy: &Policy) -> Result<Vec<Want>, File
     Ok(wants)
 }
 
-/// Paths first, as they are written: of a path that is not allowed the server learns nothing, not even whether it is there.
+/// Checks the path as written first. About a path that is not allowed the server learns nothing, not even whether it exists.
 fn file_want(needed: &NeededFile, policy: &Policy) -> Result<Option<Want>, FileError> {
     if let Err(want) = policy.path(&needed.spec.path) {
         return Ok(Some(want));
@@ -43,7 +43,7 @@ fn file_want(needed: &NeededFile, policy: &Policy) -> Result<Option<Want>, FileE
     Ok(judge_file(&place, needed, wanted, before, policy).err())
 }
 
-/// Whether a file may be written, where it really is.
+/// Checks whether a file may be written, at its resolved path.
 pub(crate) fn judge_file(
     place: &TargetFile,
     needed: &NeededFile,
@@ -59,7 +59,7 @@ pub(crate) fn judge_file(
     }
 }
 
-/// Whether the endpoint may be connected to. Names that no rule has are resolved, if any rule has their port.
+/// Checks whether the agent may connect to the endpoint. A name without its own rule is resolved if any rule has its port.
 pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<Want> {
     if policy.names(endpoint) {
         return None;
@@ -71,8 +71,8 @@ pub(crate) async fn endpoint_want(endpoint: &Verify, policy: &Policy) -> Option<
     policy.addresses(endpoint, &addresses).err()
 }
 
-/// As configured, else as it was, else the agent's own; what holds a key stays closed to others unless somebody wrote
-/// otherwise.
+/// Returns the configured attributes, else those of the previous file, else the agent's own. A file with a key stays closed to
+/// other users unless the configuration says otherwise.
 pub(crate) fn wanted(needed: &NeededFile, before: Option<Attributes>) -> Result<Attributes, FileError> {
     let spec = &needed.spec;
     let (own_uid, own_gid) = accounts::own();

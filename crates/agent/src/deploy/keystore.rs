@@ -7,10 +7,10 @@ use p12_keystore::{Certificate, KeyStore, KeyStoreEntry, Pkcs12ImportPolicy, Pri
 use sha1::{Digest, Sha1};
 use zeroize::Zeroizing;
 
-/// Decides whether a file that is there already holds the same, where equal bytes cannot (salts).
+/// Returns whether an existing file has the same content, for formats whose bytes differ each time (salts).
 pub(crate) type SameContent = Box<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
-/// Why no key store could be made.
+/// The key store could not be generated.
 #[derive(Debug, thiserror::Error)]
 #[error("the key store cannot be made: {0}")]
 pub struct KeystoreError(String);
@@ -21,7 +21,7 @@ impl From<p12_keystore::error::Error> for KeystoreError {
     }
 }
 
-/// PBES2 with AES-256 and an HMAC-SHA-256 seal, 10,000 iterations each: what Java writes itself.
+/// Generates a PKCS#12 file: PBES2 with AES-256 and an HMAC-SHA-256 MAC, 10,000 iterations each. Java writes the same.
 pub(super) fn pkcs12(
     material: &Material,
     alias: &str,
@@ -35,12 +35,12 @@ pub(super) fn pkcs12(
 fn entry(material: &Material) -> Result<PrivateKeyChain, KeystoreError> {
     let key = PrivateKey::from_der(&material.key_der())?;
     let chain: Result<Vec<_>, _> = material.chain().iter().map(|der| Certificate::from_der(der)).collect();
-    // Ties the key to its certificate (RFC 7292 section 4.2): the leaf's fingerprint.
+    // Links the key to its certificate (RFC 7292 section 4.2); the value is the leaf's fingerprint.
     let local_key_id = material.fingerprint().as_bytes().to_vec();
     Ok(PrivateKeyChain::new(local_key_id, key, chain?))
 }
 
-/// Whether a PKCS#12 file holds just what would be written: its salts differ each time.
+/// Returns a check whether a PKCS#12 file has the content to be written. Its bytes differ each time because of the salts.
 pub(super) fn same_pkcs12(material: &Material, alias: &str, password: &Secret) -> SameContent {
     let (password, alias) = (password.clone(), alias.to_owned());
     let key = material.key_der();
@@ -57,17 +57,17 @@ pub(super) fn same_pkcs12(material: &Material, alias: &str, password: &Secret) -
     })
 }
 
-/// Between password and content in the seal (`sun.security.provider.JavaKeyStore`).
+/// Constant that is hashed between password and content for the integrity digest (`sun.security.provider.JavaKeyStore`).
 const SEAL_SALT: &[u8] = b"Mighty Aphrodite";
 const MAGIC: u32 = 0xfeed_feed;
 const VERSION: u32 = 2;
 const PRIVATE_KEY: u32 = 1;
 const SALT: usize = 20;
-/// `sun.security.provider.KeyProtector`.
+/// Object identifier of `sun.security.provider.KeyProtector`.
 const KEY_PROTECTOR: &str = "1.3.6.1.4.1.42.2.17.1.1";
 
-/// Sun's own format. The salt and the date come from the key and the certificate, so that the same certificate makes
-/// the same file; a salt has to differ between keys, and does.
+/// Generates a file in Sun's JKS format. Salt and date are derived from the key and the certificate, so that the same certificate
+/// gives the same file. The salt still differs between keys.
 pub(super) fn jks(material: &Material, alias: &str, password: &str) -> Zeroizing<Vec<u8>> {
     let password: Zeroizing<Vec<u8>> =
         Zeroizing::new(password.encode_utf16().flat_map(u16::to_be_bytes).collect());
@@ -90,7 +90,7 @@ pub(super) fn jks(material: &Material, alias: &str, password: &str) -> Zeroizing
     out
 }
 
-/// The key XORed with a stream of SHA-1 (password, block before), between the salt and a check value; in an
+/// Encrypts a key: XOR with a stream of SHA-1 (password, previous block), between the salt and a check value, in an
 /// EncryptedPrivateKeyInfo (RFC 5208 section 6).
 fn protected(key: &[u8], password: &[u8]) -> Vec<u8> {
     let hash = digest::digest(&digest::SHA256, key);
@@ -113,7 +113,7 @@ fn protected(key: &[u8], password: &[u8]) -> Vec<u8> {
 }
 
 fn put_text(out: &mut Vec<u8>, text: &str) {
-    // Java's modified UTF-8 differs from UTF-8 only for NUL and beyond the first plane.
+    // Java's modified UTF-8 differs from UTF-8 only for NUL and for characters beyond U+FFFF.
     out.extend((text.len() as u16).to_be_bytes());
     out.extend(text.as_bytes());
 }

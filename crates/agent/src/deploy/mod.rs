@@ -1,7 +1,7 @@
-//! Bringing a certificate to where it is used, on the host it is used on.
+//! Deployment of a certificate on the host that uses it.
 //!
-//! A [`Target`] says where: files, commands, and the endpoint that must serve it afterwards. [`Deployer`] does it, all or
-//! nothing: see [`engine`](Deployer).
+//! A [`Target`] names files, commands and the endpoint that must serve the certificate. [`Deployer`] deploys all of it or nothing:
+//! see [`engine`](Deployer).
 
 mod check;
 mod engine;

@@ -1,4 +1,4 @@
-//! From a target and a certificate to files and commands. Pure: nothing is read or written.
+//! Computes files and commands from a target and a certificate. Pure: reads and writes nothing.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use super::target::{
     ALIAS, ExecTarget, FileSpec, HookCommand, KeystoreFormat, KeystoreTarget, PemTarget, Target, Verify,
 };
 
-/// Seconds a hook may take when nothing else is said.
+/// Default timeout of a hook, in seconds.
 const HOOK_SECONDS: u32 = 60;
 
-/// Whose folder a file is in.
+/// Owner of the directory that a file is in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FilePlace {
-    /// Somewhere on the host: the policy has to allow it.
+    /// A path on the host. The policy must allow it.
     Host,
-    /// In the agent's own folder, at a path that the agent chose.
+    /// A path in the agent's own directory, chosen by the agent.
     Agent,
 }
 
@@ -27,12 +27,12 @@ pub(crate) enum FilePlace {
 #[derive(Clone, Debug)]
 pub(crate) struct NeededFile {
     pub(crate) spec: FileSpec,
-    /// Holds a key.
+    /// Whether the file contains a private key.
     pub(crate) private: bool,
     pub(crate) place: FilePlace,
 }
 
-/// What a target needs of its host, whichever certificate it gets.
+/// Everything a target needs on its host, independent of the certificate.
 pub(crate) struct Needs {
     /// Files, in the order in which they are written.
     pub(crate) files: Vec<NeededFile>,
@@ -41,21 +41,21 @@ pub(crate) struct Needs {
     pub(crate) verify: Option<Verify>,
 }
 
-/// A file to be.
+/// A file to be written.
 pub(crate) struct PlannedFile {
     pub(crate) needed: NeededFile,
     pub(crate) content: Zeroizing<Vec<u8>>,
     pub(crate) same: Option<SameContent>,
 }
 
-/// Everything a deployment will do, in order.
+/// All actions of a deployment, in order.
 pub(crate) struct Plan {
     pub(crate) needs: Needs,
-    /// As in `needs`.
+    /// The files, in the order of `Needs`.
     pub(crate) files: Vec<PlannedFile>,
 }
 
-/// The commands of a kind: validate, reload.
+/// The default commands of a kind of target: validate, reload.
 type Commands = (&'static [&'static str], &'static [&'static str]);
 
 fn commands_of(target: &Target) -> Commands {
@@ -67,19 +67,19 @@ fn commands_of(target: &Target) -> Commands {
         }
         Target::Caddy(_) => (
             &["caddy", "validate", "--config", "/etc/caddy/Caddyfile"],
-            // Without --force Caddy sees an unchanged configuration and leaves the old certificate.
+            // Without --force Caddy sees an unchanged configuration and keeps the old certificate.
             &["caddy", "reload", "--config", "/etc/caddy/Caddyfile", "--force"],
         ),
         Target::Postfix(_) => (&["postfix", "check"], &["postfix", "reload"]),
         Target::Dovecot(_) => (&["doveconf", "-n"], &["doveadm", "reload"]),
-        // Both watch their file.
+        // Traefik and Envoy watch their file; no reload is needed.
         Target::Traefik(_) | Target::Envoy(_) => (&[], &[]),
         Target::Files(_) | Target::Pkcs12(_) | Target::Jks(_) | Target::Exec(_) => (&[], &[]),
     }
 }
 
 impl Needs {
-    /// What `target` needs. `own` is a folder of the agent's for this target, where `exec` finds its files.
+    /// Returns the needs of `target`. `own` is the agent's directory for this target, for the files of `exec`.
     pub(crate) fn of(target: &Target, own: &Path) -> Self {
         match target {
             Target::Exec(exec) => exec_needs(exec, own),
@@ -96,7 +96,7 @@ impl Needs {
 }
 
 impl Plan {
-    /// What to do for `target`. `own` is as in [`Needs::of`].
+    /// Plans the deployment to `target`. `own` is as in [`Needs::of`].
     pub(crate) fn of(target: &Target, material: &Material, own: &Path) -> Result<Self, KeystoreError> {
         let needs = Needs::of(target, own);
         let contents = match target {
@@ -120,11 +120,11 @@ impl Plan {
     }
 }
 
-/// The bytes of a file, and what finds the same in a file whose bytes differ.
+/// The bytes of a file, and an optional check that accepts other bytes with the same content.
 type Content = (Zeroizing<Vec<u8>>, Option<SameContent>);
 
-/// The files of a PEM target, and whether each holds a key. The key comes before the certificate and a watched file comes last:
-/// anyone who watches finds all of it.
+/// Returns the files of a PEM target, and whether each contains a key. The key comes before the certificate, and a watched file
+/// comes last: its watcher then finds all other files.
 fn pem_files(pem: &PemTarget) -> [(Option<&FileSpec>, bool); 6] {
     [
         (pem.key.as_ref(), true),
@@ -172,8 +172,8 @@ fn hook(given: Option<&HookCommand>, preset: &[&str], seconds: u32) -> Option<Ho
     (!command.is_none()).then_some(Hook { command, seconds, told: None })
 }
 
-/// The file in the server's own language. The fingerprint in it changes with the certificate, so that the watcher sees
-/// a change.
+/// Generates the configuration file of Traefik or Envoy. It contains the fingerprint, so that the watcher sees a change with each
+/// certificate.
 fn config(target: &Target, pem: &PemTarget, material: &Material) -> Zeroizing<String> {
     let path = |spec: &Option<FileSpec>| {
         spec.as_ref().map(|spec| spec.path.to_string_lossy().into_owned()).unwrap_or_default()
@@ -200,7 +200,7 @@ fn config(target: &Target, pem: &PemTarget, material: &Material) -> Zeroizing<St
     })
 }
 
-/// A YAML block scalar under `inline_string`.
+/// Formats a YAML block scalar under `inline_string`.
 fn inline(pem: &str) -> String {
     let lines: String = pem.lines().map(|line| format!("        {line}\n")).collect();
     format!("\n      inline_string: |\n{lines}")
@@ -228,7 +228,7 @@ fn keystore_content(store: &KeystoreTarget, material: &Material) -> Result<Conte
     })
 }
 
-/// The command is what "reload" is elsewhere; so it runs again with the old files when it has to be undone.
+/// Returns the needs of an `exec` target. Its command acts as the reload command, so a rollback runs it again with the old files.
 fn exec_needs(exec: &ExecTarget, own: &Path) -> Needs {
     let told = MaterialPaths {
         cert: own.join("cert.pem"),

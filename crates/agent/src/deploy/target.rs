@@ -1,4 +1,4 @@
-//! Where a certificate goes: data, read from JSON or TOML; [`Deployer`](super::Deployer) does the work.
+//! Deployment targets: data read from JSON or TOML. [`Deployer`](super::Deployer) uses them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use keys::Secret;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of a path, an owner, a command's argument: Linux's PATH_MAX.
+/// Maximum bytes of a path, an owner or a command's argument: Linux's PATH_MAX.
 const TEXT_MAX: usize = 4_096;
-/// Letters of a command's name.
+/// Maximum characters of a command's name.
 const COMMAND_NAME_MAX: usize = 64;
-/// Arguments of a hook's command.
+/// Maximum number of arguments of a hook's command.
 const ARGUMENTS_MAX: usize = 64;
-/// Seconds a hook may take at most; a graceful restart of the slowest server takes a minute.
+/// Maximum timeout of a hook in seconds. A graceful restart of the slowest server takes a minute.
 pub const HOOK_SECONDS_MAX: u32 = 600;
-/// Seconds a probe may go on trying at most.
+/// Maximum seconds that a probe may keep trying.
 pub const VERIFY_SECONDS_MAX: u32 = 600;
 
-/// What is wrong with a target, before anything is touched.
+/// Why a target is invalid. Nothing was changed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("target: {0}")]
 pub struct InvalidTarget(pub(crate) String);
 
-/// A place for a certificate. Every kind is data over one engine.
+/// A deployment target of a certificate. All kinds share one engine.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Target {
@@ -42,13 +42,13 @@ pub enum Target {
     Postfix(PemTarget),
     /// `fullchain` and `key`; `doveconf -n`, `doveadm reload`.
     Dovecot(PemTarget),
-    /// Any PEM files, no hooks of its own.
+    /// Any PEM files, without default hooks.
     Files(PemTarget),
     /// One PKCS#12 file.
     Pkcs12(KeystoreTarget),
-    /// One Java key store: JKS, or PKCS#12, which Java 9 and later prefer.
+    /// One Java key store: JKS, or PKCS#12, the default of Java 9 and later.
     Jks(KeystoreTarget),
-    /// A command that is told where the files are.
+    /// A command that gets the paths of the files.
     Exec(ExecTarget),
 }
 
@@ -56,34 +56,34 @@ pub enum Target {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PemTarget {
-    /// The leaf alone.
+    /// File with the leaf alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert: Option<FileSpec>,
-    /// The certificates above the leaf.
+    /// File with the certificates above the leaf.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chain: Option<FileSpec>,
-    /// Leaf and chain.
+    /// File with leaf and chain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fullchain: Option<FileSpec>,
-    /// The private key.
+    /// File with the private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<FileSpec>,
-    /// Leaf, chain and key in one file.
+    /// One file with leaf, chain and key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub combined: Option<FileSpec>,
-    /// A file of the server's own language, for Traefik and Envoy.
+    /// Configuration file of the server, for Traefik and Envoy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<FileSpec>,
     /// The name of the secret in Envoy's resource; "server_cert" by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
-    /// Checks the server's configuration; `[]` for none. The kind's own command by default.
+    /// Command that checks the server's configuration; `[]` for none. Default: the command of the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validate: Option<HookCommand>,
-    /// Makes the server take the files; `[]` for none. The kind's own command by default.
+    /// Command that reloads the server; `[]` for none. Default: the command of the kind.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload: Option<HookCommand>,
-    /// Seconds each hook may take; 60 by default.
+    /// Timeout of each hook in seconds. Default: 60.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
     /// The endpoint to verify after a deployment; none by default.
@@ -97,71 +97,71 @@ pub struct PemTarget {
 pub struct KeystoreTarget {
     /// The file.
     pub file: FileSpec,
-    /// The password of the store and of the key in it: six characters at least, as keytool demands. Written out, since the agent
-    /// needs it.
+    /// The password of the store and of the key in it. At least six characters, as keytool requires. Serialized in plain text,
+    /// because the agent needs it.
     #[serde(serialize_with = "keys::secret::exposed")]
     pub password: Secret,
-    /// The name of the entry; "server" by default.
+    /// The alias of the entry. Default: "server".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alias: Option<String>,
-    /// How a `jks` target is written; `pkcs12` targets are always PKCS#12.
+    /// The format of a `jks` target. `pkcs12` targets are always PKCS#12.
     #[serde(default)]
     pub format: KeystoreFormat,
-    /// As [`PemTarget::validate`].
+    /// Same as [`PemTarget::validate`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validate: Option<HookCommand>,
-    /// As [`PemTarget::reload`].
+    /// Same as [`PemTarget::reload`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reload: Option<HookCommand>,
-    /// As [`PemTarget::hook_seconds`].
+    /// Same as [`PemTarget::hook_seconds`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
-    /// As [`PemTarget::verify`].
+    /// Same as [`PemTarget::verify`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }
 
-/// What a Java key store is written as.
+/// Format of a Java key store.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeystoreFormat {
-    /// PKCS#12 (RFC 7292), which every Java since 8u60 reads whatever the file is called.
+    /// PKCS#12 (RFC 7292). Every Java since 8u60 reads it, whatever the file extension.
     #[default]
     Pkcs12,
-    /// Sun's own format, for what reads nothing else. Its encryption is weak (SHA-1, no iterations).
+    /// Sun's own format, for software that reads no other. Its encryption is weak (SHA-1, no iterations).
     Jks,
 }
 
-/// A command that deploys by itself. It gets `BULLA_CERT`, `BULLA_CHAIN`, `BULLA_FULLCHAIN`, `BULLA_KEY` (paths),
-/// `BULLA_FINGERPRINT`, and the same with names and dates as JSON on its standard input.
+/// A command that deploys by itself. It gets the paths in `BULLA_CERT`, `BULLA_CHAIN`, `BULLA_FULLCHAIN` and `BULLA_KEY`, and the
+/// fingerprint in `BULLA_FINGERPRINT`. Its standard input is JSON with the same values, names and dates.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecTarget {
     /// The command.
     pub command: HookCommand,
-    /// Seconds it may take; 60 by default.
+    /// Timeout in seconds. Default: 60.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hook_seconds: Option<u32>,
-    /// As [`PemTarget::verify`].
+    /// Same as [`PemTarget::verify`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
 }
 
-/// A command of a target. Either way the policy of the agent's host has the last word.
+/// A command of a target. For both variants the policy of the agent's host decides.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(
     untagged,
     expecting = "the name of a command in the agent's policy, or a list of a program and its arguments"
 )]
 pub enum HookCommand {
-    /// The name of a command in the policy of the agent's host.
+    /// The name of a command that the policy of the agent's host defines.
     Named(String),
-    /// A program and its arguments, no shell; the policy has to hold exactly these. Empty: no command.
+    /// A program and its arguments, run without a shell. The policy must contain exactly these. Empty: no command.
     Argv(Vec<String>),
 }
 
 impl HookCommand {
-    /// Whether there is no command.
+    /// Returns whether there is no command.
     #[must_use]
     pub fn is_none(&self) -> bool {
         matches!(self, Self::Argv(argv) if argv.is_empty())
@@ -177,18 +177,18 @@ impl fmt::Display for HookCommand {
     }
 }
 
-/// A file and whose it is. A bare path is one whose owner and mode are kept.
+/// A file with its owner and mode. A bare path keeps the current owner and mode.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileSpec {
-    /// Absolute.
+    /// Absolute path.
     pub path: PathBuf,
-    /// A user's name or number; that of the file before by default, else the agent's.
+    /// Name or number of a user. Default: the owner of the current file, else the agent's user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// A group's name or number; as `owner`.
+    /// Name or number of a group. Default: as for `owner`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Octal, "0640"; that of the file before by default, else 0600 for what holds a key and 0644.
+    /// Octal mode such as "0640". Default: the mode of the current file, else 0600 with a private key and 0644 without.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<FileMode>,
 }
@@ -242,18 +242,18 @@ impl<'de> Deserialize<'de> for FileMode {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verify {
-    /// A name or an address, resolved on the agent's host.
+    /// A host name or an address, resolved on the agent's host.
     #[serde(default = "localhost")]
     pub host: String,
-    /// TCP.
+    /// TCP port.
     pub port: u16,
-    /// The name to ask for; `host` by default, when it is a name.
+    /// The server name to send (SNI). Default: `host`, if it is a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
-    /// What is spoken before TLS, as `bulla scan --starttls` has it; "tls" by default.
+    /// The protocol spoken before TLS, with the values of `bulla scan --starttls`. Default: "tls".
     #[serde(default = "tls")]
     pub protocol: String,
-    /// Seconds until a wrong answer is final; 30 by default.
+    /// Seconds after which a wrong certificate counts as a failure. Default: 30.
     #[serde(default = "verify_seconds")]
     pub seconds: u32,
 }
@@ -270,14 +270,14 @@ fn verify_seconds() -> u32 {
     30
 }
 
-/// The entry of a key store when none is named.
+/// Default alias of a key store's entry.
 pub(crate) const ALIAS: &str = "server";
 
-/// Shown instead of a password.
+/// Replacement for a password in displayed targets.
 const HIDDEN: &str = "(hidden)";
 
 impl Target {
-    /// The stable word for the kind.
+    /// Returns the stable name of the kind.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -296,7 +296,7 @@ impl Target {
         }
     }
 
-    /// The endpoint to verify after a deployment.
+    /// Returns the endpoint to verify after a deployment.
     #[must_use]
     pub fn verify(&self) -> Option<&Verify> {
         match self {
@@ -309,13 +309,13 @@ impl Target {
         }
     }
 
-    /// Whether its text holds a password, so that it must be sealed where it is kept and left out where it is shown.
+    /// Returns whether the target contains a password. It must then be sealed when stored and redacted when displayed.
     #[must_use]
     pub fn holds_secret(&self) -> bool {
         matches!(self, Self::Pkcs12(_) | Self::Jks(_))
     }
 
-    /// The same with every password replaced, for people.
+    /// Returns a copy with every password replaced, for display.
     #[must_use]
     pub fn redacted(&self) -> Self {
         let mut shown = self.clone();
@@ -323,7 +323,7 @@ impl Target {
         shown
     }
 
-    /// Whether a password is only what stands in its place where a target is shown.
+    /// Returns whether the password is only the placeholder of a displayed target.
     #[must_use]
     pub fn password_is_hidden(&self) -> bool {
         self.password().is_some_and(|password| password.expose() == HIDDEN)
@@ -336,7 +336,7 @@ impl Target {
         }
     }
 
-    /// Does nothing where there is none.
+    /// Sets the password. Does nothing for a target without one.
     pub(crate) fn set_password(&mut self, password: Secret) {
         if let Self::Pkcs12(store) | Self::Jks(store) = self {
             store.password = password;
@@ -353,14 +353,14 @@ pub(crate) fn check_file(what: &str, file: &FileSpec) -> Result<(), InvalidTarge
     if !path.is_absolute() || !plain || path.file_name().is_none() || text.len() > TEXT_MAX {
         return Err(InvalidTarget(format!("{what}: {text:?} is no absolute path without \"..\"")));
     }
-    // Servers' configurations are lines; a path that breaks one would be read as more than a path.
+    // Server configurations are line-based. A path with a line break would inject more lines.
     if text.ends_with('/') || text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
         return Err(InvalidTarget(format!("{what}: {text:?} holds a letter that no path here may have")));
     }
     Ok(())
 }
 
-/// Whether a policy can have a command of that name.
+/// Returns whether a policy can define a command with this name.
 pub(crate) fn is_command_name(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
     !name.is_empty() && name.len() <= COMMAND_NAME_MAX && name.chars().all(plain)

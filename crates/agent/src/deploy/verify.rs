@@ -1,4 +1,4 @@
-//! What an endpoint really serves: a full handshake, never a resumed one.
+//! Probes the certificate that an endpoint serves, with a full handshake and never a resumed one.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,27 +15,27 @@ use x509::Fingerprint;
 use super::policy::{Policy, Refusal};
 use super::target::Verify;
 
-/// One look: connecting, STARTTLS and handshake.
+/// Timeout of one probe: connecting, STARTTLS and handshake.
 const LOOK: Duration = Duration::from_secs(10);
-/// Between two looks, doubling up to the second: old workers of a server go on for a moment.
+/// Initial pause between two probes, doubled up to one second. Old workers of a server continue for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Looks in a row that must see the certificate, [`SURE_PAUSE`] apart: after a reload old and new workers accept side
-/// by side for a moment (100 ms with nginx).
+/// Number of consecutive probes that must see the certificate, [`SURE_PAUSE`] apart. After a reload, old and new workers accept
+/// side by side for a moment (100 ms with nginx).
 const SURE: u32 = 3;
 const SURE_PAUSE: Duration = Duration::from_millis(100);
-/// Bytes read at once: a TLS record.
+/// Bytes per read: one TLS record.
 const CHUNK: usize = 17 * 1_024;
-/// Addresses of a name that are asked; each must serve the certificate.
+/// Maximum number of a name's addresses that are probed. Each must serve the certificate.
 const ADDRESSES_MAX: usize = 8;
 
-/// Why it is not known what an endpoint serves, or why that is wrong.
+/// Why a probe failed, or why the served certificate is wrong.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum VerifyError {
     /// The policy of this host does not allow the connection.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The name has no address here.
+    /// The host name does not resolve on this host.
     #[error("{host} has no address here: {reason}")]
     Resolve {
         /// The name.
@@ -43,7 +43,7 @@ pub enum VerifyError {
         /// The error of the resolver.
         reason: String,
     },
-    /// No handshake.
+    /// The handshake failed.
     #[error("{address}: {reason}")]
     NoAnswer {
         /// Address of the endpoint.
@@ -51,7 +51,7 @@ pub enum VerifyError {
         /// The phase that failed.
         reason: String,
     },
-    /// Another certificate.
+    /// The endpoint serves another certificate.
     #[error("{address} serves {served}, not {expected}")]
     Other {
         /// Address of the endpoint.
@@ -63,11 +63,11 @@ pub enum VerifyError {
     },
 }
 
-/// Asks until every address serves `expected`, for `verify.seconds` at most. Addresses that the policy does not allow are not
-/// connected to.
+/// Probes until every address serves `expected`, for at most `verify.seconds`. Does not connect to addresses that the policy does
+/// not allow.
 ///
 /// # Errors
-/// The last answer.
+/// The result of the last probe.
 pub(crate) async fn until_served(
     verify: &Verify,
     expected: Fingerprint,
@@ -104,7 +104,7 @@ async fn look_all(
     policy: &Policy,
 ) -> Result<(), VerifyError> {
     let addresses = allowed(verify, policy).await?;
-    // Every look has its own time: a patient deadline must not end in one that hangs.
+    // Every probe has its own timeout: one hanging probe must not use up a long deadline.
     let mut refused = None;
     let mut seen = 0;
     for address in addresses {
@@ -114,17 +114,17 @@ async fn look_all(
             Err(error) => refused = Some(error),
         }
     }
-    // A name such as localhost has addresses nobody listens on.
+    // A name such as localhost may have addresses without a listener.
     match refused {
         Some(error) if seen == 0 => Err(error),
         _ => Ok(()),
     }
 }
 
-/// What the first address that answers serves.
+/// Returns the certificate of the first address that responds.
 ///
 /// # Errors
-/// [`VerifyError`] of the last address asked.
+/// [`VerifyError`] of the last probed address.
 pub(crate) async fn served(verify: &Verify, policy: &Policy) -> Result<Fingerprint, VerifyError> {
     let mut last = None;
     for address in allowed(verify, policy).await? {
@@ -139,7 +139,7 @@ pub(crate) async fn served(verify: &Verify, policy: &Policy) -> Result<Fingerpri
     }))
 }
 
-/// The addresses of the endpoint, judged as they are connected to.
+/// Resolves the endpoint and checks each address against the policy.
 async fn allowed(verify: &Verify, policy: &Policy) -> Result<Vec<SocketAddr>, VerifyError> {
     let addresses = resolve(verify).await?;
     policy.addresses(verify, &addresses).map_err(|want| policy.refusal(vec![want]))?;
@@ -148,7 +148,7 @@ async fn allowed(verify: &Verify, policy: &Policy) -> Result<Vec<SocketAddr>, Ve
 
 pub(crate) async fn resolve(verify: &Verify) -> Result<Vec<SocketAddr>, VerifyError> {
     let unknown = |reason: String| VerifyError::Resolve { host: verify.host.clone(), reason };
-    // The system's resolver: the host's own view, /etc/hosts included, is what is wanted here.
+    // The system's resolver is right here: the host's own view counts, with /etc/hosts.
     let found = tokio::net::lookup_host((verify.host.as_str(), verify.port)).await;
     let addresses: Vec<_> = found.map_err(|error| unknown(error.to_string()))?.take(ADDRESSES_MAX).collect();
     if addresses.is_empty() { Err(unknown("no address".to_owned())) } else { Ok(addresses) }
@@ -164,7 +164,7 @@ async fn look(verify: &Verify, address: SocketAddr, deadline: Deadline) -> Resul
     }
 }
 
-/// The leaf served, its key proved.
+/// Returns the served leaf, after the server proved that it has the key.
 async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, String> {
     let protocol = Protocol::named(&verify.protocol).unwrap_or(Protocol::Tls);
     let name = verify.server_name.as_deref().unwrap_or(&verify.host);
@@ -190,7 +190,7 @@ async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, St
             Step::Send(octets) => send(&mut stream, &wrapping.wrap(octets)).await?,
             Step::Failed(failure) => return Err(failure.to_string()),
             Step::Done(farewell) => {
-                // Good manners only: what was asked is known.
+                // A courtesy only: the certificate is known by now.
                 let _ = send(&mut stream, &wrapping.wrap(farewell)).await;
                 break;
             }
@@ -198,7 +198,7 @@ async fn handshake(verify: &Verify, mut stream: TcpStream) -> Result<Vec<u8>, St
     }
     let evidence = shaking.into_evidence();
     match evidence.proof {
-        // Nothing to check with (static RSA, a kind of key the probe does not know) is no reason to doubt what it sent.
+        // An unverifiable proof (static RSA, a key type unknown to the probe) is no reason to reject the certificate.
         Proof::Verified | Proof::Unverifiable(_) => {
             evidence.chain.into_iter().next().ok_or_else(|| "no certificate".to_owned())
         }

@@ -1,4 +1,4 @@
-//! Deployments: one row a job and target.
+//! Deployments: one row for each job and target.
 
 use uuid::Uuid;
 
@@ -6,16 +6,16 @@ use super::handle::Agents;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::states::DeploymentState;
 
-/// A deployment to be.
+/// A requested deployment.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NewDeployment {
-    /// The run it belongs to: a row of table `jobs`.
+    /// The run that the deployment is part of: a row of table `jobs`.
     pub job: i64,
-    /// The target.
+    /// Id of the target.
     pub target: Uuid,
-    /// The agent.
+    /// Id of the agent.
     pub agent: Uuid,
-    /// Of which managed certificate.
+    /// Id of the managed certificate.
     pub certificate: Uuid,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
@@ -23,37 +23,37 @@ pub struct NewDeployment {
     pub created_at_us: i64,
 }
 
-/// How a deployment went, this time.
+/// Result of one deployment attempt.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeploymentResult {
-    /// The run.
+    /// The run: a row of table `jobs`.
     pub job: i64,
-    /// The target.
+    /// Id of the target.
     pub target: Uuid,
-    /// Its result.
+    /// State after the attempt.
     pub state: DeploymentState,
     /// The error.
     pub error: Option<String>,
-    /// SHA-256 of the leaf the endpoint showed.
+    /// SHA-256 of the leaf that the endpoint served.
     pub served: Option<[u8; 32]>,
-    /// When, µs.
+    /// Time of the result, µs.
     pub at_us: i64,
 }
 
 /// A deployment as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeploymentRow {
-    /// Its row.
+    /// Row id of the deployment.
     pub id: i64,
     /// The requested deployment.
     pub asked: NewDeployment,
-    /// As [`DeploymentResult::state`].
+    /// Same as [`DeploymentResult::state`].
     pub state: DeploymentState,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: i64,
     /// Error of the last attempt.
     pub error: Option<String>,
-    /// The certificate that the endpoint served afterwards.
+    /// SHA-256 of the leaf that the endpoint served afterwards.
     pub served: Option<[u8; 32]>,
     /// Time of the last change, µs.
     pub updated_at_us: i64,
@@ -72,7 +72,7 @@ INSERT INTO deployments (job, target, agent, certificate, fingerprint, state, at
 VALUES (:job, :target, :agent, :certificate, :fingerprint, {DeploymentState::Waiting}, 0, :at, :at) ON CONFLICT DO NOTHING")
 };
 
-/// A report that comes twice counts once: what is over stays as it is.
+/// A repeated report counts once: a finished deployment is not changed.
 pub(super) const FINISH: Bulk = db::bulk! { (job bigint, target uuid, state bigint, error text, served bytea, at bigint)
     with_states!("-- deployments_finish
 UPDATE deployments SET state = :state, error = :error, served = :served, updated_at = :at, attempts = attempts + 1
@@ -96,7 +96,7 @@ pub(super) const OF_JOB: &str = "-- deployments_of_job
 SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
 FROM deployments WHERE job = ?1 ORDER BY target";
 
-/// Newest first, as the next one.
+/// Newest first, like the next statement.
 pub(super) const OF_TARGET: &str = "-- deployments_of_target
 SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
 FROM deployments WHERE target = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
@@ -105,20 +105,20 @@ pub(super) const OF_CERTIFICATE: &str = "-- deployments_of_certificate
 SELECT id, job, target, agent, certificate, fingerprint, state, attempts, error, served, created_at, updated_at
 FROM deployments WHERE certificate = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3";
 
-/// Which deployments to list; all conditions together.
+/// Filter for listing deployments. All given conditions must hold.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DeploymentFilter {
-    /// Of this managed certificate.
+    /// Id of the managed certificate.
     pub certificate: Option<Uuid>,
-    /// To this target.
+    /// Id of the target.
     pub target: Option<Uuid>,
-    /// By this agent.
+    /// Id of the agent.
     pub agent: Option<Uuid>,
-    /// In this state.
+    /// State of the deployment.
     pub state: Option<DeploymentState>,
 }
 
-/// A page, newest first: each condition has an index in the page's order.
+/// Builds the statement of a page, newest first. Each condition has an index in this order.
 fn filtered(filter: &DeploymentFilter, before: Value, limit: i64) -> (String, Vec<Value>) {
     let mut parameters = vec![before];
     let mut texts = vec!["id < ?1".to_owned()];
@@ -157,10 +157,10 @@ pub(super) fn composed() -> Vec<String> {
     filters.iter().map(|filter| filtered(filter, i64::MAX.into(), 1).0).collect()
 }
 
-/// Enters deployments that wait; those already there stay as they are. One statement, however many.
+/// Inserts pending deployments. Existing ones are not changed. One statement for all.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<(), StoreError> {
     let columns = vec![
@@ -174,10 +174,10 @@ pub async fn insert_deployments(tx: &mut Tx, new: &[NewDeployment]) -> Result<()
     tx.bulk(&INSERT, columns).await.map(drop)
 }
 
-/// Notes how deployments went; gives those that were not over yet. One statement, however many.
+/// Stores the results of deployments. Returns those that were not finished before. One statement for all.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn finish_deployments(
     tx: &mut Tx,
@@ -195,43 +195,43 @@ pub async fn finish_deployments(
     rows.into_iter().map(|mut row| Ok((row.int()?, row.uuid()?))).collect()
 }
 
-/// PostgreSQL's texts hold no NUL.
+/// Removes NUL, which PostgreSQL's text type cannot store.
 fn clean(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// Deployments of a run that are not over with success: how many, and of how many.
+/// Counts the deployments of a run that have not succeeded. Returns this number and the total.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn open_deployments(tx: &mut Tx, job: i64) -> Result<(i64, i64), StoreError> {
     let row = tx.row(OPEN, vec![job.into()]).await?;
     row.map_or(Ok((0, 0)), |mut row| Ok((row.int()?, row.int()?)))
 }
 
-/// Ends what a run still has to deploy; says how many.
+/// Cancels the remaining deployments of a run. Returns their number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn cancel_deployments(tx: &mut Tx, job: i64, at_us: i64) -> Result<u64, StoreError> {
     tx.execute(CANCEL, vec![job.into(), at_us.into()]).await
 }
 
 impl Agents<'_> {
-    /// The deployments of a run, by target.
+    /// Returns the deployments of a run, by target.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn deployments_of_job(self, job: i64) -> Result<Vec<DeploymentRow>, StoreError> {
         self.0.rows(Cost::Point, OF_JOB, vec![job.into()]).await?.into_iter().map(deployment_of).collect()
     }
 
-    /// A page of deployments, newest first.
+    /// Returns a page of deployments, newest first.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn deployments_page(
         self,
         filter: &DeploymentFilter,
@@ -249,10 +249,10 @@ impl Agents<'_> {
         })
     }
 
-    /// The deployments to a target, newest first.
+    /// Returns the deployments to a target, newest first.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn deployments_of_target(
         self,
         target: Uuid,
@@ -262,10 +262,10 @@ impl Agents<'_> {
         self.deployments(OF_TARGET, "deployments_of_target", target, after, limit).await
     }
 
-    /// The deployments of a managed certificate, newest first.
+    /// Returns the deployments of a managed certificate, newest first.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn deployments_of_certificate(
         self,
         certificate: Uuid,

@@ -1,24 +1,24 @@
-//! Enrolment tokens.
+//! Enrollment tokens.
 
 use uuid::Uuid;
 
 use super::handle::Agents;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 
-/// A token that enrols one agent, once.
+/// An enrollment token. It enrolls one agent, once.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentTokenRow {
-    /// Its identity; not the token itself.
+    /// Id of the token. Not the secret.
     pub id: Uuid,
-    /// JSON object: the labels its agent gets.
+    /// Labels that the token's agent gets, as a JSON object.
     pub labels: String,
-    /// Actor that created it.
+    /// Actor that created the token.
     pub created_by: String,
     /// Creation time, µs.
     pub created_at_us: i64,
-    /// Expiry: later uses are rejected, µs.
+    /// Expiry in µs. Later uses are rejected.
     pub expires_at_us: i64,
-    /// When it was used, µs.
+    /// Time at which the token was used, µs.
     pub used_at_us: Option<i64>,
     /// The agent that enrolled with it.
     pub agent: Option<Uuid>,
@@ -31,7 +31,7 @@ pub(super) const USE: &str = "-- agent_token_use
 UPDATE agent_tokens SET used_at = ?2, agent = ?3 WHERE hash = ?1 AND used_at IS NULL AND expires_at > ?2
 RETURNING uuid, labels, created_by, created_at, expires_at, used_at, agent";
 
-/// Whom a token made that is not over: for the host that got no answer and asks again.
+/// Finds the agent that enrolled with an unexpired token, for a host that lost the response and repeats its request.
 pub(super) const USED_FOR: &str = "-- agent_token_used_for
 SELECT agent FROM agent_tokens WHERE hash = ?1 AND used_at IS NOT NULL AND expires_at > ?2";
 
@@ -46,10 +46,10 @@ ORDER BY id DESC LIMIT ?2";
 pub(super) const PURGE: &str = "-- agent_tokens_purge
 DELETE FROM agent_tokens WHERE expires_at < ?1";
 
-/// Enters a token by its SHA-256.
+/// Inserts a token by its SHA-256.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_agent_token(
     tx: &mut Tx,
@@ -67,10 +67,10 @@ pub async fn insert_agent_token(
     tx.execute(INSERT, parameters).await.map(drop)
 }
 
-/// Uses a token for `agent`. `None` when there is none with this hash, or it is used or expired.
+/// Uses a token for `agent`. `None` when no token has this hash, or it is used or expired.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn use_agent_token(
     tx: &mut Tx,
@@ -84,29 +84,29 @@ pub async fn use_agent_token(
         .transpose()
 }
 
-/// Removes a token; false when there is none.
+/// Deletes a token. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_agent_token(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
 impl Agents<'_> {
-    /// The agent that a token has made, while the token is not over.
+    /// Returns the agent that enrolled with a token, while the token is unexpired.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn of_token(self, hash: &[u8; 32], now_us: i64) -> Result<Option<Uuid>, StoreError> {
         let row = self.0.row(USED_FOR, vec![hash.as_slice().into(), now_us.into()]).await?;
         row.map_or(Ok(None), |mut row| row.maybe_uuid())
     }
 
-    /// Tokens, newest first.
+    /// Lists tokens, newest first.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn tokens(
         self,
         after: Option<&Cursor>,
@@ -122,10 +122,10 @@ impl Agents<'_> {
         })
     }
 
-    /// Removes tokens that expired before a time, used or not; says how many.
+    /// Deletes tokens that expired before a time, used or not. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn purge_tokens(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(PURGE, vec![before_us.into()]).await
     }

@@ -1,4 +1,4 @@
-//! Agents: their tokens, rows, labels and groups; the targets they deploy to, and what came of it.
+//! Tables of agents: tokens, rows, labels, groups, targets and deployments.
 
 mod deployments;
 mod enrolment;
@@ -18,81 +18,81 @@ use db::{Bulk, Column, Cost, Cursor, Page, Row, Sends, StoreError, Tx, Value, ke
 pub use handle::Agents;
 use store::states::{JobKind, JobState};
 
-/// Labels a selection may ask for: each is a condition of the statement.
+/// Maximum number of labels in a selection. Each is a condition of the statement.
 pub const SELECTOR_LABELS_MAX: usize = 8;
 
-/// An agent.
+/// An agent as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentRow {
-    /// Its identity.
+    /// Id of the agent.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
-    /// JSON object of texts.
+    /// Labels, as a JSON object with string values.
     pub labels: String,
-    /// SHA-256 of the SubjectPublicKeyInfo it shows itself with.
+    /// SHA-256 of the SubjectPublicKeyInfo in the agent's client certificate.
     pub spki_sha256: [u8; 32],
     /// End of its client certificate's validity, µs.
     pub not_after_us: i64,
     /// Facts about the host.
     pub facts: AgentFacts,
-    /// Moves with every change of name or labels.
+    /// Incremented with every change of name or labels.
     pub revision: i64,
-    /// When it was enrolled, µs.
+    /// Time of the enrollment, µs.
     pub enrolled_at_us: i64,
-    /// When it last asked for work, µs, to the minute.
+    /// Time of the last poll, µs, to the minute.
     pub last_seen_at_us: i64,
-    /// When it was retired, µs.
+    /// Time of the retirement, µs.
     pub retired_at_us: Option<i64>,
 }
 
 /// Facts about an agent's host.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentFacts {
-    /// The host's name.
+    /// Host name.
     pub hostname: String,
     /// The operating system.
     pub os: String,
-    /// The processor's kind.
+    /// Processor architecture.
     pub arch: String,
-    /// The agent's version.
+    /// Version of the agent.
     pub version: String,
-    /// JSON array of addresses.
+    /// IP addresses, as a JSON array.
     pub addresses: String,
 }
 
-/// Which agents to list.
+/// Filter for listing agents.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct AgentFilter {
-    /// Labels an agent must have, [`SELECTOR_LABELS_MAX`] at most; more are ignored by no one: they are refused above.
+    /// Labels that an agent must have. At most [`SELECTOR_LABELS_MAX`]; callers reject more.
     pub labels: Vec<(String, String)>,
-    /// Retired ones too.
+    /// Whether to include retired agents.
     pub retired: bool,
-    /// Seen at or after this time, µs.
+    /// Lower bound of the last-seen time, inclusive, µs.
     pub seen_from_us: Option<i64>,
-    /// Not seen since this time, µs.
+    /// Upper bound of the last-seen time, exclusive, µs.
     pub seen_before_us: Option<i64>,
 }
 
-/// How many agents there are.
+/// Numbers of agents.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AgentCounts {
-    /// Seen since the time asked for.
+    /// Agents seen since the given time.
     pub online: i64,
-    /// Not seen since.
+    /// Agents not seen since the given time.
     pub offline: i64,
 }
 
 /// A set of agents by their labels.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentGroupRow {
-    /// Its name.
+    /// Unique name.
     pub name: String,
-    /// JSON object of labels.
+    /// Labels that select the group's agents, as a JSON object.
     pub selector: String,
-    /// For people.
+    /// Description for people.
     pub description: String,
-    /// Moves with every change.
+    /// Incremented with every change.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -137,7 +137,7 @@ UPDATE agents SET retired_at = ?2, revision = revision + 1 WHERE uuid = ?1 AND r
 const TAKEN: &str = "-- agent_taken
 SELECT 1 FROM agents WHERE name = ?1 OR spki_sha256 = ?2 LIMIT 1";
 
-/// Agents for whom the table of runs has something to do now. The index holds only what is open at agents.
+/// Agents with pending work in the table of runs. The index contains only runs that wait for agents.
 const WITH_WORK: &str = db::with_codes!([JobState::{Queued, Running, AwaitingCsr}, JobKind::{Deployment}] "-- agents_with_work
 SELECT DISTINCT agent FROM jobs WHERE agent IS NOT NULL AND state IN ({JobState::Queued}, {JobState::Running},
   {JobState::AwaitingCsr}) AND (state = {JobState::Queued} AND kind = {JobKind::Deployment}
@@ -225,7 +225,7 @@ pub(crate) const ALL: &[&str] = &[
 pub(crate) const BULKS: &[&Bulk] =
     &[&LABELS_INSERT, &SEEN, &deployments::INSERT, &deployments::FINISH, &SEALED_TARGETS.replace];
 
-/// Every form of the page of agents.
+/// Returns every form of the statement for a page of agents.
 pub(crate) fn composed() -> Vec<String> {
     let mut all = deployments::composed();
     for labels in 0..=SELECTOR_LABELS_MAX {
@@ -242,10 +242,10 @@ pub(crate) fn composed() -> Vec<String> {
     all
 }
 
-/// Enters an agent with its labels; false when its name or key is taken.
+/// Inserts an agent with its labels. Returns false when its name or key is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_agent(
     tx: &mut Tx,
@@ -273,10 +273,10 @@ pub async fn insert_agent(
     Ok(true)
 }
 
-/// Whether an agent has this name or this key.
+/// Returns whether an agent has this name or this key.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn is_agent_taken(tx: &mut Tx, name: &str, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.row(TAKEN, vec![name.into(), spki_sha256.as_slice().into()]).await?.is_some())
@@ -291,10 +291,10 @@ async fn insert_labels(tx: &mut Tx, agent: Uuid, labels: &[(String, String)]) ->
     tx.bulk(&LABELS_INSERT, columns).await.map(drop)
 }
 
-/// Gives an agent another name and other labels; false when it has another revision, or the name is taken.
+/// Changes an agent's name and labels. Returns false when the revision does not match, or the name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_agent(
     tx: &mut Tx,
@@ -313,10 +313,10 @@ pub async fn update_agent(
     Ok(true)
 }
 
-/// Notes an agent's new client certificate; false when it is retired or not there.
+/// Stores an agent's new client certificate. Returns false when the agent is retired or does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn agent_certified(
     tx: &mut Tx,
@@ -328,19 +328,19 @@ pub async fn agent_certified(
     Ok(tx.execute(CERTIFIED, parameters).await? == 1)
 }
 
-/// Retires an agent; false when it is already, or not there.
+/// Retires an agent. Returns false when it is already retired or does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn retire_agent(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(RETIRE, vec![id.into(), at_us.into()]).await? == 1)
 }
 
-/// Notes that agents were seen, and what they say of their hosts: one statement, however many.
+/// Stores when agents were seen, with the facts about their hosts. One statement for all.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn agents_seen(tx: &mut Tx, seen: &[(Uuid, i64, AgentFacts)]) -> Result<(), StoreError> {
     let text = |of: fn(&AgentFacts) -> &String| {
@@ -358,10 +358,10 @@ pub async fn agents_seen(tx: &mut Tx, seen: &[(Uuid, i64, AgentFacts)]) -> Resul
     tx.bulk(&SEEN, columns).await.map(drop)
 }
 
-/// Enters a group; false when the name is taken.
+/// Inserts a group. Returns false when the name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_agent_group(
     tx: &mut Tx,
@@ -374,10 +374,10 @@ pub async fn insert_agent_group(
     Ok(tx.execute(GROUP_INSERT, parameters).await? == 1)
 }
 
-/// Changes a group; false when it has another revision.
+/// Changes a group. Returns false when the revision does not match.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_agent_group(
     tx: &mut Tx,
@@ -391,44 +391,44 @@ pub async fn update_agent_group(
     Ok(tx.execute(GROUP_UPDATE, parameters).await? == 1)
 }
 
-/// Removes a group; false when there is none.
+/// Deletes a group. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_agent_group(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     Ok(tx.execute(GROUP_DELETE, vec![name.into()]).await? == 1)
 }
 
 impl Agents<'_> {
-    /// An agent by its identity.
+    /// Returns an agent by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<AgentRow>, StoreError> {
         self.0.row(AGENT, vec![id.into()]).await?.map(agent_of).transpose()
     }
 
-    /// An agent by its name.
+    /// Returns an agent by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn named(self, name: &str) -> Result<Option<AgentRow>, StoreError> {
         self.0.row(AGENT_NAMED, vec![name.into()]).await?.map(agent_of).transpose()
     }
 
-    /// An agent by the SHA-256 of its SubjectPublicKeyInfo.
+    /// Returns an agent by the SHA-256 of its SubjectPublicKeyInfo.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn of_key(self, spki_sha256: &[u8; 32]) -> Result<Option<AgentRow>, StoreError> {
         self.0.row(AGENT_OF_KEY, vec![spki_sha256.as_slice().into()]).await?.map(agent_of).transpose()
     }
 
-    /// Agents by name.
+    /// Lists agents by name.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn page(
         self,
         filter: &AgentFilter,
@@ -450,20 +450,20 @@ impl Agents<'_> {
         })
     }
 
-    /// Agents with something to do now, ten thousand at most.
+    /// Returns the agents with pending work, at most ten thousand.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn with_work(self, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
         const MOST: i64 = 10_000;
         let rows = self.0.rows(Cost::Walk, WITH_WORK, vec![now_us.into(), MOST.into()]).await?;
         rows.into_iter().map(|mut row| row.uuid()).collect()
     }
 
-    /// Agents seen since `seen_from_us` and the others, retired ones left out.
+    /// Counts agents seen since `seen_from_us` and the others, without retired agents.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn counts(self, seen_from_us: i64) -> Result<AgentCounts, StoreError> {
         let row = self.0.row(COUNTS, vec![seen_from_us.into()]).await?;
         row.map_or_else(
@@ -472,18 +472,18 @@ impl Agents<'_> {
         )
     }
 
-    /// A group.
+    /// Returns a group.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn group(self, name: &str) -> Result<Option<AgentGroupRow>, StoreError> {
         self.0.row(GROUP, vec![name.into()]).await?.map(group_of).transpose()
     }
 
-    /// Groups by name.
+    /// Lists groups by name.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn groups(
         self,
         after: Option<&Cursor>,
@@ -501,7 +501,7 @@ impl Agents<'_> {
     }
 }
 
-/// A page and its parameters, holding only the conditions asked for.
+/// Builds the statement of a page and its parameters. It contains only the conditions that are set.
 fn agents_page(filter: &AgentFilter, begin: String, limit: i64) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = vec![begin.into()];
     let mut conditions = vec!["a.name > ?1".to_owned()];

@@ -1,4 +1,4 @@
-//! Targets: where an agent deploys to.
+//! Deployment targets of agents.
 
 use uuid::Uuid;
 
@@ -6,14 +6,14 @@ use super::handle::Agents;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
-/// A target.
+/// A target as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetRow {
-    /// Its identity.
+    /// Id of the target.
     pub id: Uuid,
     /// Its name, kind, agent and configuration.
     pub settings: TargetSettings,
-    /// Moves with every change.
+    /// Incremented with every change.
     pub revision: i64,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -24,19 +24,19 @@ pub struct TargetRow {
 /// Settings of a target.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct TargetSettings {
-    /// Its name, unique.
+    /// Unique name.
     pub name: String,
     /// The agent that deploys to it.
     pub agent: Uuid,
-    /// Its kind, a word.
+    /// Stable name of the kind.
     pub kind: String,
-    /// JSON without passwords.
+    /// Configuration as JSON, without passwords.
     pub config: String,
-    /// JSON with them, sealed; bound to this table, the identity, and column `secrets`.
+    /// Sealed JSON with the passwords. Bound to this table, the target's id, and column `secrets`.
     pub secrets: Option<Vec<u8>>,
 }
 
-/// The passwords of targets, for the rotation of the master key.
+/// The sealed passwords of targets, for the rotation of the master key.
 pub const SEALED_TARGETS: SealedColumn = sealed_column!("deploy_targets", "uuid" Uuid "uuid", "secrets");
 
 pub(super) const TARGET: &str = "-- deploy_target
@@ -66,10 +66,10 @@ AND NOT EXISTS (SELECT 1 FROM deploy_targets other WHERE other.name = ?3 AND oth
 pub(super) const DELETE: &str = "-- deploy_target_delete
 DELETE FROM deploy_targets WHERE uuid = ?1";
 
-/// Enters a target; false when its name is taken.
+/// Inserts a target. Returns false when its name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_target(
     tx: &mut Tx,
@@ -83,10 +83,10 @@ pub async fn insert_target(
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
 
-/// Changes a target; false when it has another revision, or the name is taken.
+/// Changes a target. Returns false when the revision does not match, or the name is taken.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_target(
     tx: &mut Tx,
@@ -101,10 +101,10 @@ pub async fn update_target(
     Ok(tx.execute(UPDATE, parameters).await? == 1)
 }
 
-/// Removes a target; false when there is none.
+/// Deletes a target. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_target(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
@@ -121,26 +121,26 @@ fn values(settings: &TargetSettings) -> [Value; 5] {
 }
 
 impl Agents<'_> {
-    /// A target by its identity.
+    /// Returns a target by its id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn target(self, id: Uuid) -> Result<Option<TargetRow>, StoreError> {
         self.0.row(TARGET, vec![id.into()]).await?.map(target_of).transpose()
     }
 
-    /// A target by its name.
+    /// Returns a target by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn target_named(self, name: &str) -> Result<Option<TargetRow>, StoreError> {
         self.0.row(TARGET_NAMED, vec![name.into()]).await?.map(target_of).transpose()
     }
 
-    /// Targets by name, of one agent or of all.
+    /// Lists targets by name, of one agent or of all.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::BadCursor`].
+    /// Database errors; [`StoreError::BadCursor`].
     pub async fn targets(
         self,
         agent: Option<Uuid>,

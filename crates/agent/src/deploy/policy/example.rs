@@ -1,6 +1,6 @@
-//! What `bulla agent policy init` writes.
+//! The file that `bulla agent policy init` writes.
 
-/// A policy with every kind of rule in comments: it allows nothing.
+/// An example policy with every kind of rule in comments. It allows nothing.
 pub const EXAMPLE: &str = r##"# What the certificate server may have done on this host. The agent refuses everything that is not named here.
 # Only root or the agent's user may write this file. Changes count from the next job on; no restart is needed.
 #

@@ -1,4 +1,4 @@
-//! The policy's file: only root or the agent's user may write it.
+//! The policy file. Only root or the agent's user may write it.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use super::rules::{Policy, Rules};
 use crate::accounts;
 
-/// The policy when nothing else is said.
+/// Default path of the policy.
 pub const POLICY_FILE: &str = "/etc/bulla/agent.toml";
-/// Bytes of a policy: some thousand rules.
+/// Maximum size of a policy file in bytes, enough for some thousand rules.
 const FILE_MAX: u64 = 1_024 * 1_024;
-/// Group and others may write.
+/// Permission bits that let group and others write.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Why the policy cannot be used. Nothing is allowed then.
+/// Why the policy cannot be used. Nothing is allowed in that case.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// The system refused.
+    /// The operating system returned an error.
     #[error("the policy of this host, {path}, cannot be read: {reason}")]
     System {
         /// The file.
@@ -34,7 +34,7 @@ pub enum PolicyError {
     Writable {
         /// The file.
         path: PathBuf,
-        /// The file, or a folder above it.
+        /// The writable file, or a directory above it.
         object: PathBuf,
     },
     /// Another user owns the file.
@@ -44,12 +44,12 @@ pub enum PolicyError {
     Owner {
         /// The file.
         path: PathBuf,
-        /// The file, or a folder above it.
+        /// The file with the wrong owner, or a directory above it.
         object: PathBuf,
-        /// Its owner.
+        /// Uid of the owner.
         owner: u32,
     },
-    /// The path is a folder or a device, or the file is far too large.
+    /// The path is a directory or a device, or the file is far too large.
     #[error("the policy of this host, {0}, is no ordinary file of at most {FILE_MAX} bytes")]
     NotAFile(PathBuf),
     /// The file does not parse as a policy.
@@ -62,12 +62,12 @@ pub enum PolicyError {
     },
 }
 
-/// Where the policy of this host is.
+/// Path of this host's policy.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PolicyFile(PathBuf);
 
 impl PolicyFile {
-    /// Reads nothing yet.
+    /// Stores the path. Reads nothing yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
         Self(path.to_owned())
@@ -79,8 +79,8 @@ impl PolicyFile {
         &self.0
     }
 
-    /// The policy as it is now; one that allows nothing when there is no file. `state` is the agent's folder, which is never
-    /// written for a job.
+    /// Reads the current policy. A missing file gives a policy that allows nothing. `state` is the agent's state directory, to
+    /// which no job may write.
     ///
     /// # Errors
     /// [`PolicyError`]
@@ -103,7 +103,7 @@ impl PolicyFile {
     fn read(&self, real: &Path) -> Result<String, PolicyError> {
         for folder in real.ancestors().skip(1) {
             let found = folder.metadata().map_err(|error| self.system(&error))?;
-            // Who may write to a folder with the sticky bit may not rename what is in it.
+            // In a directory with the sticky bit, other writers cannot rename the file.
             let sticky = found.mode() & STICKY != 0;
             self.check(folder, &found, if sticky { 0 } else { OTHERS_WRITE })?;
         }

@@ -1,6 +1,6 @@
-//! What the owner of this host lets the server do: a file of the host's, read again for each deployment.
+//! What the owner of this host allows the server to do: a file on the host, read again for each deployment.
 //!
-//! Nothing is allowed that the file does not name, and nothing at all without it.
+//! Only what the file names is allowed. Without the file nothing is allowed.
 
 mod example;
 mod file;

@@ -1,4 +1,4 @@
-//! Paths that a policy names.
+//! Path patterns of a policy.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,17 +6,17 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes of a pattern: Linux's PATH_MAX.
+/// Maximum bytes of a pattern: Linux's PATH_MAX.
 const PATTERN_MAX: usize = 4_096;
-/// Any number of folders.
+/// Wildcard for any number of directories.
 const ANY_DEPTH: &str = "**";
 
-/// A file, a folder (`/etc/ssl/app/`, with all below it), or a glob: `*` and `?` within one name, `**` for any number of folders.
-/// As in a shell, wildcards do not match a leading dot.
+/// A file, a directory (`/etc/ssl/app/`, with everything below it), or a glob: `*` and `?` within one name, `**` for any number of
+/// directories. As in a shell, wildcards do not match a leading dot.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct PathPattern {
     text: String,
-    /// Its folders without a wildcard.
+    /// Leading directories without a wildcard.
     literal: PathBuf,
     /// The segments after `literal`.
     rest: Vec<String>,
@@ -38,7 +38,7 @@ impl PathPattern {
         if text.ends_with('/') {
             parts.push(ANY_DEPTH.to_owned());
         }
-        // The last part is the file's own name, so that a folder is left to resolve links of.
+        // The last part is the file name; at least one directory remains for resolving links.
         let plain =
             parts.iter().take(parts.len().saturating_sub(1)).take_while(|part| !is_wild(part)).count();
         if plain == 0 {
@@ -49,7 +49,7 @@ impl PathPattern {
         Ok(Self { text: text.to_owned(), literal, rest })
     }
 
-    /// Whether it names `path`: as it is written, or with the links in its own folders resolved.
+    /// Returns whether the pattern matches `path`. Both the pattern as written and the pattern with resolved links count.
     pub(crate) fn names(&self, path: &Path) -> bool {
         let below = |folder: &Path| {
             let rest = path.strip_prefix(folder).ok()?;
@@ -70,7 +70,7 @@ fn matches_parts(pattern: &[String], parts: &[&OsStr]) -> bool {
         (None, None) => true,
         (Some((first, rest)), _) if first == ANY_DEPTH => {
             let Some((part, others)) = parts.split_first() else { return false };
-            // One name at least: `**` at the end names files below the folder, not the folder.
+            // At least one name is required: `**` at the end matches files below the directory, not the directory.
             let ends_here = if rest.is_empty() { others.is_empty() } else { matches_parts(rest, parts) };
             let hidden = part.as_bytes().starts_with(b".");
             (ends_here && !(rest.is_empty() && hidden)) || (!hidden && matches_parts(pattern, others))
@@ -83,7 +83,7 @@ fn matches_parts(pattern: &[String], parts: &[&OsStr]) -> bool {
     }
 }
 
-/// `*` and `?` within one name; linear in time but for the last `*`.
+/// Matches `*` and `?` within one name. Backtracks only to the last `*`.
 fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
     let mut star = None;

@@ -1,4 +1,4 @@
-//! The rules of a policy, and whether they allow what a job wants.
+//! The rules of a policy, and their evaluation.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -13,14 +13,14 @@ use crate::accounts::{self, Account};
 use crate::deploy::file::Attributes;
 use crate::deploy::target::{FileMode, HOOK_SECONDS_MAX, HookCommand, Verify, is_command_name};
 
-/// Seconds a command may take when neither the policy nor the target says more.
+/// Timeout of a command in seconds when neither the policy nor the target sets one.
 const TIMEOUT: u32 = 60;
-/// The mode that a rule without one allows.
+/// Most permissive mode of a file under a rule without `mode`.
 const MODE: u32 = 0o644;
-/// What a rule without a mode allows for a file that holds a key.
+/// Most permissive mode of a file with a private key under a rule without `mode`.
 const KEY_MODE: u32 = 0o640;
 
-/// The file's text.
+/// The parsed policy file.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Rules {
@@ -29,22 +29,22 @@ pub(crate) struct Rules {
     verify: Vec<VerifyRule>,
 }
 
-/// Files that may be written.
+/// A rule for files that may be written.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct FileRule {
     path: PathPattern,
-    /// Users that files may be given to, beside the agent's and the one before.
+    /// Allowed owners, besides the agent's user and the current owner.
     #[serde(default)]
     owners: Vec<String>,
-    /// Groups, likewise.
+    /// Allowed groups, besides the agent's group and the current group.
     #[serde(default)]
     groups: Vec<String>,
-    /// The most that a file's mode may allow.
+    /// Most permissive mode allowed for the file.
     mode: Option<FileMode>,
 }
 
-/// A command that may be run.
+/// A rule for a command that may be run.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct CommandRule {
@@ -60,7 +60,7 @@ fn timeout() -> u32 {
     TIMEOUT
 }
 
-/// An endpoint that may be connected to.
+/// A rule for an endpoint that may be connected to.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct VerifyRule {
@@ -135,7 +135,7 @@ impl<'de> Deserialize<'de> for AddressRule {
 }
 
 impl Rules {
-    /// Reads the file's text, and checks what the types do not.
+    /// Parses the file's text, and checks what the types do not check.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let rules: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         for (name, command) in &rules.commands {
@@ -171,7 +171,7 @@ impl CommandRule {
     }
 }
 
-/// A command that is allowed, with all that it is run with.
+/// An allowed command with all its settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) argv: Vec<String>,
@@ -183,25 +183,25 @@ pub(crate) struct Program {
 /// A file that a job wants to write, resolved.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedFile<'f> {
-    /// Without links.
+    /// Path with links resolved.
     pub(crate) path: &'f Path,
-    /// Whether a key is in it.
+    /// Whether the file contains a private key.
     pub(crate) private: bool,
     pub(crate) wanted: Attributes,
     /// The attributes of the replaced file.
     pub(crate) before: Option<Attributes>,
 }
 
-/// The policy of this host, as it was when it was read.
+/// The policy of this host at the time it was read.
 #[derive(Debug, Serialize)]
 pub struct Policy {
-    /// The file.
+    /// Path of the policy file.
     path: PathBuf,
-    /// Whether there is such a file; without one nothing is allowed.
+    /// Whether the file exists. Without it nothing is allowed.
     found: bool,
     #[serde(flatten)]
     rules: Rules,
-    /// Folders and files of the agent's own, links resolved: never written for a job.
+    /// The agent's own directories and files, links resolved. No job may write to them.
     #[serde(skip)]
     own: Vec<PathBuf>,
 }
@@ -211,7 +211,7 @@ impl Policy {
         Self { path, found: rules.is_some(), rules: rules.unwrap_or_default(), own }
     }
 
-    /// Whether any rule names the path, anyone who owns the file.
+    /// Checks whether any rule names the path, whatever the owner of the file.
     pub(crate) fn path(&self, path: &Path) -> Result<(), Want> {
         if self.own.iter().any(|own| path.starts_with(own)) {
             let why = "belongs to the agent or to its policy";
@@ -233,7 +233,7 @@ impl Policy {
             .map(|path| path.canonicalize().unwrap_or_else(|_| path.to_owned()))
     }
 
-    /// Whether a rule names the file and allows its owner, group and mode.
+    /// Checks whether a rule names the file and allows its owner, group and mode.
     pub(crate) fn file(&self, file: &WantedFile<'_>) -> Result<(), Want> {
         self.path(file.path)?;
         let rules = self.rules.files.iter().filter(|rule| rule.path.names(file.path));
@@ -252,7 +252,7 @@ impl Policy {
         })
     }
 
-    /// The command, if the policy has it.
+    /// Returns the command, if the policy allows it.
     pub(crate) fn program(&self, command: &HookCommand, seconds: u32) -> Result<Program, Want> {
         let rule = match command {
             HookCommand::Named(name) => self.rules.commands.get_key_value(name),
@@ -270,36 +270,36 @@ impl Policy {
         Ok(Program { argv, account, seconds: rule.timeout_s.min(seconds), environment })
     }
 
-    /// Whether a rule has the endpoint by its name, whatever its addresses are.
+    /// Returns whether a rule names the endpoint's host name, whatever its addresses are.
     pub(crate) fn names(&self, verify: &Verify) -> bool {
         self.rules.verify.iter().any(|rule| rule.address.names(&verify.host, verify.port))
     }
 
-    /// Whether any rule could allow an address at that port.
+    /// Returns whether any rule could allow an address with this port.
     pub(crate) fn has_port(&self, port: u16) -> bool {
         self.rules.verify.iter().any(|rule| rule.address.has_port(port))
     }
 
-    /// Whether each of the endpoint's addresses may be connected to.
+    /// Checks whether the agent may connect to each address of the endpoint.
     pub(crate) fn addresses(&self, verify: &Verify, addresses: &[SocketAddr]) -> Result<(), Want> {
         let held = |address: &SocketAddr| self.rules.verify.iter().any(|rule| rule.address.holds(*address));
         let all = !addresses.is_empty() && addresses.iter().all(held);
         if all || self.names(verify) { Ok(()) } else { Err(Want::address(verify)) }
     }
 
-    /// Why a job is refused.
+    /// Builds the refusal of a job.
     pub(crate) fn refusal(&self, wants: Vec<Want>) -> Refusal {
         let lines = self.lines_for(&wants);
         Refusal::new(&self.path, self.found, &wants, &lines)
     }
 
-    /// The lines that allow all of it, to be added to the file.
+    /// Returns the policy lines that would allow all of `wants`, to be added to the file.
     #[must_use]
     pub fn lines_for(&self, wants: &[Want]) -> String {
         super::want::lines(wants, |name| self.rules.commands.contains_key(name))
     }
 
-    /// The file.
+    /// Returns the path of the policy file.
     #[must_use]
     pub fn file_path(&self) -> &Path {
         &self.path

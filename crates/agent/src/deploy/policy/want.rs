@@ -1,4 +1,4 @@
-//! What a job wants and the policy does not allow, and the lines that would allow it.
+//! Requests of a job that the policy does not allow, and the lines that would allow them.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 use crate::accounts;
 use crate::deploy::target::{HookCommand, Verify};
 
-/// Letters of a suggested name.
+/// Maximum characters of a suggested command name.
 const NAME_MAX: usize = 40;
 
-/// Something that the policy does not allow.
+/// An action that the policy does not allow.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Want {
-    /// A file.
+    /// Writing a file.
     File {
-        /// Its path, links resolved.
+        /// Path with links resolved.
         path: PathBuf,
-        /// The user it is to be given to, unless it is the agent's or the one before.
+        /// Requested owner, unless it is the agent's user or the current owner.
         owner: Option<u32>,
-        /// The group, likewise.
+        /// Requested group, unless it is the agent's group or the current group.
         group: Option<u32>,
-        /// Its mode, once that is known.
+        /// Requested mode, once it is known.
         mode: Option<u32>,
     },
-    /// A program with its arguments.
+    /// Running a program with these arguments.
     Command(Vec<String>),
-    /// A command that the server knows by its name only.
+    /// Running a command that the server knows only by this name.
     Name(String),
-    /// An endpoint, as the policy would name it.
+    /// Connecting to an endpoint, in the notation of the policy.
     Address(String),
-    /// No line of a policy can allow it.
+    /// An action that no policy line can allow.
     Never {
-        /// The object.
+        /// The refused object.
         what: String,
-        /// Why.
+        /// The reason.
         why: &'static str,
     },
 }
@@ -95,7 +95,7 @@ impl Refusal {
     }
 }
 
-/// Each want once, with names for commands that are not `taken`.
+/// Returns each want once, with names for commands that are not `taken`.
 pub(super) fn lines(wants: &[Want], taken: impl Fn(&str) -> bool) -> String {
     let (mut text, mut blocks, mut names) = (String::new(), HashSet::new(), HashSet::new());
     for want in wants {
@@ -132,7 +132,7 @@ fn command(name: &str, words: &str) -> String {
     format!("\n[commands.{}]\nargv = [{words}]\nuser = {}\n", key(name), quoted(&accounts::own_name()))
 }
 
-/// A bare key where TOML allows one.
+/// Formats a key, bare where TOML allows it.
 fn key(name: &str) -> String {
     let bare = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_'));
     if bare { name.to_owned() } else { quoted(name) }
@@ -147,7 +147,7 @@ fn free_name(base: &str, free: impl Fn(&String) -> bool) -> String {
     std::iter::once(base.to_owned()).chain(numbered).find(free).unwrap_or_default()
 }
 
-/// `nginx -s reload` is "nginx-s-reload".
+/// Turns a command into a name: `nginx -s reload` becomes "nginx-s-reload".
 fn slug(argv: &[String]) -> String {
     let program = argv.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
     let words = std::iter::once(program).chain(argv.iter().skip(1).map(String::as_str));
