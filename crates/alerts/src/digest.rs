@@ -1,4 +1,4 @@
-//! The digest: a day's messages to a channel as one.
+//! Digests: one message with a day's notifications to a channel.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use crate::message::{Message, MessageReason, rfc3339};
 use crate::rule::Attributes;
 use crate::tables::{AlertDeliveryRow, AlertRow};
 
-/// Lines in one digest; the rest are counted.
+/// Maximum number of lines in a digest. The rest is only counted.
 const LINES_MAX: usize = 200;
 
-/// Hours, µs.
+/// One hour in µs.
 const HOUR_US: i64 = 3_600_000_000;
 
-/// The last moment before `now_us` at which a digest goes out.
+/// Returns the latest time before `now_us` at which a digest is due.
 pub(crate) fn last_digest_at(now_us: i64, hour: u8) -> i64 {
     let at = i64::from(hour) * HOUR_US;
     now_us - (now_us - at).rem_euclid(24 * HOUR_US)
 }
 
-/// One message for each channel, with the deliveries it stands for.
+/// Builds one message per channel, with the ids of the deliveries that it contains.
 pub(crate) fn digests(
     held: &[AlertDeliveryRow],
     alerts: &[AlertRow],

@@ -1,7 +1,7 @@
-//! The engine: events become alerts, alerts become messages, messages are sent.
+//! The alert engine: turns events into alerts and alerts into messages, and sends them.
 //!
-//! Every round is a constant number of statements and the work that is due. One node of a cluster turns events into
-//! alerts at a time (a lease); every node sends.
+//! Every round needs a constant number of statements plus the due work. In a cluster, one node at a time turns events into alerts
+//! (a lease). Every node sends messages.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,60 +27,60 @@ use crate::tables::{AlertChannelRow, AlertDeliveryOutcome, AlertDeliveryRow, Ale
 use crate::threshold::Settings;
 use crate::work::{AlertChanges, CONSUMER, Plan, delivery};
 
-/// Events read, thresholds handled and alerts escalated at a time.
+/// Maximum number of events, thresholds and escalations per batch.
 const BATCH: i64 = 1_000;
 
-/// Messages claimed at a time.
+/// Maximum number of messages claimed at a time.
 const CLAIM: i64 = 128;
 
-/// Messages on their way at once.
+/// Maximum number of messages sent concurrently.
 const SENDING_MAX: usize = 16;
 
-/// How long a claim holds: longer than the longest try.
+/// Duration of a claim in µs: longer than the longest attempt.
 const CLAIM_US: i64 = 120_000_000;
 
-/// How long the lease holds. A node that dies delays alerts by this at most.
+/// Duration of the lease in µs. A crashed node delays alerts by at most this time.
 const LEASE_US: i64 = 30_000_000;
 
-/// Tries of one message. With the waits below: about a day.
+/// Maximum number of attempts for a message. With the waits below they take about a day.
 const TRIES_MAX: i64 = 12;
 
-/// The first wait between tries, doubled each time, at most [`WAIT_MAX_US`].
+/// The first wait between attempts in µs. It doubles each time, up to [`WAIT_MAX_US`].
 const WAIT_US: i64 = 30_000_000;
 
-/// The longest wait between tries.
+/// The longest wait between attempts in µs.
 const WAIT_MAX_US: i64 = 4 * 3_600_000_000;
 
-/// Pause between rounds when nothing is due.
+/// Pause between rounds when no work is due.
 const PAUSE: Duration = Duration::from_secs(2);
 
 const SORT_RULE: &str = "rule";
 const SORT_SILENCE: &str = "silence";
 const SORT_SETTINGS: &str = "settings";
 
-/// How alerts work here.
+/// Options of the alert engine.
 #[derive(Clone, Debug, Default)]
 pub struct AlertOptions {
-    /// The address people reach the server at, for links in messages.
+    /// External URL of the server, for links in messages.
     pub server_url: Option<String>,
 }
 
-/// Why something about alerts was not done.
+/// Why an operation on alerts failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AlertError {
-    /// The database.
+    /// The database failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The channel's configuration, or its answer.
+    /// The channel's configuration is invalid, or the channel failed.
     #[error("the channel cannot be used: {0}")]
     Channel(#[from] ChannelError),
     /// The object does not exist.
     #[error("there is no {0}")]
     Unknown(String),
-    /// The document makes no sense.
+    /// The document is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The sealed configuration cannot be opened.
+    /// The sealed configuration cannot be decrypted.
     #[error("the configuration of channel {0} cannot be opened: check the master key, or set it again")]
     Sealed(String),
 }
@@ -88,17 +88,17 @@ pub enum AlertError {
 /// Result of a round.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AlertReport {
-    /// Events read.
+    /// Number of events read.
     pub events: u64,
-    /// Alerts raised or counted.
+    /// Number of alerts raised or repeated.
     pub raised: u64,
-    /// Alerts escalated.
+    /// Number of alerts escalated.
     pub escalated: u64,
-    /// Messages taken by their channels.
+    /// Number of messages that their channels accepted.
     pub sent: u64,
-    /// Tries that failed.
+    /// Number of failed attempts.
     pub failed: u64,
-    /// Messages that reached their last attempt.
+    /// Number of messages whose last attempt failed.
     pub dead: u64,
 }
 
@@ -113,23 +113,23 @@ impl AlertReport {
     }
 }
 
-/// A channel to add or change.
+/// A channel to create or change.
 #[derive(Clone, Debug)]
 pub struct NewChannel {
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// As [`ChannelConfig`] is read, secrets included.
+    /// JSON form of [`ChannelConfig`], with secrets.
     pub config: Value,
-    /// Whether messages go there.
+    /// Whether messages are sent to the channel.
     pub enabled: bool,
 }
 
-/// A channel as it may be shown.
+/// A channel without its secrets.
 #[derive(Clone, Debug)]
 pub struct ChannelView {
-    /// As stored.
+    /// The stored row.
     pub row: AlertChannelRow,
-    /// Without secrets; null when it cannot be opened.
+    /// Configuration without secrets. Null when it cannot be decrypted.
     pub config: Value,
 }
 
@@ -154,7 +154,7 @@ impl std::fmt::Debug for Alerts {
 }
 
 impl Alerts {
-    /// Over a store; nothing runs until [`Alerts::run`] or [`Alerts::round`].
+    /// Creates the engine over a store. Nothing runs before [`Alerts::run`] or [`Alerts::round`].
     #[must_use]
     pub fn new(
         store: Store,
@@ -175,7 +175,7 @@ impl Alerts {
         }))
     }
 
-    /// Rounds until told to stop.
+    /// Runs rounds until `stop` is cancelled.
     #[crate::boxed]
     pub async fn run(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("alerts");
@@ -193,14 +193,14 @@ impl Alerts {
                 () = tokio::time::sleep(pause) => {}
             }
         }
-        // Another takes over at once.
+        // Release the lease, so that another node takes over immediately.
         let _ = self.0.store.release(CONSUMER, self.0.node).await;
     }
 
-    /// One round: events, thresholds, escalations, digests (on the node with the lease), then messages.
+    /// Runs one round: events, thresholds, escalations and digests (on the node with the lease), then messages.
     ///
     /// # Errors
-    /// Those of the database. A channel that fails is counted, not an error.
+    /// Database errors. A failed channel is only counted.
     #[crate::boxed]
     pub async fn round(&self) -> Result<AlertReport, AlertError> {
         let now_us = self.0.clock.now_us();
@@ -217,7 +217,7 @@ impl Alerts {
         Ok(report)
     }
 
-    /// What all rounds of this process have done.
+    /// Returns the totals of all rounds of this process.
     #[must_use]
     pub fn totals(&self) -> AlertReport {
         *self.0.totals.lock()
@@ -329,7 +329,7 @@ impl Alerts {
                 Ok(()) => {
                     AlertDeliveryOutcome { id, state: DeliveryState::Sent, next_at_us: now_us, error: None }
                 }
-                // What a digest cannot say is said one by one, with the tries that messages have.
+                // If a digest fails, its messages are sent one by one, each with its own attempts.
                 Err(error) => AlertDeliveryOutcome {
                     id,
                     state: DeliveryState::Waiting,
@@ -452,20 +452,20 @@ impl Alerts {
         Ok(ChannelConfig::parse(&config)?)
     }
 
-    /// Every channel, without secrets.
+    /// Returns every channel, without secrets.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn channels(&self) -> Result<Vec<ChannelView>, AlertError> {
         let rows = tables::Alerts::of(&self.0.store).channels().await?;
         Ok(rows.into_iter().map(|row| self.view(row)).collect())
     }
 
-    /// One channel, without secrets.
+    /// Returns one channel, without secrets.
     ///
     /// # Errors
-    /// [`AlertError::Unknown`]; those of the database.
+    /// [`AlertError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn channel(&self, id: Uuid) -> Result<ChannelView, AlertError> {
         let row = tables::Alerts::of(&self.0.store).channel(id).await?;
@@ -480,8 +480,8 @@ impl Alerts {
     /// Adds a channel, or changes one that still has `revision`.
     ///
     /// # Errors
-    /// [`AlertError::Channel`] for a configuration that cannot work; [`StoreError::Conflict`] for a name that is taken,
-    /// [`StoreError::Stale`] for a revision that is not the last.
+    /// [`AlertError::Channel`] for an invalid configuration; [`StoreError::Conflict`] for a taken name; [`StoreError::Stale`] for
+    /// an outdated revision.
     #[crate::boxed]
     pub async fn put_channel(
         &self,
@@ -525,10 +525,10 @@ impl Alerts {
         self.channel(id).await
     }
 
-    /// Removes a channel.
+    /// Deletes a channel.
     ///
     /// # Errors
-    /// [`AlertError::Unknown`]; those of the database.
+    /// [`AlertError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn delete_channel(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
         let event =
@@ -549,7 +549,7 @@ impl Alerts {
     /// Sends a test message to a channel, once.
     ///
     /// # Errors
-    /// [`AlertError::Channel`] when it did not take it.
+    /// [`AlertError::Channel`] when the channel did not accept the message.
     #[crate::boxed]
     pub async fn test_channel(&self, id: Uuid) -> Result<(), AlertError> {
         let row = tables::Alerts::of(&self.0.store).channel(id).await?;
@@ -560,17 +560,17 @@ impl Alerts {
         Ok(self.0.channels.send((row.id, row.revision), &config, &message, now_us).await?)
     }
 
-    /// The settings.
+    /// Returns the settings.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn settings(&self) -> Result<Settings, AlertError> {
         let all: Vec<(Uuid, Settings)> = documents(&self.0.store, SORT_SETTINGS).await?;
         Ok(all.into_iter().next().map(|(_, settings)| settings).unwrap_or_default())
     }
 
-    /// Changes the settings. Certificates keep the threshold they wait for; the next ones are by the new settings.
+    /// Changes the settings. Already scheduled thresholds stay; later ones follow the new settings.
     ///
     /// # Errors
     /// [`AlertError::Invalid`].
@@ -580,10 +580,10 @@ impl Alerts {
         self.put_document(SORT_SETTINGS, Uuid::nil(), "settings", &settings, actor).await
     }
 
-    /// The rules by name, as stored.
+    /// Returns the stored rules, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn rules(&self) -> Result<Vec<AlertDocument>, AlertError> {
         Ok(tables::Alerts::of(&self.0.store).documents(SORT_RULE).await?)
@@ -592,7 +592,7 @@ impl Alerts {
     /// Adds or changes a rule.
     ///
     /// # Errors
-    /// [`AlertError::Invalid`] when it names a channel that does not exist, or none.
+    /// [`AlertError::Invalid`] when the rule names no channel or one that does not exist.
     #[crate::boxed]
     pub async fn put_rule(
         &self,
@@ -618,10 +618,10 @@ impl Alerts {
         Ok(id)
     }
 
-    /// The silences, as stored.
+    /// Returns the stored silences.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn silences(&self) -> Result<Vec<AlertDocument>, AlertError> {
         Ok(tables::Alerts::of(&self.0.store).documents(SORT_SILENCE).await?)
@@ -630,7 +630,7 @@ impl Alerts {
     /// Adds a silence.
     ///
     /// # Errors
-    /// [`AlertError::Invalid`] when it is over before it begins.
+    /// [`AlertError::Invalid`] when its end is before its start.
     #[crate::boxed]
     pub async fn put_silence(&self, silence: &Silence, actor: &str) -> Result<Uuid, AlertError> {
         if silence.until_us <= silence.from_us.max(self.0.clock.now_us()) {
@@ -643,10 +643,10 @@ impl Alerts {
         Ok(id)
     }
 
-    /// Removes a rule (`rule`) or a silence (`silence`).
+    /// Deletes a rule (`rule`) or a silence (`silence`).
     ///
     /// # Errors
-    /// [`AlertError::Unknown`]; those of the database.
+    /// [`AlertError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn delete_document(&self, sort: &'static str, id: Uuid, actor: &str) -> Result<(), AlertError> {
         let event =
@@ -695,7 +695,7 @@ impl Alerts {
         Ok(())
     }
 
-    /// Acknowledges an alert, which ends its escalation.
+    /// Acknowledges an alert, which stops its escalation.
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such alert is open.
@@ -708,7 +708,7 @@ impl Alerts {
         .await
     }
 
-    /// Ends an alert by hand.
+    /// Resolves an alert manually.
     ///
     /// # Errors
     /// [`AlertError::Unknown`] when no such alert is open or acknowledged.
@@ -720,10 +720,10 @@ impl Alerts {
         .await
     }
 
-    /// Retries a message that reached its last attempt.
+    /// Retries a message whose last attempt failed.
     ///
     /// # Errors
-    /// [`AlertError::Unknown`] when no such message was given up.
+    /// [`AlertError::Unknown`] when no such message is dead.
     #[crate::boxed]
     pub async fn requeue(&self, id: Uuid, actor: &str) -> Result<(), AlertError> {
         self.change(id, actor, "alert.requeue", move |tx, now_us| {
@@ -778,7 +778,7 @@ fn known(there: bool, what: impl FnOnce() -> String) -> Result<(), AlertError> {
     if there { Ok(()) } else { Err(AlertError::Unknown(what())) }
 }
 
-/// Documents of a sort that this build can read; others are named in the log.
+/// Returns the documents of a sort. Unreadable documents are skipped and logged.
 async fn documents<T: serde::de::DeserializeOwned>(
     store: &Store,
     sort: &'static str,

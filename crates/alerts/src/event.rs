@@ -1,4 +1,4 @@
-//! What an event of the outbox means for alerts.
+//! Meaning of outbox events for alerts.
 
 use events::{
     CertificateChange, CertificateIssued, CertificateRevoked, Condition, CtLogAlarm, Drift, Event,
@@ -11,20 +11,20 @@ use crate::rule::Attributes;
 /// The effect of an event on alerts.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum EventMeaning {
-    /// Tell people.
+    /// Raise an alert.
     Raise { kind: &'static str, subject: String, severity: Severity, title: String, attributes: Attributes },
     /// The alert's condition ended.
     Resolve { subject: String, kinds: &'static [&'static str] },
-    /// A certificate is in use now; its end is to be watched.
+    /// A certificate is in use now. Watch its expiry.
     Watch { subject: String, not_before_us: i64, not_after_us: i64, attributes: Attributes },
-    /// A certificate's end is of no more interest.
+    /// Stop watching the expiry of a certificate.
     Forget { subject: String },
 }
 
-/// What a run of issuance can leave behind.
+/// Kinds of alerts that an issuance run can leave open.
 const RUN_TROUBLE: &[&str] = &["certificate.failed", "certificate.approval_needed"];
 
-/// What ends with the management of a certificate.
+/// Kinds of alerts that end when a certificate is no longer managed.
 const MANAGED_TROUBLE: &[&str] = &[
     "certificate.failed",
     "certificate.approval_needed",
@@ -33,10 +33,10 @@ const MANAGED_TROUBLE: &[&str] = &[
     "certificate.revoked",
 ];
 
-/// What runs of a watch can leave behind.
+/// Kinds of alerts that runs of a watch can leave open.
 const WATCH_TROUBLE: &[&str] = &["watch.failed", "watch.untold", "watch.incomplete"];
 
-/// The condition of an endpoint: the kind of the alert, its severity, and what is said of the endpoint.
+/// Returns the alert kinds, the severity and the text for an endpoint's condition.
 fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static str) {
     match condition {
         Condition::Mismatch => {
@@ -70,13 +70,14 @@ fn trouble(condition: Condition) -> (&'static [&'static str], Severity, &'static
     }
 }
 
-/// What an event means; several things, or nothing. Every kind is decided here.
+/// Returns the meanings of an event for alerts: none, one or several. Every kind of event is decided here.
 pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
     let subject = subject.to_owned();
     match event {
         Event::CertificateIssued(CertificateIssued::Version(version)) => {
             let mut all = vec![resolve(subject.clone(), RUN_TROUBLE)];
-            // What is served ends no later because there is a newer version: its end is watched until another is served.
+            // A newer version does not change the expiry of the served certificate. The served one is watched until another is
+            // served.
             if version.certificate.served_not_after_us.is_none() {
                 all.extend(watched_anew(subject, &version.certificate));
             }
@@ -88,9 +89,9 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             let title = format!("{}: the new version is not in place everywhere", late.certificate.name);
             vec![raise("certificate.not_deployed", subject, Severity::High, title, attributes)]
         }
-        // The same of a certificate that nobody manages, and of which people are told nothing.
+        // A certificate that is not managed: no alerts.
         Event::CertificateIssued(CertificateIssued::ByAuthority(_)) => Vec::new(),
-        // What was found is managed from now on: one alert tells of its end, that of the managed certificate.
+        // A discovered certificate becomes managed: its own expiry alert is replaced by the managed certificate's.
         Event::CertificateClaimed(claimed) => {
             let found = format!("found/{}", claimed.fingerprint);
             let mut all = vec![
@@ -138,7 +139,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
                 EventMeaning::Forget { subject },
             ]
         }
-        // The authority tells of every certificate; people are told of those they manage.
+        // The CA reports every revocation; people are alerted only about managed certificates.
         Event::CertificateRevoked(CertificateRevoked::ByAuthority(_)) | Event::CertificatesRevoked(_) => {
             Vec::new()
         }
@@ -195,7 +196,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             vec![resolve(subject, &["ct.unexpected_issuance"])]
         }
         Event::CtLogInconsistent(log) => {
-            // Two signed notes that cannot both be true are proof; the rest may be a broken cache.
+            // Two contradicting signed statements are proof; other alarms may be caused by a broken cache.
             let severity = match log.alarm {
                 CtLogAlarm::Forked | CtLogAlarm::RolledBack => Severity::Critical,
                 CtLogAlarm::WrongTile | CtLogAlarm::BadCheckpoint => Severity::High,
@@ -253,7 +254,7 @@ pub(crate) fn meanings(subject: &str, event: &Event) -> Vec<EventMeaning> {
             vec![drift("drift.tasks", subject, Severity::High, series, says)]
         }
         Event::DriftTasksOver(_) => vec![resolve(subject, &["drift.tasks"])],
-        // Nothing that people must act on, or another event says so.
+        // No action is needed, or another event reports it.
         Event::CertificateCreated(_)
         | Event::CertificateChanged(_)
         | Event::CertificateCsrNeeded(_)
@@ -325,12 +326,12 @@ fn watch_finished(subject: &str, run: &WatchRun) -> Vec<EventMeaning> {
     vec![ended(&["watch.failed"]), much, part]
 }
 
-/// The attributes of what has a name alone.
+/// Returns attributes with only a name.
 fn named(name: &str, detail: Option<&str>) -> Attributes {
     Attributes { name: Some(name.to_owned()), detail: detail.map(str::to_owned), ..Attributes::default() }
 }
 
-/// The attributes of what a watch found.
+/// Returns the attributes of a certificate that a watch found.
 fn owned(ownership: &Ownership, name: &str, issuer: &str, detail: &str) -> Attributes {
     Attributes {
         owner: ownership.owner.clone(),
@@ -342,7 +343,7 @@ fn owned(ownership: &Ownership, name: &str, issuer: &str, detail: &str) -> Attri
     }
 }
 
-/// The attributes of a managed certificate.
+/// Returns the attributes of a managed certificate.
 fn managed(certificate: &ManagedCertificate) -> Attributes {
     Attributes {
         name: Some(certificate.name.clone()),
@@ -356,14 +357,14 @@ fn managed(certificate: &ManagedCertificate) -> Attributes {
     }
 }
 
-/// Another end of a managed certificate than before is watched; alerts about the one before are over.
+/// Watches the new expiry of a managed certificate and resolves the alerts about the previous one.
 fn watched_anew(subject: String, certificate: &ManagedCertificate) -> Vec<EventMeaning> {
     let mut all = vec![resolve(subject.clone(), &["certificate.expiring"])];
     all.extend(watch(subject, certificate));
     all
 }
 
-/// The end of a managed certificate is watched once it has a version: of what is served, else of the newest.
+/// Watches the expiry of a managed certificate once it has a version: of the served version, else of the newest.
 fn watch(subject: String, certificate: &ManagedCertificate) -> Option<EventMeaning> {
     let served = certificate.served_not_before_us.zip(certificate.served_not_after_us);
     let (not_before_us, not_after_us) = served.or(certificate.not_before_us.zip(certificate.not_after_us))?;

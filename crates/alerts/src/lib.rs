@@ -1,8 +1,8 @@
-//! Alerts and their channels: what people must know, told once, to those who asked, until somebody takes care.
+//! Alerts and their notification channels. Each recipient is notified once; unacknowledged alerts escalate.
 //!
-//! The outbox feeds it: every event that people care about commits with what it tells of, and is turned into alerts in
-//! one transaction with this consumer's place. Certificates near their end are found by a schedule that renewals keep.
-//! A message is never counted as sent unless its channel took it.
+//! The outbox is the source: every relevant event is committed together with the change that it reports. Its alerts are stored in
+//! one transaction with this consumer's position. Expiring certificates come from a schedule that renewals update. A message counts
+//! as sent only when its channel accepted it.
 
 mod channel;
 mod digest;
@@ -14,7 +14,7 @@ pub mod tables;
 mod threshold;
 mod work;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use channel::{ChannelConfig, ChannelError, Channels};

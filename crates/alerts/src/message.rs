@@ -8,28 +8,28 @@ use x509::Severity;
 use crate::rule::Attributes;
 use crate::tables::AlertRow;
 
-/// A message. Its JSON form is what webhooks get.
+/// A message to a channel. Webhooks get its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Message {
-    /// The same for every try, so that a receiver can tell a repeat.
+    /// Id of the message. The same for every attempt, so that a receiver can detect repetitions.
     pub id: Uuid,
-    /// The alert; messages about the same one share it.
+    /// Id of the alert. All messages about an alert share it.
     pub alert: Option<Uuid>,
-    /// Why.
+    /// Reason for the message.
     pub reason: MessageReason,
-    /// How bad.
+    /// Severity of the alert.
     pub severity: Severity,
-    /// `certificate.expiring`.
+    /// Kind of the alert, such as `certificate.expiring`.
     pub kind: String,
-    /// `certificate/UUID`.
+    /// Subject of the alert, such as `certificate/UUID`.
     pub subject: String,
-    /// One line.
+    /// Title in one line.
     pub title: String,
     /// Further facts.
     pub attributes: Attributes,
-    /// First and last time, RFC 3339, and how often.
+    /// Time of the first occurrence, RFC 3339.
     pub first_at: String,
-    /// See `first_at`.
+    /// Time of the last occurrence, RFC 3339.
     pub last_at: String,
     /// Number of occurrences.
     pub count: i64,
@@ -42,7 +42,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The message `id` about an alert; `server` is the address people reach the server at.
+    /// Builds the message `id` about an alert. `server` is the external URL of the server.
     #[must_use]
     pub fn about(id: Uuid, alert: &AlertRow, reason: MessageReason, server: Option<&str>) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Message {
         }
     }
 
-    /// A message that says that messages arrive.
+    /// Builds a test message.
     #[must_use]
     pub fn test(id: Uuid, now_us: i64) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Message {
         }
     }
 
-    /// The line people see first.
+    /// Returns the headline: the first line that people see.
     #[must_use]
     pub fn headline(&self) -> String {
         let mark = match self.reason {
@@ -94,7 +94,7 @@ impl Message {
         format!("[{mark}] {}", self.title)
     }
 
-    /// Everything, as plain text.
+    /// Returns the whole message as plain text.
     #[must_use]
     pub fn text(&self) -> String {
         let mut lines = vec![self.headline()];
@@ -119,7 +119,7 @@ impl Message {
     }
 }
 
-/// RFC 3339 to the second.
+/// Formats a time as RFC 3339 with seconds.
 pub(crate) fn rfc3339(at_us: i64) -> String {
     x509::UnixTime(at_us.div_euclid(1_000_000)).to_string()
 }

@@ -1,4 +1,4 @@
-//! Who is told of what: rules and silences, as pure functions of an alert's attributes.
+//! Alert rules and silences, as pure functions of an alert's attributes.
 
 use std::collections::BTreeMap;
 
@@ -6,65 +6,65 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use x509::Severity;
 
-/// Facts that rules match.
+/// Attributes of an alert that rules match.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Attributes {
-    /// The certificate's or agent's name.
+    /// Name of the certificate or agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Filter: the owner.
+    /// Owner of the certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The team it belongs to.
+    /// Team that owns the certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
-    /// production, staging, …
+    /// Environment: production, staging, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Filter: the issuer.
+    /// Issuer of the certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// By which profile.
+    /// Profile of the certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     /// Tags.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// What went wrong, for people.
+    /// Description of the problem, for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The end of validity, RFC 3339.
+    /// End of validity, RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_after: Option<String>,
 }
 
-/// Conditions that must all hold; an empty one holds for everything.
+/// Conditions that must all hold. An empty condition always holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Matcher {
-    /// One of these kinds, or kinds that begin with one of these and a dot: `certificate` is all about certificates.
+    /// Any of these kinds or their subkinds: `certificate` matches every kind that begins with `certificate.`.
     pub kinds: Vec<String>,
-    /// One of these subjects: `certificate/UUID`.
+    /// Any of these subjects, such as `certificate/UUID`.
     pub subjects: Vec<String>,
-    /// One of these owners.
+    /// Any of these owners.
     pub owners: Vec<String>,
-    /// One of these teams.
+    /// Any of these teams.
     pub teams: Vec<String>,
-    /// One of these environments.
+    /// Any of these environments.
     pub environments: Vec<String>,
-    /// One of these issuers.
+    /// Any of these issuers.
     pub issuers: Vec<String>,
-    /// One of these profiles.
+    /// Any of these profiles.
     pub profiles: Vec<String>,
     /// All of these tags.
     pub tags: BTreeMap<String, String>,
-    /// At least this bad.
+    /// Lowest matching severity.
     pub min_severity: Severity,
 }
 
 impl Matcher {
-    /// Whether an alert meets every condition.
+    /// Returns whether an alert meets every condition.
     #[must_use]
     pub fn matches(&self, kind: &str, subject: &str, severity: Severity, of: &Attributes) -> bool {
         let one_of = |wanted: &[String], value: &Option<String>| {
@@ -90,15 +90,15 @@ impl Matcher {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// Of which alerts.
+    /// Condition on the alerts.
     #[serde(default)]
     pub when: Matcher,
-    /// Names of the channels.
+    /// Names of the channels to notify.
     pub channels: Vec<String>,
     /// Further recipients of an alert that is not acknowledged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalate: Option<Escalation>,
-    /// Once a day, all together, instead of at once.
+    /// Whether to send the notifications as one daily digest instead of immediately.
     #[serde(default)]
     pub digest: bool,
 }
@@ -107,9 +107,9 @@ pub struct Rule {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// After how long, seconds.
+    /// Delay after the alert in seconds.
     pub after_seconds: u32,
-    /// Names of the channels.
+    /// Names of the channels to notify.
     pub channels: Vec<String>,
 }
 
@@ -117,29 +117,29 @@ pub struct Escalation {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Silence {
-    /// Which alerts.
+    /// Condition on the alerts.
     pub when: Matcher,
-    /// From, µs.
+    /// Start of the silence, µs.
     #[serde(default)]
     pub from_us: i64,
-    /// Until, µs.
+    /// End of the silence, µs.
     pub until_us: i64,
-    /// Why.
+    /// Reason for the silence.
     pub reason: String,
 }
 
 /// Recipients of an alert.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Routing {
-    /// Channels that are notified at once.
+    /// Channels that are notified immediately.
     pub(crate) now: Vec<String>,
-    /// Channels told by digest; none that is told at once.
+    /// Channels that are notified by digest, without those that are notified immediately.
     pub(crate) digest: Vec<String>,
-    /// The earliest escalation, seconds from now.
+    /// Delay of the earliest escalation, in seconds.
     pub(crate) escalate_after: Option<u32>,
 }
 
-/// The recipients by all rules that match.
+/// Returns the recipients by all matching rules.
 pub(crate) fn route(
     rules: &[(Uuid, Rule)],
     kind: &str,
@@ -166,7 +166,7 @@ pub(crate) fn route(
     routing
 }
 
-/// Channels of the escalations of all rules that match.
+/// Returns the escalation channels of all matching rules.
 pub(crate) fn escalation_channels(
     rules: &[(Uuid, Rule)],
     kind: &str,
@@ -182,7 +182,7 @@ pub(crate) fn escalation_channels(
     all
 }
 
-/// The silence that keeps an alert quiet at a time.
+/// Returns the silence that applies to an alert at a time.
 pub(crate) fn silence(
     silences: &[(Uuid, Silence)],
     kind: &str,

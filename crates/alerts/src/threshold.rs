@@ -1,42 +1,42 @@
-//! When a certificate is near enough to its end to tell people: pure functions of its validity and the settings.
+//! Expiry thresholds, as pure functions of a certificate's validity and the settings.
 
 use serde::{Deserialize, Serialize};
 use x509::Severity;
 
 use crate::tables::NO_THRESHOLD_US;
 
-/// One day, µs.
+/// One day in µs.
 const DAY_US: i64 = 86_400_000_000;
 
-/// A point before the end of a certificate.
+/// A time before the expiry of a certificate at which an alert is raised.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
-    /// So many days before the end. Passed over for certificates to which it would come before two thirds of their life:
-    /// those are not late, their renewal is not yet due.
+    /// Days before the expiry. Ignored for certificates that would reach it before two thirds of their lifetime: their renewal is
+    /// not due yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
-    /// When this part of the life is left, 0 to 1.
+    /// Remaining fraction of the lifetime, 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fraction: Option<f64>,
-    /// How bad that is.
+    /// Severity of the alert.
     pub severity: Severity,
 }
 
-/// What holds for all alerts.
+/// Settings of all alerts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// When certificates are near their end.
+    /// Thresholds for expiring certificates.
     pub thresholds: Vec<Threshold>,
     /// The hour at which digests go out, UTC, 0 to 23.
     pub digest_hour: u8,
-    /// How long alerts that are over are kept, days.
+    /// Days after which resolved alerts are deleted.
     pub keep_days: u32,
 }
 
 impl Default for Settings {
-    /// A renewal is due when a third of the life is left: at a fifth it is late, at a tenth something is broken.
+    /// A renewal is due when a third of the lifetime remains. At a fifth it is late; at a tenth renewal is broken.
     fn default() -> Self {
         let at = |fraction, severity| Threshold { days: None, fraction: Some(fraction), severity };
         let days = |days, severity| Threshold { days: Some(days), fraction: None, severity };
@@ -54,17 +54,17 @@ impl Default for Settings {
     }
 }
 
-/// Most thresholds: more would only repeat themselves.
+/// Maximum number of thresholds. More would only repeat alerts.
 const THRESHOLDS_MAX: usize = 16;
 
-/// Days before the end at most.
+/// Maximum days before the expiry.
 const DAYS_MAX: u32 = 3_650;
 
 impl Settings {
-    /// Whether the values make sense.
+    /// Checks that the values are valid.
     ///
     /// # Errors
-    /// A sentence that says what does not.
+    /// A sentence that says what is invalid.
     pub fn check(&self) -> Result<(), String> {
         if self.thresholds.len() > THRESHOLDS_MAX {
             return Err(format!("at most {THRESHOLDS_MAX} thresholds"));
@@ -88,13 +88,13 @@ impl Settings {
 /// The thresholds that a certificate passed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Due {
-    /// The nearest threshold reached: its place among them, and how bad it is.
+    /// The last threshold passed: its index and severity.
     pub(super) reached: Option<(usize, Severity)>,
-    /// When the next one comes, µs; [`NO_THRESHOLD_US`] after the last.
+    /// Time of the next threshold, µs; [`NO_THRESHOLD_US`] after the last.
     pub(super) next_at_us: i64,
 }
 
-/// The thresholds that a certificate passed at `now_us`.
+/// Returns the thresholds that a certificate has passed at `now_us`.
 #[must_use]
 pub(super) fn due(settings: &Settings, not_before_us: i64, not_after_us: i64, now_us: i64) -> Due {
     let life = not_after_us.saturating_sub(not_before_us).max(0);
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn short_and_long_certificates_have_thresholds_of_their_own_size() {
         let settings = Settings::default();
-        // (lifetime, time before the end, what is reached)
+        // Columns: lifetime, time before the expiry, expected threshold.
         let table = [
             (90 * DAY_US, 31 * DAY_US, None),
             (90 * DAY_US, 18 * DAY_US, Some(Severity::Medium)),

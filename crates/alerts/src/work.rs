@@ -1,5 +1,5 @@
-//! What a batch of events, or certificates near their end, come to: alerts raised and resolved, messages, schedules; in
-//! one transaction.
+//! Results of a batch of events or expiring certificates: alerts raised and resolved, messages and schedules. Stored in one
+//! transaction.
 
 use std::collections::HashMap;
 
@@ -16,10 +16,10 @@ use crate::tables as rows;
 use crate::tables::{AlertScheduleRow, NewAlert, NewAlertDelivery, Raised};
 use crate::threshold::{Settings, due};
 
-/// The consumer's name in the outbox, and its lease.
+/// Name of the outbox consumer and of its lease.
 pub(crate) const CONSUMER: &str = "alerts";
 
-/// Rules, silences, settings and channels, as one round sees them.
+/// Rules, silences, settings and channels as loaded for one round.
 pub(super) struct Plan {
     pub(super) rules: Vec<(Uuid, Rule)>,
     pub(super) silences: Vec<(Uuid, Silence)>,
@@ -27,7 +27,7 @@ pub(super) struct Plan {
     pub(super) channels: HashMap<String, Uuid>,
 }
 
-/// What one round changes, in one transaction.
+/// The changes of one round, stored in one transaction.
 #[derive(Default)]
 pub(super) struct AlertChanges {
     pub(super) raise: Vec<(NewAlert, Routing)>,
@@ -37,7 +37,7 @@ pub(super) struct AlertChanges {
 }
 
 impl AlertChanges {
-    /// What a batch of events means. Of several about one subject, the last word counts.
+    /// Computes the changes of a batch of events. Of several events about a subject, the last one wins.
     pub(super) fn of(plan: &Plan, events: &[OutboxRow], now_us: i64) -> Self {
         let mut work = Self::default();
         for row in events {
@@ -64,7 +64,7 @@ impl AlertChanges {
                 ));
             }
             EventMeaning::Resolve { subject, kinds } => {
-                // An alert of this very batch is over too.
+                // The event also resolves an alert of the same batch.
                 self.raise
                     .retain(|(alert, _)| alert.subject != subject || !kinds.contains(&alert.kind.as_str()));
                 self.resolve.extend(kinds.iter().map(|kind| (subject.clone(), (*kind).to_owned())));
@@ -73,7 +73,7 @@ impl AlertChanges {
                 self.forget.retain(|forgotten| *forgotten != subject);
                 self.watch.push(AlertScheduleRow {
                     subject,
-                    // A certificate issued near its end is told of at once.
+                    // A certificate that is issued close to its expiry raises an alert immediately.
                     next_at_us: due(&plan.settings, not_before_us, not_after_us, not_before_us).next_at_us,
                     not_before_us,
                     not_after_us,
@@ -87,7 +87,7 @@ impl AlertChanges {
         }
     }
 
-    /// Certificates that reached a threshold.
+    /// Computes the changes for certificates that reached a threshold.
     pub(super) fn at_thresholds(plan: &Plan, reached: Vec<AlertScheduleRow>, now_us: i64) -> Self {
         let mut work = Self::default();
         for mut row in reached {
@@ -143,7 +143,7 @@ impl AlertChanges {
 }
 
 impl Plan {
-    /// The channels of these names; a name without a channel is passed over, as its rule was refused or is older.
+    /// Returns the ids of the named channels. Unknown names are skipped: the rule may be older than the channel's deletion.
     pub(super) fn to<'p>(&'p self, names: &'p [String]) -> impl Iterator<Item = Uuid> + 'p {
         names.iter().filter_map(|name| self.channels.get(name).copied())
     }

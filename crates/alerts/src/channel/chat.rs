@@ -1,4 +1,4 @@
-//! Chat rooms.
+//! Chat channels: Slack and Microsoft Teams.
 
 use serde_json::json;
 use x509::Severity;
@@ -7,7 +7,7 @@ use super::config::Chat;
 use super::outgoing::Outgoing;
 use crate::message::{Message, MessageReason};
 
-/// Slack's incoming webhooks: <https://api.slack.com/messaging/webhooks>.
+/// Builds a request for Slack's incoming webhooks: <https://api.slack.com/messaging/webhooks>.
 pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {
     // Slack reads <, > and & as markup.
     let plain = |text: String| text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
@@ -17,7 +17,7 @@ pub(super) fn slack(config: &Chat, message: &Message) -> Outgoing {
     Outgoing::json(config.url.expose(), &body)
 }
 
-/// Teams' workflow webhooks take an adaptive card.
+/// Builds a request for Teams' workflow webhooks, with an adaptive card.
 pub(super) fn teams(config: &Chat, message: &Message) -> Outgoing {
     let lines = message.text();
     let block = |line: &str, first: bool| json!({ "type": "TextBlock", "wrap": true, "text": line, "weight": if first { "Bolder" } else { "Default" } });

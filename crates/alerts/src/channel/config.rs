@@ -1,4 +1,4 @@
-//! How a channel is reached.
+//! Configuration of channels.
 
 use keys::Secret;
 use outbound::guard::Guard;
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::error::ChannelError;
 
-/// How a channel is reached. Kept sealed as a whole; [`ChannelConfig::shown`] leaves secrets out.
+/// Configuration of a channel. Sealed as a whole in the database; [`ChannelConfig::shown`] omits secrets.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ChannelConfig {
-    /// Any HTTP service: the message as JSON, signed.
+    /// Any HTTP service. Gets the message as signed JSON.
     Webhook(Webhook),
-    /// A Slack incoming webhook (or what takes the same form: Mattermost, Rocket.Chat).
+    /// A Slack incoming webhook, or a compatible one: Mattermost, Rocket.Chat.
     Slack(Chat),
     /// A Microsoft Teams workflow webhook.
     Teams(Chat),
@@ -21,75 +21,75 @@ pub enum ChannelConfig {
     Pagerduty(Pagerduty),
     /// Opsgenie, Alert API.
     Opsgenie(Opsgenie),
-    /// Mail.
+    /// E-mail over SMTP.
     Smtp(Smtp),
 }
 
-/// Any HTTP service.
+/// Configuration of a webhook to any HTTP service.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
-    /// Where messages are posted.
+    /// URL to which messages are posted.
     pub url: String,
     /// The key of the HMAC-SHA256 in `Bulla-Signature`; at least 16 characters.
     pub secret: Secret,
 }
 
-/// A chat room, by its webhook; the URL is the secret.
+/// Configuration of a chat channel. The webhook's URL is secret.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Chat {
-    /// The webhook.
+    /// URL of the webhook.
     pub url: Secret,
 }
 
-/// PagerDuty.
+/// Configuration of PagerDuty.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pagerduty {
     /// The integration key of the service.
     pub routing_key: Secret,
-    /// The API, for the EU region or a relay.
+    /// URL of the API. Set it for the EU region or a relay.
     #[serde(default = "pagerduty_url")]
     pub url: String,
 }
 
-/// Opsgenie.
+/// Configuration of Opsgenie.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opsgenie {
     /// The key of the API integration.
     pub api_key: Secret,
-    /// The API, for the EU region or a relay.
+    /// URL of the API. Set it for the EU region or a relay.
     #[serde(default = "opsgenie_url")]
     pub url: String,
 }
 
-/// Mail.
+/// Configuration of e-mail.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Smtp {
-    /// The mail server.
+    /// Host name of the mail server.
     pub host: String,
-    /// Its port; absent: 465 for `tls`, 587 for `starttls`, 25 for `none`.
+    /// Port of the mail server. Default: 465 for `tls`, 587 for `starttls`, 25 for `none`.
     #[serde(default)]
     pub port: Option<u16>,
     /// Encryption of the connection.
     #[serde(default)]
     pub security: Security,
-    /// The account, if it wants one.
+    /// User name, if the server requires authentication.
     #[serde(default)]
     pub username: Option<String>,
-    /// The account's password.
+    /// Password of the user.
     #[serde(default)]
     pub password: Option<Secret>,
-    /// The sender.
+    /// Sender address.
     pub from: String,
-    /// The recipients.
+    /// Recipient addresses.
     pub to: Vec<String>,
 }
 
-/// How mail is secured on its way to the server.
+/// Encryption of the connection to the mail server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Security {
@@ -98,7 +98,7 @@ pub enum Security {
     Tls,
     /// STARTTLS, required.
     Starttls,
-    /// Nothing: for a relay on this machine. Refused together with a password.
+    /// No encryption: for a relay on this machine. Rejected together with a password.
     None,
 }
 
@@ -110,24 +110,24 @@ fn opsgenie_url() -> String {
     "https://api.opsgenie.com/v2/alerts".to_owned()
 }
 
-/// Recipients of one channel.
+/// Maximum number of recipients of one channel.
 const RECIPIENTS_MAX: usize = 50;
 
-/// Characters of the shortest webhook secret.
+/// Minimum characters of a webhook secret.
 const SECRET_MIN: usize = 16;
 
 impl ChannelConfig {
-    /// Reads a configuration and checks it.
+    /// Parses and checks a configuration.
     ///
     /// # Errors
-    /// [`ChannelError`] that says what to correct.
+    /// [`ChannelError`] says what to correct.
     pub fn parse(json: &Value) -> Result<Self, ChannelError> {
         let config: Self = serde_json::from_value(json.clone()).map_err(ChannelError::wrong)?;
         config.check()?;
         Ok(config)
     }
 
-    /// `webhook`, `slack`, …
+    /// Returns the stable name of the kind: `webhook`, `slack`, …
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
@@ -140,7 +140,7 @@ impl ChannelConfig {
         }
     }
 
-    /// The configuration without its secrets.
+    /// Returns the configuration without its secrets.
     #[must_use]
     pub fn shown(&self) -> Value {
         match self {
@@ -168,7 +168,7 @@ impl ChannelConfig {
                 url(&config.url)
             }
             Self::Slack(config) | Self::Teams(config) => url(config.url.expose())
-                // The URL is the secret: what is wrong with it must not repeat it.
+                // The URL is secret: the error must not contain it.
                 .map_err(|_| ChannelError::wrong("url is no http or https address that may be connected to")),
             Self::Pagerduty(config) => url(&config.url),
             Self::Opsgenie(config) => url(&config.url),

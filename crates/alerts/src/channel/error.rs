@@ -1,29 +1,29 @@
-//! Why a channel did not take a message.
+//! Errors of channels.
 
 use std::fmt;
 use std::time::Duration;
 
 use callout::HttpError;
 
-/// Why a channel did not take a message.
+/// Why a channel did not accept a message.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ChannelError {
     /// The error, without secrets.
     pub reason: String,
-    /// Whether another try may help.
+    /// Whether a retry may help.
     pub retry: bool,
-    /// Not before this has passed, if the other side said so.
+    /// Minimum wait before the next attempt, if the server sent one.
     pub retry_after: Option<Duration>,
 }
 
 impl ChannelError {
-    /// Trying again cannot help: the configuration is to be corrected.
+    /// Builds an error that a retry cannot fix: the configuration must be corrected.
     pub(crate) fn wrong(reason: impl fmt::Display) -> Self {
         Self { reason: reason.to_string(), retry: false, retry_after: None }
     }
 
-    /// Trying again may help.
+    /// Builds an error that a retry may fix.
     pub(crate) fn later(reason: impl fmt::Display, retry_after: Option<Duration>) -> Self {
         Self { reason: reason.to_string(), retry: true, retry_after }
     }

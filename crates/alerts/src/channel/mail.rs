@@ -1,4 +1,4 @@
-//! Mail.
+//! E-mail channel.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use super::config::{Security, Smtp};
 use super::error::ChannelError;
 use crate::message::Message;
 
-/// Time to look the mail server's name up.
+/// Timeout of the DNS lookup of the mail server.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(10);
-/// Time to find the address that answers, where a name has several.
+/// Timeout for finding a reachable address, when the name has several.
 const DIAL_LIMIT: Duration = Duration::from_secs(10);
 
-/// A mail server's client. The server's name is looked up for each message, and its addresses are held against the guard.
+/// SMTP client. Looks up the server's name for each message, and checks the addresses against the egress guard.
 #[derive(Clone)]
 pub(crate) struct Mailer {
     resolver: Resolver,
@@ -59,7 +59,7 @@ impl Mailer {
         })
     }
 
-    /// An address of the mail server that the guard allows; of several, one that answers.
+    /// Returns an address of the mail server that the guard allows. Of several addresses, a reachable one.
     async fn address(&self) -> Result<IpAddr, ChannelError> {
         let literal = self.host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let found = match literal {
@@ -84,7 +84,7 @@ impl Mailer {
 
     async fn transport(&self) -> Result<AsyncSmtpTransport<Tokio1Executor>, ChannelError> {
         let address = self.address().await?.to_string();
-        // TLS is verified by the name that is configured, not by the address.
+        // TLS verifies the configured name, not the address.
         let builder = AsyncSmtpTransport::<Tokio1Executor>::builder_dangerous(address)
             .port(self.port)
             .tls(self.tls.clone())
@@ -114,7 +114,7 @@ impl Mailer {
     }
 }
 
-/// The addresses that the guard allows; its refusal when it refuses all.
+/// Returns the addresses that the guard allows, or its refusal when it refuses all.
 fn allowed(guard: Guard, addresses: &[IpAddr]) -> Result<Vec<IpAddr>, Refused> {
     let good: Vec<_> = addresses.iter().copied().filter(|address| guard.address(*address).is_ok()).collect();
     match addresses.first() {

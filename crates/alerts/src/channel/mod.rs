@@ -1,4 +1,4 @@
-//! Where messages go. A channel takes a message or says why not; nothing else counts as sent.
+//! Notification channels. A message counts as sent only when its channel accepted it.
 
 mod chat;
 mod config;
@@ -22,10 +22,10 @@ use outgoing::Outgoing;
 pub use config::ChannelConfig;
 pub use error::ChannelError;
 
-/// Longest one try may take.
+/// Timeout of one attempt.
 const TRY_MAX: Duration = Duration::from_secs(30);
 
-/// Sends messages. Cheap to clone; clients are built once a channel and reused.
+/// Sends messages. Cheap to clone. One client is built per channel and reused.
 #[derive(Clone)]
 pub struct Channels {
     resolver: Resolver,
@@ -47,22 +47,22 @@ pub(crate) enum Client {
 }
 
 impl Channels {
-    /// Over a resolver; names are resolved at every new connection, and held against the guard.
+    /// Creates the channels over a resolver. Names are resolved for every new connection and checked against the guard.
     #[must_use]
     pub fn new(resolver: Resolver) -> Self {
         Self { resolver, guard: Guard::default(), clients: std::sync::Arc::default() }
     }
 
-    /// The same, with the networks that the configuration opens and closes. Link-local addresses stay closed.
+    /// Returns the channels with a guard for the configured networks. Link-local addresses stay blocked.
     #[must_use]
     pub fn guarded(self, guard: Guard) -> Self {
         Self { guard: Guard { allow_link_local: false, ..guard }, ..self }
     }
 
-    /// Gives a message to a channel (its identity and revision name the client to reuse).
+    /// Sends a message to a channel. The channel's id and revision select the client to reuse.
     ///
     /// # Errors
-    /// [`ChannelError`] when it did not take it within 30 s.
+    /// [`ChannelError`] when the channel did not accept the message within 30 s.
     #[crate::boxed]
     pub async fn send(
         &self,
@@ -109,7 +109,7 @@ impl Channels {
     }
 }
 
-/// The request a channel gets; `None` when it has nothing to say to this one (a pager and a digest).
+/// Builds the request for a channel. `None` when the channel does not send this message, such as a digest to a pager.
 fn request(config: &ChannelConfig, message: &Message, now_us: i64) -> Result<Option<Outgoing>, ChannelError> {
     match config {
         ChannelConfig::Webhook(config) => webhook::request(config, message, now_us).map(Some),
@@ -121,7 +121,7 @@ fn request(config: &ChannelConfig, message: &Message, now_us: i64) -> Result<Opt
     }
 }
 
-/// 2xx is taken. 408, 425, 429 and 5xx may heal; anything else is to be corrected.
+/// Interprets the status: 2xx is success. 408, 425, 429 and 5xx are retried; any other status needs a correction.
 fn accepted(reply: &Reply, now_us: i64) -> Result<(), ChannelError> {
     if reply.status.is_success() {
         return Ok(());

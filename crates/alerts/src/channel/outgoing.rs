@@ -1,6 +1,6 @@
-//! The request that a channel over HTTP gets.
+//! The request to an HTTP channel.
 
-/// A POST of JSON.
+/// A POST request with a JSON body.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(super) url: String,

@@ -1,4 +1,4 @@
-//! Paging services. One incident an alert: they are told the alert's id and merge by it.
+//! Paging services. One incident per alert: the services merge messages by the alert's id.
 
 use serde_json::json;
 use x509::Severity;
@@ -7,13 +7,13 @@ use super::config::{Opsgenie, Pagerduty};
 use super::outgoing::Outgoing;
 use crate::message::{Message, MessageReason};
 
-/// Characters PagerDuty takes of a summary.
+/// Maximum characters of a summary at PagerDuty.
 const SUMMARY_MAX: usize = 1_024;
 
-/// Characters Opsgenie takes of a message.
+/// Maximum characters of a message at Opsgenie.
 const OPSGENIE_MESSAGE_MAX: usize = 130;
 
-/// Events API v2. Digests raise no incident.
+/// Builds a request for the Events API v2. Digests create no incident.
 pub(super) fn pagerduty(config: &Pagerduty, message: &Message) -> Option<Outgoing> {
     if message.reason == MessageReason::Digest {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn pagerduty(config: &Pagerduty, message: &Message) -> Option<Outgoin
     Some(Outgoing::json(&config.url, &body))
 }
 
-/// Alert API: created with the alert's id as alias, closed by it.
+/// Builds a request for the Alert API. The alert's id is the alias that creates and closes the incident.
 pub(super) fn opsgenie(config: &Opsgenie, message: &Message) -> Option<Outgoing> {
     if message.reason == MessageReason::Digest {
         return None;

@@ -1,7 +1,7 @@
-//! Any HTTP service: the message as JSON, with a signature that ages.
+//! Any HTTP service: the message as JSON, with a timestamped signature.
 //!
-//! `Bulla-Signature: t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 over `SECONDS.BODY` under the channel's secret. A
-//! receiver refuses times more than five minutes away, so that a recorded message cannot be played back later.
+//! `Bulla-Signature: t=SECONDS,v1=HEX`, where HEX is HMAC-SHA256 over `SECONDS.BODY` under the channel's secret. A receiver rejects
+//! times more than five minutes away, so that a recorded message cannot be replayed later.
 
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use data_encoding::HEXLOWER;
@@ -31,7 +31,7 @@ fn signature(secret: &str, at: i64, body: &[u8]) -> String {
 mod tests {
     #[test]
     fn the_signature_is_what_openssl_computes() {
-        // printf '1795219200.{}' | openssl dgst -sha256 -hmac 0123456789abcdef
+        // Expected value: printf '1795219200.{}' | openssl dgst -sha256 -hmac 0123456789abcdef
         assert_eq!(
             super::signature("0123456789abcdef", 1_795_219_200, b"{}"),
             "t=1795219200,v1=eb45f439b65585aa71cccd2ac83810801285b623e51d05244e20a054914ee764"

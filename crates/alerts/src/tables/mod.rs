@@ -1,4 +1,4 @@
-//! Alerts, deliveries, channels, rules and silences; when certificates come near their end.
+//! Tables of alerts, deliveries, channels, rules and silences, and the schedule of expiring certificates.
 
 mod statements;
 
@@ -24,62 +24,62 @@ store::handle! {
 }
 pub(crate) use statements::{ALL, BULKS};
 
-/// A channel.
+/// A notification channel as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertChannelRow {
-    /// Its identity.
+    /// Id of the channel.
     pub id: Uuid,
-    /// Unique.
+    /// Unique name.
     pub name: String,
-    /// `webhook`, `smtp`, …
+    /// Stable name of the kind: `webhook`, `smtp`, …
     pub kind: String,
-    /// JSON, sealed.
+    /// Sealed JSON configuration.
     pub config: Vec<u8>,
-    /// Whether messages go there.
+    /// Whether messages are sent to the channel.
     pub enabled: bool,
-    /// Grows by one with each change.
+    /// Incremented with every change.
     pub revision: i64,
-    /// The last message taken, µs.
+    /// Time of the last successful message, µs.
     pub last_success_at_us: Option<i64>,
-    /// The last failure, µs.
+    /// Time of the last failure, µs.
     pub last_error_at_us: Option<i64>,
-    /// That failure.
+    /// Error of the last failure.
     pub last_error: Option<String>,
 }
 
 /// A rule, a silence or the settings, as JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertDocument {
-    /// Its identity.
+    /// Id of the document.
     pub id: Uuid,
     /// Unique within its sort.
     pub name: String,
-    /// JSON.
+    /// The document as JSON.
     pub body: String,
     /// Actor that changed it last.
     pub updated_by: String,
-    /// When, µs.
+    /// Time of the last change, µs.
     pub updated_at_us: i64,
 }
 
 /// An alert to raise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewAlert {
-    /// The same key means the same alert, as long as it is not resolved.
+    /// Deduplication key. An event with the same key repeats the alert as long as it is not resolved.
     pub dedup: String,
-    /// `certificate.expiring`.
+    /// Kind of the alert, such as `certificate.expiring`.
     pub kind: String,
-    /// `certificate/UUID`.
+    /// Subject of the alert, such as `certificate/UUID`.
     pub subject: String,
-    /// How bad.
+    /// Severity of the alert.
     pub severity: Severity,
-    /// One line for people.
+    /// Title in one line, for people.
     pub title: String,
-    /// JSON.
+    /// Attributes as JSON.
     pub attributes: String,
-    /// The silence that keeps it quiet.
+    /// Id of the silence that suppresses notifications.
     pub silenced_by: Option<Uuid>,
-    /// When it happened, µs.
+    /// Time of the occurrence, µs.
     pub at_us: i64,
     /// Time of escalation unless acknowledged, µs.
     pub escalate_at_us: Option<i64>,
@@ -88,56 +88,56 @@ pub struct NewAlert {
 /// An alert as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertRow {
-    /// Its row.
+    /// Row id of the alert.
     pub row: i64,
-    /// Its identity.
+    /// Public id of the alert.
     pub id: Uuid,
-    /// Kind of the event.
+    /// Kind of the alert.
     pub kind: String,
-    /// The subject.
+    /// Subject of the alert.
     pub subject: String,
-    /// How bad.
+    /// Severity of the alert.
     pub severity: Severity,
-    /// One line for people.
+    /// Title in one line, for people.
     pub title: String,
-    /// JSON.
+    /// Attributes as JSON.
     pub attributes: String,
-    /// The state.
+    /// State of the alert.
     pub state: AlertState,
-    /// The silence that keeps it quiet.
+    /// Id of the silence that suppresses notifications.
     pub silenced_by: Option<Uuid>,
-    /// First and last time it happened, µs.
+    /// Time of the first occurrence, µs.
     pub first_at_us: i64,
-    /// See `first_at_us`.
+    /// Time of the last occurrence, µs.
     pub last_at_us: i64,
-    /// How often.
+    /// Number of occurrences.
     pub count: i64,
     /// Actor that acknowledged it.
     pub acknowledged_by: Option<String>,
-    /// Since when, µs.
+    /// Time of the acknowledgment, µs.
     pub acknowledged_at_us: Option<i64>,
     /// Time at which it was resolved, µs.
     pub resolved_at_us: Option<i64>,
 }
 
-/// A message to a channel.
+/// A message about an alert to a channel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertDeliveryRow {
-    /// Its identity.
+    /// Id of the message.
     pub id: Uuid,
-    /// The alert's row.
+    /// Row id of the alert.
     pub alert: i64,
-    /// The channel.
+    /// Id of the channel.
     pub channel: Uuid,
-    /// Why.
+    /// Reason for the message.
     pub reason: MessageReason,
-    /// The state.
+    /// State of the delivery.
     pub state: DeliveryState,
-    /// Tries so far.
+    /// Number of attempts so far.
     pub attempts: i64,
-    /// The next try, µs.
+    /// Time of the next attempt, µs.
     pub next_at_us: i64,
-    /// Why the last one failed.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
     /// Creation time, µs.
     pub created_at_us: i64,
@@ -145,71 +145,71 @@ pub struct AlertDeliveryRow {
     pub done_at_us: Option<i64>,
 }
 
-/// A message to make.
+/// A message to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewAlertDelivery {
-    /// The alert's row.
+    /// Row id of the alert.
     pub alert: i64,
-    /// The channel.
+    /// Id of the channel.
     pub channel: Uuid,
-    /// Why.
+    /// Reason for the message.
     pub reason: MessageReason,
-    /// Waiting, or held for the digest.
+    /// Initial state: waiting, or held for the digest.
     pub state: DeliveryState,
-    /// When to send it, µs.
+    /// Time to send the message, µs.
     pub at_us: i64,
 }
 
-/// How a try ended.
+/// Result of a delivery attempt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertDeliveryOutcome {
-    /// Which message.
+    /// Id of the message.
     pub id: Uuid,
-    /// Waiting for another try, sent or dead.
+    /// New state: waiting for another attempt, sent or dead.
     pub state: DeliveryState,
-    /// The next try, µs.
+    /// Time of the next attempt, µs.
     pub next_at_us: i64,
     /// The error.
     pub error: Option<String>,
 }
 
-/// When a certificate next comes near its end.
+/// The next expiry threshold of a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AlertScheduleRow {
-    /// `certificate/UUID`.
+    /// The certificate, as `certificate/UUID`.
     pub subject: String,
-    /// The next threshold, µs.
+    /// Time of the next threshold, µs.
     pub next_at_us: i64,
-    /// µs.
+    /// Start of validity, µs.
     pub not_before_us: i64,
-    /// µs.
+    /// End of validity, µs.
     pub not_after_us: i64,
-    /// JSON.
+    /// Attributes as JSON.
     pub attributes: String,
 }
 
-/// `next_at` of a certificate past its last threshold.
+/// Value of `next_at` for a certificate past its last threshold.
 pub const NO_THRESHOLD_US: i64 = i64::MAX;
 
-/// An alert raised: its row, and whether it is a new one.
+/// A raised alert: its row, and whether it is new.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Raised {
-    /// Its row.
+    /// Row id of the alert.
     pub row: i64,
-    /// Its key.
+    /// Deduplication key of the alert.
     pub dedup: String,
-    /// Whether it was not there before.
+    /// Whether the alert was newly created.
     pub new: bool,
 }
 
-/// Raises alerts; those with a key already there are counted instead. Open alerts of the same kind and subject with
-/// another key are resolved: a nearer threshold takes the place of a farther one.
+/// Raises alerts. An alert with an existing key increments that alert's count. Open alerts of the same kind and subject with
+/// another key are resolved: a nearer threshold replaces a farther one.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn raise_alerts(tx: &mut Tx, alerts: Vec<NewAlert>) -> Result<Vec<Raised>, StoreError> {
-    // One row may be touched once by a statement: repeats in one batch are counted here.
+    // A statement may change a row only once, so repeats within a batch are counted here.
     let mut distinct: Vec<(NewAlert, i64)> = Vec::with_capacity(alerts.len());
     let mut places = std::collections::HashMap::new();
     for alert in alerts {
@@ -257,10 +257,10 @@ pub async fn raise_alerts(tx: &mut Tx, alerts: Vec<NewAlert>) -> Result<Vec<Rais
     tx.bulk(&RAISE, columns).await?.into_iter().map(raised).collect()
 }
 
-/// Resolves the alerts of kinds and subjects; answers the rows of those that were open and not silenced.
+/// Resolves the alerts of kinds and subjects. Returns the rows of alerts that were open and not silenced.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn resolve_alerts(
     tx: &mut Tx,
@@ -283,10 +283,10 @@ pub async fn resolve_alerts(
     Ok(rows)
 }
 
-/// The channels that took a message about an alert, or will: one waits for them.
+/// Returns the channels to which a message about an alert was sent or is pending.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn channels_notified(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, StoreError> {
     let notified = tx.rows(NOTIFIED, vec![alert.into()]).await?;
@@ -299,10 +299,10 @@ pub async fn channels_notified(tx: &mut Tx, alert: i64) -> Result<Vec<Uuid>, Sto
         .collect()
 }
 
-/// Makes messages; one that is there already is left as it is.
+/// Inserts messages. Existing ones are not changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_alert_deliveries(tx: &mut Tx, all: Vec<NewAlertDelivery>) -> Result<(), StoreError> {
     let columns = vec![
@@ -316,13 +316,13 @@ pub async fn insert_alert_deliveries(tx: &mut Tx, all: Vec<NewAlertDelivery>) ->
     tx.bulk(&DELIVER, columns).await.map(drop)
 }
 
-/// Notes when certificates come near their end.
+/// Stores the next expiry thresholds of certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn schedule_alerts(tx: &mut Tx, all: Vec<AlertScheduleRow>) -> Result<(), StoreError> {
-    // The last word on a subject counts.
+    // The last entry for a subject wins.
     let last: std::collections::BTreeMap<_, _> =
         all.into_iter().map(|row| (row.subject.clone(), row)).collect();
     let all: Vec<AlertScheduleRow> = last.into_values().collect();
@@ -336,19 +336,19 @@ pub async fn schedule_alerts(tx: &mut Tx, all: Vec<AlertScheduleRow>) -> Result<
     tx.bulk(&SCHEDULE, columns).await.map(drop)
 }
 
-/// Forgets when certificates come near their end.
+/// Deletes the expiry thresholds of certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn unschedule_alerts(tx: &mut Tx, subjects: Vec<String>) -> Result<(), StoreError> {
     tx.bulk(&UNSCHEDULE, vec![Column::Text(subjects)]).await.map(drop)
 }
 
-/// Marks alerts as told to more people.
+/// Marks alerts as escalated.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn alerts_escalated(tx: &mut Tx, rows: Vec<i64>) -> Result<(), StoreError> {
     tx.bulk(&ESCALATED, vec![Column::Int(rows)]).await.map(drop)
@@ -378,7 +378,7 @@ pub async fn insert_alert_channel(
 /// Changes a channel that still has its revision.
 ///
 /// # Errors
-/// [`StoreError::Stale`] when it was changed meanwhile; [`StoreError::Conflict`] when the name is taken.
+/// [`StoreError::Stale`] when the channel was changed meanwhile; [`StoreError::Conflict`] when the name is taken.
 #[crate::boxed]
 pub async fn update_alert_channel(
     tx: &mut Tx,
@@ -402,10 +402,10 @@ pub async fn update_alert_channel(
     }
 }
 
-/// Removes a channel; false when there was none.
+/// Deletes a channel. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_alert_channel(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(CHANNEL_DELETE, vec![id.into()]).await? == 1)
@@ -414,7 +414,7 @@ pub async fn delete_alert_channel(tx: &mut Tx, id: Uuid) -> Result<bool, StoreEr
 /// Stores a rule, silence or the settings under `sort`.
 ///
 /// # Errors
-/// [`StoreError::Conflict`] when another has the name.
+/// [`StoreError::Conflict`] when another document has the name.
 #[crate::boxed]
 pub async fn put_alert_document(
     tx: &mut Tx,
@@ -432,72 +432,72 @@ pub async fn put_alert_document(
     tx.execute(DOCUMENT_PUT, parameters).await.map(drop)
 }
 
-/// Removes a rule or silence; false when there was none.
+/// Deletes a rule or silence. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_alert_document(tx: &mut Tx, sort: &'static str, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DOCUMENT_DELETE, vec![sort.into(), id.into()]).await? == 1)
 }
 
-/// Somebody takes care of an alert; false when it is not open.
+/// Acknowledges an alert. Returns false when it is not open.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn acknowledge_alert(tx: &mut Tx, id: Uuid, by: &str, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(ACKNOWLEDGE, vec![id.into(), by.into(), now_us.into()]).await? == 1)
 }
 
-/// Resolves an alert by hand; false if it is resolved already.
+/// Resolves an alert manually. Returns false when it is already resolved.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn resolve_alert(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(RESOLVE_ONE, vec![id.into(), now_us.into()]).await? == 1)
 }
 
-/// Puts a dead message back into the queue; false when it is not dead.
+/// Puts a dead message back into the queue. Returns false when it is not dead.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn requeue_alert_delivery(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(REQUEUE, vec![id.into(), now_us.into()]).await? == 1)
 }
 
-/// Puts every dead message of a channel back into the queue; answers how many.
+/// Puts every dead message of a channel back into the queue. Returns their number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn requeue_alert_channel(tx: &mut Tx, channel: Uuid, now_us: i64) -> Result<u64, StoreError> {
     tx.execute(REQUEUE_CHANNEL, vec![channel.into(), now_us.into()]).await
 }
 
 impl Alerts<'_> {
-    /// Every channel, by name.
+    /// Returns every channel, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn channels(self) -> Result<Vec<AlertChannelRow>, StoreError> {
         self.0.rows(Cost::Walk, CHANNELS, Vec::new()).await?.into_iter().map(channel_of).collect()
     }
 
-    /// One channel.
+    /// Returns one channel.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn channel(self, id: Uuid) -> Result<Option<AlertChannelRow>, StoreError> {
         self.0.row(CHANNEL, vec![id.into()]).await?.map(channel_of).transpose()
     }
 
-    /// Every rule, silence or setting of a sort, by name.
+    /// Returns all documents of a sort, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn documents(self, sort: &'static str) -> Result<Vec<AlertDocument>, StoreError> {
         let rows = self.0.rows(Cost::Walk, DOCUMENTS, vec![sort.into()]).await?;
         let document = |mut row: Row| {
@@ -512,18 +512,18 @@ impl Alerts<'_> {
         rows.into_iter().map(document).collect()
     }
 
-    /// One alert.
+    /// Returns one alert.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn get(self, id: Uuid) -> Result<Option<AlertRow>, StoreError> {
         self.0.row(ALERT, vec![id.into()]).await?.map(alert_of).transpose()
     }
 
-    /// Alerts in a state, the latest first.
+    /// Returns a page of alerts in a state, latest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(
         self,
         state: AlertState,
@@ -542,10 +542,10 @@ impl Alerts<'_> {
         })
     }
 
-    /// Alerts by their rows.
+    /// Returns alerts by their rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn by_row(self, rows: Vec<i64>) -> Result<Vec<AlertRow>, StoreError> {
         let found = self
             .0
@@ -556,10 +556,10 @@ impl Alerts<'_> {
         found.into_iter().map(alert_of).collect()
     }
 
-    /// Messages of an alert.
+    /// Returns the messages of an alert.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn deliveries_of(self, alert: i64) -> Result<Vec<AlertDeliveryRow>, StoreError> {
         self.0
             .rows(Cost::Walk, DELIVERIES_OF, vec![alert.into()])
@@ -569,10 +569,10 @@ impl Alerts<'_> {
             .collect()
     }
 
-    /// Messages in a state, the latest first.
+    /// Returns a page of messages in a state, latest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn deliveries(
         self,
         state: DeliveryState,
@@ -590,10 +590,10 @@ impl Alerts<'_> {
         })
     }
 
-    /// Takes messages that are due, so that no other node sends them before `until_us`.
+    /// Claims due messages, so that no other node sends them before `until_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn claim_deliveries(
         self,
         now_us: i64,
@@ -612,10 +612,10 @@ impl Alerts<'_> {
         found.into_iter().map(delivery_of).collect()
     }
 
-    /// Notes how tries ended, and how their channels do: pairs of a message and its channel.
+    /// Stores the results of attempts and the status of their channels, as pairs of a message and its channel.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn settle_deliveries(
         self,
         outcomes: Vec<(AlertDeliveryOutcome, Uuid)>,
@@ -654,10 +654,10 @@ impl Alerts<'_> {
             .await
     }
 
-    /// Messages held for the digest, made before a time.
+    /// Returns messages held for the digest that were created before a time.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn held_deliveries(
         self,
         before_us: i64,
@@ -667,10 +667,10 @@ impl Alerts<'_> {
         rows.into_iter().map(delivery_of).collect()
     }
 
-    /// Certificates that reached a threshold, the earliest first.
+    /// Returns certificates that reached a threshold, earliest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn schedule_due(self, now_us: i64, limit: i64) -> Result<Vec<AlertScheduleRow>, StoreError> {
         let rows = self.0.rows(Cost::Walk, SCHEDULE_DUE, vec![now_us.into(), limit.into()]).await?;
         let due = |mut row: Row| {
@@ -685,19 +685,19 @@ impl Alerts<'_> {
         rows.into_iter().map(due).collect()
     }
 
-    /// Open alerts that were not acknowledged before their escalation time.
+    /// Returns open alerts that were not acknowledged before their escalation time.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn escalating(self, now_us: i64, limit: i64) -> Result<Vec<AlertRow>, StoreError> {
         let rows = self.0.rows(Cost::Walk, ESCALATING, vec![now_us.into(), limit.into()]).await?;
         rows.into_iter().map(alert_of).collect()
     }
 
-    /// Forgets alerts that were over before a time, and their messages.
+    /// Deletes alerts that were resolved before a time, and their messages.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
         self.0
             .write("alerts_trim", move |tx| {

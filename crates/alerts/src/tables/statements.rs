@@ -4,7 +4,7 @@ use db::Bulk;
 use store::states::{AlertState, DeliveryState};
 use store::{SealedColumn, sealed_column};
 
-/// The channels' configurations, for the rotation of the master key.
+/// The sealed configurations of channels, for the rotation of the master key.
 pub const SEALED_CHANNELS: SealedColumn = sealed_column!("alert_channels", "uuid" Uuid "uuid", "config");
 
 macro_rules! channels {
@@ -70,7 +70,7 @@ attributes = excluded.attributes
 RETURNING id, uuid, dedup")
 };
 
-/// Alerts of a subject that are over: all of a kind but the one with the key given.
+/// Resolves the alerts of a subject and kind, except the alert with the given key.
 pub(super) const RESOLVE: Bulk = db::bulk! { (subject text, kind text, dedup text, at bigint)
     with_states!("-- alert_resolve
 UPDATE alerts SET state = {AlertState::Resolved}, resolved_at = :at, dedup = dedup || '#' || id, escalate_at = NULL
@@ -84,14 +84,14 @@ INSERT INTO alert_deliveries (uuid, alert_id, channel, reason, state, attempts, 
 VALUES (:uuid, :alert, :channel, :reason, :state, 0, :at, :at) ON CONFLICT DO NOTHING"
 };
 
-/// A message that waits is sent also when its alert is resolved meanwhile.
+/// A waiting message is sent even if its alert is resolved meanwhile.
 pub(super) const NOTIFIED: &str = with_states!(
     "-- alert_channels_notified
 SELECT DISTINCT alert_id, channel FROM alert_deliveries
 WHERE alert_id = ?1 AND state IN ({DeliveryState::Sent}, {DeliveryState::Waiting})"
 );
 
-/// A channel gets the messages about one alert in their order: the one that an alert is resolved never overtakes the one that it was raised.
+/// Claims messages. A channel gets the messages about one alert in order: "resolved" never overtakes "raised".
 pub(super) const CLAIM: Bulk = db::bulk! {
     with_states!("-- alert_delivery_claim
 UPDATE alert_deliveries SET next_at = ?2, attempts = attempts + 1
