@@ -5,65 +5,66 @@ use uuid::Uuid;
 
 pub use crate::scope::{BadScope, Object, Scope};
 
-/// An identity: a token, a person, a client certificate.
+/// An identity that can authenticate: a token, a person or a client certificate.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IdentityView {
-    /// Its id.
+    /// Identifier of the identity.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the identity.
     pub name: String,
-    /// To recognise it by: a token's first characters, a person's subject, what a certificate is found by.
+    /// Text by which to recognise the identity: the first characters of a token, the subject of a person, or the matcher of a
+    /// client certificate.
     pub label: String,
-    /// A person's address.
+    /// Email address; only for a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
     /// The granted roles and scopes.
     pub grants: Vec<Grant>,
-    /// Whether it is let in.
+    /// Whether the identity may authenticate.
     pub enabled: bool,
     /// Creation time.
     pub created_at: String,
-    /// Actor that created it.
+    /// Actor that created the identity.
     pub created_by: String,
-    /// When it ends; null for never.
+    /// Expiry time; null if the identity does not expire.
     pub expires_at: Option<String>,
-    /// When it was last used, to the hour; null for never.
+    /// Time of the last use, with a precision of one hour; null if never used.
     pub last_used_at: Option<String>,
 }
 
-/// A change; what is absent stays as it is.
+/// A change to an identity. Absent fields keep their value.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IdentityPatch {
-    /// Its new name.
+    /// New name.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
-    /// A person's new address; null for none.
+    /// New email address of a person; null removes it.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub email: Option<Option<String>>,
-    /// The roles and scopes that replace the present ones.
+    /// Roles and scopes that replace all present ones.
     pub grants: Option<Vec<Grant>>,
-    /// Whether it is let in from now on.
+    /// Whether the identity may authenticate.
     pub enabled: Option<bool>,
-    /// When it ends; null for never.
+    /// New expiry time; null for no expiry.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub expires_at: Option<Option<String>>,
 }
 
-/// A role within a scope.
+/// A role, granted within a scope.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// The role's name.
+    /// Name of the role.
     #[cfg_attr(feature = "schemas", schema(example = "operator"))]
     pub role: String,
-    /// How far it reaches: `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:*.a.example`, `target:NAME`, `path:/a/*`, or
-    /// several of these with commas between: all of them must hold.
+    /// Scope of the role: `any`, `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:*.a.example`, `target:NAME`, `path:/a/*`, or
+    /// several of these separated by commas. All of them must match.
     #[serde(default = "any")]
     #[cfg_attr(feature = "schemas", schema(value_type = String, example = "team:web", default = "any"))]
     pub scope: Scope,
@@ -73,115 +74,116 @@ fn any() -> Scope {
     Scope::Any
 }
 
-/// A token to make.
+/// A token to create.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
-    /// Its name, unique among tokens.
+    /// Name of the token, unique among tokens.
     #[cfg_attr(feature = "schemas", schema(example = "ci", min_length = 1, max_length = 128))]
     pub name: String,
-    /// What it may do; nothing its maker may not.
+    /// Roles and scopes of the token. They cannot exceed the permissions of the creator.
     pub grants: Vec<Grant>,
-    /// When it ends, RFC 3339; never when absent.
+    /// Expiry time, RFC 3339. The token does not expire when absent.
     #[cfg_attr(feature = "schemas", schema(example = "2027-01-01T00:00:00Z"))]
     pub expires_at: Option<String>,
 }
 
-/// A token just made.
+/// A newly created token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedToken {
-    /// The secret. It is shown this once.
+    /// The secret token. It is shown only in this response.
     pub token: String,
-    /// The stored part, without the secret.
+    /// The identity of the token, without the secret.
     #[serde(flatten)]
     pub view: IdentityView,
 }
 
-/// A person who may log in.
+/// A person who may sign in.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewUser {
-    /// A name, unique among people.
+    /// Name of the person, unique among people.
     #[cfg_attr(feature = "schemas", schema(example = "alice", min_length = 1, max_length = 128))]
     pub name: String,
-    /// What the issuer calls the person: the claim `sub`. Absent for a person who signs in with a password or one-time links.
+    /// Subject of the person at the issuer (claim `sub`). Absent for a person who signs in with a password or one-time links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 255))]
     pub subject: Option<String>,
-    /// The issuer; the configured one when absent.
+    /// URL of the OIDC issuer; the configured one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
-    /// An address.
+    /// Email address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<String>,
-    /// Grants of the person, in addition to those of their groups.
+    /// Roles and scopes granted to the person, in addition to those of their groups.
     #[serde(default)]
     pub grants: Vec<Grant>,
 }
 
-/// A session.
+/// A session of a signed-in person.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SessionView {
-    /// From where the login came.
+    /// Network address from which the person signed in.
     pub address: String,
-    /// Start time.
+    /// Time at which the session began.
     pub created_at: String,
-    /// When it was last seen, coarsely.
+    /// Approximate time of the last request in the session.
     pub last_seen_at: String,
-    /// When it ends whatever happens.
+    /// Time at which the session ends, even if it is in use.
     pub expires_at: String,
-    /// What the login's groups gave.
+    /// Grants that the person has through their groups in this session.
     pub grants: Vec<Grant>,
-    /// How its person signed in: `oidc`, `link` or `password`; null for a session that an older release began.
+    /// How the person signed in: `oidc`, `link` or `password`; null for a session that began before an upgrade from an older
+    /// release.
     pub method: Option<String>,
-    /// When its person last proved who they are; null where that is not known.
+    /// Time at which the person last proved their identity; null if unknown.
     pub confirmed_at: Option<String>,
-    /// Whether this request came with it.
+    /// Whether this request was made in this session.
     pub current: bool,
 }
 
-/// A one-time sign-in link to make, for oneself.
+/// A one-time sign-in link to create for the caller.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewSignInLink {
-    /// Seconds until it expires, 10 to 600; 600 when absent.
+    /// Lifetime in seconds, 10 to 600; 600 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schemas", schema(minimum = 10, maximum = 600, example = 600))]
     pub lifetime_s: Option<u64>,
 }
 
-/// A one-time sign-in link just made.
+/// A newly created one-time sign-in link.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SignInLinkView {
-    /// The code. It is shown this once, and used once.
+    /// The code. It is shown only in this response and can be used once.
     pub code: String,
-    /// The page of the console that signs in with it. Open it in a browser.
+    /// URL of the console page that signs in with the code. Open it in a browser.
     #[cfg_attr(feature = "schemas", schema(example = "https://bulla.example.org/console/sign-in#code=x"))]
     pub url: String,
-    /// Until when it can be used.
+    /// Expiry time.
     pub expires_at: String,
 }
 
-/// What a person signs in with.
+/// Credentials for signing in: a one-time code, or a name and a password.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SignIn {
-    /// The code of a one-time link; without name and password.
+    /// Code of a one-time link. Omit `name` and `password` with it.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub code: Option<String>,
-    /// A user's name.
+    /// Name of the user.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
-    /// The user's password.
+    /// Password of the user.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 256))]
     pub password: Option<String>,
@@ -192,55 +194,55 @@ pub struct SignIn {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPassword {
-    /// At least 12 characters, and at most 256 bytes.
+    /// New password: at least 12 characters and at most 256 bytes.
     #[cfg_attr(feature = "schemas", schema(min_length = 12, max_length = 256))]
     pub password: String,
 }
 
-/// What a person confirms a session with: a new one-time code, or the password.
+/// Credentials that confirm a session: a new one-time code, or the password.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionConfirmation {
-    /// The code of a one-time link; without the password.
+    /// Code of a one-time link. Omit `password` with it.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub code: Option<String>,
-    /// The user's password.
+    /// Password of the user.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 256))]
     pub password: Option<String>,
 }
 
-/// Sessions that were ended.
+/// Result of a request that ends sessions.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SignedOut {
-    /// How many.
+    /// Number of sessions that were ended.
     pub ended: u64,
 }
 
-/// A client certificate to let in.
+/// A client certificate that may authenticate.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewClientCertificate {
-    /// A name, unique among client certificates; the audit trail shows `certificate:NAME`.
+    /// Name, unique among client certificates. The audit log shows `certificate:NAME`.
     #[cfg_attr(feature = "schemas", schema(example = "deployer", min_length = 1, max_length = 128))]
     pub name: String,
-    /// The certificate, by its fingerprint (`sha256:HEX`) or a name in it (`dns:NAME`, `email:ADDRESS`, `uri:URI`). It
-    /// must lie below one of the roots configured for client certificates.
+    /// The certificate, by its fingerprint (`sha256:HEX`) or by a name in it (`dns:NAME`, `email:ADDRESS`, `uri:URI`). It must
+    /// chain to one of the roots configured for client certificates.
     #[serde(rename = "match")]
     #[cfg_attr(feature = "schemas", schema(example = "dns:deployer.example.org"))]
     pub matcher: String,
-    /// The profile by which the server's own CA issued the certificate. Needed for a name in such a certificate; absent, a
-    /// name counts in certificates of other CAs alone.
+    /// Profile with which a CA of this server issued the certificate. Required when `matcher` is a name and a CA of this server
+    /// issues the certificate. When absent, a name matches only certificates of other CAs.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = "deployers", min_length = 1, max_length = 64))]
     pub profile: Option<String>,
-    /// What it may do; nothing its maker may not.
+    /// Roles and scopes of the certificate. They cannot exceed the permissions of the creator.
     pub grants: Vec<Grant>,
-    /// When it ends, RFC 3339; with the certificate when absent.
+    /// Expiry time, RFC 3339; the expiry of the certificate when absent.
     pub expires_at: Option<String>,
 }
 
@@ -248,28 +250,28 @@ pub struct NewClientCertificate {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RoleView {
-    /// Its name.
+    /// Name of the role.
     pub name: String,
-    /// A description.
+    /// Description for people.
     pub description: String,
     /// The permissions of the role.
     pub permissions: Vec<String>,
-    /// Whether it comes with Bulla and cannot be changed.
+    /// Whether the role is built into Bulla and cannot be changed.
     pub built_in: bool,
-    /// When it last changed; null for one that comes with Bulla.
+    /// Time of the last change; null for a built-in role.
     pub updated_at: Option<String>,
 }
 
-/// A role as it is to be.
+/// Definition of a role to create or replace.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewRole {
-    /// A description.
+    /// Description for people.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 1024))]
     pub description: String,
-    /// What it holds, `noun.verb`; nothing its maker may not do.
+    /// Permissions of the role, each as `noun.verb`. They cannot exceed the permissions of the creator.
     #[cfg_attr(feature = "schemas", schema(example = json!(["certificate.read", "certificate.renew"])))]
     pub permissions: Vec<String>,
 }
@@ -278,34 +280,36 @@ pub struct NewRole {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Me {
-    /// As the audit trail names the caller.
+    /// Name of the caller in the audit log.
     #[cfg_attr(feature = "schemas", schema(example = "token:ci"))]
     pub actor: String,
-    /// `token`, `user`, `certificate` or `agent`.
+    /// Kind of the caller: `token`, `user`, `certificate` or `agent`.
     pub kind: String,
-    /// The token's, person's or certificate's id.
+    /// Identifier of the token, person, certificate or agent.
     pub id: Uuid,
-    /// The grants of the caller.
+    /// Permissions of the caller, by scope.
     pub granted: Vec<MyGrant>,
-    /// With a session: the value of `X-CSRF-Token` for unsafe requests.
+    /// Value of the header `X-CSRF-Token` for unsafe requests; only with a session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csrf_token: Option<String>,
-    /// The session that the request came with.
+    /// The session in which the request was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<MySession>,
 }
 
-/// The session that a request came with.
+/// The session in which a request was made.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MySession {
-    /// How its person signed in: `oidc`, `link` or `password`; null for a session that an older release began.
+    /// How the person signed in: `oidc`, `link` or `password`; null for a session that began before an upgrade from an older
+    /// release.
     pub method: Option<String>,
-    /// When it ends whatever happens.
+    /// Time at which the session ends, even if it is in use.
     pub expires_at: String,
-    /// When its person last proved who they are; null where that is not known.
+    /// Time at which the person last proved their identity; null if unknown.
     pub confirmed_at: Option<String>,
-    /// Until when it may do what needs a recent proof; null when the person has to confirm it first.
+    /// End of the period in which the session may do actions that need a recent confirmation; null when the person must confirm the
+    /// session first.
     pub confirmed_until: Option<String>,
 }
 
@@ -313,17 +317,17 @@ pub struct MySession {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MyGrant {
-    /// How far.
+    /// Scope within which the permissions apply.
     #[cfg_attr(feature = "schemas", schema(value_type = String))]
     pub scope: Scope,
-    /// The permissions.
+    /// Permissions within the scope.
     pub permissions: Vec<String>,
 }
 
-/// What is left to do after logging out.
+/// Remaining step after logging out.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LoggedOut {
-    /// Where the browser ends the issuer's own session too, if the issuer offers it.
+    /// URL at which the browser also ends the session at the OIDC issuer, if the issuer has one.
     pub end_session_url: Option<String>,
 }

@@ -4,85 +4,86 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A key for external account binding (RFC 8555 section 7.3.4); its secret is never shown again.
+/// A key for external account binding (RFC 8555 section 7.3.4). Its secret is never shown again.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ExternalKeyView {
-    /// Its identity.
+    /// Identifier of the key.
     pub id: Uuid,
-    /// The name clients give.
+    /// Key identifier that ACME clients send.
     pub kid: String,
-    /// A description.
+    /// Description for people.
     pub label: String,
-    /// Whether it may bind any number of accounts.
+    /// Whether the key may bind any number of accounts.
     pub reusable: bool,
-    /// Profiles its accounts may use; empty: any.
+    /// Profiles that the accounts of the key may use. An empty list allows any.
     pub profiles: Vec<String>,
-    /// Names its accounts may ask for; empty: any.
+    /// Names that the accounts of the key may request. An empty list allows any.
     pub names: Vec<String>,
-    /// The team that its accounts act for.
+    /// Team on whose behalf the accounts of the key act.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub team: Option<String>,
     /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Actor that created it.
+    /// Actor that created the key.
     pub created_by: String,
-    /// When it stops binding new accounts.
+    /// Time after which the key binds no new accounts.
     pub expires_at: Option<String>,
-    /// Since when neither it nor its accounts may do anything.
+    /// Time at which the key and its accounts were disabled; null if enabled.
     pub disabled_at: Option<String>,
-    /// When it last bound an account.
+    /// Time of the last account binding with the key.
     pub used_at: Option<String>,
-    /// Accounts bound.
+    /// Number of accounts bound with the key.
     pub uses: i64,
 }
 
-/// An external key to make.
+/// A key for external account binding to create.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewExternalKeyBody {
-    /// The name clients give; made unless given.
+    /// Key identifier that ACME clients send; generated when absent.
     #[serde(default)]
     #[cfg_attr(
         feature = "schemas",
         schema(example = "web-team", min_length = 1, max_length = 200, nullable = false)
     )]
     pub kid: Option<String>,
-    /// A description.
+    /// Description for people.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = "web team", max_length = 200))]
     pub label: String,
-    /// Whether it may bind any number of accounts; otherwise one.
+    /// Whether the key may bind any number of accounts; otherwise it binds one.
     #[serde(default)]
     pub reusable: bool,
-    /// Profiles its accounts may use; empty: any.
+    /// Profiles that the accounts of the key may use. An empty list allows any.
     #[serde(default)]
     pub profiles: Vec<String>,
-    /// Names its accounts may ask for: `a.example` is that name and all below it, `10.0.0.0/8` are addresses; empty:
-    /// any.
+    /// Names that the accounts of the key may request: `a.example` allows that name and all its subdomains, `10.0.0.0/8` allows
+    /// addresses. An empty list allows any.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["a.example"])))]
     pub names: Vec<String>,
-    /// The team that its accounts act for: they are given what the team owns and what is shared, and nothing of other teams.
+    /// Team on whose behalf the accounts of the key act. They may request names that the team owns and names that are shared, but
+    /// no names of other teams.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(nullable = false))]
     pub team: Option<String>,
-    /// When it stops binding new accounts.
+    /// Time after which the key binds no new accounts.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(format = DateTime, nullable = false))]
     pub expires_at: Option<String>,
 }
 
-/// An external key just made.
+/// A newly created key for external account binding.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedExternalKey {
-    /// Its identity.
+    /// Identifier of the key.
     pub id: Uuid,
-    /// What clients call `--eab-kid`.
+    /// Key identifier; many ACME clients have the option `--eab-kid` for it.
     pub kid: String,
-    /// What clients call `--eab-hmac-key`, base64url. It is shown here and nowhere else.
+    /// The MAC key, base64url; many ACME clients have the option `--eab-hmac-key` for it. It is shown only in this response.
     pub hmac_key: String,
 }
 
@@ -90,18 +91,18 @@ pub struct CreatedExternalKey {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AcmeAccountView {
-    /// Its identity.
+    /// Identifier of the account.
     pub id: Uuid,
-    /// `valid`, `deactivated` (by its owner) or `revoked` (by an operator).
+    /// State of the account: `valid`, `deactivated` (by its owner) or `revoked` (by an operator).
     #[cfg_attr(feature = "schemas", schema(example = "valid"))]
     pub status: String,
-    /// `mailto:` addresses.
+    /// Contacts, as `mailto:` URLs.
     pub contacts: Vec<String>,
-    /// The external key it was bound with.
+    /// External key with which the account was bound.
     pub external_key: Option<Uuid>,
-    /// The profile of the directory it was made at.
+    /// Profile of the ACME directory at which the account was created.
     pub profile: String,
-    /// The address it was made from.
+    /// Network address from which the account was created.
     pub address: String,
     /// Creation time, RFC 3339.
     pub created_at: String,
@@ -113,58 +114,58 @@ pub struct AcmeAccountView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AcmeOrderView {
-    /// Its identity.
+    /// Identifier of the order.
     pub id: Uuid,
-    /// The account.
+    /// Account that placed the order.
     pub account: Uuid,
-    /// The profile of its directory.
+    /// Profile of the ACME directory of the order.
     pub profile: String,
-    /// `pending`, `processing`, `valid` or `invalid`; a single order also says `ready`.
+    /// State of the order: `pending`, `processing`, `valid` or `invalid`. A single order can also be `ready`.
     #[cfg_attr(feature = "schemas", schema(example = "valid"))]
     pub status: String,
-    /// `dns:a.example`, `ip:10.0.0.1`.
+    /// Names of the order, such as `dns:a.example` or `ip:10.0.0.1`.
     pub names: Vec<String>,
     /// Creation time, RFC 3339.
     pub created_at: String,
-    /// When it ends, RFC 3339.
+    /// Expiry time, RFC 3339.
     pub expires_at: String,
-    /// The certificate issued.
+    /// The issued certificate.
     pub certificate: Option<Uuid>,
-    /// The certificate it replaces (RFC 9773).
+    /// The certificate that the order replaces (RFC 9773).
     pub replaces: Option<String>,
-    /// Why it is invalid, as its client is told.
+    /// Reason why the order is invalid: the ACME problem document that the client receives.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub error: Option<Value>,
 }
 
-/// A limit for one account, network or name in place of the general one.
+/// A rate limit for one account, network or name that replaces the general limit.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LimitOverrideView {
-    /// Its identity.
+    /// Identifier of the override.
     pub id: Uuid,
-    /// `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
+    /// Limit that is overridden: `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
     pub kind: String,
-    /// An account's id, a network, a name (`dns:a.example`).
+    /// Subject of the limit: the identifier of an account, a network, or a name (`dns:a.example`).
     pub subject: String,
-    /// How many in `seconds`; null: any number.
+    /// Number of events allowed in each period of `seconds`; null for no limit.
     pub allowed: Option<u32>,
-    /// The period, seconds.
+    /// Length of the period in seconds.
     pub seconds: u32,
-    /// Why.
+    /// Reason for the override.
     pub note: String,
     /// Creation time, RFC 3339.
     pub created_at: String,
-    /// Actor that created it.
+    /// Actor that created the override.
     pub created_by: String,
 }
 
-/// A limit to set.
+/// A rate limit override to set.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LimitOverrideBody {
-    /// `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
+    /// Limit to override: `new_accounts`, `orders`, `failed_validations` or `duplicate_certificates`.
     #[cfg_attr(
         feature = "schemas",
         schema(
@@ -173,28 +174,28 @@ pub struct LimitOverrideBody {
         )
     )]
     pub kind: String,
-    /// An account's id; for `new_accounts` an address or network; for `failed_validations` and
+    /// Subject of the limit: the identifier of an account; for `new_accounts` an address or network; for `failed_validations` and
     /// `duplicate_certificates` also a name (`dns:a.example`).
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 500))]
     pub subject: String,
-    /// How many in `seconds`; absent: any number.
+    /// Number of events allowed in each period of `seconds`; no limit when absent.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(nullable = false))]
     pub allowed: Option<u32>,
-    /// In how long.
+    /// Length of the period in seconds.
     #[cfg_attr(feature = "schemas", schema(example = 3600, minimum = 1))]
     pub seconds: u32,
-    /// Why.
+    /// Reason for the override.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub note: String,
 }
 
-/// Which orders to list.
+/// Filter of the list of orders.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct AcmeOrderQuery {
-    /// This account's only, without those refused.
+    /// Only orders of this account, without rejected ones.
     pub account: Option<Uuid>,
 }

@@ -4,16 +4,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A host that wants to become an agent.
+/// A request to enroll a host as an agent.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentBody {
-    /// The enrolment token, used once.
+    /// The enrollment token. It can be used once.
     pub token: String,
-    /// A request for the client certificate, signed with the key made on the host.
+    /// CSR for the client certificate, PEM, signed with the key generated on the host.
     pub csr_pem: String,
-    /// The agent's name; the host's when absent.
+    /// Name of the agent; the hostname when absent.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
     /// Facts about the host.
@@ -26,34 +26,34 @@ pub struct EnrolmentBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct FactsBody {
-    /// The agent's version.
+    /// Version of the agent.
     #[serde(default)]
     pub version: String,
-    /// The host's name.
+    /// Hostname.
     #[serde(default)]
     pub hostname: String,
-    /// The host's operating system.
+    /// Operating system of the host.
     #[serde(default)]
     pub os: String,
-    /// The host's kind of processor.
+    /// Processor architecture of the host.
     #[serde(default)]
     pub arch: String,
-    /// The host's addresses, separated by commas.
+    /// Network addresses of the host, separated by commas.
     #[serde(default)]
     pub addresses: String,
 }
 
-/// An agent's client certificate.
+/// A newly issued client certificate of an agent.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct EnrolledView {
-    /// The agent.
+    /// Identifier of the agent.
     pub agent: Uuid,
-    /// Its name.
+    /// Name of the agent.
     pub name: String,
     /// The certificate and its chain, PEM.
     pub certificate_pem: String,
-    /// Certificates below which this server's own stands, PEM; empty when the host's roots will do.
+    /// CA certificates that the agent must trust to verify this server, PEM; empty when the trust store of the host suffices.
     pub ca_pem: String,
 }
 
@@ -62,42 +62,42 @@ pub struct EnrolledView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewalBody {
-    /// Signed with the key of the one before, PEM.
+    /// CSR, PEM, signed with the key of the present certificate.
     pub csr_pem: String,
 }
 
-/// A CSR.
+/// A certificate signing request (CSR).
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CsrBody {
-    /// PEM.
+    /// The CSR, PEM.
     pub csr_pem: String,
 }
 
-/// How a job went.
+/// The result of a job.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ResultBody {
-    /// `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
+    /// Outcome: `deployed`, `unchanged`, `failed`, `rolled_back` or `broken`.
     #[cfg_attr(feature = "schemas", schema(example = "deployed"))]
     pub outcome: String,
-    /// The target; absent when the job failed before that.
+    /// The target; absent when the job failed before it reached one.
     pub target: Option<Uuid>,
-    /// The error.
+    /// Error of the job.
     pub error: Option<String>,
-    /// Why what was before is not back.
+    /// Error of the rollback, when the previous state could not be restored.
     pub rollback_error: Option<String>,
-    /// SHA-256 of the leaf that the endpoint shows.
+    /// SHA-256 of the leaf certificate that the endpoint presents.
     pub served: Option<String>,
 }
 
-/// The targets of an agent, for the policy of its host.
+/// Targets of an agent, for the local policy of its host.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentTargetsView {
-    /// Targets: each with its identity, its name, and where it is by kind; passwords are replaced.
+    /// Targets. Each has its identifier, its name and the settings of its kind; passwords are replaced.
     #[cfg_attr(feature = "schemas", schema(value_type = Vec<Object>))]
     pub targets: Vec<Value>,
 }

@@ -8,48 +8,48 @@ use uuid::Uuid;
 /// Labels by name, sorted.
 pub type Labels = BTreeMap<String, String>;
 
-/// An agent.
+/// An agent on a host.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentView {
-    /// Its identity.
+    /// Identifier of the agent.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the agent, unique.
     #[cfg_attr(feature = "schemas", schema(example = "web-1"))]
     pub name: String,
-    /// Its labels.
+    /// Labels of the agent.
     pub labels: Labels,
-    /// Whether it has asked for work in the last minutes.
+    /// Whether the agent has requested work in the last few minutes.
     pub online: bool,
-    /// When it last asked for work, to the minute.
+    /// Time of the last request for work, with a precision of one minute.
     pub last_seen_at: String,
-    /// Its host's name.
+    /// Hostname.
     pub hostname: String,
-    /// Its host's operating system.
+    /// Operating system of the host.
     pub os: String,
-    /// Its host's kind of processor.
+    /// Processor architecture of the host.
     pub arch: String,
-    /// Its version.
+    /// Version of the agent.
     pub version: String,
-    /// Its host's addresses.
+    /// Network addresses of the host.
     pub addresses: Vec<String>,
-    /// When it was enrolled.
+    /// Enrollment time.
     pub enrolled_at: String,
-    /// When its client certificate ends; it renews it by itself.
+    /// Expiry time of the client certificate. The agent renews the certificate itself.
     pub certificate_expires_at: String,
-    /// When it was retired.
+    /// Time at which the agent was retired.
     pub retired_at: Option<String>,
 }
 
-/// What to change.
+/// A change to an agent.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentPatch {
-    /// Another name.
+    /// New name.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
-    /// Other labels, in place of all.
+    /// New labels. They replace all present labels.
     pub labels: Option<Labels>,
 }
 
@@ -57,12 +57,12 @@ pub struct AgentPatch {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentGroupView {
-    /// Its name.
+    /// Name of the group.
     #[cfg_attr(feature = "schemas", schema(example = "web"))]
     pub name: String,
-    /// Labels its agents have, all of them.
+    /// Labels that an agent must have to belong to the group. All of them must match.
     pub selector: Labels,
-    /// For people.
+    /// Description for people.
     pub description: String,
     /// Creation time.
     pub created_at: String,
@@ -70,90 +70,90 @@ pub struct AgentGroupView {
     pub updated_at: String,
 }
 
-/// A group to make.
+/// An agent group to create.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewAgentGroup {
-    /// Its name.
+    /// Name of the group.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: String,
-    /// Labels its agents have, all of them: 1 to 8.
+    /// Labels that an agent must have to belong to the group, 1 to 8. All of them must match.
     pub selector: Labels,
-    /// For people.
+    /// Description for people.
     #[serde(default)]
     pub description: String,
 }
 
-/// A group as it is to be.
+/// New definition of an agent group.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentGroupChange {
-    /// Labels its agents have, all of them: 1 to 8.
+    /// Labels that an agent must have to belong to the group, 1 to 8. All of them must match.
     pub selector: Labels,
-    /// For people.
+    /// Description for people.
     #[serde(default)]
     pub description: String,
 }
 
-/// A token to make.
+/// An enrollment token to create.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewAgentToken {
-    /// Labels its agent gets.
+    /// Labels of the agent that enrolls with the token.
     #[serde(default)]
     pub labels: Labels,
-    /// Seconds it is good: an hour when absent, a month at most.
+    /// Lifetime in seconds: one hour when absent, one month at most.
     #[cfg_attr(feature = "schemas", schema(minimum = 1, maximum = 2_592_000))]
     pub seconds: Option<i64>,
 }
 
-/// A token, without itself.
+/// An enrollment token without its secret.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AgentTokenView {
-    /// Its identity.
+    /// Identifier of the token.
     pub id: Uuid,
-    /// Labels its agent gets.
+    /// Labels of the agent that enrolls with the token.
     pub labels: Labels,
-    /// Actor that created it.
+    /// Actor that created the token.
     pub created_by: String,
-    /// When.
+    /// Creation time.
     pub created_at: String,
-    /// Expiry: later uses are rejected.
+    /// Expiry time. Later uses are rejected.
     pub expires_at: String,
-    /// When it was used.
+    /// Time at which the token was used.
     pub used_at: Option<String>,
-    /// The agent it has enrolled.
+    /// Agent that enrolled with the token.
     pub agent: Option<Uuid>,
 }
 
-/// A token just made.
+/// A newly created enrollment token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedAgentToken {
-    /// The secret. It is shown this once.
+    /// The secret token. It is shown only in this response.
     pub token: String,
-    /// The stored part, without the secret.
+    /// The token without the secret.
     #[serde(flatten)]
     pub view: AgentTokenView,
 }
 
-/// Which agents to list.
+/// Filter of the list of agents.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct AgentsQuery {
-    /// Labels they must have, `name=value`, separated by commas.
+    /// Labels that the agents must have, as `name=value`, separated by commas.
     #[cfg_attr(feature = "schemas", param(example = "env=prod,role=web"))]
     pub labels: Option<String>,
     /// Only agents of this group.
     pub group: Option<String>,
-    /// Only those online, or only those offline.
+    /// Whether to list only online agents (`true`) or only offline agents (`false`).
     pub online: Option<bool>,
-    /// Retired ones too.
+    /// Whether to include retired agents.
     #[serde(default)]
     pub retired: bool,
 }

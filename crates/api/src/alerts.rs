@@ -1,4 +1,4 @@
-//! Alerts, messages, channels and rules.
+//! Alerts, deliveries, channels and rules.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,161 +8,163 @@ use uuid::Uuid;
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AlertView {
-    /// Its identity.
+    /// Identifier of the alert.
     pub id: Uuid,
-    /// What kind: `certificate.expiring`, `certificate.failed`, …
+    /// Kind of the alert: `certificate.expiring`, `certificate.failed`, …
     pub kind: String,
-    /// Of what: `certificate/UUID`.
+    /// Object of the alert, such as `certificate/UUID`.
     pub subject: String,
-    /// info, low, medium, high or critical.
+    /// Severity: `info`, `low`, `medium`, `high` or `critical`.
     pub severity: String,
-    /// One line.
+    /// Summary in one line.
     pub title: String,
-    /// open, acknowledged or resolved.
+    /// State: `open`, `acknowledged` or `resolved`.
     pub state: String,
-    /// Owner, team, environment, tags and so on.
+    /// Attributes such as owner, team, environment and tags.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub attributes: Value,
-    /// The silence that keeps it quiet.
+    /// Silence that suppresses notifications of the alert.
     pub silenced_by: Option<Uuid>,
-    /// The first time.
+    /// Time of the first occurrence.
     pub first_at: String,
-    /// The last time.
+    /// Time of the latest occurrence.
     pub last_at: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: i64,
     /// Actor that acknowledged it.
     pub acknowledged_by: Option<String>,
-    /// Since when.
+    /// Time at which the alert was acknowledged.
     pub acknowledged_at: Option<String>,
-    /// Time at which it was resolved.
+    /// Time at which the alert was resolved.
     pub resolved_at: Option<String>,
-    /// Messages about it; absent in listings.
+    /// Notifications of the alert; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deliveries: Option<Vec<DeliveryView>>,
 }
 
-/// A message to a channel.
+/// A notification to a channel.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeliveryView {
-    /// Its identity; receivers get it with every try.
+    /// Identifier of the notification. Receivers get the same identifier with every attempt.
     pub id: Uuid,
-    /// The channel.
+    /// Channel of the notification.
     pub channel: Uuid,
-    /// raised, escalated or resolved.
+    /// Reason of the notification: `raised`, `escalated` or `resolved`.
     pub reason: String,
-    /// waiting, sent, dead or held (for the digest).
+    /// State: `waiting`, `sent`, `dead` or `held` (for the digest).
     pub state: String,
-    /// Tries so far.
+    /// Number of delivery attempts so far.
     pub attempts: i64,
-    /// The next try, while it waits.
+    /// Time of the next attempt, while the notification is `waiting`.
     pub next_at: Option<String>,
-    /// Why the last try failed.
+    /// Error of the last attempt.
     pub last_error: Option<String>,
     /// Creation time.
     pub created_at: String,
-    /// Time of delivery, or of the last attempt.
+    /// Time of the delivery, or of the last attempt.
     pub done_at: Option<String>,
 }
 
-/// A channel, without its secrets.
+/// A notification channel without its secrets.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ChannelDocument {
-    /// Its identity.
+    /// Identifier of the channel.
     pub id: Uuid,
-    /// Unique.
+    /// Name of the channel, unique.
     pub name: String,
-    /// webhook, slack, teams, pagerduty, opsgenie or smtp.
+    /// Kind: `webhook`, `slack`, `teams`, `pagerduty`, `opsgenie` or `smtp`.
     pub kind: String,
-    /// Its configuration without secrets; null when it cannot be opened.
+    /// Configuration without secrets; null when it cannot be decrypted.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub config: Value,
-    /// Whether messages go there.
+    /// Whether the channel is enabled.
     pub enabled: bool,
-    /// The last message it took.
+    /// Time of the last successful delivery.
     pub last_success_at: Option<String>,
-    /// The last failure.
+    /// Time of the last failed delivery.
     pub last_error_at: Option<String>,
-    /// That failure; absent once a message was taken again.
+    /// Error of the last failed delivery; absent after a successful delivery.
     pub last_error: Option<String>,
 }
 
-/// A channel to make, or what one shall be.
+/// A channel to create or replace.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ChannelBody {
-    /// Unique.
+    /// Name of the channel, unique.
     #[cfg_attr(feature = "schemas", schema(example = "on-call", min_length = 1, max_length = 128))]
     pub name: String,
-    /// `{"type": "webhook", "url": …, "secret": …}` and so on: see the documentation of alerts.
+    /// Configuration: `{"type": "webhook", "url": …, "secret": …}` and so on. See the documentation of alerts.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub config: Value,
-    /// Whether messages go there.
+    /// Whether the channel is enabled.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }
 
-/// A rule.
+/// An alert rule.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RuleView {
-    /// Its identity.
+    /// Identifier of the rule.
     pub id: Uuid,
-    /// Unique.
+    /// Name of the rule, unique.
     pub name: String,
-    /// `when`, `channels`, `escalate`, `digest`.
+    /// The rule, with the members `when`, `channels`, `escalate` and `digest`.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub rule: Value,
-    /// Actor that changed it last.
+    /// Actor that last changed the rule.
     pub updated_by: String,
-    /// When.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
-/// A rule to make, or what one shall be.
+/// An alert rule to create or replace.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RuleBody {
-    /// Unique.
+    /// Name of the rule, unique.
     pub name: String,
-    /// `when` (kinds, teams, owners, environments, tags, min_severity …), `channels`, `escalate`, `digest`.
+    /// The rule, with the members `when` (kinds, teams, owners, environments, tags, min_severity …), `channels`, `escalate` and
+    /// `digest`.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub rule: Value,
 }
 
-/// A silence to make.
+/// A silence to create.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SilenceBody {
-    /// Which alerts: as in rules.
+    /// Alerts to silence, in the syntax of `when` in rules.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub when: Value,
-    /// From, RFC 3339; now when absent.
+    /// Start of the silence, RFC 3339; now when absent.
     pub from: Option<String>,
-    /// Until, RFC 3339.
+    /// End of the silence, RFC 3339.
     pub until: String,
-    /// Why.
+    /// Reason for the silence.
     pub reason: String,
 }
 
-/// The identity of the created object.
+/// Identifier of a newly created object.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedId {
-    /// Its identity.
+    /// Identifier of the created object.
     pub id: Uuid,
 }
 
-/// Which state.
+/// Filter by state.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct StateQuery {
-    /// Alerts: open (the default), acknowledged, resolved. Messages: waiting (the default), sent, dead, held.
+    /// State to list. Alerts: `open` (the default), `acknowledged`, `resolved`. Notifications: `waiting` (the default), `sent`,
+    /// `dead`, `held`.
     pub state: Option<String>,
 }

@@ -8,52 +8,52 @@ use uuid::Uuid;
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Approval))]
 pub struct ApprovalView {
-    /// Its identity.
+    /// Identifier of the approval.
     pub id: Uuid,
-    /// The certificate.
+    /// Identifier of the certificate.
     pub certificate: Uuid,
-    /// The certificate's name.
+    /// Name of the certificate.
     pub name: String,
-    /// The certificate's profile.
+    /// Profile of the certificate.
     pub profile: String,
-    /// The run.
+    /// Renewal run that waits for the approval.
     pub job: Uuid,
-    /// `open`, `approved`, `rejected`, `expired`, `withdrawn`, or `void` when the plan changed after approval was asked for.
+    /// State: `open`, `approved`, `rejected`, `expired`, `withdrawn`, or `void` when the plan changed after the request.
     pub state: String,
-    /// Why consent is needed.
+    /// Reason why an approval is needed.
     pub reason: String,
-    /// Actor that requested the run.
+    /// Actor that requested the renewal run.
     pub requested_by: String,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
     /// Expiry, RFC 3339.
     pub expires_at: String,
-    /// Actor that decided.
+    /// Actor that approved or rejected.
     pub decided_by: Option<String>,
-    /// When, RFC 3339.
+    /// Time of the decision, RFC 3339.
     pub decided_at: Option<String>,
-    /// The note with the decision.
+    /// Note of the approver.
     pub note: Option<String>,
-    /// What is issued if the approval is given, field by field. An approval is given for exactly this.
+    /// What is issued after the approval, field by field. The approval covers exactly this plan.
     #[serde(default)]
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.
     pub plan_sha256: Option<String>,
-    /// The approval of the certificate before this one.
+    /// The preceding approval of the same certificate.
     pub previous: Option<Uuid>,
-    /// How the plan differs from that of the approval before; only where one approval is shown.
+    /// Differences between this plan and the plan of the preceding approval; only where one approval is shown.
     #[serde(default)]
     pub changes: Vec<PlanChangeView>,
-    /// The actors that cannot approve: who asked for the run, and who changed its plan.
+    /// Actors that cannot approve: the requester of the run and the actors that changed its plan.
     #[serde(default)]
     pub barred: Vec<String>,
-    /// How many people approved this plan.
+    /// Number of people who have approved this plan.
     #[serde(default)]
     pub approvals_given: u32,
-    /// How many people must approve it.
+    /// Number of people who must approve this plan.
     #[serde(default)]
     pub approvals_needed: u32,
-    /// Who approved it, the first one first; only where one approval is shown.
+    /// Actors that approved the plan, in order of time; only where one approval is shown.
     #[serde(default)]
     pub approvers: Vec<String>,
 }
@@ -63,22 +63,22 @@ pub struct ApprovalView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = PlanField))]
 pub struct PlanFieldView {
-    /// The field's name: `names`, `key`, `profile_version`, …
+    /// Name of the field: `names`, `key`, `profile_version`, …
     pub name: String,
-    /// Its values; none where the plan leaves it open.
+    /// Values of the field; empty where the plan does not determine them.
     pub values: Vec<String>,
 }
 
-/// A field that differs from the plan before.
+/// A field that differs from the preceding plan.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = PlanChange))]
 pub struct PlanChangeView {
-    /// The field's name.
+    /// Name of the field.
     pub name: String,
-    /// The values before.
+    /// Values in the preceding plan.
     pub before: Vec<String>,
-    /// The values now.
+    /// Values in this plan.
     pub after: Vec<String>,
 }
 
@@ -90,26 +90,27 @@ pub struct ApproveBody {
     /// A note that is stored with the decision.
     #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
     pub note: Option<String>,
-    /// The `plan_sha256` that was shown, hexadecimal. The server refuses the approval with 409 if the plan has another one.
+    /// The `plan_sha256` that was shown, hexadecimal. The server rejects the approval with status 409 if the plan has a different
+    /// hash.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan_sha256: Option<String>,
 }
 
-/// A rejection.
+/// A request to reject.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct DecisionBody {
-    /// A note with the decision.
+    /// A note that is stored with the decision.
     #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
     pub note: Option<String>,
 }
 
-/// Which approvals to list.
+/// Filter of the list of approvals.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct ApprovalQuery {
-    /// `open` (also when absent), `approved`, `rejected`, `expired`, `withdrawn` or `void`.
+    /// State to list: `open` (the default), `approved`, `rejected`, `expired`, `withdrawn` or `void`.
     pub state: Option<String>,
 }

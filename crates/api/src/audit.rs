@@ -3,28 +3,28 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Something that was done.
+/// An audit event.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuditView {
-    /// When.
+    /// Time of the event.
     pub at: String,
-    /// The actor.
+    /// Actor that performed the action.
     #[cfg_attr(feature = "schemas", schema(example = "user:alice"))]
     pub actor: String,
-    /// The action, as in the audit log: `profile.put`.
+    /// The action, such as `profile.put`.
     #[cfg_attr(feature = "schemas", schema(example = "certificate.revoke"))]
     pub action: String,
-    /// The resource.
+    /// Resource of the action.
     pub resource: String,
-    /// The rest.
+    /// Further details of the event.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub details: Value,
-    /// Its chain.
+    /// Number of the chain that contains the event.
     pub shard: i64,
-    /// Its place in the chain, from 1.
+    /// Position in the chain, from 1.
     pub sequence: i64,
-    /// SHA-256 over the hash before it and its fields, in hexadecimal.
+    /// SHA-256 of the preceding hash and the fields of this event, hexadecimal.
     pub hash: String,
 }
 
@@ -32,50 +32,50 @@ pub struct AuditView {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct VerificationView {
-    /// Whether every chain is whole.
+    /// Whether every chain is intact.
     pub good: bool,
-    /// Events whose hash was recomputed.
+    /// Number of events whose hash was recomputed.
     pub events: u64,
-    /// Chains walked.
+    /// Number of chains that were verified.
     pub chains: u64,
-    /// The first fault of each broken chain, in words.
+    /// Description of the first fault of each broken chain.
     pub faults: Vec<String>,
-    /// The end of each chain, `shard:sequence:hash`: kept elsewhere, it shows an end cut off.
+    /// Last event of each chain, as `shard:sequence:hash`. Store this value elsewhere to detect a truncated chain.
     pub heads: Vec<String>,
-    /// Sealed segments that were checked.
+    /// Number of sealed segments that were verified.
     #[serde(default)]
     pub segments: u64,
-    /// Signed heads that were checked.
+    /// Number of signed heads that were verified.
     #[serde(default)]
     pub signed_heads: u64,
-    /// What the verification could not tell, in words.
+    /// Descriptions of what could not be verified.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// The ends of all chains of the audit log at one time, signed by the audit key. The signature covers the head as JSON on one line,
-/// with the members in this order and without `signature`.
+/// The ends of all chains of the audit log at one time, signed with the audit key. The signature covers the head as JSON on one
+/// line, with the members in this order and without `signature`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SignedHead {
-    /// `bulla-audit-head-1`.
+    /// The constant `bulla-audit-head-1`.
     pub format: String,
-    /// The UUID of the log.
+    /// UUID of the audit log.
     pub server: String,
-    /// Its number, from 1.
+    /// Number of the signed head, from 1.
     pub sequence: u64,
-    /// When it was signed, RFC 3339.
+    /// Time of the signature, RFC 3339.
     pub at: String,
-    /// SHA-256 of the signed head before it, as JSON on one line; zeros for the first.
+    /// SHA-256 of the preceding signed head as JSON on one line; zeros for the first head.
     pub previous: String,
-    /// The end of each chain, `shard:sequence:hash`; chains without events are left out.
+    /// Last event of each chain, as `shard:sequence:hash`. Chains without events are omitted.
     pub heads: Vec<String>,
-    /// The number of the newest sealed segment; 0 without one.
+    /// Number of the newest sealed segment; 0 if there is no segment.
     pub segments: u64,
-    /// SHA-256 of the head of that segment; zeros without one.
+    /// SHA-256 of the head of the newest sealed segment; zeros if there is no segment.
     pub segment: String,
-    /// The public key that signed: SubjectPublicKeyInfo, DER in base64.
+    /// Public key that verifies the signature: SubjectPublicKeyInfo, DER, base64.
     pub key: String,
     /// The signature, base64.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -86,7 +86,7 @@ pub struct SignedHead {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuditKeyView {
-    /// The UUID of the log.
+    /// UUID of the audit log.
     pub server: String,
     /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal.
     pub sha256: String,
@@ -94,51 +94,51 @@ pub struct AuditKeyView {
     pub public_key_pem: String,
 }
 
-/// The head of a sealed segment of the audit log: events `first` to `last` of one chain.
+/// The head of a sealed segment of the audit log, which contains the events `first` to `last` of one chain.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SegmentHead {
-    /// `bulla-audit-segment-1`.
+    /// The constant `bulla-audit-segment-1`.
     pub format: String,
-    /// Its number, from 1.
+    /// Number of the segment, from 1.
     pub segment: u64,
-    /// The chain.
+    /// Number of the chain.
     pub shard: i64,
-    /// The place of its first event.
+    /// Position of the first event in the chain.
     pub first: i64,
-    /// The place of its last event.
+    /// Position of the last event in the chain.
     pub last: i64,
-    /// Its lines: fewer than its events where reads were counted together.
+    /// Number of lines. It is less than the number of events if several reads were combined into one line.
     pub lines: u64,
-    /// The earliest time of an event in it, RFC 3339.
+    /// Time of the earliest event in the segment, RFC 3339.
     pub from: String,
-    /// The latest time of an event in it, RFC 3339.
+    /// Time of the latest event in the segment, RFC 3339.
     pub to: String,
-    /// The hash of the event before its first one; zeros for none.
+    /// Hash of the event before the first one; zeros if there is none.
     pub before: String,
-    /// The hash of its last event.
+    /// Hash of the last event.
     pub after: String,
-    /// The root of the Merkle tree over its lines (RFC 6962 section 2.1).
+    /// Root of the Merkle tree over the lines (RFC 6962 section 2.1).
     pub root: String,
-    /// SHA-256 of the head of the segment before it, as JSON on one line; zeros for the first.
+    /// SHA-256 of the head of the preceding segment, as JSON on one line; zeros for the first segment.
     pub previous: String,
-    /// The public key that signed: SubjectPublicKeyInfo, DER in base64.
+    /// Public key that verifies the signature: SubjectPublicKeyInfo, DER, base64.
     pub key: String,
-    /// The signature over the head as JSON on one line, with the members in this order and without `signature`; base64.
+    /// Signature, base64. It covers the head as JSON on one line, with the members in this order and without `signature`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub signature: String,
 }
 
-/// A sealed segment in a listing.
+/// A sealed segment in a list.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SegmentView {
-    /// Its head.
+    /// Head of the segment.
     pub head: SegmentHead,
-    /// Size of its lines in the database, compressed and encrypted, bytes; 0 once it is pruned.
+    /// Size in bytes of the lines in the database, compressed and encrypted; 0 after the segment was pruned.
     pub bytes: u64,
-    /// When its lines were deleted.
+    /// Time at which the lines were deleted.
     pub pruned_at: Option<String>,
 }
 
@@ -147,97 +147,97 @@ pub struct SegmentView {
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub enum SegmentLine {
-    /// An event.
+    /// An audit event.
     Event {
-        /// Its place in the chain.
+        /// Position in the chain.
         sequence: i64,
-        /// When, µs since 1970.
+        /// Time of the event in microseconds since 1970-01-01 UTC.
         at_us: i64,
-        /// The actor.
+        /// Actor that performed the action.
         actor: String,
-        /// The action, as in the audit log: `profile.put`.
+        /// The action, such as `profile.put`.
         action: String,
-        /// The resource.
+        /// Resource of the action.
         resource: String,
-        /// The rest.
+        /// Further details of the event.
         #[cfg_attr(feature = "schemas", schema(value_type = Object))]
         details: Value,
-        /// SHA-256 over the hash before it and its fields.
+        /// SHA-256 of the preceding hash and the fields of this event.
         hash: String,
     },
     /// Reads of a version of a credential by one actor within one minute.
     Reads {
-        /// The actor.
+        /// Actor that read the credential.
         actor: String,
-        /// The resource.
+        /// Resource that was read.
         resource: String,
-        /// The version.
+        /// Version of the credential that was read.
         version: String,
-        /// How often.
+        /// Number of reads.
         times: u64,
-        /// In how many events that was.
+        /// Number of events that were combined into this line.
         records: u64,
-        /// The first time, µs since 1970.
+        /// Time of the first read in microseconds since 1970-01-01 UTC.
         first_us: i64,
-        /// The last time, µs since 1970.
+        /// Time of the last read in microseconds since 1970-01-01 UTC.
         last_us: i64,
     },
-    /// The hash of the chain at a place that a signed head names.
+    /// The hash of the chain at a position that a signed head names.
     Point {
-        /// The place.
+        /// Position in the chain.
         sequence: i64,
-        /// The hash of the event there.
+        /// Hash of the event at this position.
         hash: String,
     },
 }
 
-/// The proof that a line is in a segment, and that the segment is one of the log's.
+/// A proof that a line is in a segment, and that the segment is part of the audit log.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct InclusionProof {
-    /// The head of the segment.
+    /// Head of the segment that contains the line.
     pub segment: SegmentHead,
-    /// The number of the line, from 0.
+    /// Index of the line in the segment, from 0.
     pub index: u64,
-    /// The line.
+    /// The line to prove.
     pub line: SegmentLine,
-    /// The Merkle path from the line to the root (RFC 6962 section 2.1.1), hashes in hexadecimal.
+    /// Merkle path from the line to the root (RFC 6962 section 2.1.1), as hexadecimal hashes.
     pub path: Vec<String>,
-    /// The heads of the segments after it.
+    /// Heads of all later segments.
     pub later: Vec<SegmentHead>,
 }
 
-/// Which line of a segment to prove.
+/// Selection of the line to prove.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct ProofQuery {
-    /// The number of the line, from 0.
+    /// Index of the line in the segment, from 0.
     pub line: u64,
 }
 
-/// Which signed heads.
+/// Filter of the list of signed heads.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct HeadsQuery {
-    /// Only those after this number.
+    /// Only heads with a larger number than this.
     pub after: Option<u64>,
 }
 
-/// Which events.
+/// Filter of the list of audit events.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct AuditQuery {
-    /// Only of this actor: `token:ci`.
+    /// Only events of this actor, such as `token:ci`.
     pub actor: Option<String>,
-    /// Only this action: `certificate.issue`.
+    /// Only events with this action, such as `certificate.issue`.
     pub action: Option<String>,
-    /// Only on this resource: `certificate/UUID`.
+    /// Only events of this resource, such as `certificate/UUID`.
     pub resource: Option<String>,
-    /// From this time on, RFC 3339.
+    /// Only events at or after this time, RFC 3339.
     pub from: Option<String>,
-    /// Before this time, RFC 3339.
+    /// Only events before this time, RFC 3339.
     pub before: Option<String>,
 }

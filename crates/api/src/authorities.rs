@@ -3,71 +3,73 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// An authority to make.
+/// A certification authority (CA) to create.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewAuthority {
-    /// Its name, unique.
+    /// Name of the CA, unique.
     #[cfg_attr(feature = "schemas", schema(example = "web", min_length = 1, max_length = 64))]
     pub name: String,
-    /// Its distinguished name.
+    /// Distinguished name of the CA.
     #[cfg_attr(feature = "schemas", schema(example = "CN=Example Web CA, O=Example, C=DE"))]
     pub subject: String,
-    /// Above it, by id or name: an intermediate. Without, and without `external`: a root.
+    /// Identifier or name of the parent CA. Without `parent` and without `external`, the new CA is a root.
     pub parent: Option<String>,
-    /// An intermediate below an authority elsewhere: the answer has a request for it to sign.
+    /// Whether the new CA is an intermediate of a CA outside this server. The response then contains a CSR for the external CA to
+    /// sign.
     #[serde(default)]
     pub external: bool,
-    /// The kind of key to make; `p384` for a root and `p256` for others unless given.
+    /// Key type; when absent, `p384` for a root and `p256` for an intermediate.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>, example = "p256"))]
     pub key_type: Option<String>,
-    /// What shall hold the key (`pkcs11`); the database, sealed, unless given.
+    /// Key provider that stores the key (`pkcs11`). When absent, the key is stored encrypted in the database.
     pub key_provider: Option<String>,
-    /// Its life; ten years for a root and five for others unless given.
+    /// Lifetime in seconds; when absent, ten years for a root and five years for an intermediate.
     #[cfg_attr(feature = "schemas", schema(minimum = 3600))]
     pub lifetime_seconds: Option<i64>,
-    /// Authorities that may stand below it in a path; 0 for an intermediate, any number for a root unless given.
+    /// Maximum number of intermediate CAs below this CA in a chain (path length constraint). When absent, 0 for an intermediate and
+    /// unlimited for a root.
     pub path_length: Option<u32>,
-    /// Names that certificates below it may have.
+    /// Constraints on the names in certificates below this CA.
     pub name_limits: Option<NewNameLimits>,
-    /// Certificate policies, dotted.
+    /// Certificate policies, as dotted OIDs.
     #[serde(default)]
     pub policies: Vec<String>,
-    /// Extended key usages that certificates below it may have, dotted; any unless given.
+    /// Extended key usages allowed in certificates below this CA, as dotted OIDs. An empty list allows any.
     #[serde(default)]
     pub extended_key_usage: Vec<String>,
 }
 
-/// Names permitted and excluded: `dns:example.com`, `ip:10.0.0.0/8`, `email:example.com`, `uri:.example.com`,
-/// `dir:O=Example, C=DE`.
+/// Permitted and excluded names: `dns:example.com`, `ip:10.0.0.0/8`, `email:example.com`, `uri:.example.com`, `dir:O=Example,
+/// C=DE`.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewNameLimits {
-    /// Of each kind of name in here, names must fall under one of these.
+    /// Permitted subtrees. If the list has entries of one kind of name, every name of that kind must match one of them.
     #[serde(default)]
     pub permitted: Vec<String>,
-    /// Names must fall under none of these.
+    /// Excluded subtrees. No name may match one of them.
     #[serde(default)]
     pub excluded: Vec<String>,
 }
 
-/// An authority to take in, with its key. It has no `Debug`: the key must not come into a log.
+/// A CA to import with its private key. The type has no `Debug`, so that the key cannot be logged.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ImportedAuthority {
-    /// Its name, unique.
+    /// Name of the CA, unique.
     pub name: String,
-    /// Its certificate in PEM, then those above it; the root may be left out.
+    /// Certificate of the CA and then its parent CAs, PEM. The root may be omitted.
     pub certificates: String,
-    /// Its private key in PEM.
+    /// Private key of the CA, PEM.
     #[cfg_attr(feature = "schemas", schema(format = Password))]
     pub key: String,
 }
 
-/// A certificate for an authority that waits for one.
+/// A certificate to install in a CA that waits for its certificate.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -81,26 +83,26 @@ pub struct InstalledCertificate {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CrossSignature {
-    /// The authority that signs, by id or name.
+    /// Identifier or name of the CA that signs.
     pub by: String,
 }
 
-/// How to renew.
+/// Options for renewing a CA.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Renewing {
-    /// Its life from now; as long as the old certificate was made for unless given.
+    /// Lifetime of the new certificate in seconds; the lifetime of the old certificate when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 3600))]
     pub lifetime_seconds: Option<i64>,
 }
 
-/// How to retire.
+/// Options for retiring a CA.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Retiring {
-    /// Though profiles name it, no other authority issues, or certificates that it issued need its CRL.
+    /// Whether to retire the CA even if profiles use it, no other CA can issue, or certificates that it issued need its CRL.
     #[serde(default)]
     pub force: bool,
 }
@@ -109,7 +111,7 @@ pub struct Retiring {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Retired {
-    /// `retiring`: it issues no more; `retired`: it signs nothing any more.
+    /// New state: `retiring` (the CA issues no more certificates) or `retired` (the CA signs nothing any more).
     pub state: String,
 }
 
@@ -117,48 +119,49 @@ pub struct Retired {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuthorityView {
-    /// Its id: it stands in the addresses that certificates carry.
+    /// Identifier of the CA. It is part of the URLs in issued certificates.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the CA.
     pub name: String,
-    /// `pending` (its request waits for a certificate), `active`, `retiring` (issues no more) or `retired`.
+    /// State: `pending` (waits for the certificate from its parent), `active`, `retiring` (issues no more certificates) or
+    /// `retired`.
     pub state: String,
-    /// The credential that it is, for one that the credential store keeps.
+    /// Name of the credential, for a CA in the credential store.
     pub credential: Option<String>,
-    /// The authority here above it.
+    /// Identifier of the parent CA on this server.
     pub parent: Option<Uuid>,
-    /// Whether it is a root.
+    /// Whether the CA is a root.
     pub root: bool,
-    /// Whether certificates of profiles that name no CA are issued from it.
+    /// Whether this CA issues the certificates of profiles that name no CA.
     pub default: bool,
-    /// Its distinguished name.
+    /// Distinguished name of the CA.
     pub subject: Option<String>,
-    /// The kind of its key.
+    /// Key type.
     pub key_type: Option<String>,
-    /// SHA-256 of its certificate.
+    /// SHA-256 fingerprint of the certificate.
     pub fingerprint: Option<String>,
-    /// Its serial number, hexadecimal.
+    /// Serial number of the certificate, hexadecimal.
     pub serial: Option<String>,
-    /// First moment of validity.
+    /// First second of validity.
     pub not_before: Option<String>,
     /// Last second of validity.
     pub not_after: Option<String>,
-    /// Its certificate in PEM.
+    /// Certificate of the CA, PEM.
     pub certificate: Option<String>,
-    /// What a server sends above a certificate issued here, in PEM: this authority's certificate, then upwards without
+    /// Chain that a server sends after a certificate issued by this CA, PEM: the certificate of this CA and of its parents, without
     /// the root.
     pub chain: Option<String>,
-    /// The root's certificate in PEM, where it is known.
+    /// Certificate of the root, PEM, if known.
     pub anchor: Option<String>,
-    /// The certification request in PEM of one that is pending.
+    /// CSR of a pending CA, PEM.
     pub request: Option<String>,
     /// URLs of its CRLs, OCSP responder and certificate.
     pub urls: Option<AuthorityUrls>,
-    /// When it was made or taken in.
+    /// Time at which the CA was created or imported.
     pub created_at: String,
-    /// Since when it issues no more.
+    /// Time after which the CA issues no more certificates.
     pub retiring_at: Option<String>,
-    /// Since when it signs nothing any more.
+    /// Time after which the CA signs nothing any more.
     pub retired_at: Option<String>,
 }
 
@@ -166,28 +169,28 @@ pub struct AuthorityView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct AuthorityUrls {
-    /// Its certificate.
+    /// URL of the CA certificate.
     pub certificate: String,
-    /// Its full CRL.
+    /// URL of the full CRL.
     pub crl: String,
-    /// Its delta CRL.
+    /// URL of the delta CRL.
     pub delta_crl: String,
-    /// Its OCSP responder.
+    /// URL of the OCSP responder.
     pub ocsp: String,
 }
 
-/// What an authority publishes: its CRLs and its OCSP responder.
+/// State of the CRLs and of the OCSP responder of a CA.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct PublicationView {
-    /// The authority.
+    /// Identifier of the CA.
     pub ca: Uuid,
-    /// Its name.
+    /// Name of the CA.
     #[cfg_attr(feature = "schemas", schema(example = "issuing"))]
     pub name: String,
-    /// Its CRLs: the full one, the delta, the shards.
+    /// CRLs of the CA: the full CRL, the delta CRL and the shards.
     pub crls: Vec<CrlStatusView>,
-    /// Its OCSP responder; null when none was asked yet.
+    /// OCSP responder of the CA; null if it has not yet received a request.
     pub ocsp: Option<ResponderStatusView>,
 }
 
@@ -195,30 +198,30 @@ pub struct PublicationView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CrlStatusView {
-    /// `full`, `delta` or the number of the shard.
+    /// Part of the revocations that the CRL covers: `full`, `delta` or the number of a shard.
     #[cfg_attr(feature = "schemas", schema(example = "full"))]
     pub part: String,
-    /// `current`; `pending` when revocations wait for the next one, or none was made yet; `failing` when the last attempt
-    /// failed; `expired` when the newest has ended.
+    /// `current`; `pending` if revocations wait for the next CRL or no CRL was issued yet; `failing` if the last attempt failed;
+    /// `expired` if the newest CRL has expired.
     #[cfg_attr(feature = "schemas", schema(example = "current"))]
     pub state: String,
-    /// Its number (RFC 5280 section 5.2.3); null when none was made yet.
+    /// CRL number (RFC 5280 section 5.2.3); null if no CRL was issued yet.
     pub number: Option<i64>,
     /// Creation time, RFC 3339.
     pub this_update: Option<String>,
-    /// When it ends, RFC 3339.
+    /// Expiry time, RFC 3339.
     pub next_update: Option<String>,
-    /// When the next one is made at the latest, RFC 3339.
+    /// Latest time at which the next CRL is issued, RFC 3339.
     pub refresh_at: Option<String>,
-    /// Seconds since it was made.
+    /// Age of the newest CRL in seconds.
     pub age_seconds: Option<i64>,
     /// Number of certificates on the CRL.
     pub entries: i64,
-    /// Attempts since then that failed.
+    /// Number of failed attempts since the newest CRL.
     pub failures: i64,
-    /// When the last of them failed, RFC 3339.
+    /// Time of the last failed attempt, RFC 3339.
     pub failed_at: Option<String>,
-    /// The last error.
+    /// Error of the last failed attempt.
     pub last_error: Option<String>,
 }
 
@@ -226,11 +229,11 @@ pub struct CrlStatusView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ResponderStatusView {
-    /// `current`, or `expired`: a new responder certificate is issued with the next answer.
+    /// `current`, or `expired`: the next response is preceded by the issue of a new responder certificate.
     #[cfg_attr(feature = "schemas", schema(example = "current"))]
     pub state: String,
     /// Start of the responder certificate's validity, RFC 3339.
     pub not_before: String,
-    /// Its end, RFC 3339.
+    /// End of the responder certificate's validity, RFC 3339.
     pub not_after: String,
 }

@@ -9,79 +9,79 @@ use uuid::Uuid;
 use crate::endpoints::EndpointBody;
 use crate::problem::ProblemDocument;
 
-/// A certificate to bring under management.
+/// A certificate to manage.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewCertificateBody {
-    /// Its name, unique; the first of `names` when absent.
+    /// Name of the managed certificate, unique; the first of `names` when absent.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 200))]
     pub name: Option<String>,
-    /// What it is to speak for: DNS names, addresses, URIs, email addresses.
+    /// Subject alternative names: DNS names, IP addresses, URIs, email addresses.
     #[cfg_attr(feature = "schemas", schema(min_items = 1, max_items = 100, example = json!(["www.example.org"])))]
     pub names: Vec<String>,
-    /// The profile it is issued by.
+    /// Profile with which the certificate is issued.
     #[cfg_attr(feature = "schemas", schema(example = "web", min_length = 1, max_length = 200))]
     pub profile: String,
-    /// The issuer; `internal`, our own CA, when absent.
+    /// Issuer; `internal`, the CA of this server, when absent.
     pub issuer: Option<String>,
-    /// The owner.
+    /// Owner of the certificate.
     pub owner: Option<String>,
-    /// The team that does.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// Labels of your own.
+    /// User-defined tags.
     #[serde(default)]
     pub tags: BTreeMap<String, String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     #[cfg_attr(feature = "schemas", schema(example = "prod"))]
     pub environment: Option<String>,
     /// The renewal policy.
     pub policy: Option<String>,
-    /// Where its key is made and kept; in this server when absent.
+    /// Location where the private key is generated and stored; this server when absent.
     pub key_location: Option<KeyLocationBody>,
-    /// The kind of its key; `p256` when absent.
+    /// Key type; `p256` when absent.
     #[cfg_attr(feature = "schemas", schema(example = "p256"))]
     pub key_type: Option<String>,
     /// The deployment targets.
     #[serde(default)]
     pub targets: Vec<TargetBody>,
-    /// Whether the scheduler renews it; true when absent.
+    /// Whether the certificate is renewed automatically; true when absent.
     pub auto_renew: Option<bool>,
-    /// When it is renewed, in place of its policy's rule: `renew_before` (`{"days": 30}`, `{"hours": 6}` or
-    /// `{"fraction": 0.33}`), `obey_issuer`, `windows`.
+    /// Renewal rule that overrides the rule of the policy: `renew_before` (`{"days": 30}`, `{"hours": 6}` or `{"fraction": 0.33}`),
+    /// `obey_issuer`, `windows`.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub renewal: Option<Value>,
-    /// How long a version is valid, seconds; the profile's default when absent.
+    /// Lifetime of a version in seconds; the default of the profile when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 60))]
     pub lifetime_seconds: Option<i64>,
-    /// The subject, `CN=…, O=…`; what the profile says when absent.
+    /// Subject, such as `CN=…, O=…`; the subject of the profile when absent.
     pub subject: Option<String>,
     /// Whether servers must staple (RFC 7633).
     #[serde(default)]
     pub must_staple: bool,
-    /// The external issuer's own profile or role.
+    /// Profile or role at the external issuer.
     pub issuer_profile: Option<String>,
-    /// For people.
+    /// Notes for people.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 8192))]
     pub notes: String,
-    /// Whether it is issued now; true when absent.
+    /// Whether to issue the certificate immediately; true when absent.
     pub issue: Option<bool>,
 }
 
-/// Where a private key is.
+/// Location of a private key.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "at", deny_unknown_fields)]
 pub enum KeyLocationBody {
-    /// In this server, sealed.
+    /// In this server, encrypted.
     Server,
-    /// On an agent's host: it never leaves.
+    /// On the host of an agent. The key never leaves the host.
     Agent {
-        /// Which agent.
+        /// Identifier of the agent.
         agent: Uuid,
     },
-    /// With the key service; never given out.
+    /// In the key service, which never exports the key.
     KeyService,
 }
 
@@ -90,439 +90,443 @@ pub enum KeyLocationBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum TargetBody {
-    /// An agent puts it in place.
+    /// A target to which an agent deploys the certificate.
     Deploy {
-        /// The target.
+        /// Identifier of the target.
         target: Uuid,
-        /// Its agent.
+        /// Identifier of the agent that deploys to the target.
         agent: Uuid,
     },
-    /// An endpoint of the inventory that is to serve it.
+    /// An endpoint of the inventory that must present the certificate.
     Endpoint {
-        /// Name, address or path.
+        /// Hostname, IP address or file path.
         host: String,
-        /// Port; 0 for files.
+        /// Port; 0 for a file.
         port: u16,
-        /// `tls`, `smtp`, …
+        /// Protocol, such as `tls` or `smtp`.
         protocol: String,
-        /// The SNI sent.
+        /// Server name that the probe sends (SNI).
         server_name: String,
     },
 }
 
-/// What to change of a certificate. A member left out stays; one that is null is taken away.
+/// A change to a managed certificate. An absent member keeps its value; null removes it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct CertificatePatch {
-    /// Its name.
+    /// New name of the managed certificate.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 200))]
     pub name: Option<String>,
-    /// All its names.
+    /// New subject alternative names. They replace all present ones.
     #[cfg_attr(feature = "schemas", schema(min_items = 1, max_items = 100))]
     pub names: Option<Vec<String>>,
-    /// Its profile.
+    /// New profile.
     pub profile: Option<String>,
-    /// Its issuer.
+    /// New issuer.
     pub issuer: Option<String>,
-    /// The owner.
+    /// New owner; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub owner: Option<Option<String>>,
-    /// The team that does.
+    /// New owning team; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub team: Option<Option<String>>,
-    /// All its tags.
+    /// New tags. They replace all present ones.
     pub tags: Option<BTreeMap<String, String>>,
-    /// The environment: `production`.
+    /// New environment, such as `production`; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub environment: Option<Option<String>>,
-    /// The renewal policy.
+    /// New renewal policy; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub policy: Option<Option<String>>,
-    /// Where the next key is made and kept.
+    /// Location where the next key is generated and stored.
     pub key_location: Option<KeyLocationBody>,
-    /// The kind of the next key.
+    /// Key type of the next key.
     pub key_type: Option<String>,
-    /// All its targets.
+    /// New deployment targets. They replace all present ones.
     pub targets: Option<Vec<TargetBody>>,
-    /// Whether the scheduler renews it.
+    /// Whether the certificate is renewed automatically.
     pub auto_renew: Option<bool>,
-    /// When it is renewed, in place of its policy's rule.
+    /// Renewal rule that overrides the rule of the policy; null removes it.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub renewal: Option<Option<Value>>,
-    /// How long the next version is valid, seconds.
+    /// Lifetime of the next version in seconds; null for the default of the profile.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<i64>, minimum = 60))]
     pub lifetime_seconds: Option<Option<i64>>,
-    /// The subject.
+    /// New subject; null for the subject of the profile.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub subject: Option<Option<String>>,
     /// Whether servers must staple.
     pub must_staple: Option<bool>,
-    /// The external issuer's own profile or role.
+    /// Profile or role at the external issuer; null for none.
     #[serde(deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub issuer_profile: Option<Option<String>>,
-    /// For people.
+    /// Notes for people.
     #[cfg_attr(feature = "schemas", schema(max_length = 8192))]
     pub notes: Option<String>,
-    /// Whether a version with all this is asked for now.
+    /// Whether to request a version with these changes immediately.
     pub renew: bool,
 }
 
-/// Which certificates: by identity or by filter, not both.
+/// A selection of certificates, by identifier or by filter, not both.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SelectionBody {
-    /// These, up to 10,000.
+    /// Identifiers of up to 10,000 certificates.
     #[cfg_attr(feature = "schemas", schema(max_items = 10000))]
     pub ids: Option<Vec<Uuid>>,
-    /// All that match, however many; `{}` is everything.
+    /// Filter. All matching certificates are selected, without a limit; `{}` selects every certificate.
     pub filter: Option<CertificateFilter>,
 }
 
-/// What became of an action on many.
+/// The result of a bulk action.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BulkView {
-    /// Certificates selected.
+    /// Number of selected certificates.
     pub matched: u64,
-    /// Number of objects changed.
+    /// Number of certificates to which the action was applied.
     pub done: u64,
-    /// Those that were so already, or are under way.
+    /// Number of certificates for which the action was already done or is in progress.
     pub already: u64,
-    /// Number of objects refused.
+    /// Number of certificates for which the action was refused.
     pub refused: u64,
-    /// Identities that do not exist.
+    /// Number of given identifiers that do not exist.
     pub missing: u64,
-    /// Why, for the first hundred refused.
+    /// Reasons for the first 100 refusals.
     pub reasons: Vec<RefusedView>,
 }
 
-/// One that an action could not be done to.
+/// A certificate for which a bulk action was refused.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RefusedView {
-    /// Which.
+    /// Identifier of the certificate.
     pub id: Uuid,
-    /// Why.
+    /// Reason for the refusal.
     pub reason: String,
 }
 
-/// Certificates to enter.
+/// Certificates to create in one request.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchBody {
-    /// Up to 1,000.
+    /// The certificates, up to 1,000.
     #[cfg_attr(feature = "schemas", schema(min_items = 1, max_items = 1000))]
     pub certificates: Vec<NewCertificateBody>,
 }
 
-/// What became of each, in order.
+/// The results of a batch, in the order of the request.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BatchView {
-    /// As many as were given.
+    /// One result for each certificate of the request.
     pub items: Vec<BatchItem>,
 }
 
-/// What became of one: either member is there.
+/// The result for one certificate of a batch. Exactly one member is present.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BatchItem {
-    /// The created certificate.
+    /// The created certificate; absent if the creation failed.
     pub created: Option<CreatedView>,
-    /// The problem that prevented it.
+    /// Reason why the certificate was not created; absent if it was created.
     pub problem: Option<ProblemDocument>,
 }
 
-/// What to renew.
+/// A selection of certificates to renew.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RenewMany {
-    /// Which.
+    /// Certificates to renew.
     pub select: SelectionBody,
-    /// Why, a few words for the log.
+    /// Reason for the renewal, a short text for the log.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub reason: Option<String>,
 }
 
-/// What to revoke.
+/// A selection of certificates to revoke.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RevokeMany {
-    /// Which.
+    /// Certificates to revoke.
     pub select: SelectionBody,
-    /// `unspecified`, `keyCompromise`, `affiliationChanged`, `superseded`, `cessationOfOperation` or
-    /// `privilegeWithdrawn`; unspecified when absent.
+    /// Revocation reason: `unspecified` (the default), `keyCompromise`, `affiliationChanged`, `superseded`, `cessationOfOperation`
+    /// or `privilegeWithdrawn`.
     pub reason: Option<String>,
-    /// Whether each gets a new version, with a new key, at once.
+    /// Whether to request a new version with a new key for each certificate immediately.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// What many certificates get. A member left out stays; one that is null is taken away.
+/// New properties of many certificates. An absent member keeps its value; null removes it.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReassignMany {
-    /// Which.
+    /// Certificates to change.
     pub select: SelectionBody,
-    /// The owner.
+    /// New owner; null for none.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub owner: Option<Option<String>>,
-    /// The team that does.
+    /// New owning team; null for none.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub team: Option<Option<String>>,
-    /// The environment: `production`.
+    /// New environment, such as `production`; null for none.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub environment: Option<Option<String>>,
-    /// The policy that says when they are renewed.
+    /// New renewal policy; null for none.
     #[serde(default, deserialize_with = "crate::patch::given")]
     #[cfg_attr(feature = "schemas", schema(value_type = Option<String>))]
     pub policy: Option<Option<String>>,
-    /// Tags to set.
+    /// Tags to add or replace.
     #[serde(default)]
     pub tags_set: BTreeMap<String, String>,
-    /// Tags to take away.
+    /// Names of tags to remove.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_items = 32))]
     pub tags_unset: Vec<String>,
 }
 
-/// Which certificates to list.
+/// Filter of the list of certificates.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams, utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 #[serde(default)]
 pub struct CertificateFilter {
-    /// In one of these states, separated by commas: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`,
+    /// Only certificates in one of these states, separated by commas: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`,
     /// `deploying`, `active`, `failed`, `revoked`, `archived`.
     #[cfg_attr(feature = "schemas", param(example = "active,failed"))]
     pub status: Option<String>,
-    /// With exactly this name.
+    /// Only the certificate with exactly this name.
     pub name: Option<String>,
-    /// Issued by this profile.
+    /// Only certificates of this profile.
     pub profile: Option<String>,
-    /// By this issuer.
+    /// Only certificates of this issuer.
     pub issuer: Option<String>,
-    /// Of this owner.
+    /// Only certificates of this owner.
     pub owner: Option<String>,
-    /// Of this team.
+    /// Only certificates of this team.
     pub team: Option<String>,
-    /// In this environment.
+    /// Only certificates in this environment.
     pub environment: Option<String>,
-    /// Naming this policy.
+    /// Only certificates that use this renewal policy.
     pub policy: Option<String>,
-    /// With the key at this agent.
+    /// Only certificates whose key is on the host of this agent.
     pub agent: Option<Uuid>,
-    /// With this tag, `name=value`.
+    /// Only certificates with this tag, `name=value`.
     #[cfg_attr(feature = "schemas", param(example = "cost=42"))]
     pub tag: Option<String>,
-    /// Ending before this time, RFC 3339.
+    /// Only certificates that expire before this time, RFC 3339.
     pub expires_before: Option<String>,
-    /// Ending at this time or later, RFC 3339.
+    /// Only certificates that expire at or after this time, RFC 3339.
     pub expires_after: Option<String>,
-    /// Whose name or names hold this text. No index helps: a rare text walks many pages.
+    /// Only certificates whose name or subject alternative names contain this text. The search uses no index, so a rare text reads
+    /// many pages.
     pub contains: Option<String>,
-    /// With a name that ends so.
+    /// Only certificates with a name that ends with this text.
     #[cfg_attr(feature = "schemas", param(example = ".example.org"))]
     pub suffix: Option<String>,
-    /// Whose current version has this serial number, hexadecimal; colons may be between the bytes.
+    /// Only certificates whose current version has this serial number, hexadecimal. Colons between the bytes are allowed.
     #[cfg_attr(feature = "schemas", param(example = "79c2e1f04b3a"))]
     pub serial: Option<String>,
-    /// Whose current version has this SHA-256 fingerprint, hexadecimal.
+    /// Only certificates whose current version has this SHA-256 fingerprint, hexadecimal.
     pub fingerprint: Option<String>,
-    /// With a key of this kind: `p256`, `p384`, `rsa2048`, `ed25519`.
+    /// Only certificates with this key type: `p256`, `p384`, `rsa2048`, `ed25519`.
     #[cfg_attr(feature = "schemas", param(example = "p256"))]
     pub algorithm: Option<String>,
-    /// That breaks this rule of a policy.
+    /// Only certificates that violate this rule of a policy.
     pub finding: Option<String>,
 }
 
-/// In which order to list.
+/// Order of a list of certificates.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
-    /// The soonest end first.
+    /// By expiry time, earliest first.
     #[default]
     Expiry,
     /// By name.
     Name,
-    /// The earliest entered first.
+    /// By creation time, earliest first.
     Created,
-    /// By the start of the current version's validity; those never issued come before all others.
+    /// By the start of the current version's validity. Certificates that were never issued come first.
     Issued,
 }
 
-/// By what to group certificates. The filter of the listing goes with it.
+/// Property by which to group certificates. The filter parameters of the list apply too.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct GroupQuery {
-    /// `issuer`, `profile`, `algorithm`, `owner`, `team`, `environment`, `status` or `expiry_day`.
+    /// Property: `issuer`, `profile`, `algorithm`, `owner`, `team`, `environment`, `status` or `expiry_day`.
     #[cfg_attr(feature = "schemas", param(example = "issuer"))]
     pub by: String,
 }
 
-/// How many certificates there are of each value.
+/// Number of certificates for each value of a property.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct GroupsView {
-    /// The member to group by.
+    /// Property by which the certificates are grouped.
     #[cfg_attr(feature = "schemas", schema(example = "issuer"))]
     pub by: String,
-    /// The largest group first; days in their order. At most 1,000.
+    /// Groups, the largest first; days in order of time. At most 1,000 groups.
     pub groups: Vec<GroupView>,
-    /// Certificates counted.
+    /// Number of certificates counted.
     #[cfg_attr(feature = "schemas", schema(example = 1240))]
     pub counted: u64,
-    /// False when counting stopped at a bound, or when there are more groups.
+    /// Whether the result is complete: false if counting stopped at a limit or if more groups exist.
     pub complete: bool,
 }
 
-/// One value and how many certificates have it.
+/// A value of the property and the number of certificates that have it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct GroupView {
-    /// The value; null for certificates without one. Days are RFC 3339 dates.
+    /// Value of the property; null for certificates without one. Days are RFC 3339 dates.
     #[cfg_attr(feature = "schemas", schema(example = "letsencrypt"))]
     pub value: Option<String>,
-    /// How many.
+    /// Number of certificates.
     #[cfg_attr(feature = "schemas", schema(example = 310))]
     pub count: u64,
 }
 
-/// How to give a certificate out with its key.
+/// Options for exporting a certificate with its private key.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ExportBody {
-    /// The format.
+    /// File format.
     pub format: ExportKind,
-    /// Of the PKCS#12 file, 8 bytes at least.
+    /// Password of the PKCS#12 file, at least 8 bytes.
     #[cfg_attr(feature = "schemas", schema(format = Password))]
     pub password: Option<String>,
 }
 
-/// The kind of file.
+/// File format of an export.
 #[derive(Clone, Copy, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum ExportKind {
-    /// The chain and the key in PKCS#8, PEM.
+    /// The chain and the private key (PKCS#8) in PEM.
     Pem,
-    /// One PKCS#12 file under a password.
+    /// One PKCS#12 file, encrypted with a password.
     Pkcs12,
 }
 
-/// Why a certificate is revoked.
+/// Options for revoking a certificate.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RevokeBody {
-    /// `unspecified`, `keyCompromise`, `affiliationChanged`, `superseded`, `cessationOfOperation` or
-    /// `privilegeWithdrawn` (RFC 5280 section 5.3.1); unspecified when absent.
+    /// Revocation reason (RFC 5280 section 5.3.1): `unspecified` (the default), `keyCompromise`, `affiliationChanged`,
+    /// `superseded`, `cessationOfOperation` or `privilegeWithdrawn`.
     #[cfg_attr(feature = "schemas", schema(example = "superseded"))]
     pub reason: Option<String>,
-    /// Whether a new version, with a new key, is asked for at once.
+    /// Whether to request a new version with a new key immediately.
     #[serde(default)]
     pub replace: bool,
 }
 
-/// A certificate under management.
+/// A managed certificate.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CertificateView {
-    /// Its identity.
+    /// Identifier of the certificate.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the managed certificate.
     pub name: String,
     /// The names in the certificate.
     pub names: Vec<String>,
-    /// What it waits for: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`, `deploying`, `active`, `failed`,
-    /// `revoked`, `archived`.
+    /// State: `pending`, `awaiting_approval`, `awaiting_csr`, `issuing`, `deploying`, `active`, `failed`, `revoked` or `archived`.
     pub status: String,
-    /// The profile it is issued by.
+    /// Profile with which the certificate is issued.
     pub profile: String,
     /// The issuer.
     pub issuer: String,
-    /// The owner.
+    /// Owner of the certificate.
     pub owner: Option<String>,
-    /// The team that does.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// Labels of people's own.
+    /// User-defined tags.
     pub tags: BTreeMap<String, String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     pub environment: Option<String>,
     /// The renewal policy.
     pub policy: Option<String>,
     /// Location of the private key.
     pub key_location: KeyLocationBody,
-    /// The kind of its key.
+    /// Key type.
     pub key_type: String,
     /// The deployment targets.
     pub targets: Vec<TargetBody>,
-    /// Whether the scheduler renews it.
+    /// Whether the certificate is renewed automatically.
     pub auto_renew: bool,
-    /// When it is renewed, in place of its policy's rule.
+    /// Renewal rule that overrides the rule of the policy.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub renewal: Option<Value>,
-    /// How long a version is to be valid, seconds.
+    /// Requested lifetime of a version in seconds.
     pub lifetime_seconds: Option<i64>,
     /// The subject.
     pub subject: Option<String>,
     /// Whether servers must staple.
     pub must_staple: bool,
-    /// The external issuer's own profile or role.
+    /// Profile or role at the external issuer.
     pub issuer_profile: Option<String>,
-    /// For people.
+    /// Notes for people.
     pub notes: String,
-    /// The newest version.
+    /// The newest version of the certificate.
     pub current: Option<CurrentView>,
-    /// Of the versions that are verified as served, the one that ends first. Null: no agent and no scan verified one.
+    /// The version that a scan or an agent verified as served. If several versions are served, the one that expires first. Null if
+    /// none was verified.
     #[serde(default)]
     pub served: Option<VerifiedView>,
-    /// `newest`, `older` or `not verified`: which version is served, of several places the one that ends first.
+    /// Which version is served: `newest`, `older` or `not verified`. If several versions are served, the one that expires first
+    /// counts.
     #[serde(default)]
     pub served_status: String,
-    /// The end that counts for alerts, filters and the summary, RFC 3339: of what is served, else of the newest version.
+    /// Expiry time for alerts, filters and the summary, RFC 3339: of the served version if one is verified, otherwise of the newest
+    /// version.
     #[serde(default)]
     pub ends_at: Option<String>,
-    /// Since when a version waits to be in place at every target, RFC 3339. A renewal in between does not change it.
+    /// Start of the period in which a version has waited for deployment to all targets, RFC 3339. A renewal does not reset this
+    /// time.
     #[serde(default)]
     pub undeployed_since: Option<String>,
-    /// When its next run begins, RFC 3339.
+    /// Start time of the next renewal run, RFC 3339.
     pub renew_at: Option<String>,
-    /// The run that is planned or under way.
+    /// The run that is planned or in progress.
     pub run: Option<RunView>,
-    /// Runs without success since the last one with.
+    /// Number of failed runs since the last successful one.
     pub failures: u32,
     /// Error of the last attempt.
     pub last_error: Option<String>,
-    /// Moves with every change.
+    /// Number that changes with every change of the object.
     pub revision: i64,
-    /// When it was entered, RFC 3339.
+    /// Creation time, RFC 3339.
     pub created_at: String,
     /// Time of the last change, RFC 3339.
     pub updated_at: String,
 }
 
-/// The newest version.
+/// The newest version of a certificate.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CurrentView {
@@ -532,7 +536,7 @@ pub struct CurrentView {
     pub not_before: String,
     /// End of validity, RFC 3339.
     pub not_after: String,
-    /// Whether it is revoked.
+    /// Whether the version is revoked.
     pub revoked: bool,
 }
 
@@ -544,60 +548,60 @@ pub struct VerifiedView {
     pub fingerprint: String,
     /// Start of validity, RFC 3339.
     pub not_before: String,
-    /// The earliest end in its chain, RFC 3339.
+    /// Earliest expiry time of the certificates in the chain, RFC 3339.
     pub not_after: String,
 }
 
-/// A run that is planned or under way.
+/// A run that is planned or in progress.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RunView {
-    /// The job.
+    /// Identifier of the job.
     pub job: Uuid,
-    /// The state.
+    /// State of the job.
     pub state: String,
-    /// When it begins, or tries again, RFC 3339.
+    /// Time of the first or next attempt, RFC 3339.
     pub next_attempt_at: String,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: u32,
 }
 
-/// A certificate that was entered.
+/// A newly created managed certificate.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedView {
-    /// Its identity.
+    /// Identifier of the certificate.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the managed certificate.
     pub name: String,
-    /// The run that issues it, if it is issued now.
+    /// The run that issues the certificate, if it is issued immediately.
     pub job: Option<Uuid>,
-    /// Violations of advisory policies.
+    /// Violations of advisory policies. They did not prevent the creation.
     pub violations: Vec<ViolationView>,
 }
 
-/// A rule broken.
+/// A violation of a policy rule.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = CertificateViolation))]
 pub struct ViolationView {
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// `info`, `warning`, `error` or `critical`.
+    /// Severity: `info`, `warning`, `error` or `critical`.
     pub severity: String,
-    /// For people.
+    /// Description for people.
     pub message: String,
 }
 
-/// A version.
+/// A version of a managed certificate.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct VersionView {
     /// SHA-256 of the leaf.
     pub fingerprint: String,
-    /// Its serial number, hexadecimal.
+    /// Serial number, hexadecimal.
     pub serial: String,
     /// Start of validity, RFC 3339.
     pub not_before: String,
@@ -605,52 +609,52 @@ pub struct VersionView {
     pub not_after: String,
     /// The issuer.
     pub issuer: String,
-    /// Whether this server holds the key.
+    /// Whether this server stores the private key.
     pub key_here: bool,
-    /// When it came, RFC 3339.
+    /// Time at which this server received or issued the certificate, RFC 3339.
     pub issued_at: String,
-    /// When it was revoked, RFC 3339.
+    /// Revocation time, RFC 3339.
     pub revoked_at: Option<String>,
-    /// Why: the CRLReason's number (RFC 5280 section 5.3.1).
+    /// Revocation reason, as the number of the CRLReason (RFC 5280 section 5.3.1).
     pub revoked_reason: Option<i64>,
     /// The chain, PEM, leaf first.
     pub chain: String,
 }
 
-/// An endpoint that showed a version when a scan last looked.
+/// An endpoint that presented a version in the last scan.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ServedView {
-    /// The endpoint.
+    /// The scanned endpoint.
     pub endpoint: EndpointBody,
     /// SHA-256 of the version's leaf.
     pub fingerprint: String,
-    /// Whether that is the current version.
+    /// Whether this version is the current version.
     pub current: bool,
-    /// End of that version's validity, RFC 3339.
+    /// End of validity of this version, RFC 3339.
     pub not_after: String,
-    /// Whether the last look saw a certificate.
+    /// Whether the endpoint presented a certificate in the last scan.
     pub answering: bool,
-    /// The last look, RFC 3339.
+    /// Time of the last scan, RFC 3339.
     pub last_seen_at: String,
 }
 
-/// Where a version was brought.
+/// The deployment of a version to a target.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = CertificateDeployment))]
 pub struct DeploymentView {
-    /// The target.
+    /// Identifier of the target.
     pub target: Uuid,
-    /// Its agent.
+    /// Identifier of the agent.
     pub agent: Uuid,
-    /// `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
+    /// State: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
     pub state: String,
-    /// SHA-256 of the leaf that was brought.
+    /// SHA-256 of the leaf certificate that was deployed.
     pub fingerprint: String,
-    /// SHA-256 of the leaf that the endpoint showed afterwards.
+    /// SHA-256 of the leaf certificate that the endpoint presented after the deployment.
     pub served: Option<String>,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: i64,
     /// Error of the last attempt.
     pub error: Option<String>,
@@ -660,26 +664,26 @@ pub struct DeploymentView {
     pub updated_at: String,
 }
 
-/// Counts over everything under management.
+/// Counts over all managed certificates.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SummaryView {
-    /// Certificates that are not archived.
+    /// Number of certificates that are not archived.
     pub certificates: u64,
-    /// By status.
+    /// Number of certificates by state.
     pub statuses: BTreeMap<String, u64>,
-    /// Expired: what is served of them, else their newest version.
+    /// Number of expired certificates. The served version counts if one is verified, otherwise the newest version.
     pub expired: u64,
-    /// Certificates whose newest version is not in place at every target.
+    /// Number of certificates whose newest version is not deployed to all targets.
     #[serde(default)]
     pub not_deployed: u64,
-    /// Ending within so many days from now.
+    /// Number of certificates that expire within a number of days from now, by number of days.
     #[cfg_attr(feature = "schemas", schema(example = json!({"7": 2, "30": 10, "90": 40})))]
     pub expiring_days: BTreeMap<String, u64>,
-    /// Endings by day, RFC 3339 dates, those of the past left out.
+    /// Number of certificates by expiry day (RFC 3339 date). Days in the past are omitted.
     pub by_day: BTreeMap<String, u64>,
-    /// Runs that are due and not begun, by issuer.
+    /// Number of runs that are due but not started, by issuer.
     pub due: BTreeMap<String, u64>,
-    /// Counting of due runs stops here: as many means "at least".
+    /// Limit for the count of due runs. A count equal to the limit means "at least".
     pub due_counted_to: u64,
 }

@@ -1,4 +1,4 @@
-//! Changes that wait for approval, because a profile that requires approval depends on what they change.
+//! Changes that wait for approval because they affect a profile that requires approval.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -10,51 +10,52 @@ use crate::approvals::{PlanChangeView, PlanFieldView};
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Change))]
 pub struct ChangeView {
-    /// Its identity.
+    /// Identifier of the change.
     pub id: Uuid,
-    /// The action, as in the audit log: `profile.put`.
+    /// The action, such as `profile.put`.
     pub action: String,
-    /// The object of the change: `profile/vip`.
+    /// Object of the change, such as `profile/vip`.
     pub object: String,
-    /// The profiles that require approval and depend on the object; none when the change touches all of them.
+    /// Profiles that require approval and depend on the object; empty if the change affects all of them.
     pub profiles: Vec<String>,
-    /// `open`, `approved` while it is applied, `applied`, `rejected`, `expired`, or `void` when the object changed meanwhile.
+    /// State: `open`, `approved` (the server is applying the change), `applied`, `rejected`, `expired`, or `void` (the object was
+    /// changed after the request).
     pub state: String,
-    /// Actor that requested it.
+    /// Actor that requested the change.
     pub requested_by: String,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
     /// Expiry, RFC 3339.
     pub expires_at: String,
-    /// Actor that decided.
+    /// Actor that approved or rejected the change.
     pub decided_by: Option<String>,
-    /// When, RFC 3339.
+    /// Time of the decision, RFC 3339.
     pub decided_at: Option<String>,
-    /// The note of the decision, or why the change is void.
+    /// Note of the decision, or the reason why the change is void.
     pub note: Option<String>,
-    /// What is approved, field by field: the object before and after, each value under its JSON pointer.
+    /// The plan to approve, field by field: the object before and after the change, with a JSON pointer for each value.
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.
     pub plan_sha256: String,
-    /// The values that differ, by JSON pointer.
+    /// Values that the change modifies, by JSON pointer.
     pub changes: Vec<PlanChangeView>,
-    /// How many people approved it.
+    /// Number of people who have approved the change.
     pub approvals_given: u32,
-    /// How many people must approve it.
+    /// Number of people who must approve the change.
     pub approvals_needed: u32,
-    /// Who approved it, the first one first; only where one change is shown.
+    /// Actors that approved the change, in order of time; only where one change is shown.
     pub approvers: Vec<String>,
-    /// The secret of the token that the change makes or rotates, only in the answer to the request for it. It works once the change is
-    /// applied.
+    /// Secret of the token that the change creates or rotates. It is present only in the response to the request for the change,
+    /// and valid only after the change is applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
-/// Which changes to list.
+/// Filter of the list of changes.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct ChangeQuery {
-    /// `open` (also when absent), `approved`, `applied`, `rejected` or `void`.
+    /// State to list: `open` (the default), `approved`, `applied`, `rejected` or `void`.
     pub state: Option<String>,
 }

@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
-/// Writes records field by field.
+/// A writer of CSV records.
 pub struct Csv<W: Write> {
     out: W,
     first: bool,
 }
 
 impl<W: Write> Csv<W> {
-    /// A writer to `out`.
+    /// Creates a CSV writer that writes to `out`.
     pub fn new(out: W) -> Self {
         Self { out, first: true }
     }
@@ -22,10 +22,11 @@ impl<W: Write> Csv<W> {
         self.out.write_all(b",")
     }
 
-    /// Writes text that others may have chosen. A text that a spreadsheet would run as a formula gets a leading apostrophe.
+    /// Writes text that may come from other users. If a spreadsheet would execute the text as a formula, it gets a leading
+    /// apostrophe.
     ///
     /// # Errors
-    /// As the writer.
+    /// Fails if the writer fails.
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         self.separate()?;
         let guard = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
@@ -36,10 +37,10 @@ impl<W: Write> Csv<W> {
         write!(self.out, "\"{apostrophe}{}\"", text.replace('"', "\"\""))
     }
 
-    /// Writes a number, or an empty field.
+    /// Writes a number, or an empty field for `None`.
     ///
     /// # Errors
-    /// As the writer.
+    /// Fails if the writer fails.
     pub fn number(&mut self, number: Option<impl Into<i64>>) -> io::Result<()> {
         self.separate()?;
         match number {
@@ -51,16 +52,16 @@ impl<W: Write> Csv<W> {
     /// Ends the record.
     ///
     /// # Errors
-    /// As the writer.
+    /// Fails if the writer fails.
     pub fn end(&mut self) -> io::Result<()> {
         self.first = true;
         self.out.write_all(b"\r\n")
     }
 
-    /// Writes a record of texts.
+    /// Writes a record of text fields.
     ///
     /// # Errors
-    /// As the writer.
+    /// Fails if the writer fails.
     pub fn record<'t>(&mut self, fields: impl IntoIterator<Item = &'t str>) -> io::Result<()> {
         for field in fields {
             self.text(field)?;
@@ -68,7 +69,7 @@ impl<W: Write> Csv<W> {
         self.end()
     }
 
-    /// The writer, with the records in it.
+    /// Returns the inner writer, which contains the records.
     pub fn into_inner(self) -> W {
         self.out
     }
@@ -76,7 +77,7 @@ impl<W: Write> Csv<W> {
     /// Flushes the writer.
     ///
     /// # Errors
-    /// As the writer.
+    /// Fails if the writer fails.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }

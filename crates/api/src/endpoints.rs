@@ -1,22 +1,22 @@
-//! Endpoints: where a certificate was seen.
+//! Endpoints at which certificates were found.
 
 use serde::{Deserialize, Serialize};
 
-/// An endpoint, as it tells one from another.
+/// Properties that together identify an endpoint.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = InventoryEndpoint))]
 pub struct EndpointBody {
-    /// Name, address or path.
+    /// Hostname, IP address or file path.
     pub host: String,
-    /// Port; 0 for files.
+    /// Port; 0 for a file.
     pub port: u16,
-    /// `tls`, `smtp`, …; `file` for files.
+    /// Protocol, such as `tls` or `smtp`; `file` for a file.
     pub protocol: String,
-    /// The SNI sent; empty when none was.
+    /// Server name that the probe sent (SNI); empty without SNI.
     pub server_name: String,
-    /// The address probed, when each address is an endpoint of its own; otherwise empty.
+    /// Probed IP address, if each address is a separate endpoint; otherwise empty.
     #[serde(default)]
     pub address: String,
 }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::approvals::PlanFieldView;
 
-/// The state of an enrolment.
+/// State of an enrollment.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
@@ -13,61 +13,62 @@ pub enum EnrolmentStatus {
     /// The request waits for a decision.
     #[default]
     Open,
-    /// The client gets its certificate when it asks again.
+    /// Approved. The client receives the certificate at its next request.
     Approved,
-    /// Rejected; the client learns it at its next request.
+    /// Rejected. The client receives the rejection at its next request.
     Rejected,
 }
 
-/// A request for a certificate that waits, or was decided.
+/// An enrollment request that waits for a decision or was decided.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct EnrolmentView {
-    /// Its identity.
+    /// Identifier of the enrollment.
     pub id: Uuid,
-    /// `est` or `scep`.
+    /// Protocol of the request: `est` or `scep`.
     pub protocol: String,
     /// The profile of the request.
     pub profile: String,
     /// The requester.
     pub requester: String,
-    /// Subject and names asked for.
+    /// Requested subject and names.
     pub asks: String,
-    /// Its state.
+    /// State of the enrollment.
     pub state: EnrolmentStatus,
     /// Time of the request, RFC 3339.
     pub requested_at: String,
-    /// Expiry.
+    /// Expiry time.
     pub expires_at: String,
-    /// Actor that decided.
+    /// Actor that approved or rejected.
     pub decided_by: Option<String>,
-    /// When, RFC 3339.
+    /// Time of the decision, RFC 3339.
     pub decided_at: Option<String>,
     /// The note of the decision.
     pub note: Option<String>,
-    /// What is issued if the enrolment is approved, field by field. An approval is given for exactly this.
+    /// What is issued after the approval, field by field. The approval covers exactly this plan.
     pub plan: Vec<PlanFieldView>,
     /// SHA-256 of the plan's canonical encoding, hexadecimal.
     pub plan_sha256: Option<String>,
-    /// How many people approved this plan.
+    /// Number of people who have approved this plan.
     pub approvals_given: u32,
-    /// How many people must approve it.
+    /// Number of people who must approve this plan.
     pub approvals_needed: u32,
-    /// Who approved it, the first one first; only where one enrolment is shown.
+    /// Actors that approved the plan, in order of time; only where one enrollment is shown.
     pub approvers: Vec<String>,
 }
 
-/// A note with a decision.
+/// A decision about an enrollment.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = Said))]
 pub struct DecisionBody {
-    /// Kept with the decision; on a rejection the client is told, too.
+    /// Note that is stored with the decision. After a rejection, the client receives the note too.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 2000))]
     pub note: String,
-    /// The `plan_sha256` that was shown, hexadecimal. The server refuses an approval with 409 if the plan has another one.
+    /// The `plan_sha256` that was shown, hexadecimal. The server rejects an approval with status 409 if the plan has a different
+    /// hash.
     #[serde(default)]
     pub plan_sha256: Option<String>,
 }

@@ -3,28 +3,28 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// How the server is.
+/// Health of the server.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Health {
-    /// `ok`.
+    /// The constant `ok`.
     pub status: String,
-    /// The restrictions that the server put on its own process; only of `/readyz`.
+    /// Restrictions that the server applied to its own process; only in the response of `/readyz`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxView>,
 }
 
-/// Restrictions of a process: `enforced`, `partial` (an old kernel), `off: REASON` or `missing: REASON`.
+/// Restrictions of the server process. Each is `enforced`, `partial` (old kernel), `off: REASON` or `missing: REASON`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SandboxView {
-    /// Whether capabilities were dropped, all but those that its role needs.
+    /// Whether the process dropped all capabilities except those that its role needs.
     pub capabilities: String,
-    /// Whether programs that it starts can gain no privilege.
+    /// Whether programs that the server starts cannot gain privileges.
     pub no_new_privileges: String,
-    /// Whether dangerous system calls fail.
+    /// Whether dangerous system calls are blocked.
     pub seccomp: String,
-    /// Whether files elsewhere are closed.
+    /// Whether access is restricted to the files that the server needs.
     pub landlock: String,
 }
 
@@ -32,18 +32,18 @@ pub struct SandboxView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ServerNodeView {
-    /// A number that it chose at startup.
+    /// Random identifier that the process chose at startup.
     pub id: Uuid,
-    /// The name of its host; empty where the system does not say.
+    /// Hostname; empty if the system does not provide one.
     #[cfg_attr(feature = "schemas", schema(example = "bulla-1"))]
     pub host: String,
-    /// The version of the program.
+    /// Version of the program.
     #[cfg_attr(feature = "schemas", schema(example = "0.1.0"))]
     pub version: String,
-    /// `up`, or `gone` when it has not been seen for a minute.
+    /// State: `up`, or `gone` after one minute without a heartbeat.
     #[cfg_attr(feature = "schemas", schema(example = "up"))]
     pub state: String,
-    /// When it started, RFC 3339.
+    /// Start time, RFC 3339.
     pub started_at: String,
     /// Time of the last heartbeat, RFC 3339.
     pub seen_at: String,

@@ -1,44 +1,45 @@
-//! The scanner compared with its last seven days.
+//! Comparison of the scanner with its last seven days.
 
 use serde::Serialize;
 
-/// What is measured, now and before.
+/// A measured series, now and in the last seven days.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SeriesView {
-    /// Its name.
+    /// Name of the series.
     #[cfg_attr(feature = "schemas", schema(example = "scan.duration/1000-9999"))]
     pub series: String,
-    /// `seconds`, `share` (0 to 1), `rows` or `tasks`.
+    /// Unit of the values: `seconds`, `share` (0 to 1), `rows` or `tasks`.
     pub unit: String,
-    /// `steady`, `drifting` (people are told), `learning` (too little was measured), or `shown` (there is no rule).
+    /// Verdict: `steady`, `drifting` (an alert is raised), `learning` (too few measurements), or `shown` (no rule applies to the
+    /// series).
     pub verdict: String,
-    /// Time since when the alert is open.
+    /// Time since when the alert of the series is open.
     pub since: Option<String>,
-    /// What is judged: the median, of a node where each is judged; of `provider.errors` the part that failed.
+    /// Value that the rule judges: the median (of one node, if each node is judged); for `provider.errors` the share of failures.
     pub value: Option<f64>,
-    /// The same of the seven days before.
+    /// The same value for the preceding seven days.
     pub baseline_value: Option<f64>,
-    /// Ratio of this series to the other.
+    /// Ratio of `value` to `baseline_value`.
     pub ratio: Option<f64>,
-    /// Of the last hour; of scans, errors and the pool as docs/watch.md says.
+    /// Statistics of the last hour. For scans, errors and the connection pool, docs/watch.md defines the period.
     pub last: Option<FiguresView>,
-    /// Of the seven days before.
+    /// Statistics of the preceding seven days.
     pub baseline: Option<FiguresView>,
 }
 
-/// Values in figures, each within 0.25 %.
+/// Statistics of measured values. Each value is exact to 0.25 %.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct FiguresView {
-    /// How many there are.
+    /// Number of values.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// 95 % are at most this.
+    /// 95th percentile.
     pub p95: f64,
-    /// 99 % are at most this.
+    /// 99th percentile.
     pub p99: f64,
 }

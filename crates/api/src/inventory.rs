@@ -1,4 +1,4 @@
-//! Found certificates: claimed into management, or dismissed.
+//! Certificates found by scans, and requests to claim or dismiss them.
 
 use std::collections::BTreeMap;
 
@@ -9,159 +9,160 @@ use uuid::Uuid;
 use crate::certificates::{KeyLocationBody, TargetBody};
 use crate::endpoints::EndpointBody;
 
-/// What was found at an endpoint.
+/// The scan result of an endpoint.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct FoundView {
     /// The endpoint.
     pub endpoint: EndpointBody,
-    /// What the last look came to.
+    /// Outcome of the last scan.
     pub outcome: String,
-    /// Whether the last look saw a certificate.
+    /// Whether the endpoint presented a certificate in the last scan.
     pub answering: bool,
-    /// The severity of the worst finding, higher is worse.
+    /// Severity of the worst finding; a higher number is worse.
     pub severity: Option<u8>,
-    /// The last certificate seen.
+    /// Certificate that was last seen at the endpoint.
     pub leaf: Option<LeafView>,
-    /// `unmanaged`, `managed`, `ignored` (for a time) or `dismissed` (for good); null when no certificate was ever seen.
+    /// State of the certificate: `unmanaged`, `managed`, `ignored` (temporarily) or `dismissed` (permanently); null if no
+    /// certificate was ever seen.
     pub state: Option<String>,
-    /// The certificate under management that it is a version of.
+    /// Managed certificate of which the found certificate is a version.
     pub certificate: Option<Uuid>,
-    /// Why it is ignored or dismissed.
+    /// Reason why the certificate is ignored or dismissed.
     pub note: Option<String>,
-    /// Until when it is ignored, RFC 3339.
+    /// End of the period in which the certificate is ignored, RFC 3339.
     pub ignored_until: Option<String>,
-    /// The team that answers for it, by the rules of ownership as they stand; of a managed certificate its own team counts.
+    /// Team that owns the certificate according to the present ownership rules. For a managed certificate, its own team.
     pub team: Option<String>,
-    /// The owner, by the same rule.
+    /// Owner, determined in the same way as `team`.
     pub owner: Option<String>,
-    /// The environment, by the same rule.
+    /// Environment, determined in the same way as `team`.
     pub environment: Option<String>,
-    /// Labels, by the same rule.
+    /// Tags, determined in the same way as `team`.
     pub tags: BTreeMap<String, String>,
-    /// First look, RFC 3339.
+    /// Time of the first scan, RFC 3339.
     pub first_seen_at: String,
-    /// Last look, RFC 3339.
+    /// Time of the last scan, RFC 3339.
     pub last_seen_at: String,
 }
 
-/// A certificate that was seen.
+/// A certificate that was found by a scan.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = FoundLeaf))]
 pub struct LeafView {
     /// The SHA-256 fingerprint.
     pub fingerprint: String,
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// Its issuer.
+    /// Issuer of the certificate.
     pub issuer: String,
-    /// Its serial number, hexadecimal.
+    /// Serial number, hexadecimal.
     pub serial: String,
     /// Start of validity, RFC 3339.
     pub not_before: String,
     /// End of validity, RFC 3339.
     pub not_after: String,
-    /// The key's algorithm.
+    /// Key algorithm.
     pub key_algorithm: String,
-    /// The key's size in bits.
+    /// Key size in bits.
     pub key_bits: u32,
 }
 
-/// What was found, to be managed from now on. Either `endpoint` or `fingerprint`.
+/// A found certificate to manage. Give either `endpoint` or `fingerprint`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ClaimBody {
-    /// What this endpoint shows; the endpoint becomes a target.
+    /// Endpoint that presents the certificate. The endpoint becomes a target.
     pub endpoint: Option<EndpointBody>,
-    /// The certificate with this SHA-256.
+    /// SHA-256 fingerprint of the certificate.
     pub fingerprint: Option<String>,
-    /// Its name, unique; its first name when absent.
+    /// Name of the managed certificate, unique; the first name in the certificate when absent.
     pub name: Option<String>,
-    /// The profile its next version is issued by.
+    /// Profile with which the next version is issued.
     pub profile: String,
-    /// The issuer of its next version; `internal` when absent.
+    /// Issuer of the next version; `internal` when absent.
     pub issuer: Option<String>,
-    /// Who answers for it; when neither this nor `team` is given, both are as the rules of ownership say.
+    /// Owner of the certificate. If neither `owner` nor `team` is given, the ownership rules determine both.
     pub owner: Option<String>,
-    /// The team that does.
+    /// Team that owns the certificate.
     pub team: Option<String>,
-    /// Where it is used; as the rules of ownership say when absent.
+    /// Environment; determined by the ownership rules when absent.
     pub environment: Option<String>,
     /// The renewal policy.
     pub policy: Option<String>,
-    /// Where its next key is made and kept; in this server when absent.
+    /// Location where the next private key is generated and stored; this server when absent.
     pub key_location: Option<KeyLocationBody>,
     /// Deployment targets in addition to the endpoint.
     #[serde(default)]
     pub targets: Vec<TargetBody>,
-    /// Whether the scheduler renews it; true when absent.
+    /// Whether the certificate is renewed automatically; true when absent.
     pub auto_renew: Option<bool>,
-    /// When it is renewed, in place of its policy's rule.
+    /// Renewal rule that overrides the rule of the policy.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub renewal: Option<Value>,
-    /// For people.
+    /// Notes for people.
     #[serde(default)]
     pub notes: String,
 }
 
-/// A certificate that was claimed.
+/// A found certificate that is now managed.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ClaimedView {
-    /// Its identity.
+    /// Identifier of the managed certificate.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the managed certificate.
     pub name: String,
 }
 
-/// A certificate that is not to be managed.
+/// A found certificate to ignore or dismiss.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DismissBody {
-    /// Its SHA-256.
+    /// SHA-256 fingerprint of the certificate.
     pub fingerprint: String,
-    /// Why.
+    /// Reason for the dismissal.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 8192))]
     pub note: String,
-    /// Until when, RFC 3339: it is ignored for a time. For good without.
+    /// End of the period in which the certificate is ignored, RFC 3339. When absent, the certificate is dismissed permanently.
     pub until: Option<String>,
 }
 
-/// A dismissal to take back.
+/// A dismissal to undo.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UndismissBody {
-    /// The certificate's SHA-256.
+    /// SHA-256 fingerprint of the certificate.
     pub fingerprint: String,
 }
 
-/// Filters for found certificates.
+/// Filter of the list of found certificates.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct InventoryQuery {
-    /// Whose host holds this text.
+    /// Only endpoints whose host contains this text.
     pub host: Option<String>,
-    /// Whose certificate's issuer holds this text.
+    /// Only certificates whose issuer contains this text.
     pub issuer: Option<String>,
-    /// Whose certificate ends before this time, RFC 3339.
+    /// Only certificates that expire before this time, RFC 3339.
     pub expires_before: Option<String>,
-    /// Whose certificate ends at this time or later, RFC 3339.
+    /// Only certificates that expire at or after this time, RFC 3339.
     pub expires_after: Option<String>,
-    /// Whether the last look saw a certificate.
+    /// Whether to list only endpoints that presented a certificate in the last scan (`true`) or only those that did not (`false`).
     pub answering: Option<bool>,
-    /// Of this team, by the rules of ownership. With this, `owner` or `nobody` a page looks at 5,000 endpoints at most: it may
-    /// have fewer items than asked for, or none, and still a `next`.
+    /// Only certificates that belong to this team according to the ownership rules. With `team`, `owner` or `nobody`, a page
+    /// examines at most 5,000 endpoints. The page may then have fewer items than requested, or none, and still a `next`.
     pub team: Option<String>,
-    /// Of this owner, by the rules of ownership.
+    /// Only certificates that belong to this owner according to the ownership rules.
     pub owner: Option<String>,
-    /// Only those for which no rule names a team or an owner.
+    /// Whether to list only certificates for which no rule determines a team or an owner.
     pub nobody: Option<bool>,
-    /// `expiry` (also when absent) or `host`.
+    /// Sort order: `expiry` (the default) or `host`.
     pub sort: Option<String>,
 }

@@ -5,120 +5,120 @@ use uuid::Uuid;
 
 use crate::listing::Direction;
 
-/// A request for a certificate.
+/// A request to issue a certificate.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewIssued {
-    /// The certification request (PKCS #10) in PEM.
+    /// The certification signing request (PKCS #10) in PEM.
     pub csr: String,
-    /// Names instead of those in the request.
+    /// Subject alternative names that replace those in the CSR.
     pub names: Option<Vec<String>>,
-    /// A subject instead of the one in the request.
+    /// Subject that replaces the one in the CSR.
     #[cfg_attr(feature = "schemas", schema(example = "CN=www.example.com"))]
     pub subject: Option<String>,
-    /// The first moment; now, a little backdated, unless given.
+    /// Start of validity; slightly before the present time when absent.
     pub not_before: Option<String>,
-    /// The life; the profile's unless given.
+    /// Lifetime in seconds; the default of the profile when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 1))]
     pub lifetime_seconds: Option<i64>,
-    /// Whether the server must staple; as the request says unless given.
+    /// Whether servers must staple (RFC 7633); determined by the CSR when absent.
     pub must_staple: Option<bool>,
-    /// The authority, by id or name; the profile's unless given.
+    /// Identifier or name of the CA; the CA of the profile when absent.
     pub ca: Option<String>,
 }
 
-/// A certificate just issued.
+/// A newly issued certificate.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuedCertificate {
-    /// Its id.
+    /// Identifier of the certificate.
     pub id: Uuid,
-    /// Its serial number, hexadecimal.
+    /// Serial number, hexadecimal.
     pub serial: String,
-    /// SHA-256 of its DER.
+    /// SHA-256 of the certificate in DER.
     pub fingerprint: String,
-    /// The authority that signed.
+    /// Identifier of the CA that signed.
     pub ca: Uuid,
-    /// The profile.
+    /// Profile with which the certificate was issued.
     pub profile: String,
-    /// First moment of validity.
+    /// First second of validity.
     pub not_before: String,
     /// Last second of validity.
     pub not_after: String,
-    /// The certificate and those above it without the root, in PEM, as servers want it.
+    /// The certificate and its CA certificates without the root, PEM, in the order that servers expect.
     pub chain: String,
 }
 
-/// A certificate issued here.
+/// A certificate issued by this server.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuedView {
-    /// Its id.
+    /// Identifier of the certificate.
     pub id: Uuid,
-    /// Its serial number, hexadecimal.
+    /// Serial number, hexadecimal.
     pub serial: String,
-    /// SHA-256 of its DER.
+    /// SHA-256 of the certificate in DER.
     pub fingerprint: String,
-    /// The authority that signed.
+    /// Identifier of the CA that signed.
     pub ca: Uuid,
-    /// The profile; empty for certificates of authorities and responders.
+    /// Profile with which the certificate was issued; empty for certificates of CAs and OCSP responders.
     pub profile: String,
-    /// The protocol of the request.
+    /// Protocol of the request: `api`, `acme`, `est`, `scep`, `lifecycle` or `system`.
     pub source: String,
     /// The requester.
     pub requester: String,
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
-    /// Its names.
+    /// Subject alternative names.
     pub names: Vec<String>,
-    /// The kind of its key.
+    /// Key algorithm.
     pub key_algorithm: String,
-    /// SHA-256 of its SubjectPublicKeyInfo.
+    /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: String,
-    /// When it was issued.
+    /// Time of issue.
     pub issued_at: String,
-    /// First moment of validity.
+    /// First second of validity.
     pub not_before: String,
     /// Last second of validity.
     pub not_after: String,
-    /// `good`, `expired` or `revoked`.
+    /// Status: `good`, `expired` or `revoked`.
     pub status: String,
-    /// When it was revoked.
+    /// Revocation time.
     pub revoked_at: Option<String>,
-    /// Why.
+    /// Revocation reason.
     pub revocation_reason: Option<String>,
-    /// Itself in PEM.
+    /// The certificate, PEM.
     pub certificate: String,
 }
 
-/// Which certificates to list; all conditions together.
+/// Filter of the list of issued certificates. All conditions must match.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct IssuedQuery {
-    /// By this profile.
+    /// Only certificates of this profile.
     pub profile: Option<String>,
-    /// By this authority, by id or name.
+    /// Only certificates of this CA, by identifier or name.
     pub ca: Option<String>,
-    /// For this requester.
+    /// Only certificates of this requester.
     pub requester: Option<String>,
-    /// Over this protocol: `api`, `acme`, `est`, `scep`, `lifecycle`, `system`.
+    /// Only certificates requested over this protocol: `api`, `acme`, `est`, `scep`, `lifecycle`, `system`.
     pub source: Option<String>,
-    /// With a name that is this one or lies below it.
+    /// Only certificates with this name or a subdomain of it.
     pub name: Option<String>,
-    /// Issued at this time or later.
+    /// Only certificates issued at or after this time.
     pub from: Option<String>,
-    /// Issued before this time.
+    /// Only certificates issued before this time.
     pub before: Option<String>,
-    /// With this serial number, hexadecimal; colons may be between the bytes.
+    /// Only the certificate with this serial number, hexadecimal. Colons between the bytes are allowed.
     #[cfg_attr(feature = "schemas", param(example = "79c2e1f04b3a"))]
     pub serial: Option<String>,
-    /// With this SHA-256 fingerprint, hexadecimal.
+    /// Only the certificate with this SHA-256 fingerprint, hexadecimal.
     pub fingerprint: Option<String>,
-    /// With this public key: SHA-256 of the SubjectPublicKeyInfo, hexadecimal.
+    /// Only certificates with this public key: SHA-256 of the SubjectPublicKeyInfo, hexadecimal.
     pub key: Option<String>,
-    /// `desc`, the newest first, or `asc`.
+    /// Sort order by time of issue: `desc` (newest first) or `asc`.
     #[cfg_attr(feature = "schemas", param(inline))]
     pub order: Option<Direction>,
 }

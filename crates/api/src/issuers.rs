@@ -9,80 +9,81 @@ use uuid::Uuid;
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewIssuerBody {
-    /// Its name, unique: letters a-z, digits, `-`, `_` and `.`.
+    /// Name of the issuer, unique: letters a-z, digits, `-`, `_` and `.`.
     #[cfg_attr(feature = "schemas", schema(example = "letsencrypt", min_length = 1, max_length = 100))]
     pub name: String,
-    /// Its settings with its secrets; `type` is `internal`, `acme`, `vault`, `step_ca`, `exec` or `webhook`. See
-    /// docs/issuers.md for the members of each.
+    /// Settings with the secrets; `type` is `internal`, `acme`, `vault`, `step_ca`, `exec` or `webhook`. See docs/issuers.md for
+    /// the members of each type.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "acme", "directory": "https://acme-v02.api.letsencrypt.org/directory", "terms_agreed": true})))]
     pub config: Map<String, Value>,
-    /// Whether orders may go to it; true when absent.
+    /// Whether the issuer accepts orders; true when absent.
     pub enabled: Option<bool>,
 }
 
-/// What to change of an issuer; members left out stay.
+/// A change to an issuer. Absent members keep their value.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IssuerPatch {
-    /// Its name.
+    /// New name.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 100))]
     pub name: Option<String>,
-    /// All its settings. Secrets left out stay as they are while they go where they went: a change of the URL, of the roots it
-    /// is trusted by, or of the login demands them again. A secret that is null is removed.
+    /// New settings. They replace all present settings, except that absent secrets are kept. If the URL, the trusted roots or the
+    /// login change, the secrets must be given again. A secret that is null is removed.
     #[cfg_attr(feature = "schemas", schema(value_type = Option<Object>))]
     pub config: Option<Map<String, Value>>,
-    /// Whether orders may go to it.
+    /// Whether the issuer accepts orders.
     pub enabled: Option<bool>,
 }
 
-/// An issuer.
+/// A configured issuer.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuerView {
-    /// Its identity.
+    /// Identifier of the issuer.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the issuer.
     pub name: String,
-    /// Its type.
+    /// Type of the issuer.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its settings without secrets.
+    /// Settings without secrets.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub config: Value,
-    /// Which secrets are set, as JSON pointers into `config`.
+    /// Secrets that are set, as JSON pointers into `config`.
     pub secrets_set: Vec<String>,
-    /// Whether orders may go to it.
+    /// Whether the issuer accepts orders.
     pub enabled: bool,
-    /// Why it cannot be used as it is configured; null when it can. Orders to it fail until that is corrected.
+    /// Error in the configuration; null if there is none. Orders to the issuer fail until the error is corrected.
     pub problem: Option<String>,
-    /// The URL of our account, where it is an ACME server that made one.
+    /// URL of the ACME account, if the issuer is an ACME server and has created one.
     pub account: Option<String>,
     /// Health of the issuer.
     pub health: HealthView,
     /// Creation time, RFC 3339.
     pub created_at: String,
-    /// When its settings last changed, RFC 3339.
+    /// Time of the last change of the settings, RFC 3339.
     pub updated_at: String,
 }
 
-/// How an issuer does.
+/// Health of an issuer.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct HealthView {
-    /// Its circuit breaker: `closed` (orders pass), `open` (it is given a rest) or `half_open` (one order finds out).
+    /// State of the circuit breaker: `closed` (orders are sent), `open` (no orders are sent) or `half_open` (one trial order is
+    /// sent).
     pub breaker: String,
-    /// The end of its rest, RFC 3339.
+    /// Time until which the circuit breaker stays open, RFC 3339.
     pub rests_until: Option<String>,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub failures: u32,
-    /// The last success, RFC 3339.
+    /// Time of the last success, RFC 3339.
     pub last_success_at: Option<String>,
-    /// The last error, RFC 3339.
+    /// Time of the last error, RFC 3339.
     pub last_error_at: Option<String>,
-    /// That error, a word: `refused`, `unavailable`, …
+    /// Code of the last error: `refused`, `unavailable`, …
     pub last_error_code: Option<String>,
-    /// That error, for people.
+    /// Description of the last error for people.
     pub last_error: Option<String>,
 }
 
@@ -90,10 +91,10 @@ pub struct HealthView {
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct IssuerTest {
-    /// Whether it could issue.
+    /// Whether the issuer can issue certificates.
     pub ok: bool,
-    /// The result, for people.
+    /// Result for people.
     pub message: String,
-    /// The kind of error, a word; null when there was none.
+    /// Code of the error; null if there was none.
     pub code: Option<String>,
 }

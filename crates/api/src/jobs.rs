@@ -4,72 +4,72 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A run.
+/// A run for a managed certificate.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Job))]
 pub struct JobView {
-    /// Its identity.
+    /// Identifier of the run.
     pub id: Uuid,
-    /// The certificate.
+    /// Identifier of the certificate.
     pub certificate: Uuid,
-    /// The certificate's name.
+    /// Name of the certificate.
     pub name: String,
-    /// `issuance`, `renewal`, `deployment` or `revocation`.
+    /// Kind of run: `issuance`, `renewal`, `deployment` or `revocation`.
     pub kind: String,
-    /// `planned`, `queued`, `running`, `awaiting_approval`, `awaiting_csr`, `done`, `failed` or `cancelled`.
+    /// State: `planned`, `queued`, `running`, `awaiting_approval`, `awaiting_csr`, `done`, `failed` or `cancelled`.
     pub state: String,
     /// The issuer.
     pub issuer: String,
-    /// The agent that takes part.
+    /// Agent that takes part in the run.
     pub agent: Option<Uuid>,
-    /// Why there is such a run.
+    /// Reason for the run.
     pub reason: String,
     /// Actor that requested it.
     pub requested_by: String,
-    /// How often it was tried.
+    /// Number of attempts so far.
     pub attempts: u32,
-    /// When it begins, or tries again, RFC 3339.
+    /// Time of the first or next attempt, RFC 3339.
     pub next_attempt_at: String,
     /// Error of the last attempt.
     pub last_error: Option<String>,
     /// Creation time, RFC 3339.
     pub created_at: String,
-    /// When it was first tried, RFC 3339.
+    /// Time of the first attempt, RFC 3339.
     pub started_at: Option<String>,
     /// End time, RFC 3339.
     pub finished_at: Option<String>,
 }
 
-/// Which runs to list.
+/// Filter of the list of runs.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct JobQuery {
-    /// In this state: `planned` (queued for a time to come), `queued`, `running`, `awaiting_approval`, `awaiting_csr`,
+    /// Only runs in this state: `planned` (queued for a later time), `queued`, `running`, `awaiting_approval`, `awaiting_csr`,
     /// `done`, `failed` or `cancelled`.
     pub state: Option<String>,
-    /// Of this kind: `issuance`, `renewal`, `deployment` or `revocation`.
+    /// Only runs of this kind: `issuance`, `renewal`, `deployment` or `revocation`.
     pub kind: Option<String>,
-    /// Open ones of this agent.
+    /// Only unfinished runs of this agent.
     pub agent: Option<Uuid>,
-    /// Whether queued runs whose time is to come are listed; true when absent.
+    /// Whether to include queued runs that are not yet due; true when absent.
     pub planned: Option<bool>,
 }
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct JobEventView {
-    /// When, RFC 3339.
+    /// Time of the event, RFC 3339.
     pub at: String,
     /// The action, as in the audit log.
     #[cfg_attr(feature = "schemas", schema(example = "certificate.issue"))]
     pub action: String,
-    /// Actor that did it.
+    /// Actor that performed the action.
     #[cfg_attr(feature = "schemas", schema(example = "system:scheduler"))]
     pub actor: String,
-    /// The rest: states, serial number, error.
+    /// Further details: states, serial number, error.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub details: Value,
 }
@@ -78,43 +78,43 @@ pub struct JobEventView {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SchedulerView {
-    /// Runs that are with an issuer or an agent.
+    /// Number of runs in progress at an issuer or an agent.
     pub running: u64,
-    /// Runs that wait for approval.
+    /// Number of runs that wait for approval.
     pub awaiting_approval: u64,
-    /// Runs that wait for an agent's certification request.
+    /// Number of runs that wait for the CSR of an agent.
     pub awaiting_csr: u64,
-    /// Runs that are due and not begun, by issuer.
+    /// Runs that are due but not started, by issuer.
     pub due: Vec<DueView>,
-    /// Counting stops here: as many means "at least".
+    /// Limit for the counts. A count equal to the limit means "at least".
     #[cfg_attr(feature = "schemas", schema(example = 10000))]
     pub counted_to: u64,
-    /// Work that one process does for the whole cluster.
+    /// Leases of the jobs that one process does for the whole cluster.
     pub leases: Vec<LeaseView>,
 }
 
-/// What is due at one issuer.
+/// The runs that are due at one issuer.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DueView {
     /// The issuer.
     #[cfg_attr(feature = "schemas", schema(example = "internal"))]
     pub issuer: String,
-    /// Runs that are due and not begun.
+    /// Number of runs that are due but not started.
     pub count: u64,
-    /// Seconds that the oldest of them is late.
+    /// Delay of the oldest of these runs in seconds.
     pub late_seconds: i64,
 }
 
-/// A lease: one process holds it and does the work.
+/// A lease. The process that holds it does the job for the whole cluster.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LeaseView {
-    /// The work.
+    /// Name of the job.
     #[cfg_attr(feature = "schemas", schema(example = "alerts"))]
     pub name: String,
-    /// The process, by a number that it chose at startup.
+    /// Process that holds the lease, by the random identifier that it chose at startup.
     pub holder: Uuid,
-    /// When it ends unless renewed, RFC 3339.
+    /// Expiry time of the lease unless it is renewed, RFC 3339.
     pub until: String,
 }

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A host that wants to become a node.
+/// A request to enroll a host as a key service node.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeEnrolment))]
 pub struct EnrolmentBody {
-    /// The node token, used once.
+    /// The node token. It can be used once.
     pub token: String,
-    /// A request for the certificate, signed with the key made on the host (P-256), PEM.
+    /// CSR for the certificate, PEM, signed with the key (P-256) generated on the host.
     pub csr_pem: String,
-    /// The public key to which the node opens what is sealed for it: X-Wing, 1,216 bytes, base64.
+    /// Public key for encryption to the node: X-Wing, 1,216 bytes, base64.
     pub kem: String,
-    /// `HOST:PORT` where the other nodes ask it to sign.
+    /// Address (`HOST:PORT`) to which other nodes send signing requests.
     #[cfg_attr(feature = "schemas", schema(example = "10.1.0.7:2410"))]
     pub address: String,
-    /// The node's name; one made of its identity when absent.
+    /// Name of the node; derived from its identifier when absent.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: Option<String>,
 }
@@ -30,9 +30,9 @@ pub struct EnrolmentBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeStatement))]
 pub struct StatementView {
-    /// JSON: node, name, site, address, KEM public key, attributes, and until when.
+    /// JSON with the node, name, site, address, KEM public key, attributes and expiry time.
     pub payload: String,
-    /// Ed25519 over `bulla key node statement v1`, a line feed, and the payload; base64.
+    /// Ed25519 signature of `bulla key node statement v1`, a line feed, and the payload; base64.
     pub signature: String,
 }
 
@@ -41,19 +41,19 @@ pub struct StatementView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = EnrolledKeyNode))]
 pub struct EnrolledView {
-    /// The node.
+    /// Identifier of the node.
     pub node: Uuid,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its site's name.
+    /// Name of the site.
     pub site: String,
     /// The certificate and its chain, PEM.
     pub certificate_pem: String,
-    /// Certificates below which those of this server and of all nodes stand, PEM.
+    /// CA certificates that verify this server and all nodes, PEM.
     pub ca_pem: String,
     /// The signed statement about the node.
     pub statement: StatementView,
-    /// SubjectPublicKeyInfo of the key that signs statements, DER in base64.
+    /// Public key that verifies statements: SubjectPublicKeyInfo, DER, base64.
     pub statement_key: String,
 }
 
@@ -63,42 +63,42 @@ pub struct EnrolledView {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeRenewal))]
 pub struct RenewalBody {
-    /// Signed with the key of the one before, PEM.
+    /// CSR, PEM, signed with the key of the present certificate.
     pub csr_pem: String,
 }
 
-/// A node is there.
+/// A heartbeat of a node.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeBeat))]
 pub struct BeatBody {
-    /// Where the others ask it now; as before when absent.
+    /// New address for requests of other nodes; unchanged when absent.
     pub address: Option<String>,
-    /// `since` of the last answer; 0 or absent for a node that knows nothing of the others.
+    /// `since` of the last response; 0 or absent for a node that has no membership data.
     #[serde(default)]
     pub since: i64,
-    /// Milliseconds to others and back; the nearest 64 are kept.
+    /// Round-trip times to other nodes in milliseconds. The server stores the 64 shortest.
     #[serde(default)]
     pub measured: BTreeMap<Uuid, u32>,
 }
 
-/// Who came, changed and went.
+/// Changes of the membership of the key service.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeMembership))]
 pub struct MembershipView {
-    /// To be sent with the next beat.
+    /// Value to send as `since` in the next heartbeat.
     pub since: i64,
-    /// Start over: a node that neither this answer nor its continuation names is not a member.
+    /// Whether the node must discard its membership data. Only nodes in this response and its continuation are members.
     pub anew: bool,
-    /// There is more: ask again at once.
+    /// Whether more changes are available. Send the next request immediately.
     pub more: bool,
-    /// Nodes that are there and that are new or have changed, at most 256.
+    /// Statements of active nodes that are new or have changed, at most 256.
     pub nodes: Vec<StatementView>,
-    /// Nodes that are not there any more. Those in `absent` are among them, unless the answer begins again.
+    /// Nodes that are no longer active. The list includes the nodes in `absent`, unless `anew` is set.
     pub gone: Vec<Uuid>,
-    /// Nodes that were not heard in time and are not retired: each is a node until its statement ends.
+    /// Statements of nodes whose heartbeat is overdue and that are not retired. Each stays a member until its statement expires.
     pub absent: Vec<StatementView>,
 }
 
@@ -107,83 +107,82 @@ pub struct MembershipView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeBeatAnswer))]
 pub struct BeatView {
-    /// This server's time, milliseconds since 1970.
+    /// Time of this server in milliseconds since 1970-01-01 UTC.
     pub now_ms: i64,
-    /// When to say so again, milliseconds.
+    /// Interval of the heartbeats in milliseconds.
     pub beat_every_ms: u64,
-    /// How long it is believed without, milliseconds.
+    /// Time in milliseconds after the last heartbeat for which the node counts as active.
     pub lease_ms: u64,
-    /// What changed among all nodes, itself included.
+    /// Changes of the membership, including the node itself.
     pub membership: MembershipView,
-    /// The number of the last change of policies, sealed keys and the node's wraps: what is new is at
-    /// `/key-nodes/self/state`.
+    /// Number of the last change of policies, sealed keys and the node's wraps. `/key-nodes/self/state` returns the changes.
     pub state: i64,
 }
 
-/// What changed of keys and policies for the node that asks.
+/// Changes of keys and policies that concern the calling node.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeNews))]
 pub struct NewsView {
-    /// To be asked with next, as `after`.
+    /// Value to send as `after` in the next request.
     pub next: i64,
-    /// There is more: ask again at once.
+    /// Whether more changes are available. Send the next request immediately.
     pub more: bool,
-    /// Start over: discard all state that this response and its continuation do not repeat.
+    /// Whether the node must discard its state. Only data in this response and its continuation are valid.
     pub anew: bool,
-    /// Policies that are new, changed, or gone.
+    /// Policies that are new, changed or deleted.
     pub policies: Vec<PolicyNewsView>,
-    /// The node's wraps that are new or withdrawn. One comes no later than the keys that it opens.
+    /// Wraps of the node that are new or withdrawn. A wrap is sent before or together with the keys that it decrypts.
     pub wraps: Vec<WrapNewsView>,
-    /// Sealed keys that are new, sealed again, or withdrawn, those of all policies.
+    /// Sealed keys of all policies that are new, sealed again or withdrawn.
     pub keys: Vec<KeyNewsView>,
 }
 
-/// A policy.
+/// A change of a policy.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodePolicyNews))]
 pub struct PolicyNewsView {
-    /// Which.
+    /// Identifier of the policy.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// The formula: which nodes satisfy the policy.
+    /// Formula that determines which nodes satisfy the policy.
     pub formula: String,
-    /// Its newest pair.
+    /// Generation of the newest key pair.
     pub generation: u32,
-    /// It is gone.
+    /// Whether the policy was deleted.
     pub removed: bool,
 }
 
-/// A policy's seed, sealed to the node.
+/// The seed of a policy, encrypted to the node.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeWrapNews))]
 pub struct WrapNewsView {
-    /// Of this policy.
+    /// Identifier of the policy.
     pub policy: Uuid,
-    /// Of this pair of it.
+    /// Generation of the key pair.
     pub generation: u32,
-    /// HPKE with X-Wing, base64; null once it is withdrawn.
+    /// Ciphertext (HPKE with X-Wing), base64; null after withdrawal.
     pub blob: Option<String>,
 }
 
-/// A private key, sealed to a policy.
+/// A private key, encrypted to a policy.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNodeKeyNews))]
 pub struct KeyNewsView {
-    /// Its SubjectPublicKeyInfo, DER in base64: what it is known by.
+    /// SubjectPublicKeyInfo that identifies the key, DER, base64.
     pub spki: String,
     /// The display name.
     pub name: String,
-    /// Its kind.
+    /// Key type.
     pub kind: String,
-    /// Sealed to this policy.
+    /// Identifier of the policy to which the key is encrypted.
     pub policy: Uuid,
-    /// To this pair of it.
+    /// Generation of the key pair to which the key is encrypted.
     pub generation: u32,
-    /// HPKE with X-Wing, base64; null once it is withdrawn.
+    /// Ciphertext (HPKE with X-Wing), base64; null after withdrawal.
     pub blob: Option<String>,
 }

@@ -1,53 +1,53 @@
-//! Key policies: which nodes may open which keys.
+//! Key policies. They determine which nodes can decrypt which keys.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A policy of keys.
+/// A key policy.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicy))]
 pub struct RowView {
-    /// Its identity.
+    /// Identifier of the policy.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the policy, unique.
     #[cfg_attr(feature = "schemas", schema(example = "eu"))]
     pub name: String,
-    /// The formula: which nodes satisfy the policy.
+    /// Formula that determines which nodes satisfy the policy.
     #[cfg_attr(feature = "schemas", schema(example = "region: EU and not country: FR"))]
     pub formula: String,
-    /// Its newest pair, from 1.
+    /// Generation of the newest key pair, from 1.
     pub generation: u32,
     /// Actor that created it.
     pub created_by: String,
     /// Creation time.
     pub created_at: String,
-    /// When it was last rotated, or made.
+    /// Time of the last rotation, or of the creation.
     pub updated_at: String,
 }
 
-/// A pair of a policy.
+/// A key pair of a policy.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyGeneration))]
 pub struct PairView {
-    /// Which, from 1.
+    /// Generation of the key pair, from 1.
     pub generation: u32,
-    /// Nodes that hold the key of the policy.
+    /// Number of nodes that have the private key of the pair.
     pub wrapped: u64,
-    /// Keys sealed to it.
+    /// Number of keys encrypted to this key pair.
     pub keys: u64,
-    /// Names of nodes that should have it and have not yet, 20 at most.
+    /// Names of nodes that should have the private key but do not have it yet, 20 at most.
     pub lagging: Vec<String>,
-    /// What keys are sealed to: X-Wing, 1,216 bytes, base64.
+    /// Public key to which keys are encrypted: X-Wing, 1,216 bytes, base64.
     pub public_key: String,
     /// Creation time.
     pub created_at: String,
 }
 
-/// A policy of keys, and what became of it.
+/// A key policy with its nodes and key pairs.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyDetail))]
@@ -55,53 +55,53 @@ pub struct DetailView {
     /// The policy.
     #[serde(flatten)]
     pub policy: RowView,
-    /// How many nodes satisfy it.
+    /// Number of nodes that satisfy the policy.
     pub nodes: usize,
-    /// Its pairs, the newest last: it seals, all of them open.
+    /// Key pairs of the policy, the newest last. The newest encrypts; all of them decrypt.
     pub generations: Vec<PairView>,
 }
 
-/// A formula.
+/// A formula for a key policy.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyFormula))]
 pub struct FormulaBody {
-    /// `name: value`, `and`, `or`, `not`, parentheses.
+    /// Formula of `name: value` terms with `and`, `or`, `not` and parentheses.
     #[cfg_attr(feature = "schemas", schema(example = "country: JP or not region: EU", max_length = 4096))]
     pub formula: String,
 }
 
-/// A policy to make.
+/// A key policy to create.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyBody))]
 pub struct PolicyBody {
-    /// Its name, unique.
+    /// Name of the policy, unique.
     #[cfg_attr(feature = "schemas", schema(example = "eu", min_length = 1, max_length = 64))]
     pub name: String,
-    /// `name: value`, `and`, `or`, `not`, parentheses.
+    /// Formula of `name: value` terms with `and`, `or`, `not` and parentheses.
     #[cfg_attr(feature = "schemas", schema(example = "region: EU", max_length = 4096))]
     pub formula: String,
 }
 
-/// What a formula means here and now.
+/// The nodes that currently satisfy a formula.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyResolved))]
 pub struct ResolvedView {
     /// The formula in canonical form.
     pub formula: String,
-    /// Its normal form: two formulas with the same one are satisfied by the same nodes.
+    /// Normal form of the formula. Formulas with the same normal form are satisfied by the same nodes.
     pub canonical: String,
-    /// Nodes that satisfy it.
+    /// Nodes that satisfy the formula.
     pub nodes: Vec<ResolvedNodeView>,
-    /// Sites with such nodes.
+    /// Sites with nodes that satisfy the formula.
     pub sites: Vec<ResolvedSiteView>,
-    /// Nodes that are enrolled in all.
+    /// Number of all enrolled nodes.
     pub enrolled: usize,
-    /// The values of each attribute that enrolled nodes have.
+    /// Values of each attribute among the enrolled nodes.
     pub attributes: BTreeMap<String, Vec<String>>,
 }
 
@@ -110,13 +110,13 @@ pub struct ResolvedView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicyNode))]
 pub struct ResolvedNodeView {
-    /// Its identity.
+    /// Identifier of the node.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Its site's name.
+    /// Name of the site of the node.
     pub site: String,
-    /// Its site's attributes, and its own over them.
+    /// Attributes of the node. They override attributes of its site with the same name.
     pub attributes: BTreeMap<String, String>,
 }
 
@@ -125,10 +125,10 @@ pub struct ResolvedNodeView {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyPolicySite))]
 pub struct ResolvedSiteView {
-    /// Its name.
+    /// Name of the site.
     pub name: String,
-    /// How many of its nodes do.
+    /// Number of nodes of the site that satisfy the formula.
     pub satisfying: usize,
-    /// How many nodes it has.
+    /// Number of nodes of the site.
     pub nodes: usize,
 }

@@ -1,10 +1,10 @@
-//! Request and response types of the HTTP API, a module a noun: a field is defined here and nowhere else.
+//! Request and response types of the HTTP API, with one module for each kind of resource. Each field is defined only here.
 //!
-//! The server answers with these types, the command line and generated clients read them. Responses are `…View`, requests
-//! are named after what they make or change; requests refuse unknown fields, responses are read with fields that this version
-//! does not know. Times are RFC 3339 texts in UTC.
+//! The server responds with these types. The command line and generated clients parse them. Responses are named `…View`; requests
+//! are named after the object that they create or change. Requests reject unknown fields. Responses are parsed leniently: fields
+//! unknown to this version are ignored. Times are RFC 3339 strings in UTC.
 //!
-//! The feature `schemas` derives the schemas of the OpenAPI description; only the server switches it on.
+//! The feature `schemas` derives the schemas of the OpenAPI document. Only the server enables it.
 
 pub mod access;
 pub mod acme;

@@ -1,24 +1,24 @@
-//! The envelope of a page.
+//! Pagination: query parameters and the response envelope of lists.
 
 use serde::{Deserialize, Serialize};
 
-/// The parameters of every listing.
+/// The parameters of every list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct PageQuery {
-    /// Most items in the page; 50 when absent.
+    /// Maximum number of items in the page; 50 when absent.
     #[cfg_attr(feature = "schemas", param(minimum = 1, maximum = 500))]
     pub limit: Option<u32>,
-    /// Where the page begins: `next` of the page before.
+    /// Start of the page: the `next` value of the preceding page.
     pub cursor: Option<String>,
-    /// Members to give of each item, separated by commas; all when absent.
+    /// Members to return of each item, separated by commas; all when absent.
     #[cfg_attr(feature = "schemas", param(example = "id,name"))]
     pub fields: Option<String>,
 }
 
 impl PageQuery {
-    /// The whole query of a page: which items, and which page of them.
+    /// Returns the complete query of a page: the filter and the page parameters.
     pub fn of<'a, Q: Serialize>(&'a self, filter: &'a Q) -> impl Serialize + 'a {
         #[derive(Serialize)]
         struct Paged<'a, Q> {
@@ -31,55 +31,55 @@ impl PageQuery {
     }
 }
 
-/// One page of a listing.
+/// One page of a list.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct Listing<T> {
-    /// At most as many as asked for.
+    /// Items of the page, at most `limit`.
     pub items: Vec<T>,
     /// The `cursor` of the next page; null when this one is the last.
     pub next: Option<String>,
-    /// How many items there are on all pages: with `count=true`, of listings that count.
+    /// Number of items on all pages. Present with `count=true`, for lists that support counting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<TotalView>,
 }
 
-/// How many items a listing has on all pages.
+/// The number of items of a list on all pages.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct TotalView {
     /// The number of items that the caller may see.
     #[cfg_attr(feature = "schemas", schema(example = 1240))]
     pub value: u64,
-    /// False when counting stopped at a bound: there are at least `value`.
+    /// Whether `value` is exact. It is false if counting stopped at a limit; then there are at least `value` items.
     pub exact: bool,
 }
 
-/// Whether a listing is counted.
+/// Query parameter that requests a count.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 #[serde(default)]
 pub struct CountQuery {
-    /// `true` adds `total`. Exact at any size without a filter or with `status` alone; otherwise matches are counted up to
-    /// 100,000, and up to 5,000 for callers that do not see everything.
+    /// `true` adds `total`. The count is exact for any size without a filter or with `status` alone. Otherwise matches are counted
+    /// up to 100,000, or up to 5,000 for callers with restricted access.
     pub count: Option<bool>,
 }
 
-/// From which end of its order a listing begins.
+/// Sort direction of a list.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// The smallest, soonest or first.
+    /// Ascending: smallest or earliest first.
     #[default]
     Asc,
-    /// The largest, latest or last.
+    /// Descending: largest or latest first.
     Desc,
 }
 
 impl<T> Listing<T> {
-    /// A listing that is always whole.
+    /// Returns a list that has only one page.
     #[must_use]
     pub fn whole(items: Vec<T>) -> Self {
         Self { items, next: None, total: None }

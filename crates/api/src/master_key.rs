@@ -2,55 +2,55 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Result of a rotation.
+/// The result of a master key rotation.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RotatedView {
-    /// The id of the master key that is current on this node.
+    /// Identifier of the current master key on this node.
     pub master: String,
-    /// Values wrapped again.
+    /// Number of values that were wrapped again.
     pub rewrapped: u64,
-    /// Values that did not open and stay as they are, `TABLE.COLUMN ID: why`; a hundred are named at most.
+    /// Values that could not be decrypted and were not changed, as `TABLE.COLUMN ID: reason`; at most 100.
     pub failed: Vec<String>,
-    /// Values still under another master key. Only at 0 may the older ones be forgotten.
+    /// Number of values that are still wrapped under another master key. Remove the older keys only when this number is 0.
     pub remaining: u64,
-    /// The same by column.
+    /// Counts by column.
     pub columns: Vec<RotatedColumnView>,
 }
 
-/// A rotation that takes longer than one waits for an answer.
+/// Response to a rotation that continues in the background.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RotatingView {
-    /// The id of the master key that is current on this node.
+    /// Identifier of the current master key on this node.
     pub master: String,
-    /// Always true: this node wraps again, and `GET /api/v1/master-key` counts how far it is.
+    /// Always true. This node continues to wrap values again; `GET /api/v1/master-key` shows the progress.
     pub rotating: bool,
 }
 
-/// What a rotation did to one column.
+/// The result of a rotation for one column.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RotatedColumnView {
-    /// `credential_versions.sealed`.
+    /// Table and column, such as `credential_versions.sealed`.
     pub column: String,
-    /// Values wrapped again.
+    /// Number of values that were wrapped again.
     pub rewrapped: u64,
-    /// Values still under another master key.
+    /// Number of values that are still wrapped under another master key.
     pub remaining: u64,
 }
 
-/// The master keys and what is sealed under each.
+/// The master keys, and the number of values encrypted under each.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MasterKeysView {
-    /// The id of the master key that is current on this node.
+    /// Identifier of the current master key on this node.
     pub current: String,
-    /// Values that are not under it. While there are any, the older keys stay configured.
+    /// Number of values that are not encrypted under the current master key. Keep the older keys configured until this number is 0.
     pub remaining: u64,
-    /// Whether this node wraps again now.
+    /// Whether this node is wrapping values again.
     pub rotating: bool,
-    /// Every master key that this node has, that the database knows, or that something is sealed under.
+    /// Every master key that this node has, that the database lists, or under which a value is encrypted.
     pub keys: Vec<MasterKeyView>,
 }
 
@@ -58,24 +58,24 @@ pub struct MasterKeysView {
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct MasterKeyView {
-    /// Its id.
+    /// Identifier of the master key.
     pub id: String,
-    /// Whether it is the current one on this node.
+    /// Whether the key is the current one on this node.
     pub current: bool,
-    /// Whether this node has it. What is sealed under one that it does not have opens nowhere here.
+    /// Whether this node has the key. Without the key, this node cannot decrypt the values encrypted under it.
     pub configured: bool,
-    /// Number of values sealed under this master key.
+    /// Number of values encrypted under this master key.
     pub values: u64,
-    /// The same by column.
+    /// Counts by column.
     pub columns: Vec<SealedColumnView>,
 }
 
-/// Values of one column.
+/// The number of values of one column.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SealedColumnView {
-    /// `credential_versions.sealed`.
+    /// Table and column, such as `credential_versions.sealed`.
     pub column: String,
-    /// How many.
+    /// Number of values.
     pub values: u64,
 }

@@ -1,169 +1,169 @@
-//! Ownership rules for what scans find.
+//! Ownership rules for certificates found by scans.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Conditions; all that are given must hold, and none given holds everywhere.
+/// Conditions of a rule. All given conditions must match. A rule without conditions matches everything.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipConditions))]
 pub struct WhenBody {
-    /// What the host or the server name is like; `*` stands for any run of characters, dots included.
+    /// Pattern for the host or the server name. `*` matches any sequence of characters, including dots.
     #[cfg_attr(feature = "schemas", schema(example = "*.pay.example", max_length = 253))]
     pub host: Option<String>,
-    /// What one of the certificate's first 256 subject alternative names is like.
+    /// Pattern for one of the first 256 subject alternative names of the certificate.
     #[cfg_attr(feature = "schemas", schema(max_length = 253))]
     pub name: Option<String>,
-    /// The network that the address is in, or the address.
+    /// Network that contains the address, or the address itself.
     #[cfg_attr(feature = "schemas", schema(example = "10.20.0.0/16"))]
     pub network: Option<String>,
-    /// What the protocol (`tls`, `smtp`, `aws-acm`) or the group of the watch that looks there is like.
+    /// Pattern for the protocol (`tls`, `smtp`, `aws-acm`) or for the group of the watch that scans the endpoint.
     #[cfg_attr(feature = "schemas", schema(example = "aws-*", max_length = 253))]
     pub source: Option<String>,
-    /// What the issuer's name holds, in any case.
+    /// Text that the issuer's name contains, case-insensitive.
     #[cfg_attr(feature = "schemas", schema(max_length = 256))]
     pub issuer: Option<String>,
-    /// A tag that a cloud or cluster gives to the certificate: its key alone, or `KEY=PATTERN` for its value.
+    /// Tag of the certificate in a cloud or cluster: `KEY`, or `KEY=PATTERN` to match its value too.
     #[cfg_attr(feature = "schemas", schema(example = "team=pay*", max_length = 766))]
     pub tag: Option<String>,
 }
 
-/// Values that a rule assigns; at least one.
+/// Values that a rule assigns. At least one is required.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipAssignment))]
 pub struct AssignBody {
-    /// The team that answers.
+    /// Team that owns the certificate.
     #[cfg_attr(feature = "schemas", schema(example = "payments", max_length = 200))]
     pub team: Option<String>,
-    /// The owner.
+    /// Owner of the certificate.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub owner: Option<String>,
-    /// The environment: `production`.
+    /// Environment, such as `production`.
     #[cfg_attr(feature = "schemas", schema(max_length = 200))]
     pub environment: Option<String>,
-    /// Labels, at most 32.
+    /// Tags, at most 32.
     pub tags: BTreeMap<String, String>,
 }
 
-/// What a rule takes from the value of a tag, by the tag's key. A rule that takes something holds only where it finds
-/// something to take; what it does not find is as `assign` says.
+/// Keys of tags from which a rule copies values. The rule matches only if at least one of the tags exists. For a tag that does not
+/// exist, the value of `assign` applies.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipFromTags))]
 pub struct FromTagsBody {
-    /// The team that answers.
+    /// Key of the tag that contains the team.
     #[cfg_attr(feature = "schemas", schema(example = "team", max_length = 512))]
     pub team: Option<String>,
-    /// The owner.
+    /// Key of the tag that contains the owner.
     #[cfg_attr(feature = "schemas", schema(max_length = 512))]
     pub owner: Option<String>,
-    /// The environment: `production`.
+    /// Key of the tag that contains the environment.
     #[cfg_attr(feature = "schemas", schema(max_length = 512))]
     pub environment: Option<String>,
 }
 
-/// A rule.
+/// An ownership rule.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipRule))]
 pub struct RuleView {
-    /// Its identity.
+    /// Identifier of the rule.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the rule, unique.
     #[cfg_attr(feature = "schemas", schema(example = "payments"))]
     pub name: String,
-    /// Its place among the others, lowest first; of equal ones the name decides.
+    /// Position of the rule. Lower positions are evaluated first; rules with the same position in the order of their names.
     pub position: u32,
     /// The conditions of the rule.
     pub when: WhenBody,
-    /// The owner, team and environment that the rule assigns.
+    /// Values that the rule assigns.
     pub assign: AssignBody,
-    /// Values that are taken from tags.
+    /// Tags from which the rule copies values.
     pub from_tags: FromTagsBody,
     /// Creation time.
     pub created_at: String,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
-/// A rule to make, or what one shall be.
+/// An ownership rule to create or replace.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipRuleBody))]
 pub struct RuleBody {
-    /// Unique: letters, digits, `.`, `_` and `-`.
+    /// Name of the rule, unique: letters, digits, `.`, `_` and `-`.
     #[cfg_attr(feature = "schemas", schema(example = "payments", min_length = 1, max_length = 64))]
     pub name: String,
-    /// Its place among the others, lowest first. When absent, a new rule goes behind all others, ten after the last, and one
-    /// that is replaced stays where it is.
+    /// Position of the rule. Lower positions are evaluated first. When absent, a new rule gets the highest position plus 10, and a
+    /// replaced rule keeps its position.
     #[cfg_attr(feature = "schemas", schema(maximum = 1_000_000))]
     pub position: Option<u32>,
     /// The conditions of the rule.
     #[serde(default)]
     pub when: WhenBody,
-    /// Whom it names; may be empty when something is taken from tags.
+    /// Values that the rule assigns. May be empty if `from_tags` is not.
     #[serde(default)]
     pub assign: AssignBody,
-    /// Values that are taken from tags.
+    /// Tags from which the rule copies values.
     #[serde(default)]
     pub from_tags: FromTagsBody,
 }
 
-/// Something that was found, or might be. What is absent is not known, and meets no condition.
+/// Properties of a certificate, found or hypothetical, for a test of the rules. An absent property matches no condition.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipQuestion))]
 pub struct QuestionBody {
-    /// Name, address or path.
+    /// Hostname, IP address or file path.
     pub host: String,
     /// The requested server name (SNI).
     pub server_name: String,
-    /// The address; the host when that is one and this is absent.
+    /// IP address; the value of `host` when absent, if that is an address.
     pub address: Option<String>,
-    /// The certificate's subject alternative names; the first 256 count.
+    /// Subject alternative names of the certificate. Only the first 256 count.
     pub names: Vec<String>,
-    /// Who issued it.
+    /// Issuer of the certificate.
     pub issuer: String,
     /// Protocol or cloud service: `tls`, `smtp`, `aws-acm`.
     pub source: String,
-    /// The group of the watch that looks there.
+    /// Group of the watch that scans the endpoint.
     pub group: String,
-    /// Its tags in a cloud or cluster, at most 64.
+    /// Tags of the certificate in a cloud or cluster, at most 64.
     pub tags: BTreeMap<String, String>,
 }
 
-/// Whose something is, and why.
+/// The result of an ownership test, with an explanation.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipExplanation))]
 pub struct ExplanationView {
-    /// The name of the first rule that matches; null when none does.
+    /// Name of the first rule that matches; null if no rule matches.
     pub rule: Option<String>,
-    /// The owner, team and environment that the rule assigns.
+    /// Values that the rule assigns.
     pub assign: Option<AssignBody>,
-    /// Every rule up to the one that matches, in their order.
+    /// Every rule up to the first one that matches, in order of evaluation.
     pub steps: Vec<StepView>,
 }
 
-/// One rule of an explanation.
+/// One rule in the explanation of an ownership test.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = OwnershipStep))]
 pub struct StepView {
-    /// Its name.
+    /// Name of the rule.
     pub rule: String,
-    /// Its place.
+    /// Position of the rule.
     pub position: u32,
-    /// Whether it matches.
+    /// Whether the rule matches.
     pub matches: bool,
-    /// The first of its conditions that does not hold, and what is there instead.
+    /// First condition that does not match, and the actual value.
     pub why_not: Option<String>,
 }

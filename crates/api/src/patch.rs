@@ -1,15 +1,15 @@
-//! Defaults and the members of a change.
+//! Helpers for default values and for optional members of changes.
 
 use serde::{Deserialize, Deserializer};
 
-/// Deserialises a member of a change that may be null: absent is `None`, null is `Some(None)`.
+/// Deserializes a nullable member of a change: absent is `None`, null is `Some(None)`.
 pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::<T>::deserialize(deserializer).map(Some)
 }
 
-/// The default of a switch that is on.
+/// Returns the default of a flag that is on by default.
 pub(crate) fn yes() -> bool {
     true
 }

@@ -1,11 +1,11 @@
-//! Names in paths and queries of the API.
+//! Percent-encoding of names in paths and queries of the API.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// All bytes but the unreserved ones (RFC 3986 section 2.3).
+/// All bytes except the unreserved ones (RFC 3986 section 2.3).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes a text as a segment of a path or a value of a query.
+/// Percent-encodes a text for use as a path segment or a query value.
 #[must_use]
 pub fn segment(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()

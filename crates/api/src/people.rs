@@ -2,91 +2,91 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A contact.
+/// A contact of an owner or team.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ContactBody {
-    /// What kind: `email`, `slack`, `phone`, …
+    /// Kind of contact: `email`, `slack`, `phone`, …
     #[cfg_attr(feature = "schemas", schema(example = "email", min_length = 1, max_length = 500))]
     pub kind: String,
-    /// The address.
+    /// Address of the contact.
     #[cfg_attr(feature = "schemas", schema(example = "ann@example.org", min_length = 1, max_length = 500))]
     pub address: String,
 }
 
-/// What a team owns. Each object belongs to one team alone.
+/// The resources that a team owns. Each resource belongs to exactly one team.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct OwnsBody {
-    /// DNS suffixes (`a.example`: that name and all below it) and addresses.
+    /// DNS suffixes (`a.example` is that name and all its subdomains) and IP addresses.
     #[cfg_attr(feature = "schemas", schema(example = json!(["a.example"])))]
     pub names: Vec<String>,
-    /// Profiles, by name.
+    /// Names of profiles.
     pub profiles: Vec<String>,
-    /// Issuers, by name.
+    /// Names of issuers.
     pub issuers: Vec<String>,
-    /// Deployment targets, by name.
+    /// Names of deployment targets.
     pub targets: Vec<String>,
-    /// Credential paths: `/a` is that credential and all below it.
+    /// Credential paths: `/a` is that credential and all credentials below it.
     pub paths: Vec<String>,
 }
 
-/// How much a team may ask for; without a number there is no limit of the team's own.
+/// Quotas of a team. Without a value, no team quota applies.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct QuotaBody {
-    /// Requests a second to the API and the credential store, of all its callers together.
+    /// Maximum requests per second to the API and the credential store, for all callers of the team together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u32>,
-    /// Certificates a day (UTC), over every protocol and issuer.
+    /// Maximum certificates per day (UTC), over all protocols and issuers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates_per_day: Option<u32>,
 }
 
-/// What an owner or team is.
+/// Properties of an owner or team.
 #[derive(Debug, Default, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct PersonBody {
-    /// For people.
+    /// Description for people.
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub description: String,
-    /// The team an owner belongs to; teams have none.
+    /// Team of an owner; not for teams.
     pub team: Option<String>,
-    /// How to reach them.
+    /// Contacts of the owner or team.
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub contacts: Vec<ContactBody>,
-    /// What a team owns; owners own nothing.
+    /// Resources that the team owns; not for owners.
     pub owns: OwnsBody,
-    /// How much a team may ask for.
+    /// Quotas of the team.
     pub quota: QuotaBody,
 }
 
-/// An owner or team to make.
+/// An owner or team to create.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPerson {
-    /// Its name, unique.
+    /// Name of the owner or team, unique.
     #[cfg_attr(feature = "schemas", schema(example = "ann", min_length = 1, max_length = 200))]
     pub name: String,
-    /// For people.
+    /// Description for people.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 500))]
     pub description: String,
-    /// The team an owner belongs to; teams have none.
+    /// Team of an owner; not for teams.
     pub team: Option<String>,
-    /// How to reach them.
+    /// Contacts of the owner or team.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_items = 16))]
     pub contacts: Vec<ContactBody>,
-    /// What a team owns; owners own nothing.
+    /// Resources that the team owns; not for owners.
     #[serde(default)]
     pub owns: OwnsBody,
-    /// How much a team may ask for.
+    /// Quotas of the team.
     #[serde(default)]
     pub quota: QuotaBody,
 }
@@ -96,19 +96,19 @@ pub struct NewPerson {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Person))]
 pub struct PersonView {
-    /// Its name.
+    /// Name of the owner or team.
     pub name: String,
-    /// For people.
+    /// Description for people.
     pub description: String,
-    /// The team an owner belongs to; teams have none.
+    /// Team of an owner; not for teams.
     pub team: Option<String>,
-    /// How to reach them.
+    /// Contacts of the owner or team.
     pub contacts: Vec<ContactBody>,
-    /// What a team owns.
+    /// Resources that the team owns.
     pub owns: OwnsBody,
-    /// How much a team may ask for.
+    /// Quotas of the team.
     pub quota: QuotaBody,
-    /// Moves with every change.
+    /// Number that changes with every change of the object.
     pub revision: i64,
     /// Creation time, RFC 3339.
     pub created_at: String,

@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-/// A policy to make.
+/// A certificate policy to create.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewPolicy {
-    /// Its name, unique.
+    /// Name of the policy, unique.
     #[cfg_attr(feature = "schemas", schema(example = "production", min_length = 1, max_length = 200))]
     pub name: String,
-    /// What it says: `description`, `applies_to` (`all`, `environments`, `teams`, `profiles`, `issuers`, `tags`),
+    /// Content of the policy: `description`, `applies_to` (`all`, `environments`, `teams`, `profiles`, `issuers`, `tags`),
     /// `enforcement` (`advisory` or `enforced`), `rules`, `renewal`, `requires_approval`. See docs/lifecycle.md.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"applies_to": {"environments": ["prod"]}, "enforcement": "enforced",
         "rules": [{"rule": "allowed_domains", "domains": ["example.org"], "severity": "error"}],
@@ -20,27 +20,27 @@ pub struct NewPolicy {
     pub policy: Map<String, Value>,
 }
 
-/// What a policy is to say.
+/// New content of a certificate policy.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PolicyBody {
-    /// As when it is made.
+    /// Content of the policy, as in the request that creates it.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub policy: Map<String, Value>,
 }
 
-/// A policy.
+/// A certificate policy.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Policy))]
 pub struct PolicyView {
-    /// Its name.
+    /// Name of the policy.
     pub name: String,
-    /// The content.
+    /// Content of the policy.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub policy: Value,
-    /// Moves with every change.
+    /// Number that changes with every change of the policy.
     pub revision: i64,
     /// Creation time, RFC 3339.
     pub created_at: String,
@@ -48,36 +48,36 @@ pub struct PolicyView {
     pub updated_at: String,
 }
 
-/// A rule broken.
+/// A violation of a policy rule.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Violation))]
 pub struct ViolationView {
-    /// The certificate.
+    /// Identifier of the certificate.
     pub certificate: Uuid,
-    /// Its name.
+    /// Name of the certificate.
     pub name: String,
-    /// The policy.
+    /// Name of the policy.
     pub policy: String,
-    /// The rule.
+    /// Name of the rule.
     pub rule: String,
-    /// `info`, `warning`, `error` or `critical`.
+    /// Severity: `info`, `warning`, `error` or `critical`.
     pub severity: String,
-    /// For people.
+    /// Description for people.
     pub message: String,
-    /// When it was first found, RFC 3339.
+    /// Time at which the violation was first found, RFC 3339.
     pub found_at: String,
 }
 
-/// Which violations to list.
+/// Filter of the list of violations.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct ViolationQuery {
-    /// Of this policy.
+    /// Only violations of this policy.
     pub policy: Option<String>,
-    /// Of this certificate.
+    /// Only violations of this certificate.
     pub certificate: Option<Uuid>,
-    /// At least so bad: `info`, `warning`, `error` or `critical`.
+    /// Minimum severity: `info`, `warning`, `error` or `critical`.
     pub severity: Option<String>,
 }

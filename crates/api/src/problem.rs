@@ -3,29 +3,29 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The document, for the API's description.
+/// A problem document, as described in the OpenAPI document.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = Problem))]
 pub struct ProblemDocument {
-    /// Which kind of problem, as a URI that never changes its meaning.
+    /// Kind of problem, as a URI whose meaning never changes.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "schemas", schema(example = "https://bulla.dev/problems/not-found"))]
     pub kind: String,
-    /// The kind in words.
+    /// Short description of the kind of problem.
     pub title: String,
-    /// The HTTP status.
+    /// HTTP status code.
     pub status: u16,
-    /// What is wrong with this request.
+    /// Error description for this request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// A hint: what to do.
+    /// Suggested action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// This occurrence, as a URI to look for in the server's log.
+    /// URI of this occurrence, which the server log contains too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// Members of this kind of problem.
+    /// Further members of this kind of problem.
     #[serde(flatten)]
     #[cfg_attr(feature = "schemas", schema(additional_properties))]
     pub members: Map<String, Value>,

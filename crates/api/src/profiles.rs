@@ -2,86 +2,87 @@
 
 use serde::Serialize;
 
-/// What may be issued under one name. Whatever is left out has a default.
+/// A certificate profile. Every absent field has a default.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ProfileDocument {
-    /// Its name: letters, digits, `-`, `_` and `.`.
+    /// Name of the profile: letters, digits, `-`, `_` and `.`.
     #[cfg_attr(
         feature = "schemas",
         schema(example = "web", pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")
     )]
     pub name: String,
-    /// For people.
+    /// Description for people.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub description: String,
-    /// The name of the CA that issues; the default one unless given.
+    /// Name of the CA that issues the certificates; the default CA when absent.
     #[cfg_attr(feature = "schemas", schema(nullable = false))]
     pub ca: Option<String>,
-    /// Kinds of keys that are certified: `rsa2048`, `rsa3072`, `rsa4096`, `p256`, `p384`, `p521`, `ed25519`, `ml-dsa-44`,
-    /// `ml-dsa-65`, `ml-dsa-87`.
+    /// Allowed key types: `rsa2048`, `rsa3072`, `rsa4096`, `p256`, `p384`, `p521`, `ed25519`, `ml-dsa-44`, `ml-dsa-65`,
+    /// `ml-dsa-87`.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub key_types: Vec<KeyTypeName>,
-    /// RSA keys of any size from this many bits to 8,192 are certified, too.
+    /// Minimum size in bits of RSA keys. When present, RSA keys of any size from this minimum to 8,192 bits are allowed in addition
+    /// to `key_types`.
     #[cfg_attr(feature = "schemas", schema(minimum = 2048, maximum = 8192, nullable = false))]
     pub rsa_bits_min: Option<u32>,
-    /// How long certificates live.
+    /// Lifetime of certificates.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub validity: ValidityDocument,
-    /// Which names they may have.
+    /// Allowed names.
     pub names: NamesDocument,
-    /// The subject.
+    /// Rules for the subject.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub subject: SubjectDocument,
-    /// The key usage extension; by kind of key unless given.
+    /// Key usage extension; determined by the key type when absent.
     #[cfg_attr(feature = "schemas", schema(nullable = false))]
     pub key_usage: Option<Vec<KeyUsageDocument>>,
-    /// The extended key usage extension: names of RFC 5280 (`serverAuth`, `clientAuth`, …) or dotted identifiers.
+    /// Extended key usage extension: names of RFC 5280 (`serverAuth`, `clientAuth`, …) or dotted OIDs.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub extended_key_usage: Vec<String>,
-    /// Certificate policies, dotted.
+    /// Certificate policies, as dotted OIDs.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub policies: Vec<String>,
     /// Whether the server must staple OCSP responses (RFC 7633).
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub must_staple: StaplingDocument,
-    /// Which addresses a certificate names.
+    /// URLs that certificates contain.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub urls: UrlsDocument,
-    /// Extensions a request may bring along, dotted.
+    /// Extensions that a CSR may contain, as dotted OIDs.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub requested_extensions: Vec<String>,
-    /// A whole set of rules to hold to beside the ones here.
+    /// Predefined set of rules that applies in addition to this profile.
     #[cfg_attr(feature = "schemas", schema(nullable = false))]
     pub preset: Option<PresetDocument>,
-    /// Whether a second person must agree.
+    /// Whether issuance requires the approval of a second person.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub requires_approval: bool,
-    /// How many people must approve, where approval is required: 1 to 16. The person who asks and the person who changed the plan
-    /// last never count.
+    /// Number of people who must approve, if approval is required: 1 to 16. The requester and the person who last changed the plan
+    /// do not count.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 1, maximum = 16))]
     pub approvals: u32,
-    /// The part of its life after which a certificate is renewed, between 0 and 1.
+    /// Share of the lifetime after which a certificate is renewed, between 0 and 1.
     #[cfg_attr(feature = "schemas", schema(required = false, example = 0.67))]
     pub renew_at: f64,
 }
 
-/// A profile with what the database knows of it.
+/// A certificate profile with its database metadata.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct ProfileView {
     /// The profile.
     #[serde(flatten)]
     pub profile: ProfileDocument,
-    /// Moved by every change, from 1; its ETag.
+    /// Revision, from 1. Every change increases it. It is also the ETag.
     pub revision: i64,
     /// Creation time.
     pub created_at: String,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
-/// A kind of key.
+/// A key type.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -111,61 +112,63 @@ pub enum KeyTypeName {
     MlDsa87,
 }
 
-/// How long certificates live, in seconds.
+/// Lifetime of certificates, in seconds.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ValidityDocument {
-    /// The validity if the request names none.
+    /// Lifetime if the request contains none.
     #[cfg_attr(feature = "schemas", schema(minimum = 60, example = 4060800))]
     pub default_seconds: i64,
-    /// At most; the default's unless given.
+    /// Maximum lifetime; the default lifetime when absent.
     #[cfg_attr(feature = "schemas", schema(minimum = 60, nullable = false))]
     pub max_seconds: Option<i64>,
-    /// How far before now a certificate begins, for clocks that are behind.
+    /// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 0))]
     pub backdate_seconds: i64,
 }
 
-/// The names allowed; a kind of name without a rule is not allowed at all.
+/// The allowed names. A kind of name without a rule is not allowed.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NamesDocument {
-    /// DNS names allowed.
+    /// Allowed DNS names.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub dns_allowed: Vec<DnsRuleDocument>,
-    /// DNS names refused, whatever else allows them.
+    /// Denied DNS names. They take precedence over `dns_allowed`.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub dns_denied: Vec<DnsRuleDocument>,
-    /// Addresses allowed, as prefixes.
+    /// Allowed IP addresses, as prefixes.
     #[cfg_attr(feature = "schemas", schema(required = false, example = json!(["10.0.0.0/8"])))]
     pub ip_allowed: Vec<String>,
-    /// Addresses refused.
+    /// Denied IP addresses, as prefixes. They take precedence over `ip_allowed`.
     #[cfg_attr(feature = "schemas", schema(required = false, example = json!(["10.9.0.0/16"])))]
     pub ip_denied: Vec<String>,
-    /// URIs allowed, by prefix; a SPIFFE trust domain is one.
+    /// Allowed URIs, by prefix. A SPIFFE trust domain is such a prefix.
     #[cfg_attr(feature = "schemas", schema(required = false, example = json!(["spiffe://trust.example"])))]
     pub uri_allowed: Vec<String>,
-    /// Mailboxes allowed: one, those of a host, or, with a leading dot, of the hosts below.
+    /// Allowed email addresses: one address, all addresses of a host (`a.example`), or all addresses of its subdomains
+    /// (`.a.example`).
     #[cfg_attr(feature = "schemas", schema(required = false, example = json!(["a.example"])))]
     pub email_allowed: Vec<String>,
     /// Whether a certificate must have at least one name.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub required: bool,
-    /// Most names in one certificate.
+    /// Maximum number of names in one certificate.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 1, maximum = 1000))]
     pub max: u32,
 }
 
-/// A name (`www.a.example`, `*.a.example`), all names below one (`.a.example`), or a suffix with its conditions.
+/// A rule for DNS names: one name (`www.a.example`, `*.a.example`), all names below a name (`.a.example`), or a suffix with
+/// conditions.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(untagged)]
 pub enum DnsRuleDocument {
-    /// As text.
+    /// A name, or a suffix with a leading dot, as a string.
     Text(String),
-    /// As a table.
+    /// A suffix with conditions, as a table.
     Suffix(SuffixDocument),
 }
 
@@ -174,57 +177,57 @@ pub enum DnsRuleDocument {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SuffixDocument {
-    /// The name; `.` for the root.
+    /// The suffix; `.` for the DNS root.
     #[cfg_attr(feature = "schemas", schema(example = "a.example"))]
     pub suffix: String,
-    /// Whether the name itself is meant.
+    /// Whether the rule matches the suffix itself.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub itself: bool,
-    /// How many labels below are meant; any number unless given.
+    /// Maximum number of labels before the suffix; unlimited when absent.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 0, maximum = 255))]
     pub depth_max: u8,
-    /// Whether wildcards are meant.
+    /// Whether the rule matches wildcard names.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub wildcards: bool,
-    /// The least number of labels a wildcard adds to the suffix, its star counted.
+    /// Minimum number of labels before the suffix in a wildcard name, including the `*`.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 0, maximum = 255))]
     pub wildcard_depth_min: u8,
-    /// The greatest number of labels a wildcard adds to the suffix, its star counted.
+    /// Maximum number of labels before the suffix in a wildcard name, including the `*`.
     #[cfg_attr(feature = "schemas", schema(required = false, minimum = 0, maximum = 255))]
     pub wildcard_depth_max: u8,
 }
 
-/// The subject.
+/// Rules for the subject.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubjectDocument {
-    /// Where the common name comes from.
+    /// Source of the common name.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub common_name: CommonNameDocument,
-    /// Attributes every certificate has.
+    /// Attributes that every certificate has.
     #[cfg_attr(feature = "schemas", schema(nullable = false, example = "O=Example, C=DE"))]
     pub fixed: Option<String>,
-    /// Whether the subject of the request is taken over.
+    /// Whether the subject of the request is used.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub requested: bool,
-    /// Whether the subject may have an organizational unit `app:…`, by which the credential store knows applications.
+    /// Whether the subject may have an organizational unit `app:…`, by which the credential store identifies applications.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub application_identities: bool,
 }
 
-/// Where the common name comes from.
+/// Source of the common name.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CommonNameDocument {
     /// No common name.
     None,
-    /// The requested one if it is one of the names, otherwise the first name that fits.
+    /// The requested common name if it is one of the names, otherwise the first suitable name.
     FirstName,
-    /// The requested one if it is one of the names, otherwise none.
+    /// The requested common name if it is one of the names, otherwise none.
     Requested,
-    /// Whatever is requested.
+    /// The requested common name, without restrictions.
     Any,
 }
 
@@ -233,9 +236,9 @@ pub enum CommonNameDocument {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub enum KeyUsageDocument {
-    /// Signatures over data.
+    /// Verification of digital signatures on data.
     DigitalSignature,
-    /// Signatures that commit to content.
+    /// Verification of signatures that commit to content (formerly non-repudiation).
     ContentCommitment,
     /// Encryption of keys.
     KeyEncipherment,
@@ -249,40 +252,40 @@ pub enum KeyUsageDocument {
     DecipherOnly,
 }
 
-/// Whether the must-staple extension is there.
+/// Presence of the must-staple extension.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum StaplingDocument {
-    /// Never.
+    /// The extension is never present.
     Never,
-    /// If the request contains it.
+    /// The extension is present if the CSR contains it.
     OnRequest,
-    /// Always.
+    /// The extension is always present.
     Always,
 }
 
-/// Which addresses a certificate names.
+/// The URLs that a certificate contains.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UrlsDocument {
-    /// The CRL.
+    /// Whether the certificate contains the URL of the CRL.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub crl: bool,
-    /// The OCSP responder.
+    /// Whether the certificate contains the URL of the OCSP responder.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub ocsp: bool,
-    /// The issuer's certificate.
+    /// Whether the certificate contains the URL of the issuer's certificate.
     #[cfg_attr(feature = "schemas", schema(required = false))]
     pub issuer: bool,
 }
 
-/// A set of rules by name.
+/// A predefined set of rules.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PresetDocument {
-    /// The CA/Browser Forum's Baseline Requirements for TLS server certificates, as in force on the day.
+    /// The Baseline Requirements of the CA/Browser Forum for TLS server certificates, in the version in force on the day of issue.
     BaselineTls,
 }

@@ -3,61 +3,61 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// What to revoke: exactly one of `certificate`, `serial`, `certificates`, `key` and `filter`.
+/// A request to revoke certificates. Give exactly one of `certificate`, `serial`, `certificates`, `key` and `filter`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewRevocation {
-    /// Why, as in RFC 5280: `keyCompromise`, `superseded`, `cessationOfOperation`, `certificateHold`, …
-    /// `removeFromCRL` takes certificates off hold.
+    /// Revocation reason of RFC 5280: `keyCompromise`, `superseded`, `cessationOfOperation`, `certificateHold`, … `removeFromCRL`
+    /// releases certificates from hold.
     #[cfg_attr(feature = "schemas", schema(example = "superseded"))]
     pub reason: String,
-    /// The date in the CRL; now unless given.
+    /// Revocation date in the CRL; now when absent.
     pub revoked_at: Option<String>,
-    /// Since when the key is thought to be compromised; with `keyCompromise` only.
+    /// Time since when the key is suspected to be compromised; only with `keyCompromise`.
     pub invalid_since: Option<String>,
-    /// One certificate, by id or fingerprint.
+    /// Identifier or fingerprint of one certificate.
     pub certificate: Option<String>,
-    /// One certificate, by its authority and serial number.
+    /// CA and serial number of one certificate.
     pub serial: Option<IssuerSerial>,
-    /// These certificates, by id.
+    /// Identifiers of several certificates.
     #[cfg_attr(feature = "schemas", schema(max_items = 10000))]
     pub certificates: Option<Vec<Uuid>>,
-    /// All with this public key: SHA-256 of the SubjectPublicKeyInfo.
+    /// SHA-256 of a SubjectPublicKeyInfo. All certificates with this public key are revoked.
     pub key: Option<String>,
-    /// All that all conditions hold for.
+    /// Filter. All matching certificates are revoked.
     pub filter: Option<RevocationConditions>,
 }
 
-/// A certificate by its authority and serial number.
+/// A certificate, identified by its CA and serial number.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct IssuerSerial {
-    /// The authority, by id or name.
+    /// Identifier or name of the CA.
     pub ca: String,
     /// The serial number, hexadecimal.
     pub serial: String,
 }
 
-/// Conditions, at least one.
+/// Conditions for certificates to revoke. At least one is required; all given conditions must match.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RevocationConditions {
-    /// Issued by this profile.
+    /// Only certificates of this profile.
     pub profile: Option<String>,
-    /// By this authority, by id or name.
+    /// Only certificates of this CA, by identifier or name.
     pub ca: Option<String>,
-    /// With a name that is this one or lies below it.
+    /// Only certificates with this name or a subdomain of it.
     pub name: Option<String>,
     /// Only certificates requested over this protocol.
     pub source: Option<String>,
-    /// For this requester.
+    /// Only certificates of this requester.
     pub requester: Option<String>,
-    /// At this time or later.
+    /// Only certificates issued at or after this time.
     pub issued_after: Option<String>,
-    /// Before this time.
+    /// Only certificates issued before this time.
     pub issued_before: Option<String>,
 }
 
@@ -65,43 +65,43 @@ pub struct RevocationConditions {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RevocationView {
-    /// Certificates whose state it changed.
+    /// Number of certificates whose state changed.
     pub count: u64,
-    /// Those that were in that state already.
+    /// Number of certificates that already had the requested state.
     pub already: u64,
-    /// Expired certificates, which CRLs do not list.
+    /// Number of expired certificates. CRLs do not list them.
     pub expired: u64,
-    /// The call, as the audit log names it.
+    /// Identifier of the request in the audit log.
     pub action: Uuid,
 }
 
-/// A key to block: exactly one of `key` and `certificate`.
+/// A key to block. Give exactly one of `key` and `certificate`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewBlockedKey {
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub key: Option<String>,
-    /// A certificate with the key: its id or fingerprint, or itself in PEM.
+    /// Certificate with the key: its identifier, its fingerprint, or the certificate in PEM.
     pub certificate: Option<String>,
 }
 
-/// A key, and whether it is blocked.
+/// The blocking state of a key.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BlockedKeyView {
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub key: String,
-    /// Whether nothing is issued for it.
+    /// Whether the key is blocked. No certificate is issued for a blocked key.
     pub blocked: bool,
 }
 
-/// Which revocations to list.
+/// Filter of the list of revocations.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct RevocationQuery {
-    /// Of this authority, by id or name.
+    /// Only revocations of this CA, by identifier or name.
     pub ca: Option<String>,
 }
 
@@ -109,38 +109,38 @@ pub struct RevocationQuery {
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct RevokedView {
-    /// The certificate: `/api/v1/issued/{id}` shows it.
+    /// Identifier of the certificate. `/api/v1/issued/{id}` returns the certificate.
     pub certificate: Uuid,
-    /// The authority that issued it.
+    /// Identifier of the CA that issued the certificate.
     pub ca: Uuid,
-    /// Its serial number, hexadecimal.
+    /// Serial number, hexadecimal.
     #[cfg_attr(feature = "schemas", schema(example = "79c2e1f04b3a"))]
     pub serial: String,
-    /// The profile it was issued by.
+    /// Profile with which the certificate was issued.
     pub profile: String,
-    /// Why; `removeFromCRL` when a hold was lifted: the certificate is good again.
+    /// Revocation reason. `removeFromCRL` means that a hold was released and the certificate is valid again.
     #[cfg_attr(feature = "schemas", schema(example = "superseded"))]
     pub reason: String,
-    /// The date in the CRL, RFC 3339.
+    /// Revocation date in the CRL, RFC 3339.
     pub revoked_at: String,
-    /// When it was recorded, RFC 3339.
+    /// Time at which the revocation was recorded, RFC 3339.
     pub recorded_at: String,
-    /// End of its validity, RFC 3339: after it no CRL lists the certificate.
+    /// End of validity, RFC 3339. CRLs do not list the certificate after this time.
     pub not_after: String,
-    /// Actor that revoked it.
+    /// Actor that revoked the certificate.
     pub actor: String,
-    /// The call, as the audit log names it.
+    /// Identifier of the request in the audit log.
     pub action: Uuid,
 }
 
-/// A key for which nothing is issued.
+/// A blocked key. No certificate is issued for it.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct BlockedKeyEntry {
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub key: String,
-    /// When it was blocked, RFC 3339.
+    /// Time at which the key was blocked, RFC 3339.
     pub blocked_at: String,
-    /// Actor that blocked it.
+    /// Actor that blocked the key.
     pub actor: String,
 }

@@ -1,28 +1,28 @@
-//! Scopes: how far a grant reaches, and the objects that it is compared with.
+//! Scopes of grants, and the objects to which they are applied.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name in a scope, in bytes: as for the things named.
+/// Maximum length in bytes of a name in a scope; the same as for names of objects.
 const NAME_BYTES_MAX: usize = 253;
 
-/// Longest credential path in a scope, in bytes: as for the paths themselves.
+/// Maximum length in bytes of a credential path in a scope; the same as for credential paths.
 const PATH_BYTES_MAX: usize = 1_024;
 
-/// Bounds of one scope.
+/// Maximum number of bounds in a scope.
 const BOUNDS_MAX: usize = 8;
 
-/// What a bound begins with.
+/// Prefixes of the bounds.
 const KINDS: [&str; 6] = ["profile:", "issuer:", "team:", "name:", "target:", "path:"];
 
-/// How far a grant reaches. Written `any`, or as bounds with commas between, all of which must hold: `profile:NAME`, `issuer:NAME`,
-/// `team:NAME`, `name:a.example` (that name), `name:*.a.example` (every name below), `target:NAME`, `target:web-*`, `path:/a/b`,
-/// `path:/a/*`.
+/// The scope of a grant. It is written as `any`, or as bounds separated by commas, all of which must match: `profile:NAME`,
+/// `issuer:NAME`, `team:NAME`, `name:a.example` (that name), `name:*.a.example` (every name below), `target:NAME`, `target:web-*`,
+/// `path:/a/b`, `path:/a/*`.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Scope {
-    /// Everything.
+    /// All objects.
     Any,
     /// Objects of this profile.
     Profile(String),
@@ -30,47 +30,48 @@ pub enum Scope {
     Issuer(String),
     /// Objects of this team.
     Team(String),
-    /// Objects all of whose names match: a name, or `*.` and a suffix. Lower case.
+    /// Objects whose names all match: a name, or `*.` and a suffix. Lower case.
     Name(String),
-    /// Objects all of whose targets match: a target's name, or its start and `*`.
+    /// Objects whose targets all match: the name of a target, or a prefix and `*`.
     Target(String),
-    /// Credentials at this path, or below it with `/*` at its end. Lower case.
+    /// The credential at this path, or all credentials below it if the path ends with `/*`. Lower case.
     Path(String),
-    /// Objects within every one of these, sorted: at least two, none of them [`Scope::Any`] or [`Scope::Every`].
+    /// Objects within all of these scopes. The list is sorted and has at least two entries, none of them [`Scope::Any`] or
+    /// [`Scope::Every`].
     Every(Vec<Self>),
 }
 
-/// An object that a permission is needed for: each member that it has, and that a bound of a scope can name.
+/// An object for which a permission is needed, with the properties that a scope can restrict.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Object {
-    /// Its profile.
+    /// Profile of the object.
     pub profile: Option<String>,
-    /// Its issuer.
+    /// Issuer of the object.
     pub issuer: Option<String>,
-    /// The team that it belongs to.
+    /// Team that owns the object.
     pub team: Option<String>,
-    /// The names it speaks for; `None` for objects that have none by their nature.
+    /// Names that the object certifies; `None` for kinds of objects without names.
     pub names: Option<Vec<String>>,
-    /// The names of the targets it is deployed to; `None` for objects that have none by their nature.
+    /// Names of the deployment targets; `None` for kinds of objects without targets.
     pub targets: Option<Vec<String>>,
-    /// Its path in the credential store.
+    /// Path in the credential store.
     pub path: Option<String>,
 }
 
 impl Object {
-    /// A profile, or an object that has only a profile.
+    /// Returns an object that has only a profile.
     #[must_use]
     pub fn profile(name: impl Into<String>) -> Self {
         Self { profile: Some(name.into()), ..Self::default() }
     }
 
-    /// A credential.
+    /// Returns an object that has only a credential path.
     #[must_use]
     pub fn path(path: impl Into<String>) -> Self {
         Self { path: Some(path.into()), ..Self::default() }
     }
 
-    /// The same with these names.
+    /// Returns the object with these names.
     #[must_use]
     pub fn with_names<T: ToString>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.names = Some(names.into_iter().map(|name| name.to_string()).collect());
@@ -78,7 +79,7 @@ impl Object {
     }
 }
 
-/// Objects as lists of the profile, issuer and team they have.
+/// Builds an object from a list of its profile, issuer and team.
 impl<const N: usize> From<&[Scope; N]> for Object {
     fn from(scopes: &[Scope; N]) -> Self {
         Self::from(&scopes[..])
@@ -116,25 +117,25 @@ impl From<&[Scope]> for Object {
 }
 
 impl Scope {
-    /// The scope of a profile.
+    /// Returns the scope of a profile.
     #[must_use]
     pub fn profile(name: impl Into<String>) -> Self {
         Self::Profile(name.into())
     }
 
-    /// The scope of an issuer.
+    /// Returns the scope of an issuer.
     #[must_use]
     pub fn issuer(name: impl Into<String>) -> Self {
         Self::Issuer(name.into())
     }
 
-    /// The scope of a team.
+    /// Returns the scope of a team.
     #[must_use]
     pub fn team(name: impl Into<String>) -> Self {
         Self::Team(name.into())
     }
 
-    /// The bounds, all of which an object must be within. Empty for [`Scope::Any`].
+    /// Returns the bounds of the scope. An object must match all of them. Empty for [`Scope::Any`].
     #[must_use]
     pub fn bounds(&self) -> &[Self] {
         match self {
@@ -144,7 +145,7 @@ impl Scope {
         }
     }
 
-    /// Whether every object within `other` is within this scope: each bound here is implied by a bound of `other`.
+    /// Returns whether this scope contains every object within `other`: a bound of `other` implies each bound of this scope.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.bounds().iter().all(|bound| other.bounds().iter().any(|narrower| bound.covers_bound(narrower)))
@@ -165,7 +166,7 @@ impl Scope {
         }
     }
 
-    /// Whether the object is within every bound. An object that lacks what a bound speaks of is not.
+    /// Returns whether the object matches every bound. An object without the property that a bound restricts does not match.
     #[must_use]
     pub fn reaches(&self, object: &Object) -> bool {
         self.bounds().iter().all(|bound| bound.holds(object))
@@ -192,21 +193,22 @@ impl Scope {
     }
 }
 
-/// Whether `name` is the pattern, or below its suffix. A wildcard is below a suffix when its parent is the suffix or below it.
+/// Returns whether `name` is the pattern or a subdomain of its suffix. A wildcard name matches a suffix if its parent is the suffix
+/// or a subdomain of it.
 fn name_matches(pattern: &str, name: &str) -> bool {
     let (name, pattern) = (name.to_ascii_lowercase(), pattern.to_ascii_lowercase());
-    // The dot is part of what follows the star.
+    // The dot after `*` is part of the suffix.
     pattern
         .strip_prefix('*')
         .map_or(pattern == name, |suffix| name.strip_suffix(suffix).is_some_and(|label| !label.is_empty()))
 }
 
-/// Whether `pattern` is the start of `text` and a star.
+/// Returns whether `pattern` ends with `*` and the rest is a proper prefix of `text`.
 fn starts_as(pattern: &str, text: &str) -> bool {
     pattern.strip_suffix('*').is_some_and(|start| text.starts_with(start) && text.len() > start.len())
 }
 
-/// The host in a URI or a mailbox; any other name as it is.
+/// Returns the host of a URI or an email address, or any other name unchanged.
 fn host_of(name: &str) -> &str {
     let Some((_, rest)) = name.split_once("://") else {
         return name.rsplit_once('@').map_or(name, |(_, host)| host);
@@ -234,7 +236,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Where a bound of a scope begins after a comma; a comma elsewhere is part of a name.
+/// Splits a scope at each comma that a new bound follows. Any other comma is part of a name.
 fn split(text: &str) -> Vec<&str> {
     let (mut parts, mut start) = (Vec::new(), 0);
     for (at, _) in text.match_indices(',') {
@@ -248,7 +250,7 @@ fn split(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A text that is no scope.
+/// The text is not a valid scope.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{0:?} is no scope: give `any`, or one of `profile:NAME`, `issuer:NAME`, `team:NAME`, `name:a.example`, `name:*.a.example`, \
@@ -271,7 +273,7 @@ impl FromStr for Scope {
             }
             bounds.sort();
             bounds.dedup();
-            // Of one bound twice there is one.
+            // Duplicate bounds were removed, so one bound may remain.
             return Ok(if bounds.len() == 1 { bounds.remove(0) } else { Self::Every(bounds) });
         }
         let (kind, name) = text.split_once(':').ok_or_else(bad)?;
@@ -293,14 +295,14 @@ impl FromStr for Scope {
     }
 }
 
-/// A DNS name or address, or `*.` and a DNS name.
+/// Returns whether the text is a DNS name or IP address, or `*.` and a DNS name.
 fn is_name_pattern(text: &str) -> bool {
     let host = text.strip_prefix("*.").unwrap_or(text);
     let letters = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | ':' | '.');
     host.chars().all(letters) && host.split('.').all(|label| !label.is_empty())
 }
 
-/// A path that begins with a slash, without empty segments, possibly with `/*` at its end.
+/// Returns whether the text is a path: it begins with a slash, has no empty segments, and may end with `/*`.
 fn is_path_pattern(text: &str) -> bool {
     let path = text.strip_suffix("/*").unwrap_or(text);
     let segments = |path: &str| path.split('/').all(|segment| !segment.is_empty() && !segment.contains('*'));
@@ -503,7 +505,7 @@ mod tests {
             prop_assert_eq!(scope.to_string().parse::<Scope>().unwrap(), scope);
         }
 
-        /// An intersection grants no more than either scope, and a covered scope reaches no further.
+        /// Checks that an intersection grants no more than either scope, and that a covered scope contains no further objects.
         #[test]
         fn narrower_scopes_reach_less(wide in any_scope(), narrow in any_scope(), object in any_object()) {
             if wide.covers(&narrow) && narrow.reaches(&object) {

@@ -1,52 +1,53 @@
-//! Private keys sealed to key policies.
+//! Private keys that are encrypted to key policies.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A private key that is sealed to a policy.
+/// A private key that is encrypted to a key policy.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = SealedKey))]
 pub struct KeyView {
-    /// SHA-256 of its SubjectPublicKeyInfo: its identity.
+    /// SHA-256 of the SubjectPublicKeyInfo, which identifies the key.
     pub spki_sha256: String,
     /// The display name.
     #[cfg_attr(feature = "schemas", schema(example = "www"))]
     pub name: String,
-    /// Its kind.
+    /// Key type.
     #[cfg_attr(feature = "schemas", schema(example = "p256"))]
     pub kind: String,
-    /// Identity of the policy that it is sealed to.
+    /// Identifier of the policy to which the key is encrypted.
     pub policy: Uuid,
-    /// That policy's name.
+    /// Name of the policy.
     #[cfg_attr(feature = "schemas", schema(example = "eu"))]
     pub policy_name: String,
-    /// To this pair of it.
+    /// Generation of the policy's key pair to which the key is encrypted.
     pub generation: u32,
-    /// Actor that sealed it.
+    /// Actor that uploaded the key.
     pub created_by: String,
     /// Time of the first upload.
     pub created_at: String,
-    /// When it was last sealed.
+    /// Time of the last upload.
     pub updated_at: String,
 }
 
-/// A private key, sealed by anyone who has it.
+/// A sealed private key to upload.
 #[derive(Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = SealedKeyBody))]
 pub struct KeyBody {
-    /// What people call it; several may share a name.
+    /// Display name; several keys may have the same name.
     #[cfg_attr(feature = "schemas", schema(example = "www", min_length = 1, max_length = 128))]
     pub name: String,
-    /// Its SubjectPublicKeyInfo, DER in base64.
+    /// SubjectPublicKeyInfo of the key, DER, base64.
     pub spki: String,
-    /// Name or identity of the policy that it is sealed to.
+    /// Name or identifier of the policy to which the key is encrypted.
     #[cfg_attr(feature = "schemas", schema(example = "eu"))]
     pub policy: String,
-    /// The policy's newest pair.
+    /// Generation of the policy's newest key pair.
     pub generation: u32,
-    /// Its PKCS#8, sealed to the pair's public key: HPKE with X-Wing, HKDF-SHA256 and AES-256-GCM after one byte, 1; base64.
+    /// The private key (PKCS#8), encrypted to the public key of the pair: one byte with the value 1, then HPKE with X-Wing,
+    /// HKDF-SHA256 and AES-256-GCM; base64.
     pub sealed: String,
 }

@@ -1,4 +1,4 @@
-//! One search over everything.
+//! Search over all kinds of objects.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,47 +7,48 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct SearchQuery {
-    /// A name or a part of it, the beginning of a serial number or fingerprint, a host, an owner, the path of a credential.
-    /// Two characters at least, 253 at most.
+    /// Search text: a name or a part of it, the beginning of a serial number or fingerprint, a host, an owner, or the path of a
+    /// credential. 2 to 253 characters.
     #[cfg_attr(feature = "schemas", param(example = "shop.example", min_length = 2, max_length = 253))]
     pub q: String,
-    /// Most hits of each kind; 10 when absent.
+    /// Maximum number of results of each kind; 10 when absent.
     #[cfg_attr(feature = "schemas", param(minimum = 1, maximum = 50))]
     pub limit: Option<u32>,
 }
 
-/// What was found, the best hits first.
+/// Search results, the best matches first.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SearchView {
-    /// The hits.
+    /// The results.
     pub hits: Vec<HitView>,
-    /// True when a kind has more hits than are shown, or when looking stopped at a bound.
+    /// Whether there are more results: true if results of a kind were omitted or if the search stopped at a limit.
     pub more: bool,
 }
 
-/// A hit.
+/// A search result.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct HitView {
-    /// `certificate` (under management), `issued` (by the own CA), `endpoint`, `owner`, `team`, `authority`, `credential`.
+    /// Kind of object: `certificate` (managed), `issued` (issued by a CA of this server), `endpoint`, `owner`, `team`, `authority`,
+    /// `credential`.
     #[cfg_attr(feature = "schemas", schema(example = "certificate"))]
     pub kind: String,
-    /// Which: an id, or the name of what has no id.
+    /// Identifier of the object, or its name if it has no identifier.
     pub id: String,
     /// The display name.
     #[cfg_attr(feature = "schemas", schema(example = "shop.example.org"))]
     pub name: String,
-    /// What matched: `name`, `serial`, `fingerprint` or `key`.
+    /// Property that matched: `name`, `serial`, `fingerprint` or `key`.
     #[cfg_attr(feature = "schemas", schema(example = "name"))]
     pub matched: String,
-    /// How: `exact`, `prefix` or `part`.
+    /// Kind of match: `exact`, `prefix` or `part`.
     #[cfg_attr(feature = "schemas", schema(example = "prefix"))]
     pub how: String,
-    /// The state, for objects that have one.
+    /// State of the object, if it has one.
     #[cfg_attr(feature = "schemas", schema(example = "active"))]
     pub status: Option<String>,
-    /// When its certificate ends, RFC 3339.
+    /// Expiry time of the certificate, RFC 3339.
     pub not_after: Option<String>,
     /// Path of the object in the API.
     #[cfg_attr(

@@ -1,55 +1,56 @@
-//! Time series: how often something happened, by hour or by day.
+//! Time series: number of events per hour or day.
 
 use serde::{Deserialize, Serialize};
 
-/// Which series, and over which time.
+/// Selection of series and of the time range.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct SeriesQuery {
-    /// Names separated by commas: `issued`, `renewed`, `failed`, `revoked`, `deployed`; all when absent.
+    /// Names of the series, separated by commas: `issued`, `renewed`, `failed`, `revoked`, `deployed`; all when absent.
     #[cfg_attr(feature = "schemas", param(example = "issued,failed"))]
     pub names: Option<String>,
-    /// The length of an interval: `hour` (kept for 100 days) or `day` (UTC; kept for five years); `hour` when absent.
+    /// Length of an interval: `hour` (stored for 100 days) or `day` (UTC; stored for five years); `hour` when absent.
     #[cfg_attr(feature = "schemas", param(example = "hour"))]
     pub step: Option<String>,
-    /// From the interval of this time on, RFC 3339; 48 hours or 90 days back when absent.
+    /// Time in the first interval, RFC 3339. When absent, the series begins 48 hours or 90 days ago.
     pub from: Option<String>,
-    /// To the interval of this time, inclusive, RFC 3339; now when absent.
+    /// Time in the last interval, RFC 3339; now when absent.
     pub to: Option<String>,
-    /// Of certificates of this team; of all when absent. Callers of teams see those of their teams.
+    /// Only certificates of this team; all certificates when absent. A caller restricted to teams sees only the certificates of
+    /// these teams.
     pub team: Option<String>,
 }
 
-/// Counts by interval.
+/// Number of events for each interval.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SeriesCountsView {
-    /// `hour` or `day`.
+    /// Length of an interval: `hour` or `day`.
     #[cfg_attr(feature = "schemas", schema(example = "hour"))]
     pub step: String,
-    /// Seconds of an interval.
+    /// Length of an interval in seconds.
     #[cfg_attr(feature = "schemas", schema(example = 3600))]
     pub step_seconds: i64,
     /// Start of the first interval, RFC 3339.
     pub from: String,
     /// End of the last interval, RFC 3339.
     pub to: String,
-    /// The series that were asked for.
+    /// The requested series.
     pub series: Vec<SeriesOfView>,
 }
 
-/// One series: a count for each interval, the earliest first, 0 where nothing happened.
+/// One series: a count for each interval, earliest first; 0 for an interval without events.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct SeriesOfView {
-    /// Its name.
+    /// Name of the series.
     #[cfg_attr(feature = "schemas", schema(example = "issued"))]
     pub name: String,
-    /// The sum of its counts.
+    /// Sum of the counts.
     #[cfg_attr(feature = "schemas", schema(example = 12))]
     pub total: u64,
-    /// The counts.
+    /// Count for each interval.
     #[cfg_attr(feature = "schemas", schema(example = json!([0, 3, 9])))]
     pub counts: Vec<u64>,
 }

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// A site.
+/// A site of the key service.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeySite))]
 pub struct SiteView {
-    /// Its identity.
+    /// Identifier of the site.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the site, unique.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt"))]
     pub name: String,
-    /// What is so at all its nodes.
+    /// Attributes of all nodes of the site.
     #[cfg_attr(feature = "schemas", schema(example = json!({"country": "DE", "region": "EU"})))]
     pub attributes: BTreeMap<String, String>,
     /// Creation time.
@@ -24,16 +24,16 @@ pub struct SiteView {
     pub updated_at: String,
 }
 
-/// A site to make, or what one shall be.
+/// A site to create or replace.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schemas", schema(as = KeySiteBody))]
 pub struct SiteBody {
-    /// Its name, unique.
+    /// Name of the site, unique.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt", min_length = 1, max_length = 128))]
     pub name: String,
-    /// What is so at all its nodes: up to 32, names `[a-z][a-z0-9_-]*`, values `[A-Za-z0-9][A-Za-z0-9._-]*`.
+    /// Attributes of all nodes of the site: up to 32, names `[a-z][a-z0-9_-]*`, values `[A-Za-z0-9][A-Za-z0-9._-]*`.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!({"country": "DE", "region": "EU"})))]
     pub attributes: BTreeMap<String, String>,
@@ -44,105 +44,105 @@ pub struct SiteBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = KeyNode))]
 pub struct NodeView {
-    /// Its identity.
+    /// Identifier of the node.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the node, unique.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt-1"))]
     pub name: String,
-    /// Its site's name.
+    /// Name of the site of the node.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt"))]
     pub site: String,
-    /// What is stated of it: its site's attributes, and its own over them.
+    /// Attributes of the node. Its own attributes override those of the site with the same name.
     pub attributes: BTreeMap<String, String>,
-    /// Its own attributes.
+    /// Attributes of the node itself, without those of the site.
     pub own_attributes: BTreeMap<String, String>,
-    /// Address for signing requests of other nodes.
+    /// Address (`HOST:PORT`) to which other nodes send signing requests.
     #[cfg_attr(feature = "schemas", schema(example = "10.1.0.7:2410"))]
     pub address: String,
-    /// Whether the node is present: its heartbeats arrive.
+    /// Whether the server receives heartbeats of the node.
     pub present: bool,
-    /// Until when it is believed to be there without another word of it.
+    /// Time until which the node counts as present without another heartbeat.
     pub lease_until: Option<String>,
-    /// Milliseconds to the nearest others and back, as it last told this server.
+    /// Round-trip times in milliseconds to the nearest other nodes, as last reported to this server.
     pub measured: BTreeMap<Uuid, u32>,
-    /// When it was enrolled.
+    /// Enrollment time.
     pub enrolled_at: String,
-    /// When its certificate ends; it renews it by itself.
+    /// Expiry time of the certificate. The node renews the certificate itself.
     pub certificate_expires_at: String,
-    /// When it was retired.
+    /// Time at which the node was retired.
     pub retired_at: Option<String>,
-    /// Whether it was retired because it is not trusted any more.
+    /// Whether the node was retired because it is no longer trusted.
     pub hostile: bool,
 }
 
-/// How to retire a node.
+/// Options for retiring a node.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeyNodeRetirement {
-    /// It is not trusted any more, and neither is what was open to it.
+    /// Whether the node is no longer trusted. All keys that it could decrypt are then no longer trusted either.
     #[serde(default)]
     pub hostile: bool,
 }
 
-/// A token to make.
+/// A node token to create.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct NewKeyNodeToken {
-    /// Name or identity of the site.
+    /// Name or identifier of the site.
     #[cfg_attr(feature = "schemas", schema(example = "frankfurt"))]
     pub site: String,
-    /// The node's own attributes, over its site's.
+    /// Attributes of the node. They override those of the site with the same name.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!({"security": "high"})))]
     pub attributes: BTreeMap<String, String>,
-    /// Seconds it is good: an hour when absent, a month at most.
+    /// Lifetime in seconds: one hour when absent, one month at most.
     #[cfg_attr(feature = "schemas", schema(minimum = 1, maximum = 2_592_000))]
     pub seconds: Option<i64>,
 }
 
-/// A token, without itself.
+/// A node token without its secret.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct KeyNodeTokenView {
-    /// Its identity.
+    /// Identifier of the token.
     pub id: Uuid,
-    /// The site's name.
+    /// Name of the site.
     pub site: String,
-    /// The node's own attributes, over its site's.
+    /// Attributes of the node. They override those of the site with the same name.
     pub attributes: BTreeMap<String, String>,
-    /// Actor that created it.
+    /// Actor that created the token.
     pub created_by: String,
-    /// When.
+    /// Creation time.
     pub created_at: String,
-    /// After this it makes no node.
+    /// Expiry time. The token enrolls no node after this time.
     pub expires_at: String,
-    /// When it was used.
+    /// Time at which the token was used.
     pub used_at: Option<String>,
-    /// The node it has made.
+    /// Node that enrolled with the token.
     pub node: Option<Uuid>,
 }
 
-/// A token just made.
+/// A newly created node token.
 #[derive(Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CreatedKeyNodeToken {
-    /// The secret. It is shown this once.
+    /// The secret token. It is shown only in this response.
     pub token: String,
-    /// The stored part, without the secret.
+    /// The token without the secret.
     #[serde(flatten)]
     pub view: KeyNodeTokenView,
 }
 
-/// Which nodes to list.
+/// Filter of the list of nodes.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct KeyNodeQuery {
-    /// Name or identity of their site.
+    /// Only nodes of this site, by name or identifier.
     pub site: Option<String>,
-    /// Retired ones too.
+    /// Whether to include retired nodes.
     #[serde(default)]
     pub retired: bool,
 }

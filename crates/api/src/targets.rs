@@ -4,21 +4,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A target.
+/// A deployment target.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeployTargetView {
-    /// Its identity.
+    /// Identifier of the target.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the target, unique.
     #[cfg_attr(feature = "schemas", schema(example = "web-1 nginx"))]
     pub name: String,
-    /// Its agent.
+    /// Agent that deploys to the target.
     pub agent: Uuid,
-    /// Its kind: `nginx`, `apache`, `haproxy`, `caddy`, `traefik`, `envoy`, `postfix`, `dovecot`, `files`, `pkcs12`,
-    /// `jks`, `exec`.
+    /// Kind of target: `nginx`, `apache`, `haproxy`, `caddy`, `traefik`, `envoy`, `postfix`, `dovecot`, `files`, `pkcs12`, `jks`,
+    /// `exec`.
     pub kind: String,
-    /// Where it is, by kind; passwords are replaced.
+    /// Settings of the target; the members depend on the kind. Passwords are replaced.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "nginx", "fullchain": "/etc/nginx/tls/a.pem",
         "key": "/etc/nginx/tls/a.key", "verify": {"port": 443, "server_name": "a.example"}})))]
     pub target: Value,
@@ -28,49 +28,49 @@ pub struct DeployTargetView {
     pub updated_at: String,
 }
 
-/// A target to make, or as it is to be.
+/// A deployment target to create or replace.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeployTarget {
-    /// Its name.
+    /// Name of the target.
     #[cfg_attr(feature = "schemas", schema(min_length = 1, max_length = 128))]
     pub name: String,
-    /// Its agent.
+    /// Agent that deploys to the target.
     pub agent: Uuid,
-    /// Where it is, by kind. A password given as it is shown stays as it was.
+    /// Settings of the target; the members depend on the kind. A password given in its replaced form keeps its value.
     #[cfg_attr(feature = "schemas", schema(value_type = Object, example = json!({"type": "files", "key": {"path": "/etc/ssl/a.key", "mode": "0640"},
         "fullchain": "/etc/ssl/a.pem", "reload": ["systemctl", "reload", "app"]})))]
     pub target: Value,
 }
 
-/// A deployment: one run to one target.
+/// The deployment of one certificate version to one target.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct DeploymentView {
-    /// The managed certificate.
+    /// Identifier of the managed certificate.
     pub certificate: Uuid,
-    /// The target.
+    /// Identifier of the target.
     pub target: Uuid,
-    /// Its agent.
+    /// Identifier of the agent.
     pub agent: Uuid,
-    /// SHA-256 of the leaf that was to be deployed.
+    /// SHA-256 of the leaf certificate to deploy.
     pub fingerprint: String,
-    /// `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
+    /// State: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
     pub state: String,
-    /// How often it was tried.
+    /// Number of attempts.
     pub attempts: i64,
     /// Error of the last attempt.
     pub error: Option<String>,
-    /// SHA-256 of the leaf that the endpoint showed after it.
+    /// SHA-256 of the leaf certificate that the endpoint presented after the deployment.
     pub served: Option<String>,
     /// Time of the request.
     pub created_at: String,
-    /// When it was last tried.
+    /// Time of the last attempt.
     pub updated_at: String,
 }
 
-/// Which targets to list.
+/// Filter of the list of targets.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
@@ -79,18 +79,18 @@ pub struct TargetQuery {
     pub agent: Option<Uuid>,
 }
 
-/// Which deployments to list; all conditions together.
+/// Filter of the list of deployments. All conditions must match.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct DeploymentQuery {
-    /// Of this managed certificate.
+    /// Only deployments of this managed certificate.
     pub certificate: Option<Uuid>,
-    /// To this target.
+    /// Only deployments to this target.
     pub target: Option<Uuid>,
-    /// By this agent.
+    /// Only deployments by this agent.
     pub agent: Option<Uuid>,
-    /// In this state: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
+    /// Only deployments in this state: `waiting`, `deployed`, `unchanged`, `failed`, `rolled_back`, `broken` or `cancelled`.
     #[cfg_attr(feature = "schemas", param(example = "failed"))]
     pub state: Option<String>,
 }

@@ -8,146 +8,147 @@ use uuid::Uuid;
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtDomainView {
-    /// Its name: a registered domain. Everything below it is watched too.
+    /// Name of the domain, which is a registered domain. All its subdomains are watched too.
     #[cfg_attr(feature = "schemas", schema(example = "example.com"))]
     pub name: String,
-    /// Whether the client certificate is requested and matched.
+    /// Whether the domain is watched.
     pub enabled: bool,
-    /// Which services watch it, `logs` among them; empty: all.
+    /// Services that watch the domain, including `logs`. An empty list means all services.
     pub services: Vec<String>,
-    /// Words that an issuer's name must contain; empty: any issuer of a known certificate for the domain.
+    /// Words that the name of the issuer must contain. An empty list allows any issuer of a known certificate for the domain.
     pub issuers: Vec<String>,
-    /// Whether those issuers may issue for any name below it.
+    /// Whether every issuance by these issuers is expected, for any name below the domain.
     pub trust_issuers: bool,
-    /// When it was first watched.
+    /// Time at which the watch began.
     pub created_at: String,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: String,
-    /// Where each search service was left; absent in listings.
+    /// Progress of each search service; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub searches: Option<Vec<CtSearchView>>,
 }
 
-/// Where a search service was left for a domain.
+/// The progress of a search service for one domain.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtSearchView {
-    /// Which domain.
+    /// Name of the domain.
     pub domain: String,
-    /// Which service.
+    /// Name of the service.
     pub service: String,
-    /// `asking`, `due`, `failing` or `planned`.
+    /// State: `asking` (a query is in progress), `due`, `failing` or `planned`.
     pub state: String,
-    /// The service's own mark of where to go on.
+    /// Cursor of the service, from which the next query continues.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub cursor: Value,
-    /// When it had told all it knew for the first time: what it told until then is the baseline.
+    /// Time at which the service had returned all its results for the first time. The results up to this time are the baseline.
     pub baseline_at: Option<String>,
-    /// When it last answered.
+    /// Time of the last successful response.
     pub answered_at: Option<String>,
-    /// When it is to be retried.
+    /// Time of the next query.
     pub next_at: String,
-    /// Seconds that a due question has waited, or since when it fails.
+    /// Seconds since the query became due or began to fail.
     pub lag_s: i64,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub failures: i64,
-    /// The last of them.
+    /// Error of the last failure.
     pub last_error: Option<String>,
 }
 
-/// A log that is followed, or was.
+/// A log that Bulla follows or has followed.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtLogView {
-    /// SHA-256 of its key (RFC 6962 section 3.2), hexadecimal.
+    /// SHA-256 of the key of the log (RFC 6962 section 3.2), hexadecimal.
     pub id: String,
-    /// Its name on the list.
+    /// Name of the log in the log list.
     pub name: String,
-    /// `followed`, `failing`, `inconsistent`, or `new` when it was never read.
+    /// State: `followed`, `failing`, `inconsistent`, or `new` (never read).
     pub state: String,
-    /// Entries of the last checkpoint that was verified to go on from all before it.
+    /// Number of entries in the last checkpoint that was verified to extend all earlier ones.
     pub tree_size: Option<u64>,
-    /// The first entry that has not been read.
+    /// Index of the first entry that has not been read.
     pub next_entry: Option<u64>,
-    /// Entries that have not been read.
+    /// Number of entries that have not been read.
     pub behind: i64,
-    /// Since when there is more to be read than one step reads.
+    /// Time since when more entries are unread than one step reads.
     pub behind_since: Option<String>,
-    /// The hash of that checkpoint's tree, hexadecimal.
+    /// Root hash of that checkpoint, hexadecimal.
     pub root: Option<String>,
-    /// When the log signed it.
+    /// Time at which the log signed that checkpoint.
     pub checkpoint_at: Option<String>,
-    /// The last step.
+    /// Time of the last step.
     pub stepped_at: Option<String>,
-    /// Since when it cannot be read, or stands still.
+    /// Time since when the log cannot be read or its checkpoint is out of date.
     pub failing_since: Option<String>,
     /// The last error.
     pub last_error: Option<String>,
-    /// What is wrong with it: `forked`, `rolled-back`, `wrong-tile`, `bad-checkpoint`. It is not read past that.
+    /// Inconsistency of the log: `forked`, `rolled-back`, `wrong-tile` or `bad-checkpoint`. Bulla reads no entries beyond it.
     pub alarm: Option<String>,
-    /// Since when.
+    /// Time at which the inconsistency was found.
     pub alarmed_at: Option<String>,
-    /// The proof: signed notes of the log that cannot both be true, where there are two.
+    /// Proof of the inconsistency: two signed notes of the log that contradict each other, if available.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub evidence: Option<Value>,
 }
 
-/// What was issued for a watched domain: one however often it was logged, precertificate and certificate together.
+/// An issuance for a watched domain. A precertificate and its certificate are one issuance, in any number of logs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct CtIssuanceView {
-    /// Its identity.
+    /// Identifier of the issuance.
     pub id: Uuid,
-    /// `pending` (it waits for its verdict), `expected`, `unexpected` or `acknowledged`.
+    /// Verdict: `pending` (not yet judged), `expected`, `unexpected` or `acknowledged`.
     pub verdict: String,
-    /// Why: `{"known":"managed"}`, `{"renewal":…}`, `"allowed_issuer"`, `"baseline"`, `{"accepted":…}`,
+    /// Reason of the verdict: `{"known":"managed"}`, `{"renewal":…}`, `"allowed_issuer"`, `"baseline"`, `{"accepted":…}`,
     /// `{"acknowledged":…}`, `{"unasked":[…]}`; null while pending.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub reason: Value,
-    /// The issuer's name.
+    /// Name of the issuer.
     pub issuer: String,
-    /// Hexadecimal; empty when it cannot be read.
+    /// Serial number, hexadecimal; empty if it cannot be read.
     pub serial: String,
-    /// The names it is for.
+    /// Names in the certificate.
     pub names: Vec<String>,
     /// First second of validity.
     pub not_before: String,
     /// Last second of validity.
     pub not_after: String,
-    /// SHA-256 of the public key (SubjectPublicKeyInfo), where the source tells it.
+    /// SHA-256 of the public key (SubjectPublicKeyInfo), if the source provides it.
     pub spki_sha256: Option<String>,
-    /// SHA-256 of the certificate or precertificate, where the source tells it.
+    /// SHA-256 of the certificate or precertificate, if the source provides it.
     pub sha256: Option<String>,
-    /// Which log or service told first.
+    /// Log or service that reported the issuance first.
     pub source: String,
-    /// When it was logged, where the source tells it.
+    /// Time at which the issuance was logged, if the source provides it.
     pub logged_at: Option<String>,
-    /// When it was found.
+    /// Time at which the issuance was found.
     pub found_at: String,
-    /// The watched domains it was found for; absent in listings.
+    /// Watched domains for which the issuance was found; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domains: Option<Vec<String>>,
-    /// The certificate or precertificate (base64 of DER), where it is kept; absent in listings.
+    /// The certificate or precertificate (DER, base64), if it is stored; absent in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub der: Option<String>,
 }
 
-/// How a domain shall be watched.
+/// Settings of a watched domain.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CtDomainSettingsBody {
-    /// Which services watch it, `logs` among them; empty: all.
+    /// Services that watch the domain, including `logs`. An empty list means all services.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Words that an issuer's name must contain, in any case; empty: any issuer of a known certificate for the domain.
+    /// Words that the name of the issuer must contain, case-insensitive. An empty list allows any issuer of a known certificate for
+    /// the domain.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["Let's Encrypt"]), max_items = 64))]
     pub issuers: Vec<String>,
-    /// Whether those issuers may issue for any name below it, known or not.
+    /// Whether every issuance by these issuers is expected, for any name below the domain.
     #[serde(default)]
     pub trust_issuers: bool,
-    /// Whether the client certificate is requested and matched.
+    /// Whether the domain is watched.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }
@@ -157,30 +158,31 @@ pub struct CtDomainSettingsBody {
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CtDomainBody {
-    /// A registered domain: what stands directly below a public suffix.
+    /// Name of the domain. It must be a registered domain: directly below a public suffix.
     #[cfg_attr(feature = "schemas", schema(example = "example.com"))]
     pub name: String,
-    /// Which services watch it, `logs` among them; empty: all.
+    /// Services that watch the domain, including `logs`. An empty list means all services.
     #[serde(default)]
     pub services: Vec<String>,
-    /// Words that an issuer's name must contain, in any case; empty: any issuer of a known certificate for the domain.
+    /// Words that the name of the issuer must contain, case-insensitive. An empty list allows any issuer of a known certificate for
+    /// the domain.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["Let's Encrypt"]), max_items = 64))]
     pub issuers: Vec<String>,
-    /// Whether those issuers may issue for any name below it, known or not.
+    /// Whether every issuance by these issuers is expected, for any name below the domain.
     #[serde(default)]
     pub trust_issuers: bool,
-    /// Whether the client certificate is requested and matched.
+    /// Whether the domain is watched.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }
 
-/// Why an issuance is expected, or has been seen to.
+/// The reason why an issuance is expected or acknowledged.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CtReasonBody {
-    /// For anyone who reads it later.
+    /// Reason, for people who read it later.
     #[cfg_attr(
         feature = "schemas",
         schema(example = "bought by marketing", min_length = 1, max_length = 1024)
@@ -188,15 +190,15 @@ pub struct CtReasonBody {
     pub reason: String,
 }
 
-/// Which issuances.
+/// Filter of the list of issuances.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::IntoParams))]
 #[cfg_attr(feature = "schemas", into_params(parameter_in = Query))]
 pub struct CtIssuanceQuery {
     /// Only issuances for this watched domain.
     pub domain: Option<String>,
-    /// Those with this verdict: `pending`, `expected`, `unexpected`, `acknowledged`.
+    /// Only issuances with this verdict: `pending`, `expected`, `unexpected`, `acknowledged`.
     pub verdict: Option<String>,
-    /// Those found at this time or later, RFC 3339.
+    /// Only issuances found at or after this time, RFC 3339.
     pub since: Option<String>,
 }

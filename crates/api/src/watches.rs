@@ -4,69 +4,69 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-/// A watch.
+/// A scheduled scan.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct WatchView {
-    /// Its identity.
+    /// Identifier of the watch.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the watch, unique.
     #[cfg_attr(feature = "schemas", schema(example = "edge"))]
     pub name: String,
-    /// What it belongs to, for people; may be empty.
+    /// Group of the watch, a label for people; may be empty.
     pub group: String,
-    /// `running`, `waiting` (for a node to take its run up), `due`, `planned` or `paused`.
+    /// State: `running`, `waiting` (for a node to continue its run), `due`, `planned` or `paused`.
     pub state: String,
-    /// Targets as `bulla scan` takes them, of the network only.
+    /// Targets in the syntax of `bulla scan`, without files.
     pub targets: Vec<String>,
     /// Clouds and clusters, by name, by provider, or `all`.
     pub sources: Vec<String>,
-    /// Ports for targets that name none.
+    /// Ports for targets without a port.
     pub ports: Option<String>,
-    /// Server names to ask for at targets that name none.
+    /// Server names (SNI) to send to targets without one.
     pub server_names: Vec<String>,
-    /// Protocol spoken before TLS at targets without a scheme.
+    /// STARTTLS protocol for targets without a scheme.
     pub starttls: Option<String>,
-    /// Whether every address of a name is an endpoint of its own.
+    /// Whether every IP address of a name is a separate endpoint.
     pub all_addresses: bool,
-    /// Seconds from one planned time to the next.
+    /// Interval between planned runs in seconds.
     pub interval_s: i64,
-    /// Seconds a run may begin later than planned.
+    /// Maximum random delay of a run in seconds.
     pub jitter_s: i64,
-    /// Whether runs begin.
+    /// Whether the watch is enabled.
     pub enabled: bool,
-    /// When the next run is due.
+    /// Due time of the next run.
     pub next_run_at: String,
     /// Seconds that a due run has waited for a node.
     pub lag_s: i64,
-    /// The scan of the run under way.
+    /// Scan of the run in progress.
     pub running_scan: Option<Uuid>,
-    /// Since when it runs.
+    /// Start time of the run in progress.
     pub running_since: Option<String>,
-    /// How far the run under way has come.
+    /// Progress of the run in progress.
     pub progress: Option<ProgressView>,
     /// The last run that ended.
     pub last_run: Option<LastRun>,
     /// Creation time.
     pub created_at: String,
-    /// When it was last changed.
+    /// Time of the last change.
     pub updated_at: String,
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "schemas", schema(as = WatchProgress))]
 pub struct ProgressView {
-    /// Parts that it is cut into for nodes to share; 0 when it is not cut.
+    /// Number of parts into which the run is divided among nodes; 0 if it is not divided.
     pub parts: u64,
-    /// Parts that have ended.
+    /// Number of finished parts.
     pub parts_done: u64,
-    /// Parts that some node is at.
+    /// Number of parts in progress.
     pub parts_under_way: u64,
-    /// Endpoints looked at, and certificates listed, that are stored.
+    /// Number of scanned endpoints and listed certificates that are stored.
     pub endpoints_done: u64,
-    /// Endpoints in all; null where clouds are listed, of which nobody knows how much they keep.
+    /// Total number of endpoints; null if the run lists clouds, because their number of certificates is unknown.
     pub endpoints: Option<u64>,
 }
 
@@ -74,62 +74,62 @@ pub struct ProgressView {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 pub struct LastRun {
-    /// Its scan in the inventory; none when it failed before.
+    /// Scan of the run in the inventory; null if the run failed before the scan began.
     pub scan: Option<Uuid>,
     /// Start time.
     pub began_at: String,
     /// End time.
     pub ended_at: String,
-    /// `finished` or `failed`.
+    /// Outcome: `finished` or `failed`.
     pub outcome: String,
-    /// The error.
+    /// Error of a failed run.
     pub error: Option<String>,
-    /// `endpoints`, `answered`, `changed`, `new_certificates`; `worst_findings`: endpoints by severity; `not_listed`: parts
-    /// of sources that could not be listed, with `not_listed_first` saying why; `not_read_first`: what could not be read
-    /// beside, such as tags.
+    /// Counts: `endpoints`, `answered`, `changed`, `new_certificates`; `worst_findings`: number of endpoints by severity;
+    /// `not_listed`: number of parts of sources that could not be listed, with the reason in `not_listed_first`; `not_read_first`:
+    /// first error in reading other data, such as tags.
     #[cfg_attr(feature = "schemas", schema(value_type = Object))]
     pub counts: Value,
 }
 
-/// A watch to make, or what one shall be.
+/// A watch to create or replace.
 #[derive(Debug, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WatchBody {
-    /// Unique: letters, digits, `.`, `_` and `-`.
+    /// Name of the watch, unique: letters, digits, `.`, `_` and `-`.
     #[cfg_attr(feature = "schemas", schema(example = "edge", min_length = 1, max_length = 64))]
     pub name: String,
-    /// What it belongs to, for people.
+    /// Group of the watch, a label for people.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(max_length = 64))]
     pub group: String,
-    /// Hosts, addresses, networks, URLs, as `bulla scan` takes them; no files. May be empty where there are sources.
+    /// Targets in the syntax of `bulla scan`: hosts, addresses, networks, URLs; no files. May be empty if `sources` is not.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["www.example.com", "10.0.0.0/24:8443", "smtp://mail.example.com"]), max_items = 10_000))]
     pub targets: Vec<String>,
-    /// Clouds and clusters that the server is configured for, by name (`aws/123456789012`), by provider (`aws`), or `all`.
+    /// Clouds and clusters from the server's configuration, by name (`aws/123456789012`), by provider (`aws`), or `all`.
     #[serde(default)]
     #[cfg_attr(feature = "schemas", schema(example = json!(["aws", "kubernetes/prod"]), max_items = 1_000))]
     pub sources: Vec<String>,
-    /// Ports for targets that name none: `443,8443,9000-9010`.
+    /// Ports for targets without a port: `443,8443,9000-9010`.
     #[serde(default)]
     pub ports: Option<String>,
-    /// Server names to ask for at targets that name none.
+    /// Server names (SNI) to send to targets without one.
     #[serde(default)]
     pub server_names: Vec<String>,
-    /// Protocol spoken before TLS at targets without a scheme.
+    /// STARTTLS protocol for targets without a scheme.
     #[serde(default)]
     pub starttls: Option<String>,
-    /// Whether every address of a name is an endpoint of its own.
+    /// Whether every IP address of a name is a separate endpoint.
     #[serde(default)]
     pub all_addresses: bool,
-    /// Seconds from one planned time to the next.
+    /// Interval between planned runs in seconds.
     #[cfg_attr(feature = "schemas", schema(example = 21_600, minimum = 60, maximum = 31_622_400))]
     pub interval_s: u64,
-    /// Seconds a run may begin later than planned; at most the interval.
+    /// Maximum random delay of a run in seconds; at most the interval.
     #[serde(default)]
     pub jitter_s: u64,
-    /// Whether runs begin.
+    /// Whether the watch is enabled.
     #[serde(default = "crate::patch::yes")]
     pub enabled: bool,
 }

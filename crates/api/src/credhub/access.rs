@@ -1,4 +1,4 @@
-//! Who may do something with a name, and why: not in CredHub.
+//! Queries of the actors that have access to a credential, and the reasons. CredHub has no such endpoint.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -6,28 +6,28 @@ use uuid::Uuid;
 /// The query of `GET /api/v1/access`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct AccessQuery {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     pub name: Option<String>,
-    /// `read` (default), `write`, `delete`, `read_acl`, `write_acl`.
+    /// Operation: `read` (the default), `write`, `delete`, `read_acl` or `write_acl`.
     pub operation: Option<String>,
-    /// Only actors who may with one of both paths and not with the other.
+    /// A second name or path. The response lists only actors that have access to exactly one of both.
     pub compared_with: Option<String>,
-    /// Only actors who gained or lost it since, RFC 3339; not with `compared_with`.
+    /// Only actors that gained or lost access since this time, RFC 3339. Not allowed with `compared_with`.
     pub since: Option<String>,
 }
 
-/// One way by which an actor may.
+/// One permission or role that gives an actor access.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AccessView {
-    /// The actor.
+    /// Actor that has access.
     pub actor: String,
-    /// The permission.
+    /// Identifier of the permission.
     pub permission: Option<Uuid>,
-    /// The permission's path.
+    /// Path of the permission.
     pub path: Option<String>,
-    /// The role, if the grant came from one.
+    /// Name of the role, if a role gives the access.
     pub role: Option<String>,
-    /// Since when, RFC 3339.
+    /// Start of the access, RFC 3339.
     pub since: String,
     /// When the permission last changed, RFC 3339.
     pub changed_at: Option<String>,
@@ -35,27 +35,27 @@ pub struct AccessView {
     pub given_by: Option<String>,
 }
 
-/// An actor who may with one of two paths and not with the other.
+/// An actor that has access to exactly one of two paths.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AccessDifferenceView {
-    /// The actor.
+    /// Actor that has access.
     pub actor: String,
-    /// The path or role by which the actor may with `name`.
+    /// Path or role that gives access to `name`.
     pub here: Option<String>,
-    /// The path or role by which the actor may with `compared_with`.
+    /// Path or role that gives access to `compared_with`.
     pub there: Option<String>,
 }
 
 /// An actor that gained or lost a permission.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AccessChangeView {
-    /// When, RFC 3339.
+    /// Time of the change, RFC 3339.
     pub at: String,
-    /// The actor.
+    /// Actor whose permission changed.
     pub actor: String,
-    /// The permission's path.
+    /// Path of the permission.
     pub path: String,
-    /// `gained` or `lost`.
+    /// Kind of change: `gained` or `lost`.
     pub change: String,
     /// Actor that made the change.
     pub by: String,

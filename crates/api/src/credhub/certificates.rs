@@ -12,7 +12,7 @@ use super::lenient;
 pub struct CertificatesQuery {
     /// Only the certificate with this name.
     pub name: Option<String>,
-    /// Of versions: `true` for those in use.
+    /// For versions: `true` selects the current and the transitional version.
     pub current: Option<String>,
 }
 
@@ -26,16 +26,16 @@ pub struct Certificates {
 /// A certificate with its versions.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CertificateHistory {
-    /// The credential's identity.
+    /// Identifier of the credential.
     pub id: Uuid,
-    /// Its name.
+    /// Name of the credential.
     pub name: String,
-    /// The name of the credential that signed it; empty or null where the store does not know.
+    /// Name of the credential that signed the certificate; empty or null if unknown.
     pub signed_by: Option<String>,
-    /// Names of the credentials that it signed.
+    /// Names of the credentials that this certificate signed.
     #[serde(default)]
     pub signs: Vec<String>,
-    /// Its versions, newest first.
+    /// Versions of the certificate, newest first.
     #[serde(default)]
     pub versions: Vec<CertificateVersionView>,
 }
@@ -43,39 +43,39 @@ pub struct CertificateHistory {
 /// A version of a certificate without its value.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct CertificateVersionView {
-    /// The version's identity.
+    /// Identifier of the version.
     pub id: Uuid,
     /// Facts about the certificate.
     #[serde(flatten)]
     pub facts: CertificateFacts,
 }
 
-/// How to generate a certificate again: `POST /api/v1/certificates/{id}/regenerate`.
+/// Options for regenerating a certificate: `POST /api/v1/certificates/{id}/regenerate`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegenerateCertificate {
-    /// Whether the new version is the one in transition.
+    /// Whether the new version becomes the transitional version.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub set_as_transitional: Option<bool>,
-    /// Whether its authority's version in transition may sign it.
+    /// Whether the transitional version of the CA may sign the certificate.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub allow_transitional_parent_to_sign: Option<bool>,
-    /// Bits of its key; as before when absent.
+    /// Key length in bits; unchanged when absent.
     #[serde(default, deserialize_with = "lenient::number")]
     pub key_length: Option<u32>,
-    /// Its days; as before when absent.
+    /// Lifetime in days; unchanged when absent.
     #[serde(default, deserialize_with = "lenient::number")]
     pub duration: Option<u32>,
-    /// What is to be noted of it; as before when absent.
+    /// Metadata of the new version; unchanged when absent.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
 
-/// A version to add: `POST /api/v1/certificates/{id}/versions`.
+/// A certificate version to add: `POST /api/v1/certificates/{id}/versions`.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewVersion {
-    /// The certificate with its key.
+    /// The certificate with its private key.
     #[serde(default)]
     pub value: Value,
     /// Whether this is the transitional version (CredHub's rotation of CAs).
@@ -83,10 +83,10 @@ pub struct NewVersion {
     pub transitional: Option<bool>,
 }
 
-/// The version in transition: `PUT /api/v1/certificates/{id}/update_transitional_version`.
+/// Selection of the transitional version: `PUT /api/v1/certificates/{id}/update_transitional_version`.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransitionalVersion {
-    /// The version's identity; null when none is to be in transition.
+    /// Identifier of the version; null for no transitional version.
     pub version: Option<String>,
 }

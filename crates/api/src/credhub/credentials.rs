@@ -1,4 +1,4 @@
-//! Credentials: read, found, set, generated, regenerated.
+//! Requests that read, search, set, generate and regenerate credentials.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,17 +6,17 @@ use uuid::Uuid;
 
 use super::lenient;
 
-/// The query of `GET /api/v1/data`: by name, or a search. Switches and numbers are texts, which the store checks.
+/// The query of `GET /api/v1/data`: by name, or a search. Boolean and numeric parameters are strings, which the store validates.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DataQuery {
-    /// The credential with this name.
+    /// Name of the credential.
     pub name: Option<String>,
     /// Search: credentials below this path.
     pub path: Option<String>,
-    /// Search: credentials with this text in their names.
+    /// Search: credentials whose name contains this text.
     pub name_like: Option<String>,
-    /// With `name`: `true` for the current version, and the one in transition.
+    /// With `name`: `true` selects the current and the transitional version.
     pub current: Option<String>,
     /// With `name`: at most this many versions, newest first.
     pub versions: Option<String>,
@@ -25,13 +25,13 @@ pub struct DataQuery {
 }
 
 impl DataQuery {
-    /// The current version of a name.
+    /// Returns the query for the current version of a name.
     #[must_use]
     pub fn current(name: &str) -> Self {
         Self { name: Some(name.to_owned()), current: Some("true".to_owned()), ..Self::default() }
     }
 
-    /// The newest versions of a name; all where no number is given.
+    /// Returns the query for the newest `count` versions of a name, or for all versions without `count`.
     #[must_use]
     pub fn versions(name: &str, count: Option<u32>) -> Self {
         Self {
@@ -41,29 +41,29 @@ impl DataQuery {
         }
     }
 
-    /// All names below a path.
+    /// Returns the query for all names below a path.
     #[must_use]
     pub fn below(path: &str) -> Self {
         Self { path: Some(path.to_owned()), ..Self::default() }
     }
 }
 
-/// The query of requests about one name.
+/// The query of requests that concern one name.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct NameQuery {
-    /// The name; needed.
+    /// Name of the credential; required.
     pub name: Option<String>,
 }
 
 impl NameQuery {
-    /// The query of a name.
+    /// Returns the query for a name.
     #[must_use]
     pub fn of(name: &str) -> Self {
         Self { name: Some(name.to_owned()) }
     }
 }
 
-/// Versions of one name: the response of `GET /api/v1/data?name=…`. The current version is first.
+/// Versions of one name, the current version first: the response of `GET /api/v1/data?name=…`.
 #[derive(Deserialize, Serialize)]
 pub struct Data<C = CredentialView> {
     /// The versions.
@@ -73,54 +73,54 @@ pub struct Data<C = CredentialView> {
 /// A version of a credential without its value.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CredentialVersion {
-    /// The credential's type: `password`, `certificate` and so on.
+    /// Type of the credential: `password`, `certificate` and so on.
     #[serde(rename = "type")]
     pub kind: String,
-    /// When the version was stored, RFC 3339.
+    /// Creation time of the version, RFC 3339.
     pub version_created_at: String,
-    /// The version's identity.
+    /// Identifier of the version.
     pub id: Uuid,
-    /// The credential's name, as it was first written.
+    /// Name of the credential, spelled as in its first version.
     pub name: String,
-    /// Metadata of its creators.
+    /// Metadata set by the creator.
     pub metadata: Option<Value>,
-    /// When its time to live ends, RFC 3339; absent without one.
+    /// Expiry time of the credential, RFC 3339; absent if it does not expire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// Of certificates.
+    /// Facts about the certificate; only for certificates.
     #[serde(flatten)]
     pub certificate: Option<CertificateFacts>,
-    /// Of certificates, in the response to their generation.
+    /// Facts about the generation; only in the response to the generation of a certificate.
     #[serde(flatten)]
     pub generation: Option<GenerationFacts>,
 }
 
-/// What is known of a certificate without its value.
+/// Facts about a certificate that are shown without its value.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateFacts {
-    /// Whether it is its authority's version in transition.
+    /// Whether this is the transitional version of a CA certificate.
     pub transitional: bool,
-    /// When the certificate expires, RFC 3339; null when it cannot be read.
+    /// Expiry time of the certificate, RFC 3339; null if the certificate cannot be read.
     pub expiry_date: Option<String>,
-    /// Whether it may sign certificates; null where CredHub does not know.
+    /// Whether the certificate is a CA certificate; null if unknown.
     pub certificate_authority: Option<bool>,
-    /// Whether it signed itself; null where CredHub does not know.
+    /// Whether the certificate is self-signed; null if unknown.
     pub self_signed: Option<bool>,
-    /// Whether the store generated it; null where CredHub does not know.
+    /// Whether the store generated the certificate; null if unknown.
     pub generated: Option<bool>,
 }
 
-/// How a certificate was generated.
+/// Facts about the generation of a certificate.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct GenerationFacts {
-    /// Whether it lives longer than was asked for, because the store has a minimum.
+    /// Whether the store increased the requested lifetime to its minimum.
     pub duration_overridden: bool,
-    /// The days it was made for.
+    /// Lifetime in days.
     pub duration_used: Value,
-    /// The kind of its key, where the request named one.
+    /// Key type, if the request named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_type: Option<Value>,
-    /// The bits of its RSA key, where the request named no kind of key.
+    /// RSA key length in bits, if the request named no key type.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub key_length: Option<Value>,
 }
@@ -128,39 +128,39 @@ pub struct GenerationFacts {
 /// A version of a credential with its value.
 #[derive(Deserialize, Serialize)]
 pub struct CredentialView<V = Value> {
-    /// All but its value.
+    /// All fields except the value.
     #[serde(flatten)]
     pub version: CredentialVersion,
-    /// The value: a text, or an object.
+    /// The value: a string or an object.
     pub value: V,
 }
 
-/// What a search found, newest first.
+/// Results of a search, newest first.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct FoundCredentials<C = FoundView> {
     /// The credentials.
     pub credentials: Vec<C>,
 }
 
-/// A credential that a search found.
+/// A credential in the results of a search.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct FoundView {
-    /// Its name.
+    /// Name of the credential.
     pub name: String,
-    /// When its newest version was stored, RFC 3339.
+    /// Creation time of the newest version, RFC 3339.
     pub version_created_at: String,
-    /// When its certificate expires, RFC 3339; absent unless the search asked for it.
+    /// Expiry time of the certificate, RFC 3339; present only if the search requested it.
     #[serde(default, deserialize_with = "crate::patch::given", skip_serializing_if = "Option::is_none")]
     pub expiry_date: Option<Option<String>>,
 }
 
-/// The fields that decide how the body of `PUT` and `POST /api/v1/data` is read.
+/// Fields that determine the type of the body of `PUT` and `POST /api/v1/data`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RequestKind {
-    /// The type of the credential; needed unless it is generated again.
+    /// Type of the credential; required unless `regenerate` is true.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// Whether the credential is generated again.
+    /// Whether to regenerate the credential.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub regenerate: Option<bool>,
 }
@@ -169,19 +169,19 @@ pub struct RequestKind {
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetRequest {
-    /// Its name.
+    /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The value: a text, or an object.
+    /// The value: a string or an object.
     #[serde(default)]
     pub value: Value,
-    /// Metadata to store with it.
+    /// Metadata to store with the credential.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
-    /// Its time to live, s; for good when absent. Not in CredHub.
+    /// Time to live in seconds; no expiry when absent. Not in CredHub.
     #[serde(default, deserialize_with = "lenient::number", skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u32>,
 }
@@ -190,62 +190,62 @@ pub struct SetRequest {
 #[derive(Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateRequest {
-    /// Its name.
+    /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
-    /// How to generate it; the defaults of its type when absent.
+    /// Generation parameters; the defaults of the type when absent.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Value>,
-    /// What happens where there is a value: `converge` (default), `no-overwrite` or `overwrite`.
+    /// Behaviour if the credential exists: `converge` (the default), `no-overwrite` or `overwrite`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// The older form of `mode`; not with it.
+    /// Older form of `mode`. Not allowed with `mode`.
     #[serde(default, deserialize_with = "lenient::flag", skip_serializing_if = "Option::is_none")]
     pub overwrite: Option<bool>,
-    /// Of a user: the name that goes with the generated password.
+    /// For type `user`: the username for the generated password.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// Metadata to store with it.
+    /// Metadata to store with the credential.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
-    /// Whether it is a [`RegenerateRequest`].
+    /// Whether the body is a [`RegenerateRequest`].
     #[serde(default, deserialize_with = "lenient::flag", skip_serializing_if = "Option::is_none")]
     pub regenerate: Option<bool>,
-    /// Its time to live, s; for good when absent. Not in CredHub.
+    /// Time to live in seconds; no expiry when absent. Not in CredHub.
     #[serde(default, deserialize_with = "lenient::number", skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u32>,
 }
 
-/// A credential to generate again as it was generated: `POST /api/v1/regenerate`.
+/// A credential to regenerate with its previous parameters: `POST /api/v1/regenerate`.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RegenerateRequest {
-    /// Its name.
+    /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// True in `POST /api/v1/data`, whose body this is as well.
+    /// True in `POST /api/v1/data`, which accepts this body too.
     #[serde(default, deserialize_with = "lenient::flag", skip_serializing_if = "Option::is_none")]
     pub regenerate: Option<bool>,
-    /// What is to be noted of it; as before when absent.
+    /// Metadata of the new version; unchanged when absent.
     #[serde(default, deserialize_with = "lenient::any", skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
 }
 
-/// Certificates to generate again: `POST /api/v1/bulk-regenerate`.
+/// Certificates to regenerate: `POST /api/v1/bulk-regenerate`.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct BulkRegenerate {
-    /// The name of the authority that signed them; needed.
+    /// Name of the CA that signed the certificates; required.
     pub signed_by: Option<String>,
 }
 
 /// Result of [`BulkRegenerate`].
 #[derive(Debug, Deserialize, Serialize)]
 pub struct BulkRegenerated {
-    /// Names of the certificates.
+    /// Names of the regenerated certificates.
     pub regenerated_credentials: Vec<String>,
 }
 

@@ -1,11 +1,11 @@
-//! Deleted credentials, and the versions of a name: not in CredHub.
+//! Deleted credentials, and the versions of a name. CredHub has no such endpoints.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::lenient;
 
-/// Credentials that the caller may undelete, the last deleted first: the response of `GET /api/v1/deleted`.
+/// Credentials that the caller may undelete, latest deletion first: the response of `GET /api/v1/deleted`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct Deleted<C = DeletedView> {
     /// The credentials.
@@ -15,22 +15,22 @@ pub struct Deleted<C = DeletedView> {
 /// A deleted credential.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct DeletedView {
-    /// Its name.
+    /// Name of the credential.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
-    /// When it was deleted, RFC 3339.
+    /// Deletion time, RFC 3339.
     pub deleted_at: String,
-    /// Until when it can be undeleted, RFC 3339.
+    /// End of the period in which the credential can be undeleted, RFC 3339.
     pub kept_until: String,
 }
 
-/// A name to undelete: `POST /api/v1/undelete`.
+/// A credential to undelete: `POST /api/v1/undelete`.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UndeleteRequest {
-    /// The name.
+    /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
 }
@@ -38,9 +38,9 @@ pub struct UndeleteRequest {
 /// A credential that was undeleted.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct UndeletedView {
-    /// Its name.
+    /// Name of the credential.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
 }
@@ -48,31 +48,31 @@ pub struct UndeletedView {
 /// The versions of a name, newest first: the response of `GET /api/v1/versions`.
 #[derive(Debug, Deserialize, Serialize)]
 pub struct VersionsView<C = ListedVersion> {
-    /// The name.
+    /// Name of the credential.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
     /// The versions.
     pub versions: Vec<C>,
 }
 
-/// A version in a listing.
+/// A version in a list.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct ListedVersion {
-    /// Versions of a name are counted from 1.
+    /// Number of the version, from 1 for each name.
     pub number: u64,
-    /// The version's identity.
+    /// Identifier of the version.
     pub id: Uuid,
-    /// When it was stored, RFC 3339.
+    /// Creation time, RFC 3339.
     pub version_created_at: String,
-    /// When its time to live ends, RFC 3339; absent without one.
+    /// Expiry time of the credential, RFC 3339; absent if it does not expire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
-    /// When it was deleted or expired, RFC 3339; absent while it can be read.
+    /// Time of deletion or expiry, RFC 3339; absent while the version can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deleted_at: Option<String>,
-    /// Until when it can be undeleted, RFC 3339; absent while it can be read.
+    /// End of the period in which the version can be undeleted, RFC 3339; absent while the version can be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept_until: Option<String>,
 }
@@ -81,25 +81,25 @@ pub struct ListedVersion {
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct VersionsRequest {
-    /// The name.
+    /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// Numbers of its versions; needed.
+    /// Numbers of the versions to change; required.
     #[serde(default, deserialize_with = "lenient::readable")]
     pub versions: Option<Vec<u64>>,
-    /// What to do with them; needed.
+    /// Change to make to the versions; required.
     #[serde(default, deserialize_with = "lenient::readable")]
     pub change: Option<VersionsChange>,
 }
 
-/// What to do with versions.
+/// A change of versions.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VersionsChange {
-    /// Delete them; they can be undeleted.
+    /// Delete the versions. They can be undeleted.
     Delete,
-    /// Undelete them.
+    /// Undelete the versions.
     Undelete,
-    /// Delete them for good.
+    /// Delete the versions permanently.
     Destroy,
 }

@@ -1,15 +1,15 @@
-//! Fields of requests as CredHub reads them.
+//! Deserializers for request fields, as lenient as CredHub.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// A text; `null` is an absent one.
+/// Deserializes a string. `null` counts as absent.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A switch, which may be written as a text.
+/// Deserializes a boolean, which may be given as a string.
 pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(None),
@@ -20,7 +20,7 @@ pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     }
 }
 
-/// A number, which may be written as a text.
+/// Deserializes a number, which may be given as a string.
 pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     let read = match Value::deserialize(deserializer)? {
         Value::Null => return Ok(None),
@@ -31,19 +31,20 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     read.map(Some).ok_or_else(|| D::Error::custom("a number is 0 to 4294967295"))
 }
 
-/// Any JSON: `null` is a value here.
+/// Deserializes any JSON value. `null` counts as a value.
 pub(super) fn any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
 
-/// A field that the store refuses with a sentence of its own when it is absent or cannot be read.
+/// Deserializes a field leniently. If the field is absent or invalid, the store rejects the request with its own error message.
 pub(super) fn readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
-/// Names of operations. What is no list of texts is read as one empty name, which the store refuses as any unknown name.
+/// Deserializes a list of operation names. `null` becomes an empty list. Any other value that is not a list of strings becomes one
+/// empty name, which the store rejects like any unknown name.
 pub(super) fn operations<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::Null => Vec::new(),

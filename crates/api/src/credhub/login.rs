@@ -1,4 +1,4 @@
-//! How clients find the authorization server and log in.
+//! Discovery of the authorization server and login of clients.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ pub struct InfoView {
     /// The authorization server.
     #[serde(rename = "auth-server")]
     pub auth_server: AuthServerView,
-    /// The program.
+    /// The server program.
     #[serde(default)]
     pub app: AppView,
-    /// What `login --sso` of CredHub's client reads from an authorization server.
+    /// URLs that `login --sso` of the CredHub client reads from an authorization server.
     #[serde(default)]
     pub links: LinksView,
-    /// What `login` of CredHub's client asks for: by field of the form the kind of input and its label.
+    /// Input fields that `login` of the CredHub client prompts for: the kind of input and the label of each form field.
     #[serde(default)]
     pub prompts: BTreeMap<String, [String; 2]>,
 }
@@ -24,62 +24,62 @@ pub struct InfoView {
 /// The authorization server.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct AuthServerView {
-    /// Its address.
+    /// URL of the authorization server.
     pub url: String,
 }
 
-/// The program.
+/// The server program.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct AppView {
-    /// Its name.
+    /// Name of the program.
     pub name: String,
-    /// Its version.
+    /// Version of the program.
     pub version: String,
 }
 
 /// URLs of the login service.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct LinksView {
-    /// The address.
+    /// URL of the login page.
     pub login: String,
 }
 
-/// The form of `POST /oauth/token` (RFC 6749 sections 4.3, 4.4 and 6). `S` is the type of secrets.
+/// The form of `POST /oauth/token` (RFC 6749 sections 4.3, 4.4 and 6). `S` is the type of secret values.
 #[derive(Default, Deserialize, Serialize)]
 pub struct TokenRequest<S> {
-    /// `client_credentials`, `password` or `refresh_token`.
+    /// Grant type: `client_credentials`, `password` or `refresh_token`.
     pub grant_type: Option<String>,
-    /// `token`; a UAA wants it.
+    /// The constant `token`, which a UAA requires.
     pub response_type: Option<String>,
-    /// The client.
+    /// Client identifier.
     pub client_id: Option<String>,
-    /// Its secret.
+    /// Secret of the client.
     pub client_secret: Option<S>,
-    /// The person.
+    /// Username of the person.
     pub username: Option<String>,
-    /// The person's password.
+    /// Password of the person.
     pub password: Option<S>,
     /// The refresh token.
     pub refresh_token: Option<S>,
 }
 
-/// Tokens: the response of `POST /oauth/token`. `S` is the type of secrets.
+/// Tokens: the response of `POST /oauth/token`. `S` is the type of secret values.
 #[derive(Deserialize, Serialize)]
 pub struct TokenView<S = String> {
     /// The access token.
     pub access_token: S,
-    /// `bearer`.
+    /// The constant `bearer`.
     #[serde(default)]
     pub token_type: String,
-    /// The lifetime of the access token, s.
+    /// Lifetime of the access token in seconds.
     pub expires_in: Option<u64>,
-    /// What the token is for.
+    /// Scopes of the access token.
     #[serde(default)]
     pub scope: String,
-    /// The token's identity.
+    /// Identifier of the token.
     #[serde(default)]
     pub jti: String,
-    /// The refresh token, where the grant has one.
+    /// The refresh token, if the grant provides one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<S>,
 }

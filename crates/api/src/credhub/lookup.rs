@@ -1,29 +1,29 @@
-//! Many lookups in one request: not in CredHub.
+//! Several lookups in one request. CredHub has no such endpoint.
 
 use serde::{Deserialize, Serialize};
 
 use super::credentials::CredentialView;
 
-/// Lookups: `POST /api/v1/lookup`. Each finds the first of its names at which the caller may read something.
+/// Lookups: `POST /api/v1/lookup`. Each lookup returns the first of its names that exists and that the caller may read.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LookupRequest<L = NameList> {
-    /// The lists of names.
+    /// One list of names for each lookup.
     pub lookups: Vec<L>,
 }
 
-/// Names in their order; one may be written without its list.
+/// Names in order of preference. A single name may be given without a list.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum NameList {
-    /// A list.
+    /// A list of names.
     Many(Vec<String>),
-    /// One name.
+    /// A single name.
     One(String),
 }
 
 impl NameList {
-    /// The names.
+    /// Returns the names.
     #[must_use]
     pub fn names(self) -> Vec<String> {
         match self {
@@ -33,7 +33,7 @@ impl NameList {
     }
 }
 
-/// What was found, in the order of the lookups; null where there is nothing.
+/// The results in the order of the lookups. A result is null if the lookup found nothing.
 #[derive(Deserialize, Serialize)]
 pub struct LookupView<C = CredentialView> {
     /// The results.
@@ -44,11 +44,11 @@ pub struct LookupView<C = CredentialView> {
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum LookupOutcome<C = CredentialView> {
-    /// Something is there and cannot be opened.
+    /// The credential exists, but its value cannot be decrypted.
     Failed {
-        /// Why, in a sentence.
+        /// Reason of the failure.
         error: String,
     },
-    /// The current version.
+    /// The current version of the credential.
     Found(C),
 }

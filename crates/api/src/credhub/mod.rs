@@ -1,7 +1,7 @@
-//! The API of the credential store: CredHub's (2.15), and Bulla's additions to it.
+//! The API of the credential store: the API of CredHub 2.15 and the additions of Bulla.
 //!
-//! Names of fields are CredHub's. Its requests are read leniently where CredHub reads them leniently: a number or a switch
-//! may be a text, and `null` is an absent field. Types that hold a value or a secret have no `Debug`.
+//! Field names are those of CredHub. Requests are parsed as leniently as CredHub does: a number or a boolean may be a string, and
+//! `null` counts as absent. Types that contain a value or a secret have no `Debug`.
 
 mod access;
 mod certificates;

@@ -1,4 +1,4 @@
-//! Permissions, in both of CredHub's versions.
+//! Permissions, in both versions of CredHub's permission API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,78 +6,78 @@ use uuid::Uuid;
 
 use super::lenient;
 
-/// The query of permissions. Version 1 wants `credential_name`, version 2 `path` and `actor`.
+/// The query of permissions. Version 1 requires `credential_name`, version 2 requires `path` and `actor`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct PermissionsQuery {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     pub credential_name: Option<String>,
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: Option<String>,
-    /// The actor.
+    /// Actor of the permission.
     pub actor: Option<String>,
 }
 
-/// A permission, as version 2 writes it.
+/// A permission, as shown by version 2 of the API.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PermissionView {
-    /// Its identity.
+    /// Identifier of the permission.
     pub uuid: Uuid,
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: String,
-    /// The actor.
+    /// Actor of the permission.
     pub actor: String,
-    /// `read`, `write`, `delete`, `read_acl`, `write_acl`.
+    /// Allowed operations: `read`, `write`, `delete`, `read_acl`, `write_acl`.
     pub operations: Vec<String>,
 }
 
-/// A permission to make or replace: version 2.
+/// A permission to create or replace (version 2 of the API).
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PermissionRequest {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub path: String,
-    /// The actor.
+    /// Actor of the permission.
     #[serde(default, deserialize_with = "lenient::text")]
     pub actor: String,
-    /// `read`, `write`, `delete`, `read_acl`, `write_acl`.
+    /// Allowed operations: `read`, `write`, `delete`, `read_acl`, `write_acl`.
     #[serde(default, deserialize_with = "lenient::operations")]
     pub operations: Vec<String>,
-    /// Read and ignored: CredHub's clients send it.
+    /// Accepted and ignored, because clients of CredHub send this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<Value>,
 }
 
-/// The operations of a permission to change: version 2.
+/// New operations of a permission (version 2 of the API).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OperationsChange {
-    /// `read`, `write`, `delete`, `read_acl`, `write_acl`.
+    /// Allowed operations: `read`, `write`, `delete`, `read_acl`, `write_acl`.
     #[serde(default, deserialize_with = "lenient::operations")]
     pub operations: Vec<String>,
 }
 
-/// Permissions for exactly one name or path, listed or to add: version 1.
+/// Permissions of one name or path, to list or to add (version 1 of the API).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamePermissions<E = PermissionEntry> {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub credential_name: String,
     /// The permissions.
     pub permissions: Option<Vec<E>>,
 }
 
-/// What one actor may do: version 1.
+/// The permission of one actor (version 1 of the API).
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PermissionEntry {
-    /// The actor.
+    /// Actor of the permission.
     #[serde(default, deserialize_with = "lenient::text")]
     pub actor: String,
-    /// In a listing, the name or path.
+    /// Name or path of the permission; only in lists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// `read`, `write`, `delete`, `read_acl`, `write_acl`.
+    /// Allowed operations: `read`, `write`, `delete`, `read_acl`, `write_acl`.
     #[serde(default, deserialize_with = "lenient::operations")]
     pub operations: Vec<String>,
 }

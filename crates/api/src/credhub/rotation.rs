@@ -1,104 +1,104 @@
-//! Rotation of credentials: policies, planned rotations, hooks. Not in CredHub.
+//! Rotation of credentials: policies, planned rotations, hooks. CredHub has no such endpoints.
 
 use serde::{Deserialize, Serialize};
 
 use super::lenient;
 
-/// The query of planned rotations, and of the policy to remove.
+/// The query of planned rotations, and of the policy to delete.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct RotationQuery {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: Option<String>,
 }
 
-/// The query of the hook to remove.
+/// The query of the hook to delete.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub struct HookQuery {
-    /// The hook's name.
+    /// Name of the hook.
     pub name: Option<String>,
 }
 
-/// A policy to set: `PUT /api/v1/rotation-policies`.
+/// A rotation policy to set: `PUT /api/v1/rotation-policies`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RotationPolicyRequest {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub path: String,
-    /// Rotate this long after the version was made, s.
+    /// Age of a version in seconds at which the credential is rotated.
     #[serde(default, deserialize_with = "lenient::number")]
     pub every_s: Option<u32>,
-    /// Rotate a certificate this long before it expires, s.
+    /// Remaining lifetime of a certificate in seconds at which the certificate is rotated.
     #[serde(default, deserialize_with = "lenient::number")]
     pub before_expiry_s: Option<u32>,
-    /// Rotate a certificate when this much of its lifetime is left, %.
+    /// Remaining lifetime of a certificate in percent of its whole lifetime at which the certificate is rotated.
     #[serde(default, deserialize_with = "lenient::number")]
     pub before_expiry_percent: Option<u32>,
-    /// How long both certificates of an authority are trusted before each further step, s.
+    /// Period in seconds in which both certificates of a CA are trusted, before each further step of the rotation.
     #[serde(default, deserialize_with = "lenient::number")]
     pub overlap_s: Option<u32>,
-    /// The hook that is called.
+    /// Name of the hook to call.
     pub hook: Option<String>,
 }
 
-/// A policy.
+/// A rotation policy.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RotationPolicyView {
-    /// A name, or all below a path: `/team/*`.
+    /// Name of a credential, or all credentials below a path: `/team/*`.
     pub path: String,
-    /// Rotate this long after the version was made, s.
+    /// Age of a version in seconds at which the credential is rotated.
     pub every_s: Option<i64>,
-    /// Rotate a certificate this long before it expires, s.
+    /// Remaining lifetime of a certificate in seconds at which the certificate is rotated.
     pub before_expiry_s: Option<i64>,
-    /// Rotate a certificate when this much of its lifetime is left, %.
+    /// Remaining lifetime of a certificate in percent of its whole lifetime at which the certificate is rotated.
     pub before_expiry_percent: Option<i64>,
-    /// How long both certificates of an authority are trusted before each further step, s.
+    /// Period in seconds in which both certificates of a CA are trusted, before each further step of the rotation.
     pub overlap_s: i64,
-    /// The hook that is called.
+    /// Name of the hook to call.
     pub hook: Option<String>,
-    /// When it was set, RFC 3339.
+    /// Time at which the policy was set, RFC 3339.
     pub set_at: String,
-    /// Actor that set it.
+    /// Actor that set the policy.
     pub set_by: String,
 }
 
 /// A planned rotation.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct PlannedView {
-    /// The credential's name.
+    /// Name of the credential.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
     /// The path of the policy.
     pub policy: String,
-    /// When it is due, RFC 3339.
+    /// Due time, RFC 3339.
     pub due_at: String,
-    /// The step that is next.
+    /// Next step of the rotation.
     pub step: String,
-    /// Failures in a row.
+    /// Number of consecutive failures.
     pub failures: i64,
     /// The last error.
     pub error: Option<String>,
-    /// Whether the current version was set and not generated, so that it is not rotated.
+    /// Whether the current version was set by a user and not generated. Such a version is not rotated.
     pub set_by_hand: bool,
 }
 
-/// What to rotate now: `POST /api/v1/rotations/now`.
+/// Credentials to rotate immediately: `POST /api/v1/rotations/now`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RotateRequest {
-    /// A name, or all that is planned below a path: `/team/*`.
+    /// Name of a credential, or all credentials with a planned rotation below a path: `/team/*`.
     #[serde(default, deserialize_with = "lenient::text")]
     pub path: String,
 }
 
-/// Names whose rotation begins now.
+/// The response to a request to rotate credentials immediately.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct RotateView {
-    /// The name or path.
+    /// Name or path of the request.
     pub path: String,
-    /// How many credentials are due now.
+    /// Number of credentials that are now due.
     pub due: u64,
 }
 
@@ -109,41 +109,41 @@ pub struct Hooks {
     pub items: Vec<HookView>,
 }
 
-/// A hook to set: `PUT /api/v1/rotation-hooks`. `S` is the type of secrets.
+/// A hook to set: `PUT /api/v1/rotation-hooks`. `S` is the type of secret values.
 #[derive(Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HookRequest<S = String> {
-    /// Its name.
+    /// Name of the hook.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// Its address.
+    /// URL that the hook calls.
     #[serde(default, deserialize_with = "lenient::text")]
     pub url: String,
-    /// The secret that signs each request to it.
+    /// Secret that signs each request to the URL.
     pub secret: Option<S>,
-    /// Whether it is asked before a value becomes current; false when absent.
+    /// Whether the hook is called before a value becomes current; false when absent.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub before: Option<bool>,
-    /// Whether it is notified after; true when absent.
+    /// Whether the hook is called after a value became current; true when absent.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub after: Option<bool>,
-    /// Certificates to trust there in place of the system's, PEM.
+    /// CA certificates that replace the trust store of the system for this URL, PEM.
     pub roots: Option<String>,
 }
 
-/// A hook, without its secret.
+/// A hook without its secret.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct HookView {
-    /// Its name.
+    /// Name of the hook.
     pub name: String,
-    /// Its address.
+    /// URL that the hook calls.
     pub url: String,
-    /// Whether it is asked before a value becomes current.
+    /// Whether the hook is called before a value becomes current.
     pub before: bool,
-    /// Whether it is notified after.
+    /// Whether the hook is called after a value became current.
     pub after: bool,
-    /// When it was set, RFC 3339.
+    /// Time at which the hook was set, RFC 3339.
     pub set_at: String,
-    /// Actor that set it.
+    /// Actor that set the hook.
     pub set_by: String,
 }

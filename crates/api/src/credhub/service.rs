@@ -1,15 +1,15 @@
-//! What the store says of itself, and its errors.
+//! Status information and errors of the credential store.
 
 use serde::{Deserialize, Serialize};
 
 use super::lenient;
 
-/// An error: a sentence. OAuth has a code in its place, and a description.
+/// An error response. OAuth errors have a code in `error`, and a description.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct ErrorView {
-    /// The sentence, or the code.
+    /// Error message, or the OAuth error code.
     pub error: String,
-    /// The description of a code.
+    /// Description of an OAuth error code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_description: Option<String>,
 }
@@ -17,32 +17,32 @@ pub struct ErrorView {
 /// The response of `GET /health`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct StatusView {
-    /// `UP`.
+    /// The constant `UP`.
     pub status: String,
 }
 
 /// The response of `GET /version`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct VersionInfo {
-    /// The version of CredHub whose API it is.
+    /// Version of CredHub whose API this server implements.
     pub version: String,
 }
 
-/// How many values are under which keys: the response of `GET /api/v1/key-usage`.
+/// Number of values encrypted under each group of keys: the response of `GET /api/v1/key-usage`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct KeyUsageView {
-    /// Values under the current key.
+    /// Number of values encrypted under the current key.
     pub active_key: u64,
-    /// Values under another key that is configured.
+    /// Number of values encrypted under other configured keys.
     pub inactive_keys: u64,
-    /// Values under keys that are not configured.
+    /// Number of values encrypted under keys that are not configured.
     pub unknown_keys: u64,
 }
 
-/// Whether the store only reads: the request and the response of `/management`.
+/// Read-only mode of the store: the request and the response of `/management`.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct ReadOnlyMode {
-    /// Whether writes are refused. Required.
+    /// Whether the store rejects writes. Required.
     #[serde(default, deserialize_with = "lenient::flag")]
     pub read_only_mode: Option<bool>,
 }

@@ -1,42 +1,42 @@
-//! Values that have fields, as they are set. What a response adds to them is not read.
+//! Values that have fields, as given in requests to set them. Fields that only responses contain are ignored.
 
 use serde::{Deserialize, Serialize};
 
-/// A certificate.
+/// Value of a certificate credential.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub struct CertificateValue {
-    /// The authority that signed, PEM.
+    /// Certificate of the CA that signed, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// The name of the authority that signed; not with `ca`.
+    /// Name of the CA that signed. Not allowed with `ca`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca_name: Option<String>,
     /// The certificate, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
-    /// Its key, PEM.
+    /// Private key of the certificate, PEM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key: Option<String>,
 }
 
-/// A user.
+/// Value of a user credential.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub struct UserValue {
-    /// The name.
+    /// Username.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
-    /// The password.
+    /// Password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
 }
 
-/// An RSA or SSH key.
+/// Value of an RSA or SSH credential.
 #[derive(Clone, Default, Deserialize, Serialize)]
 pub struct KeyPairValue {
-    /// The public half.
+    /// Public key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_key: Option<String>,
-    /// The private half.
+    /// Private key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub private_key: Option<String>,
 }

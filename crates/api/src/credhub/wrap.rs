@@ -1,4 +1,4 @@
-//! Values read once by the holder of a token: not in CredHub.
+//! Single-use tokens that read the value of a credential. CredHub has no such endpoints.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,49 +6,49 @@ use uuid::Uuid;
 
 use super::lenient;
 
-/// A token to make: `POST /api/v1/wrap`.
+/// A single-use token to create: `POST /api/v1/wrap`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct WrapRequest {
-    /// The credential's name.
+    /// Name of the credential.
     #[serde(default, deserialize_with = "lenient::text")]
     pub name: String,
-    /// The token's lifetime, s; 300 when absent.
+    /// Lifetime of the token in seconds; 300 when absent.
     #[serde(default, deserialize_with = "lenient::number", skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<u32>,
 }
 
-/// A token.
+/// A newly created single-use token.
 #[derive(Deserialize, Serialize)]
 pub struct WrapView {
-    /// The token. It is shown this once.
+    /// The secret token. It is shown only in this response.
     pub token: String,
-    /// When it expires, RFC 3339.
+    /// Expiry time, RFC 3339.
     pub expires_at: String,
-    /// The credential's name.
+    /// Name of the credential.
     pub name: String,
-    /// The version that it reads.
+    /// Version of the credential that the token reads.
     pub version: Uuid,
 }
 
-/// A token to read the value of: `POST /api/v1/unwrap`.
+/// A single-use token to exchange for the value: `POST /api/v1/unwrap`.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnwrapRequest {
-    /// The token.
+    /// The secret token.
     #[serde(default, deserialize_with = "lenient::text")]
     pub token: String,
 }
 
-/// The value behind a token.
+/// The value that a single-use token reads.
 #[derive(Deserialize, Serialize)]
 pub struct UnwrapView {
-    /// The credential's name.
+    /// Name of the credential.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The version; null where it was a value and no credential.
+    /// Version of the credential; null if the token wraps a value that is not a credential.
     pub version: Option<Uuid>,
     /// Actor that created the token.
     pub wrapped_by: String,
