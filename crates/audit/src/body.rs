@@ -1,4 +1,4 @@
-//! Bodies of segments at rest: lines, compressed, encrypted under a key of the segment's own.
+//! Bodies of stored segments: compressed lines, encrypted under a key of each segment.
 
 use std::io::{self, Read as _};
 
@@ -17,17 +17,17 @@ use crate::tables::{SEALED_SEGMENTS, SegmentBody};
 
 /// Bytes of an AES-256 key.
 const KEY: usize = 32;
-/// Bytes of the nonce, before the ciphertext.
+/// Bytes of the nonce that precedes the ciphertext.
 const NONCE: usize = 12;
-/// Most bytes of a body once it is decompressed: 100,000 events of 10 KB each.
+/// Maximum bytes of a decompressed body: 100,000 events of 10 KB each.
 const TEXT_MAX: u64 = 1 << 30;
 
-/// Compresses the lines of a segment.
+/// Creates the compressor for the lines of a segment.
 pub(crate) fn compressor() -> DeflateEncoder<Vec<u8>> {
     DeflateEncoder::new(Vec::new(), Compression::default())
 }
 
-/// Encrypts a compressed body for the segment with this head: the sealed key, and the body. A key encrypts one body.
+/// Encrypts a compressed body for the segment with this head. Returns the sealed key and the body. A key encrypts only one body.
 ///
 /// # Errors
 /// [`AuditError::Damaged`] when the cryptographic library fails.
@@ -50,7 +50,7 @@ pub(crate) fn seal(
     Ok((keystore.keyring().seal(&context(&id), &*key), body))
 }
 
-/// The lines of a segment.
+/// Decrypts and decompresses the lines of a segment.
 ///
 /// # Errors
 /// [`AuditError::Pruned`], [`AuditError::Sealed`], [`AuditError::Damaged`].

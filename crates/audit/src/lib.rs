@@ -1,6 +1,7 @@
-//! The audit log beyond its rows: heads signed by a key of the server, witnesses that keep them, sealed segments of old events.
+//! Signing and retention of the audit log: heads signed by a key of the server, witnesses that store them, and sealed segments of
+//! old events.
 //!
-//! The rows and their hash chains are in crate `db`; what is signed and sealed, and how it is verified, in crate `audit_proof`.
+//! The rows and their hash chains are in crate `db`. The signed formats and their verification are in crate `audit_proof`.
 
 mod body;
 mod error;
@@ -14,7 +15,7 @@ pub mod tables;
 mod verification;
 mod witness;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use audit_proof::segment::Reads;

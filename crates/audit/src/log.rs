@@ -9,15 +9,15 @@ use crate::options::AuditOptions;
 use crate::tables::SEALED_SEGMENTS;
 use crate::witness::Witnesses;
 
-/// Parts of the audit log.
+/// Dependencies of the audit log.
 pub struct AuditParts {
     /// The database.
     pub store: Store,
-    /// The keys at rest, among which the audit key is.
+    /// The key store, which contains the audit key.
     pub keystore: KeyStore,
-    /// The time.
+    /// The clock.
     pub clock: Clock,
-    /// Settings.
+    /// Settings of the audit log.
     pub options: AuditOptions,
 }
 
@@ -35,7 +35,7 @@ impl std::fmt::Debug for AuditLog {
 }
 
 impl AuditLog {
-    /// Over a database and the keys at rest.
+    /// Creates the audit log from its parts.
     #[must_use]
     pub fn new(parts: AuditParts) -> Self {
         parts.keystore.also_sealed(&SEALED_SEGMENTS);

@@ -6,39 +6,39 @@ use audit_proof::segment::Reads;
 
 use crate::witness::WitnessOptions;
 
-/// How the audit log is signed and kept.
+/// Settings for signing and retention of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditOptions {
-    /// Between two signed heads. No head is signed while the log does not grow.
+    /// Interval between two signed heads. No head is signed while the log does not grow.
     pub head_every: Duration,
-    /// Where signed heads are sent.
+    /// Witnesses to which signed heads are sent.
     pub witness: WitnessOptions,
-    /// What becomes of old events.
+    /// Retention policy for old events.
     pub retention: Retention,
 }
 
-/// What becomes of old events.
+/// Retention policy for old events.
 #[derive(Clone, Copy, Debug)]
 pub struct Retention {
     /// Days after which events are sealed into segments; `None`: never.
     pub seal_after_days: Option<u32>,
     /// Days after which the lines of segments are deleted, counted from their last event; `None`: never. Their heads stay.
     pub prune_after_days: Option<u32>,
-    /// Whether reads of credentials are counted together in segments.
+    /// Whether reads of credentials are aggregated in segments.
     pub reads: Reads,
-    /// Most events of a segment.
+    /// Maximum number of events in a segment.
     pub records_max: usize,
 }
 
 impl Default for Retention {
-    /// Nothing is sealed.
+    /// Default: no event is sealed.
     fn default() -> Self {
         Self { seal_after_days: None, prune_after_days: None, reads: Reads::ByMinute, records_max: 100_000 }
     }
 }
 
 impl Default for AuditOptions {
-    /// A signed head every ten minutes, no witness, nothing is sealed.
+    /// Default: a signed head every ten minutes, no witness, no sealing.
     fn default() -> Self {
         Self {
             head_every: Duration::from_secs(600),

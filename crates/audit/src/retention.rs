@@ -1,7 +1,7 @@
-//! Retention: old events go into segments, and leave the rows; the lines of older segments are deleted, their heads stay.
+//! Retention: moves old events from the rows into sealed segments, and deletes the lines of older segments. Their heads stay.
 //!
-//! Each step is one transaction. A crash between two steps leaves events that are sealed and still there as rows: the next step
-//! deletes those.
+//! Each step is one transaction. A crash between two steps leaves rows of events that are already sealed. The next step deletes
+//! them.
 
 use api::audit::SegmentHead;
 use audit_proof::event::{Event, genesis};
@@ -19,20 +19,21 @@ use crate::log::AuditLog;
 use crate::signing;
 use crate::tables::{self, NewSegment, Segments};
 
-/// Events deleted by one statement: some 100 ms.
+/// Number of events deleted by one statement, which takes about 100 ms.
 const TRIM_ROWS: usize = 5_000;
-/// Events read at a time: a few MiB.
+/// Number of events read at a time: a few MiB.
 const READ_ROWS: usize = 4_096;
-/// A segment that is not full is sealed once its first event is due for so long: a chain has one segment a week, or more.
+/// Days for which the first event of a partial segment may be due before the segment is sealed. So a chain gets at least one
+/// segment a week.
 const SPAN_DAYS: i64 = 7;
 const DAY_US: i64 = 86_400_000_000;
 
 /// Result of one step.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Step {
-    /// Nothing is left to do for now.
+    /// No work is due.
     Nothing,
-    /// Rows of events that are sealed were deleted.
+    /// This many rows of sealed events were deleted.
     Trimmed(u64),
     /// This segment was sealed.
     Sealed(u64),
@@ -41,10 +42,10 @@ pub enum Step {
 }
 
 impl AuditLog {
-    /// One step of the retention policy: at most one segment is sealed or pruned, or 5,000 rows deleted.
+    /// Runs one step of the retention policy: seals or prunes at most one segment, or deletes 5,000 rows.
     ///
     /// # Errors
-    /// [`AuditError`]. A chain that is broken is not sealed: an alert says so.
+    /// [`AuditError`]. A broken chain is not sealed and raises an alert.
     #[crate::boxed]
     pub async fn retain(&self) -> Result<Step, AuditError> {
         let now_us = self.parts.clock.now_us();
@@ -64,7 +65,7 @@ impl AuditLog {
             match self.seal(head.shard, end, before_us, first.at_us).await {
                 Ok(Some(number)) => return Ok(Step::Sealed(number)),
                 Ok(None) => {}
-                // The other chains are sealed all the same.
+                // A broken chain does not stop the sealing of other chains.
                 Err(error @ AuditError::Segment(SegmentError::Broken { .. })) => broken = Some(error),
                 Err(error) => return Err(error),
             }
@@ -83,7 +84,7 @@ impl AuditLog {
         }
     }
 
-    /// Seals the events of a chain behind `end` that are older than `before_us`, if they are enough, or old enough.
+    /// Seals the events of a chain after `end` that are older than `before_us`, if they fill a segment or are long due.
     async fn seal(
         &self,
         shard: i64,
@@ -91,7 +92,7 @@ impl AuditLog {
         before_us: i64,
         first_us: i64,
     ) -> Result<Option<u64>, AuditError> {
-        // A clock that was wrong once must not keep a chain from being sealed.
+        // An event from a clock that was once wrong must not block sealing.
         let latest_us = self.parts.clock.now_us().saturating_add(DAY_US);
         let is_young = |at_us: i64| (before_us..=latest_us).contains(&at_us);
         if is_young(first_us) {
@@ -126,7 +127,8 @@ impl AuditLog {
         self.store_segment(builder).await.map(Some)
     }
 
-    /// Whether a chain has a full segment of events behind `last` that are older than `before_us`: one look at its last event.
+    /// Returns whether a chain has a full segment of events after `last` that are older than `before_us`. Reads only the segment's
+    /// last event.
     async fn is_full(&self, shard: i64, last: i64, before_us: i64) -> Result<bool, StoreError> {
         let records = i64::try_from(self.parts.options.retention.records_max).unwrap_or(i64::MAX);
         let end = self.parts.store.audit_chain_page(shard, last.saturating_add(records - 1), 1).await?;
@@ -172,7 +174,7 @@ impl AuditLog {
         Ok(number)
     }
 
-    /// The hashes that signed heads name of a chain behind a place.
+    /// Returns the hashes of a chain after a position that signed heads contain.
     async fn signed_points(
         &self,
         shard: i64,
@@ -218,10 +220,10 @@ impl AuditLog {
         told.await
     }
 
-    /// The head of a segment, and its lines.
+    /// Returns the head of a segment, and its lines.
     ///
     /// # Errors
-    /// [`AuditError::NoSegment`], [`AuditError::Pruned`]; others of [`AuditError`].
+    /// [`AuditError::NoSegment`], [`AuditError::Pruned`]; other variants of [`AuditError`].
     #[crate::boxed]
     pub async fn segment(&self, number: u64) -> Result<(SegmentHead, String), AuditError> {
         let stored = Segments::of(&self.parts.store).body(number.cast_signed()).await?;
@@ -239,7 +241,7 @@ pub(crate) fn read_head(number: i64, text: &str) -> Result<SegmentHead, AuditErr
         .map_err(|error| AuditError::Damaged(format!("the head of segment {number} cannot be read: {error}")))
 }
 
-/// Stores a segment and its audit row, or neither.
+/// Stores a segment and its audit row in one transaction.
 async fn store(tx: &mut Tx, row: NewSegment, event: AuditEvent) -> Result<(), StoreError> {
     if !tables::insert_segment(tx, row).await? {
         return Err(StoreError::Stale("another node sealed a segment".to_owned()));

@@ -1,4 +1,4 @@
-//! The background tasks: one node of a cluster signs and sends heads, and one applies the retention policy.
+//! Background tasks. In a cluster, one node signs and sends heads, and one applies the retention policy.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use crate::error::AuditError;
 use crate::log::AuditLog;
 use crate::retention::Step;
 
-/// Between two looks for a head that is due and for witnesses that lack one.
+/// Interval of checks for a head that is due and for witnesses that lack one.
 const HEADS_TICK: Duration = Duration::from_secs(10);
 /// Interval of checks for events to seal, while there is no work.
 const RETENTION_TICK: Duration = Duration::from_secs(60);
-/// Between two steps of the retention: what else writes goes on meanwhile.
+/// Pause between two retention steps, so that other writers can proceed.
 const STEP_PAUSE: Duration = Duration::from_millis(500);
-/// After a chain was found broken, and everything else was done.
+/// Pause after a broken chain was found and all other work is done.
 const BROKEN_PAUSE: Duration = Duration::from_secs(3_600);
-/// How long a node has the lease without renewing it, µs: longer than a step takes.
+/// Duration of the lease in µs: longer than a step takes.
 const LEASE_US: i64 = 300_000_000;
 
 impl AuditLog {
-    /// Signs heads, sends them to witnesses, and applies the retention policy, until `stop`: on one node of a cluster.
+    /// Signs heads, sends them to witnesses, and applies the retention policy, until `stop` is cancelled. Only one node of a
+    /// cluster does the work at a time.
     #[crate::boxed]
     pub async fn run(self, stop: CancellationToken) {
         let heads = self.clone().run_heads(stop.clone());
@@ -45,7 +46,7 @@ impl AuditLog {
                 Err(error) => tracing::warn!(%error, "the lease of the audit log was not taken"),
             }
             if paused(HEADS_TICK, &stop).await {
-                // Another takes over at once.
+                // Release the lease, so that another node takes over immediately.
                 let _ = store.release("audit-heads", node).await;
                 return;
             }
@@ -72,7 +73,7 @@ impl AuditLog {
         }
     }
 
-    /// One step of the retention; returns how long to wait before the next.
+    /// Runs one retention step. Returns the pause before the next step.
     async fn retained(&self) -> Duration {
         match self.retain().await {
             Ok(Step::Nothing) => RETENTION_TICK,
@@ -85,7 +86,7 @@ impl AuditLog {
     }
 }
 
-/// Waits; whether `stop` came meanwhile.
+/// Waits for `pause`. Returns true if `stop` was cancelled meanwhile.
 async fn paused(pause: Duration, stop: &CancellationToken) -> bool {
     tokio::select! {
         () = stop.cancelled() => true,

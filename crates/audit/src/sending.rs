@@ -1,7 +1,7 @@
-//! Signed heads on their way to witnesses.
+//! Delivery of signed heads to witnesses.
 //!
-//! Each witness has every head from the one on that was the newest when it was configured, in order. How far it is, is in the
-//! database: a head is sent again until the witness has it.
+//! Each witness gets every head in order, starting with the newest at the time it was configured. The database stores the position
+//! of each witness: a head is sent again until the witness accepts it.
 
 use events::{AuditWitness, Event};
 use futures_util::FutureExt;
@@ -13,14 +13,14 @@ use crate::signing;
 use crate::tables::{self, Heads, WitnessRow};
 use crate::witness::Witness;
 
-/// Heads sent to a witness before the others have their turn.
+/// Maximum number of heads sent to a witness before the other witnesses get their turn.
 const SENT_AT_ONCE: usize = 100;
 
 impl AuditLog {
-    /// Sends each witness the heads that it lacks. A witness that fails raises an alert, and is tried again later.
+    /// Sends each witness the heads that it lacks. A failing witness raises an alert and is retried later.
     ///
     /// # Errors
-    /// Those of the database; a witness that fails is none.
+    /// Database errors. A failing witness is not an error.
     #[crate::boxed]
     pub async fn send_to_witnesses(&self) -> Result<(), AuditError> {
         for witness in &self.witnesses.all {
@@ -50,7 +50,7 @@ impl AuditLog {
             return self.failed(name, row, error).await;
         }
         for (number, document) in Heads::of(&self.parts.store).after(row.sequence, SENT_AT_ONCE).await? {
-            // What is sent can be read.
+            // Send only documents that parse.
             signing::read(number, &document)?;
             match witness.send(&document).await {
                 Ok(()) => {
@@ -80,7 +80,7 @@ impl AuditLog {
         Ok(self.note(row, is_new.then_some(event)).await?)
     }
 
-    /// Stores how far a witness is, and what is told of it, in one transaction.
+    /// Stores the position of a witness and its event in one transaction.
     async fn note(&self, row: WitnessRow, event: Option<Event>) -> Result<(), StoreError> {
         let subject = format!("audit_witness/{}", row.name);
         let now_us = self.parts.clock.now_us();

@@ -22,21 +22,22 @@ use crate::error::AuditError;
 use crate::log::AuditLog;
 use crate::tables::{self, AuditKeyRow, Heads, Segments};
 
-/// How long a signature may take: the key may be in a security module.
+/// Timeout of a signature. The key may be in a hardware security module.
 const SIGN_LIMIT: Duration = Duration::from_secs(30);
-/// Heads signed in vain because another node was faster.
+/// Maximum number of attempts when other nodes sign a head first.
 const ATTEMPTS: usize = 5;
-/// Signed heads read at a time: 1.5 KB each with sixteen chains.
+/// Number of signed heads read at a time: 1.5 KB each with sixteen chains.
 pub(crate) const HEADS_PAGE: usize = 1_000;
 
-/// The key that signs, and the name of the log.
+/// The signing key and the id of the log.
 pub(crate) struct AuditKey {
     pub(crate) server: Uuid,
     pub(crate) signer: KeyRef,
 }
 
 impl AuditLog {
-    /// The UUID of the log, and the public key that signs its heads (a DER SubjectPublicKeyInfo). The first call makes the key.
+    /// Returns the UUID of the log, and the public key that signs its heads (a DER SubjectPublicKeyInfo). The first call generates
+    /// the key.
     ///
     /// # Errors
     /// [`AuditError`]
@@ -61,7 +62,7 @@ impl AuditLog {
         Err(AuditError::Crowded)
     }
 
-    /// Signs a head when the newest one is old enough, and the log has grown since.
+    /// Signs a head when the newest one is old enough and the log has grown since.
     ///
     /// # Errors
     /// [`AuditError`]
@@ -71,7 +72,7 @@ impl AuditLog {
         if let Some(before) = &before {
             let every_us = i64::try_from(self.parts.options.head_every.as_micros()).unwrap_or(i64::MAX);
             let signed_us = before.at.parse::<Timestamp>().map_or(0, Timestamp::as_microsecond);
-            // A head of the future is of a clock that was wrong: it must not keep others from being signed.
+            // A head with a future time comes from a wrong clock. It must not block new heads.
             let now_us = self.parts.clock.now_us();
             let is_recent =
                 (now_us.saturating_sub(every_us)..now_us.saturating_add(every_us)).contains(&signed_us);
@@ -82,7 +83,7 @@ impl AuditLog {
         self.sign_after(before).await
     }
 
-    /// Signed heads after a number, in order, at most a thousand.
+    /// Returns signed heads after a number, in order, at most a thousand.
     ///
     /// # Errors
     /// [`AuditError`]
@@ -98,7 +99,7 @@ impl AuditLog {
         newest.map(|(number, document)| read(number, &document)).transpose()
     }
 
-    /// The ends of all chains that have events.
+    /// Returns the last point of every chain that has events.
     async fn chain_heads(&self) -> Result<Vec<String>, AuditError> {
         let heads = self.parts.store.audit_heads().await?;
         let point = |head: &store::AuditHead| {
@@ -108,9 +109,9 @@ impl AuditLog {
         Ok(heads.iter().filter(|head| head.sequence > 0).map(point).collect())
     }
 
-    /// Signs the head that follows `before`, of which nothing newer is known; `None` when another node has.
+    /// Signs the head after `before`, the newest known head. `None` when another node has signed it.
     ///
-    /// The chains are read after `before` was, so that no chain of a head is shorter than in the head before it.
+    /// The chains are read after `before`, so that no chain is shorter in a head than in the previous one.
     async fn sign_after(&self, before: Option<SignedHead>) -> Result<Option<SignedHead>, AuditError> {
         let key = self.key().await?;
         let newest = Segments::of(&self.parts.store).newest().await?;
@@ -137,7 +138,7 @@ impl AuditLog {
         Ok(stored.await?.then_some(signed))
     }
 
-    /// A head of a segment with its signature.
+    /// Signs the head of a segment.
     pub(crate) async fn sign_segment(&self, head: SegmentHead) -> Result<SegmentHead, AuditError> {
         let key = self.key().await?;
         let head = SegmentHead { key: BASE64.encode(key.signer.spki()), ..head };
@@ -154,7 +155,7 @@ impl AuditLog {
         Ok(AuditKey { server: row.server, signer: self.parts.keystore.signer(row.key).await? })
     }
 
-    /// Makes the audit key; of several nodes that do at the same time, one succeeds.
+    /// Generates the audit key. If several nodes try concurrently, one succeeds.
     async fn make_key(&self) -> Result<AuditKeyRow, AuditError> {
         let made = self.parts.keystore.prepare(KeyType::Ed25519, "audit log").await?;
         let row = AuditKeyRow {
@@ -177,7 +178,7 @@ impl AuditLog {
     }
 }
 
-/// Stores the key and notes it as the audit key, or neither.
+/// Stores the key and registers it as the audit key, in one transaction.
 async fn store_key(tx: &mut Tx, made: NewKey, row: AuditKeyRow) -> Result<(), StoreError> {
     store::insert_key(tx, &made.row).await?;
     if !tables::insert_key(tx, row).await? {
@@ -202,7 +203,7 @@ pub(crate) fn read(number: i64, document: &str) -> Result<SignedHead, AuditError
         .map_err(|error| AuditError::Damaged(format!("signed head {number} cannot be read: {error}")))
 }
 
-/// The points of heads by chain and place.
+/// Returns the points in signed heads, by chain and position.
 pub(crate) fn points_of<'h>(
     heads: impl IntoIterator<Item = &'h SignedHead>,
 ) -> Result<BTreeMap<(i64, i64), Fingerprint>, AuditError> {

@@ -1,4 +1,4 @@
-//! Verification by the server: chains, segments, signed heads.
+//! Verification of chains, segments and signed heads by the server.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use crate::retention::read_head;
 use crate::signing;
 use crate::tables::Segments;
 
-/// Heads of segments read at a time: 0.5 KB each.
+/// Number of segment heads read at a time: 0.5 KB each.
 const SEGMENTS_PAGE: usize = 1_000;
-/// Signed heads whose points the chains are compared with, the newest: a year of them, 50 MB with sixteen chains.
+/// Maximum number of signed heads that are compared with the chains, newest first: one year, 50 MB with sixteen chains.
 const COMPARED_MAX: u64 = 50_000;
-/// Walks that a segment was sealed under: the next one sees it.
+/// Maximum number of walks over a chain. A segment that is sealed during a walk requires another one.
 const ATTEMPTS: usize = 3;
 
 /// Result of a verification.
@@ -24,19 +24,19 @@ const ATTEMPTS: usize = 3;
 pub struct Verified {
     /// Chains and faults.
     pub chains: AuditVerification,
-    /// Segments whose heads were checked.
+    /// Number of segments whose heads were checked.
     pub segments: u64,
-    /// Of these, those whose lines were checked.
+    /// Number of these segments whose lines were checked.
     pub opened: u64,
-    /// Signed heads that were checked.
+    /// Number of checked signed heads.
     pub signed_heads: u64,
 }
 
 impl AuditLog {
-    /// Recomputes every chain, opens every segment, checks every signed head, and compares them with each other.
+    /// Verifies all chains, segments and signed heads, and compares them with each other.
     ///
     /// # Errors
-    /// Those of the database; what is broken is an outcome, not an error.
+    /// Database errors. A broken chain is a result, not an error.
     #[crate::boxed]
     pub async fn verify(&self) -> Result<Verified, AuditError> {
         let mut left = ATTEMPTS;
@@ -44,7 +44,7 @@ impl AuditLog {
             left -= 1;
             let (verified, newest) = self.verify_once().await?;
             let sealed = Segments::of(&self.parts.store).newest().await?.map_or(0, |row| row.number);
-            // Events that were sealed during the walk are missing from the rows.
+            // Rows of events that were sealed during the walk are missing.
             if verified.chains.faults.is_empty() || sealed == newest || left == 0 {
                 return Ok(verified);
             }
@@ -105,7 +105,7 @@ impl AuditLog {
         }
     }
 
-    /// Checks the segments; returns the number of the newest.
+    /// Verifies the segments. Returns the number of the newest.
     async fn verify_segments(
         &self,
         signed: &SignedPoints,
@@ -160,7 +160,7 @@ impl AuditLog {
     ) -> Result<Option<String>, AuditError> {
         let text = match self.segment(head.segment).await {
             Ok((_, text)) => text,
-            // Pruned meanwhile.
+            // The segment was pruned meanwhile.
             Err(AuditError::Pruned(_)) => return Ok(None),
             Err(error @ (AuditError::Damaged(_) | AuditError::Sealed { .. })) => {
                 return Ok(Some(error.to_string()));
@@ -179,10 +179,10 @@ impl AuditLog {
         }))
     }
 
-    /// The proof that a line, from 0, is in a segment.
+    /// Proves that a line is in a segment. Lines are counted from 0.
     ///
     /// # Errors
-    /// [`AuditError::NoLine`]; those of [`AuditLog::segment`].
+    /// [`AuditError::NoLine`]; errors of [`AuditLog::segment`].
     #[crate::boxed]
     pub async fn prove(&self, number: u64, line: u64) -> Result<InclusionProof, AuditError> {
         let (head, text) = self.segment(number).await?;
@@ -201,10 +201,10 @@ impl AuditLog {
     }
 }
 
-/// Points of the chains by signed heads.
+/// Points of the chains in signed heads.
 #[derive(Default)]
 struct SignedPoints {
     points: BTreeMap<(i64, i64), x509::Fingerprint>,
-    /// By number of the segment: the head that names it, and its hash.
+    /// By segment number: the number of the signed head that names the segment, and the segment's hash.
     segments: BTreeMap<u64, (u64, String)>,
 }

@@ -1,35 +1,35 @@
-//! Signed heads, the key that signs them, and the witnesses that have them.
+//! Signed heads, their signing key, and the positions of witnesses.
 
 use uuid::Uuid;
 
 use db::{Cost, Row, Sends, StoreError, Tx, Value};
 
 store::handle! {
-    /// Signed heads of the audit log, and how far witnesses have them.
+    /// Signed heads of the audit log, and the positions of witnesses.
     Heads
 }
 
 /// The key that signs heads.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AuditKeyRow {
-    /// The key, in the table `keys`.
+    /// Id of the key in the table `keys`.
     pub key: Uuid,
-    /// Names the log in its heads.
+    /// UUID of the log, written in its heads.
     pub server: Uuid,
     /// Creation time, µs.
     pub created_at_us: i64,
 }
 
-/// How far a witness is.
+/// Position of a witness.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct WitnessRow {
-    /// Its name: `file`, `syslog`, `webhook`.
+    /// Name of the witness: `file`, `syslog`, `webhook`.
     pub name: String,
-    /// The number of the last head that it has.
+    /// Number of the last head that the witness accepted.
     pub sequence: i64,
-    /// Since when it fails, µs.
+    /// Start of the current failure, µs.
     pub failing_since_us: Option<i64>,
-    /// Why.
+    /// Error of the current failure.
     pub error: Option<String>,
 }
 
@@ -58,20 +58,20 @@ ON CONFLICT (name) DO UPDATE SET sequence = excluded.sequence, failing_since = e
 pub(super) const SENDS: Sends =
     Sends::of(&[KEY, KEY_INSERT, NEWEST, AFTER, INSERT, WITNESS, WITNESS_PUT], &[]);
 
-/// Notes the audit key; false where there is one already.
+/// Registers the audit key. Returns false when there is one already.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_key(tx: &mut Tx, row: AuditKeyRow) -> Result<bool, StoreError> {
     let parameters = vec![row.key.into(), row.server.into(), row.created_at_us.into()];
     Ok(tx.execute(KEY_INSERT, parameters).await? == 1)
 }
 
-/// Stores a signed head; false where there is one with its number.
+/// Stores a signed head. Returns false when its number exists already.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_head(
     tx: &mut Tx,
@@ -82,10 +82,10 @@ pub async fn insert_head(
     Ok(tx.execute(INSERT, vec![sequence.into(), at_us.into(), document.into()]).await? == 1)
 }
 
-/// Stores how far a witness is.
+/// Stores the position of a witness.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn put_witness(tx: &mut Tx, row: WitnessRow) -> Result<(), StoreError> {
     let parameters = vec![
@@ -98,10 +98,10 @@ pub async fn put_witness(tx: &mut Tx, row: WitnessRow) -> Result<(), StoreError>
 }
 
 impl Heads<'_> {
-    /// The audit key, if there is one yet.
+    /// Returns the audit key, if it exists yet.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn key(self) -> Result<Option<AuditKeyRow>, StoreError> {
         let read = |mut row: Row| {
             Ok(AuditKeyRow { key: row.uuid()?, server: row.uuid()?, created_at_us: row.int()? })
@@ -109,27 +109,27 @@ impl Heads<'_> {
         self.0.row(KEY, Vec::new()).await?.map(read).transpose()
     }
 
-    /// The newest head: its number and its document.
+    /// Returns the number and the document of the newest head.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn newest(self) -> Result<Option<(i64, String)>, StoreError> {
         self.0.row(NEWEST, Vec::new()).await?.map(head_of).transpose()
     }
 
-    /// Heads after a number, in order.
+    /// Returns heads after a number, in order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn after(self, sequence: i64, limit: usize) -> Result<Vec<(i64, String)>, StoreError> {
         let parameters = vec![sequence.into(), (limit as i64).into()];
         self.0.rows(Cost::Walk, AFTER, parameters).await?.into_iter().map(head_of).collect()
     }
 
-    /// How far a witness is.
+    /// Returns the position of a witness.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn witness(self, name: &str) -> Result<Option<WitnessRow>, StoreError> {
         let read = |mut row: Row| {
             Ok(WitnessRow {

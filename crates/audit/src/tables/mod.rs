@@ -1,4 +1,4 @@
-//! Signed heads, the audit key, witnesses, segments.
+//! Tables of signed heads, the audit key, witnesses and segments.
 
 mod heads;
 mod segments;

@@ -10,54 +10,54 @@ store::handle! {
     Segments
 }
 
-/// The keys of segments, sealed. Bodies are not sealed themselves, so that a new master key does not rewrite them.
+/// The sealed keys of segments. The bodies are encrypted under these keys, so that a new master key does not rewrite them.
 pub const SEALED_SEGMENTS: SealedColumn = sealed_column!("audit_segments", "id" Uuid "uuid", "data_key");
 
-/// A segment that is stored.
+/// A segment to store.
 #[derive(Clone)]
 pub struct NewSegment {
-    /// Its number, from 1.
+    /// Number of the segment, from 1.
     pub number: i64,
-    /// What its key is bound to.
+    /// Id to which the sealed key is bound.
     pub id: Uuid,
-    /// The chain.
+    /// Number of the chain.
     pub shard: i64,
-    /// The place of its last event.
+    /// Position of the last event in the chain.
     pub last: i64,
-    /// The hash of its last event.
+    /// Hash of the last event.
     pub hash: [u8; 32],
-    /// The latest time of an event in it, µs.
+    /// Latest time of an event in the segment, µs.
     pub ends_at_us: i64,
-    /// Its head, JSON.
+    /// Head of the segment as JSON.
     pub head: String,
-    /// The key of the body, sealed.
+    /// Sealed key of the body.
     pub data_key: Vec<u8>,
-    /// Its lines, compressed and encrypted.
+    /// Compressed and encrypted lines.
     pub body: Vec<u8>,
 }
 
 /// A segment without its body.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SegmentRow {
-    /// Its number.
+    /// Number of the segment, from 1.
     pub number: i64,
-    /// Its head, JSON.
+    /// Head of the segment as JSON.
     pub head: String,
-    /// Size of the body, bytes; 0 once it is pruned.
+    /// Size of the body in bytes. 0 once it is pruned.
     pub bytes: u64,
-    /// When it was pruned, µs.
+    /// Time at which the body was pruned, µs.
     pub pruned_at_us: Option<i64>,
 }
 
 /// The body of a segment.
 pub struct SegmentBody {
-    /// What the key is bound to.
+    /// Id to which the sealed key is bound.
     pub id: Uuid,
-    /// Its head, JSON.
+    /// Head of the segment as JSON.
     pub head: String,
-    /// The key, sealed; none once it is pruned.
+    /// Sealed key of the body. `None` once it is pruned.
     pub data_key: Option<Vec<u8>>,
-    /// The lines, compressed and encrypted; none once it is pruned.
+    /// Compressed and encrypted lines. `None` once they are pruned.
     pub body: Option<Vec<u8>>,
 }
 
@@ -99,10 +99,10 @@ pub(super) const SENDS: Sends = Sends::of(
     &[&SEALED_SEGMENTS.replace],
 );
 
-/// Stores a segment; false where there is one with its number.
+/// Stores a segment. Returns false when its number exists already.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_segment(tx: &mut Tx, segment: NewSegment) -> Result<bool, StoreError> {
     let parameters = vec![
@@ -119,37 +119,37 @@ pub async fn insert_segment(tx: &mut Tx, segment: NewSegment) -> Result<bool, St
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
 
-/// Deletes the lines of a segment and their key; false where they are deleted already.
+/// Deletes the lines of a segment and their key. Returns false when they are already deleted.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn prune_segment(tx: &mut Tx, number: i64, at_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(PRUNE, vec![number.into(), at_us.into()]).await? == 1)
 }
 
 impl Segments<'_> {
-    /// The newest segment.
+    /// Returns the newest segment.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn newest(self) -> Result<Option<SegmentRow>, StoreError> {
         self.0.row(NEWEST, Vec::new()).await?.map(row_of).transpose()
     }
 
-    /// Segments after a number, in order.
+    /// Returns segments after a number, in order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn after(self, number: i64, limit: usize) -> Result<Vec<SegmentRow>, StoreError> {
         let parameters = vec![number.into(), (limit as i64).into()];
         self.0.rows(Cost::Walk, AFTER, parameters).await?.into_iter().map(row_of).collect()
     }
 
-    /// A page of all segments, oldest first.
+    /// Returns a page of all segments, oldest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<SegmentRow>, StoreError> {
         let start = key_or(after, "audit_segments", &[Value::Int(0)])?;
         let (limit, ask) = limit_of(limit);
@@ -161,19 +161,19 @@ impl Segments<'_> {
         })
     }
 
-    /// Place and hash of the last sealed event of a chain; place 0 for none.
+    /// Returns position and hash of the last sealed event of a chain. Position 0 means that no event is sealed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn end(self, shard: i64) -> Result<(i64, [u8; 32]), StoreError> {
         let found = self.0.row(END, vec![shard.into()]).await?;
         found.map_or(Ok((0, [0; 32])), |mut row| Ok((row.int()?, row.hash()?)))
     }
 
-    /// The body of a segment.
+    /// Returns the body of a segment.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn body(self, number: i64) -> Result<Option<SegmentBody>, StoreError> {
         let read = |mut row: Row| {
             Ok(SegmentBody {
@@ -186,10 +186,10 @@ impl Segments<'_> {
         self.0.row(BODY, vec![number.into()]).await?.map(read).transpose()
     }
 
-    /// A segment whose events are all older than `before_us`, and whose lines are there.
+    /// Returns an unpruned segment whose events are all older than `before_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn prunable(self, before_us: i64) -> Result<Option<i64>, StoreError> {
         self.0.row(PRUNABLE, vec![before_us.into()]).await?.map(|mut row| row.int()).transpose()
     }

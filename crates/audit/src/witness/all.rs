@@ -9,12 +9,12 @@ use super::options::WitnessOptions;
 use super::place::Witness;
 use super::syslog::SyslogWitness;
 
-/// Pause after the first failure, µs; doubled with each.
+/// Pause after the first failure in µs. It doubles with each failure.
 const RETRY_FIRST_US: i64 = 10_000_000;
-/// Longest pause, µs.
+/// Longest pause in µs.
 const RETRY_MAX_US: i64 = 600_000_000;
 
-/// All witnesses, and when those that fail are tried again.
+/// All witnesses, and the times of the next attempts for failing ones.
 pub(crate) struct Witnesses {
     pub(crate) all: Vec<Box<dyn Witness>>,
     retries: Mutex<HashMap<&'static str, Retry>>,
@@ -41,17 +41,17 @@ impl Witnesses {
         Self { all, retries: Mutex::default() }
     }
 
-    /// Whether a witness is due: it did not fail, or its pause is over.
+    /// Returns whether a witness is due: it did not fail, or its pause has passed.
     pub(crate) async fn is_due(&self, name: &str, now_us: i64) -> bool {
         self.retries.lock().await.get(name).is_none_or(|retry| retry.at_us <= now_us)
     }
 
-    /// A witness took a head.
+    /// Records that a witness accepted a head.
     pub(crate) async fn took(&self, name: &str) {
         self.retries.lock().await.remove(name);
     }
 
-    /// A witness failed: it is tried again after a pause, with exponential backoff.
+    /// Records a failure. The witness is retried with exponential backoff.
     pub(crate) async fn failed(&self, name: &'static str, now_us: i64) {
         let mut retries = self.retries.lock().await;
         let pause_us =

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 
 use super::place::Witness;
 
-/// Appends each head as a line, and returns once the disk has it.
+/// Appends each head as a line, and returns once the line is synced to disk.
 pub(super) struct FileWitness {
     path: PathBuf,
 }
@@ -37,7 +37,7 @@ impl Witness for FileWitness {
     }
 }
 
-/// The file is only appended to, so that it may carry the attribute `a` of `chattr`.
+/// Opens the file in append mode only, so that it may have the attribute `a` of `chattr`.
 fn append(path: &Path, line: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(path)?;
     file.write_all(line)?;

@@ -1,4 +1,4 @@
-//! Witnesses: places that keep signed heads where anyone who writes the database cannot.
+//! Witnesses: external systems that store signed heads where an attacker with database access cannot change them.
 
 mod all;
 mod file;

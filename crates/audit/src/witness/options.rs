@@ -1,16 +1,16 @@
-//! Where signed heads are sent.
+//! Configuration of witnesses.
 
 use std::path::PathBuf;
 
 use super::syslog::SyslogAddress;
 use super::webhook::WebhookWitness;
 
-/// Where signed heads are sent.
+/// Configuration of the witnesses to which signed heads are sent.
 #[derive(Clone, Debug, Default)]
 pub struct WitnessOptions {
     /// A file to which each head is appended as a line.
     pub file: Option<PathBuf>,
-    /// A syslog server.
+    /// Address of a syslog server.
     pub syslog: Option<SyslogAddress>,
     /// A URL that each head is posted to.
     pub webhook: Option<WebhookWitness>,

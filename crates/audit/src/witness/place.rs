@@ -1,12 +1,12 @@
-//! A place that keeps heads.
+//! The trait of witnesses.
 
 use futures_util::future::BoxFuture;
 
-/// A place that keeps heads.
+/// An external system that stores signed heads.
 pub(crate) trait Witness: Send + Sync {
-    /// Its name in the database.
+    /// Returns the name of the witness in the database.
     fn name(&self) -> &'static str;
 
-    /// Returns once the witness has the head: JSON on one line.
+    /// Sends a head: JSON on one line. Returns once the witness has stored it.
     fn send<'a>(&'a self, head: &'a str) -> BoxFuture<'a, Result<(), String>>;
 }

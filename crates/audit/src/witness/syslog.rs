@@ -15,10 +15,10 @@ use super::place::Witness;
 
 /// Facility 13 (log audit), severity 5 (notice).
 const PRIORITY: u8 = 13 * 8 + 5;
-/// How long a message may take.
+/// Timeout of a message.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// Where a syslog server is.
+/// Address of a syslog server.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum SyslogAddress {
     /// `udp://HOST:PORT`: delivery is not acknowledged.
@@ -29,7 +29,7 @@ pub enum SyslogAddress {
     Unix(PathBuf),
 }
 
-/// A text that names no syslog server.
+/// The text is not a valid syslog address.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0:?} is not udp://HOST:PORT, tcp://HOST:PORT or unix:PATH")]
 pub struct BadSyslogAddress(String);
@@ -94,7 +94,7 @@ impl SyslogWitness {
                 stream.write_all(format!("{} ", message.len()).as_bytes()).await?;
                 stream.write_all(message).await?;
                 stream.shutdown().await?;
-                // Written bytes may be lost with the connection: only a server that closes its side has read them.
+                // Written bytes may be lost with the connection. Only a server that closes its side has read them.
                 stream.read_to_end(&mut Vec::new()).await.map(drop)
             }
             SyslogAddress::Unix(path) => {
@@ -122,7 +122,7 @@ impl Witness for SyslogWitness {
     }
 }
 
-/// `<PRI>1 TIME - bulla - audit-head - HEAD` (RFC 5424 section 6).
+/// Formats `<PRI>1 TIME - bulla - audit-head - HEAD` (RFC 5424 section 6).
 fn message(head: &str) -> String {
     let at = serde_json::from_str::<SignedHead>(head).map(|head| head.at);
     format!("<{PRIORITY}>1 {} - bulla - audit-head - {head}", at.as_deref().unwrap_or("-"))

@@ -9,17 +9,17 @@ use uuid::Uuid;
 
 use super::place::Witness;
 
-/// How long a post may take.
+/// Timeout of a POST request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Posts each head, signed as webhooks of issuers are, through the guard over destinations.
+/// Posts each head, signed like issuer webhooks and subject to the egress guard.
 #[derive(Clone, Debug)]
 pub struct WebhookWitness {
-    /// Posts.
+    /// Client for signed POST requests.
     pub posts: Posts,
-    /// Where, `https://…`.
+    /// URL, `https://…`.
     pub url: String,
-    /// What signs the posts: at least 16 bytes.
+    /// Secret that signs the requests: at least 16 bytes.
     pub secret: Secret,
     /// Certificates to trust in place of the system's, PEM.
     pub roots: Option<String>,
