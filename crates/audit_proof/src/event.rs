@@ -5,36 +5,36 @@ use serde::Deserialize;
 use serde_json::Value;
 use x509::Fingerprint;
 
-/// The hash before the first event of a chain, and before the first head and segment: zeros.
+/// Returns the hash that precedes the first event of a chain, the first head and the first segment: all zeros.
 #[must_use]
 pub fn genesis() -> Fingerprint {
     Fingerprint::from_bytes([0; 32])
 }
 
-/// An event as its hash covers it.
+/// An event with the fields that its hash covers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Event {
-    /// Its chain.
+    /// Number of the chain.
     pub shard: i64,
-    /// Its place in the chain, from 1.
+    /// Position in the chain, from 1.
     pub sequence: i64,
-    /// When, µs.
+    /// Time of the event, µs.
     pub at_us: i64,
-    /// The actor.
+    /// Actor that caused the event.
     pub actor: String,
-    /// The action, as in the audit log: `profile.put`.
+    /// Action, as in the audit log: `profile.put`.
     pub action: String,
-    /// The resource.
+    /// Resource that the event is about.
     pub resource: String,
-    /// JSON without spaces, members sorted.
+    /// Details as JSON without spaces, members sorted.
     pub details: String,
-    /// SHA-256 over the hash before it and its fields.
+    /// SHA-256 over the previous hash and the fields of the event.
     pub hash: Fingerprint,
 }
 
 impl Event {
-    /// The hash that the event has after the one with the hash `before`: SHA-256 over that hash and every field, each text after its
-    /// length.
+    /// Returns the hash of the event after the one with the hash `before`: SHA-256 over that hash and every field, each text
+    /// preceded by its length.
     #[must_use]
     pub fn hash_after(&self, before: &Fingerprint) -> Fingerprint {
         let mut input = before.as_bytes().to_vec();
@@ -62,10 +62,10 @@ struct ExportedEvent {
     hash: Fingerprint,
 }
 
-/// Writes an event as a line of `bulla audit export`, without its line end. Its details are written as they are, and have to be JSON.
+/// Formats an event as a line of `bulla audit export`, without a line break. Its details are written unchanged and must be JSON.
 ///
 /// # Errors
-/// Times that no calendar has.
+/// The time is out of the calendar's range.
 pub fn write_exported(event: &Event) -> Result<String, jiff::Error> {
     let text = |text: &str| Value::String(text.to_owned());
     let at = Timestamp::from_microsecond(event.at_us)?;
@@ -76,10 +76,10 @@ pub fn write_exported(event: &Event) -> Result<String, jiff::Error> {
     ))
 }
 
-/// Reads an event from a line of `bulla audit export`.
+/// Parses an event from a line of `bulla audit export`.
 ///
 /// # Errors
-/// Why it is none.
+/// The line is not an event.
 pub fn read_exported(line: &str) -> Result<Event, serde_json::Error> {
     let event: ExportedEvent = serde_json::from_str(line)?;
     Ok(Event {

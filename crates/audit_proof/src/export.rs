@@ -1,4 +1,4 @@
-//! An export of the audit log, verified without the server.
+//! Verification of an audit log export without the server.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
@@ -12,14 +12,14 @@ use crate::point::ChainPoint;
 use crate::segment;
 use crate::signature::key_of;
 
-/// How a line that begins a segment begins.
+/// Prefix of a line with a segment's head.
 const SEGMENT: &str = r#"{"format":"bulla-audit-segment"#;
-/// How a line of a segment begins.
+/// Prefix of a line in a segment.
 const LINE: &str = r#"{"kind":"#;
 
 type Position = (i64, i64);
 
-/// What an export holds.
+/// The content of an export.
 #[derive(Default)]
 struct Export {
     chains: BTreeMap<i64, BTreeMap<i64, Event>>,
@@ -28,27 +28,27 @@ struct Export {
     faults: Vec<String>,
 }
 
-/// What a walk over an export finds.
+/// Results of a walk over an export.
 #[derive(Default)]
 struct Walk {
-    /// Chains and places that kept heads name.
+    /// Positions in chains that kept heads contain.
     wanted: BTreeSet<Position>,
-    /// The hashes there.
+    /// Hashes found at these positions.
     found: BTreeMap<Position, Fingerprint>,
-    /// By chain: first and last place of segments whose lines are not there.
+    /// Segments whose lines are missing: chain, first and last position.
     pruned: Vec<(i64, i64, i64)>,
-    /// By chain: place and hash of the last sealed event.
+    /// Position and hash of the last sealed event, by chain.
     sealed: BTreeMap<i64, (i64, Fingerprint)>,
     faults: Vec<String>,
     notes: Vec<String>,
 }
 
-/// Recomputes every chain and segment of an export, whatever the order of its events, and finds the kept heads in it. An export of only
-/// a part of the log has faults: a chain is proven from its first event. `key`: who must have signed the kept heads, a DER
+/// Verifies every chain and segment of an export, in any order of its events, and finds the kept heads in it. An export of a part
+/// of the log has faults: a chain is proven from its first event. `key` is the expected signing key of the kept heads, a DER
 /// SubjectPublicKeyInfo.
 ///
 /// # Errors
-/// The first line that cannot be read.
+/// The first line that cannot be parsed.
 pub fn verify(
     export: impl BufRead,
     kept: &KeptHeads,
@@ -148,7 +148,7 @@ impl Walk {
         }
     }
 
-    /// Verifies the events behind the segments; returns the end of each chain.
+    /// Verifies the events after the segments. Returns the last point of each chain.
     fn chains(&mut self, export: &Export) -> Vec<String> {
         let shards = self.sealed.keys().chain(export.chains.keys()).copied();
         let shards: BTreeSet<i64> = shards.collect();
@@ -156,7 +156,7 @@ impl Walk {
         let mut heads = Vec::with_capacity(shards.len());
         for shard in shards {
             let (mut sequence, mut hash) = self.sealed.get(&shard).copied().unwrap_or((0, genesis()));
-            // Events that are sealed already may be in an export that was made meanwhile.
+            // Skip events that are sealed already: sealing may run during an export.
             for event in
                 export.chains.get(&shard).unwrap_or(&none).range(sequence + 1..).map(|(_, event)| event)
             {
@@ -202,7 +202,7 @@ impl Walk {
         }
     }
 
-    /// The newest segment that a signed head names must be in the export.
+    /// Checks that the export has the newest segment that a signed head names.
     fn compare_segments(&mut self, export: &Export, head: &SignedHead) {
         let (number, sequence) = (head.segments, head.sequence);
         match export.segments.get(&number) {

@@ -1,4 +1,4 @@
-//! Signed heads: the ends of all chains at one time, signed by the audit key, each naming the hash of the head before it.
+//! Signed heads: the last points of all chains at one time, signed by the audit key. Each names the hash of the previous head.
 
 use api::audit::SignedHead;
 use x509::Fingerprint;
@@ -6,47 +6,47 @@ use x509::Fingerprint;
 use crate::point::{ChainPoint, NotPoint};
 use crate::signature::{self, SignatureFault};
 
-/// The first member of every signed head: no other text that is signed begins so.
+/// The first member of every signed head. No other signed text begins with it.
 pub const FORMAT: &str = "bulla-audit-head-1";
 
-/// Why a signed head does not count.
+/// Why a signed head is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HeadError {
-    /// Another version wrote it, or it is something else.
+    /// The format is unknown: another version wrote the head, or it is no head.
     #[error("the format is {0:?}, not {FORMAT}")]
     Format(String),
-    /// It does not count as signed.
+    /// The signature is invalid.
     #[error(transparent)]
     Signature(#[from] SignatureFault),
-    /// A head of a chain that is none.
+    /// A point of a chain is malformed.
     #[error(transparent)]
     Point(#[from] NotPoint),
 }
 
-/// The text that is signed: the head as JSON on one line, without the member `signature`.
+/// Returns the signed text: the head as JSON on one line, without the member `signature`.
 #[must_use]
 pub fn signed_text(head: &SignedHead) -> String {
     line(&SignedHead { signature: String::new(), ..head.clone() })
 }
 
-/// The head as JSON on one line.
+/// Returns the head as JSON on one line.
 #[must_use]
 pub fn line(head: &SignedHead) -> String {
-    // Numbers and texts: nothing that JSON has no form for.
+    // Only numbers and strings: serialization cannot fail.
     serde_json::to_string(head).unwrap_or_default()
 }
 
-/// SHA-256 of the head as JSON on one line: what the next head names as `previous`.
+/// Returns the SHA-256 of the head as JSON on one line. The next head contains it as `previous`.
 #[must_use]
 pub fn hash(head: &SignedHead) -> Fingerprint {
     Fingerprint::of(line(head).as_bytes())
 }
 
-/// Checks the signature, by `key` (a DER SubjectPublicKeyInfo) or, without one, by the key in the head; returns the points of the
-/// chains.
+/// Checks the signature, with `key` (a DER SubjectPublicKeyInfo) or, without one, with the key in the head. Returns the points of
+/// the chains.
 ///
 /// # Errors
-/// [`SignatureFault`]; a point that is none.
+/// [`SignatureFault`]; a malformed point.
 pub fn check(head: &SignedHead, key: Option<&[u8]>) -> Result<Vec<ChainPoint>, HeadError> {
     if head.format != FORMAT {
         return Err(HeadError::Format(head.format.clone()));
@@ -55,7 +55,7 @@ pub fn check(head: &SignedHead, key: Option<&[u8]>) -> Result<Vec<ChainPoint>, H
     Ok(head.heads.iter().map(|text| text.parse()).collect::<Result<_, _>>()?)
 }
 
-/// Why `next` does not continue `before`; `None` where it does, and where heads between them are not given.
+/// Returns why `next` does not continue `before`. `None` when it does, or when heads between them are missing from the input.
 #[must_use]
 pub fn break_between(before: &SignedHead, next: &SignedHead) -> Option<String> {
     let (old, new) = (before.sequence, next.sequence);

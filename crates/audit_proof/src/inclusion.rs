@@ -1,4 +1,4 @@
-//! That a line is in a segment, and that the segment is one of those that a signed head names.
+//! Inclusion proofs: a line is in a segment, and a signed head names this segment or a later one.
 
 use api::audit::{InclusionProof, SegmentHead, SegmentLine, SignedHead};
 use x509::Fingerprint;
@@ -6,7 +6,7 @@ use x509::merkle::{self, Hash};
 
 use crate::segment;
 
-/// The proof that line `index` of a segment is in it; `None` when it has no such line, or a line is none.
+/// Builds the proof that line `index` is in a segment. `None` when the segment has no such line, or a line is malformed.
 ///
 /// `later`: the heads of all segments after it, in order.
 #[must_use]
@@ -27,11 +27,11 @@ pub fn prove(
     Some(InclusionProof { segment: head, index: index as u64, line, path, later })
 }
 
-/// Checks a proof, by `key` (a DER SubjectPublicKeyInfo) or, without one, by the keys in the heads of segments; and against signed
-/// heads, whose signatures the caller has checked.
+/// Checks a proof against `key` (a DER SubjectPublicKeyInfo) or, without one, the keys in the segment heads. Also checks it against
+/// signed heads, whose signatures the caller has verified.
 ///
 /// # Errors
-/// What is wrong.
+/// A text that says what is wrong.
 pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) -> Result<(), String> {
     let leaf = merkle::leaf_hash(segment::line_text(&proof.line).as_bytes());
     let hash = |text: &String| {
@@ -55,7 +55,7 @@ pub fn check(proof: &InclusionProof, kept: &[SignedHead], key: Option<&[u8]>) ->
     kept.iter().try_for_each(|head| named(proof, head))
 }
 
-/// Whether a signed head names the segment of the proof, or one that continues it.
+/// Checks whether a signed head names the segment of the proof, or one that continues it.
 fn named(proof: &InclusionProof, head: &SignedHead) -> Result<(), String> {
     let (number, sequence) = (proof.segment.segment, head.sequence);
     let all = std::iter::once(&proof.segment).chain(&proof.later);

@@ -1,4 +1,4 @@
-//! Heads that were kept elsewhere: signed ones, as a witness has them, and unsigned ones.
+//! Heads kept outside the server: signed ones, as a witness stores them, and unsigned ones.
 
 use api::audit::SignedHead;
 use serde::Deserialize;
@@ -22,14 +22,14 @@ struct Verification {
 }
 
 impl KeptHeads {
-    /// Reads a file: signed heads, one a line or one alone; lines of a syslog server that end with one; the JSON of `bulla audit
-    /// verify --output json`; or a line `shard:sequence:hash` for each chain.
+    /// Parses a file in one of these formats: signed heads, one per line or a single one; syslog lines that end with a head; the
+    /// JSON of `bulla audit verify --output json`; or a line `shard:sequence:hash` for each chain.
     ///
     /// # Errors
-    /// Why it is none of these.
+    /// Why the file has none of these formats.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut kept = Self::default();
-        // One document over several lines.
+        // One JSON document over several lines.
         if let Ok(whole) = serde_json::from_str::<Value>(text) {
             kept.take(whole)?;
             return Ok(kept);
@@ -65,8 +65,8 @@ impl KeptHeads {
         if verification.heads.is_empty() { Err("it names no head".to_owned()) } else { Ok(()) }
     }
 
-    /// Checks signatures, by `key` or each by the key in it, and that heads continue each other; returns all points of chains, and
-    /// what is wrong.
+    /// Checks the signatures, with `key` or the key in each head, and that the heads continue each other. Returns all points of
+    /// chains, and the faults.
     #[must_use]
     pub fn check(&self, key: Option<&[u8]>) -> (Vec<ChainPoint>, Vec<String>) {
         let (mut points, mut faults) = (self.points.clone(), Vec::new());

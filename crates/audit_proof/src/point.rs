@@ -1,22 +1,22 @@
-//! Points of chains: the hash of the event at one place.
+//! Points of chains: the hash of the event at one position.
 
 use std::fmt;
 use std::str::FromStr;
 
 use x509::Fingerprint;
 
-/// The hash of a chain at one place: `shard:sequence:hash`.
+/// The hash of a chain at one position: `shard:sequence:hash`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ChainPoint {
-    /// The chain.
+    /// Number of the chain.
     pub shard: i64,
-    /// The place of the event.
+    /// Position of the event in the chain.
     pub sequence: i64,
-    /// Its hash.
+    /// Hash of the event.
     pub hash: Fingerprint,
 }
 
-/// A text that names no point of a chain.
+/// The text is not a point of a chain.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not shard:sequence:hash")]
 pub struct NotPoint(String);

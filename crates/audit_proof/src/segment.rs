@@ -1,4 +1,5 @@
-//! Segments: old events of one chain, with a Merkle tree over their lines. Each segment's head names the hash of the one before.
+//! Segments: old events of one chain, with a Merkle tree over their lines. Each segment's head contains the hash of the previous
+//! head.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -16,74 +17,74 @@ use crate::signature;
 /// The first member of every head of a segment.
 pub const FORMAT: &str = "bulla-audit-segment-1";
 
-/// The action whose events are counted together.
+/// The action whose events are aggregated.
 const READ: &str = "credential.read";
-/// The span of events that are counted together, µs.
+/// Time span of aggregated events in µs.
 const MINUTE_US: i64 = 60_000_000;
 
-/// Whether reads of the same version by the same actor within a minute become one line.
+/// Whether reads of the same version by the same actor within a minute are aggregated into one line.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reads {
-    /// One line a minute, with the count and the first and last time.
+    /// One line per minute, with the count and the first and last time.
     ByMinute,
     /// A line for each event.
     Each,
 }
 
-/// Why events do not become a segment.
+/// Why events cannot be sealed into a segment.
 #[derive(Debug, thiserror::Error)]
 pub enum SegmentError {
-    /// The chain is broken: nothing of it is sealed.
+    /// The chain is broken. None of it is sealed.
     #[error("chain {shard}: event {sequence} {what}")]
     Broken {
-        /// The chain.
+        /// Number of the chain.
         shard: i64,
-        /// The place of the event.
+        /// Position of the event.
         sequence: i64,
         /// The error.
         what: &'static str,
     },
-    /// The body was not written.
+    /// Writing the body failed.
     #[error("the body of the segment was not written: {0}")]
     Write(#[from] io::Error),
 }
 
-/// The head as JSON on one line.
+/// Returns the head as JSON on one line.
 #[must_use]
 pub fn line(head: &SegmentHead) -> String {
-    // Numbers and texts: nothing that JSON has no form for.
+    // Only numbers and strings: serialization cannot fail.
     serde_json::to_string(head).unwrap_or_default()
 }
 
-/// SHA-256 of the head as JSON on one line: what the next segment names as `previous`.
+/// Returns the SHA-256 of the head as JSON on one line. The next segment contains it as `previous`.
 #[must_use]
 pub fn hash(head: &SegmentHead) -> Fingerprint {
     Fingerprint::of(line(head).as_bytes())
 }
 
-/// The text that is signed: the head as JSON on one line, without the member `signature`.
+/// Returns the signed text: the head as JSON on one line, without the member `signature`.
 #[must_use]
 pub fn signed_text(head: &SegmentHead) -> String {
     line(&SegmentHead { signature: String::new(), ..head.clone() })
 }
 
-/// Checks the signature of a head, by `key` (a DER SubjectPublicKeyInfo) or, without one, by the key in the head.
+/// Checks the signature of a head, with `key` (a DER SubjectPublicKeyInfo) or, without one, with the key in the head.
 ///
 /// # Errors
-/// What is wrong.
+/// A text that says what is wrong.
 pub fn check_signature(head: &SegmentHead, key: Option<&[u8]>) -> Result<(), String> {
     signature::check(&signed_text(head), &head.key, &head.signature, key)
         .map_err(|fault| format!("segment {}: {fault}", head.segment))
 }
 
-/// A line of a segment as JSON, without a line end.
+/// Returns a line of a segment as JSON, without a line break.
 #[must_use]
 pub fn line_text(line: &SegmentLine) -> String {
-    // As above.
+    // Only numbers and strings: serialization cannot fail.
     serde_json::to_string(line).unwrap_or_default()
 }
 
-/// Who read which version in which minute.
+/// Group key of aggregated reads: minute, actor, resource and version.
 type ReadKey = (i64, String, String, String);
 
 #[derive(Clone, Copy)]
@@ -94,7 +95,7 @@ struct ReadCount {
     last_us: i64,
 }
 
-/// Makes a segment of the events of one chain, which are given in order.
+/// Builds a segment from the events of one chain, which are added in order.
 pub struct SegmentBuilder<W> {
     body: W,
     reads: Reads,
@@ -110,7 +111,7 @@ pub struct SegmentBuilder<W> {
 }
 
 impl<W: Write> SegmentBuilder<W> {
-    /// Begins behind the event at the place `last` with the hash `before`. Lines are written to `body`.
+    /// Starts a segment after the event at the position `last` with the hash `before`. Lines are written to `body`.
     pub fn new(body: W, reads: Reads, shard: i64, last: i64, before: Fingerprint) -> Self {
         let (first, after) = (last + 1, before);
         let (from_us, to_us) = (i64::MAX, i64::MIN);
@@ -118,25 +119,26 @@ impl<W: Write> SegmentBuilder<W> {
         Self { body, reads, shard, first, before, last, after, from_us, to_us, leaves, counts }
     }
 
-    /// Events so far.
+    /// Returns the number of events so far.
     #[must_use]
     pub fn records(&self) -> u64 {
         (self.last + 1 - self.first).unsigned_abs()
     }
 
-    /// The latest time of an event so far, µs.
+    /// Returns the latest time of an event so far, µs.
     #[must_use]
     pub fn ends_at_us(&self) -> i64 {
         self.to_us
     }
 
-    /// The place and the hash of the last event so far.
+    /// Returns position and hash of the last event so far.
     #[must_use]
     pub fn end(&self) -> (i64, Fingerprint) {
         (self.last, self.after)
     }
 
-    /// Adds the next event; `signed` where a signed head names its place, so that the hash stays known.
+    /// Adds the next event. `signed` is the hash in a signed head at this position: such an event is not aggregated, so that its
+    /// hash stays provable.
     ///
     /// # Errors
     /// [`SegmentError`]
@@ -152,7 +154,7 @@ impl<W: Write> SegmentBuilder<W> {
         if signed.is_some_and(|hash| *hash != event.hash) {
             return broken("is not that of a signed head");
         }
-        // Anyone who reads the segment computes the hash from the parsed details.
+        // A reader of the segment computes the hash from the parsed details.
         let parsed = serde_json::from_str::<Value>(&event.details).ok();
         let Some(details) = parsed.filter(|details| is_text_of(details, &event.details)) else {
             return broken("has details that are not JSON in the form of the log");
@@ -170,7 +172,7 @@ impl<W: Write> SegmentBuilder<W> {
         self.write(&SegmentLine::Event { sequence, at_us, actor, action, resource, details, hash })
     }
 
-    /// Counts a read with those of its minute; false for any other event.
+    /// Counts a read with the others of its minute. Returns false for any other event.
     fn count(&mut self, event: &Event, details: &Value) -> bool {
         if event.action != READ {
             return false;
@@ -201,7 +203,7 @@ impl<W: Write> SegmentBuilder<W> {
         Ok(self.body.write_all(text.as_bytes())?)
     }
 
-    /// Ends the segment: its head, not yet signed, as number `segment` after a head with the hash `previous`, and the body.
+    /// Ends the segment. Returns its unsigned head, with number `segment` and the previous head's hash `previous`, and the body.
     ///
     /// # Errors
     /// [`SegmentError::Write`]
@@ -240,7 +242,7 @@ fn shown(at_us: i64) -> String {
     Timestamp::from_microsecond(at_us).map(|at| at.to_string()).unwrap_or_default()
 }
 
-/// Why `next` does not follow `before`, the newest segment of the log so far; `None` where it does.
+/// Returns why `next` does not follow `before`, the newest segment of the log so far. `None` when it does.
 #[must_use]
 pub fn break_between(before: Option<&SegmentHead>, next: &SegmentHead) -> Option<String> {
     let number = next.segment;
@@ -261,10 +263,10 @@ pub fn break_between(before: Option<&SegmentHead>, next: &SegmentHead) -> Option
     })
 }
 
-/// Checks the lines of a segment against its head; returns the points of the chain that they show.
+/// Checks the lines of a segment against its head. Returns the points of the chain that the lines prove.
 ///
 /// # Errors
-/// What is wrong.
+/// A text that says what is wrong.
 pub fn check_lines<'a>(
     head: &SegmentHead,
     lines: impl Iterator<Item = &'a str>,
@@ -284,7 +286,7 @@ pub fn check_lines<'a>(
             SegmentLine::Event { sequence, at_us, actor, action, resource, details, hash } => {
                 let (shard, hash, details) = (head.shard, parsed(&hash)?, details.to_string());
                 let event = Event { shard, sequence, at_us, actor, action, resource, details, hash };
-                // Where reads were counted together, the hash before the event is not in the segment.
+                // After aggregated reads, the hash before the event is not in the segment.
                 let before = last.filter(|(place, _)| *place + 1 == sequence);
                 if before.is_some_and(|(_, before)| event.hash_after(&before) != hash) {
                     return Err(format!("segment {number}: event {sequence} was altered"));

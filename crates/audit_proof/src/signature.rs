@@ -4,26 +4,26 @@ use data_encoding::BASE64;
 use keys::KeyType;
 use x509::{Fingerprint, PublicKey, verify_signature};
 
-/// Why a signature does not count.
+/// Why a signature is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SignatureFault {
     /// The key with the signature is invalid.
     #[error("the member key holds no public key")]
     Key,
-    /// The signature is not by the key.
+    /// The key did not make the signature.
     #[error("the signature is not by the key {0}")]
     Signature(Fingerprint),
-    /// Another key than the one that is expected.
+    /// The signing key is not the expected one.
     #[error("signed by the key {found}, not by {expected}")]
     OtherKey {
         /// The key that signed.
         found: Fingerprint,
-        /// The key that the caller trusts.
+        /// The key that the caller expects.
         expected: Fingerprint,
     },
 }
 
-/// The public key of a member `key`: a DER SubjectPublicKeyInfo.
+/// Decodes the public key in a member `key`: a DER SubjectPublicKeyInfo.
 ///
 /// # Errors
 /// [`SignatureFault::Key`]
@@ -31,7 +31,7 @@ pub fn key_of(key: &str) -> Result<Vec<u8>, SignatureFault> {
     BASE64.decode(key.as_bytes()).map_err(|_| SignatureFault::Key)
 }
 
-/// Checks a signature (base64) over `text` by the key beside it (base64), which must be `expected` where that is given.
+/// Checks a base64 signature over `text` with the base64 key. If `expected` is given, the key must equal it.
 ///
 /// # Errors
 /// [`SignatureFault`]
