@@ -1,4 +1,4 @@
-//! The handle on the certification authority: what every protocol and job asks.
+//! The certification authority that all protocols and jobs use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,36 +17,36 @@ use crate::profile::Profiles;
 use crate::teams::TeamDirectory;
 use crate::tree::Cas;
 
-/// The certification authority of a cluster. Cheap to clone; the clones share caches and the issuing queue.
+/// The certification authority of a cluster. Clones are cheap and share the caches and the issuing queue.
 #[derive(Clone)]
 pub struct Authority {
     inner: Arc<AuthorityState>,
 }
 
-/// How the authority works; the default suits one machine.
+/// Options of the certification authority. The defaults suit a single machine.
 #[derive(Clone, Debug)]
 pub struct AuthorityOptions {
-    /// Where CRLs, OCSP and issuer certificates are served, without a slash at the end: plain HTTP, because a client
-    /// must be able to check the certificate of an HTTPS server (RFC 5280 section 8).
+    /// URL prefix of CRLs, OCSP and CA certificates, without a slash at the end. It uses plain HTTP, because clients need it to
+    /// check the certificate of an HTTPS server (RFC 5280 section 8).
     pub base_url: String,
-    /// How long a CRL is valid, thisUpdate to nextUpdate. A new one is made at half of it, or when a revocation wants it.
+    /// Lifetime of a CRL, from thisUpdate to nextUpdate. A new CRL is issued after half of it, or earlier after a revocation.
     pub crl_lifetime: Duration,
-    /// CRLs the certificates of one CA are spread over; 0: one CRL with all. A certificate keeps the number it was
-    /// issued with, so the number may be raised at any time.
+    /// Number of CRLs among which the certificates of a CA are distributed; 0 for a single CRL. A certificate keeps its CRL number,
+    /// so the option may be increased at any time.
     pub crl_shards: u32,
-    /// Whether delta CRLs (RFC 5280 section 5.2.4) are made beside the full ones.
+    /// Whether delta CRLs (RFC 5280 section 5.2.4) are issued in addition to full ones.
     pub delta_crls: bool,
-    /// How long an OCSP response is valid. A new one is signed when half of it is over.
+    /// Lifetime of an OCSP response. A new response is signed after half of it.
     pub ocsp_lifetime: Duration,
-    /// How long a delegated OCSP responder's certificate is valid (RFC 6960 section 4.2.2.2.1: short, as it is not
-    /// checked for revocation). A new one is made at half of it.
+    /// Lifetime of a delegated OCSP responder certificate. It should be short, because clients do not check its revocation (RFC
+    /// 6960 section 4.2.2.2.1). A new one is issued after half of it.
     pub ocsp_responder_lifetime: Duration,
-    /// Memory for pre-produced OCSP responses, bytes.
+    /// Maximum size in bytes of the cache of OCSP responses.
     pub ocsp_cache_octets: u64,
-    /// How long this node may act on a cached profile or CA after another node has changed it.
+    /// Lifetime of cached profiles and CAs. A change by another node takes effect here after this time at the latest.
     pub cache_lifetime: Duration,
-    /// Suffixes that count as those of whole registries, as `corp`: no certificate is issued for one itself, nor for a wildcard right
-    /// below it. Lower case.
+    /// Private suffixes that count as public suffixes, such as `corp`. No certificate is issued for the suffix itself or for a
+    /// wildcard directly below it. Lower case.
     pub private_suffixes: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Default for AuthorityOptions {
             delta_crls: true,
             ocsp_lifetime: DAY / 2,
             ocsp_responder_lifetime: 14 * DAY,
-            // A response of P-256 has some 600 bytes: a hundred thousand of them.
+            // About 100,000 responses: a response signed with P-256 has some 600 bytes.
             ocsp_cache_octets: 64 << 20,
             cache_lifetime: Duration::from_secs(5),
             private_suffixes: Vec::new(),
@@ -68,13 +68,13 @@ impl Default for AuthorityOptions {
     }
 }
 
-/// Why the authority cannot be opened.
+/// Reason why the certification authority cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Operator: correct the address.
+    /// The base URL is invalid. The operator must correct it.
     #[error("base_url is {text:?}: give http://HOST or http://HOST:PORT, optionally with a path: {reason}")]
     BaseUrl {
-        /// The text as the caller wrote it.
+        /// The URL as configured.
         text: String,
         /// The error.
         reason: &'static str,
@@ -85,7 +85,7 @@ struct AuthorityState {
     store: Store,
     keystore: KeyStore,
     ca_keys: Arc<dyn CaKeys>,
-    /// The keys of CAs that credentials are, which the credential store hands out.
+    /// Keys of CAs that are credentials. The credential store can export these keys.
     credential_keys: LocalCaKeys,
     clock: Clock,
     options: AuthorityOptions,
@@ -101,8 +101,8 @@ struct AuthorityState {
 }
 
 impl Authority {
-    /// Opens the authority over its database and keys. Nothing is read yet; [`Authority::run`] does the work that comes
-    /// by itself (CRLs, responder certificates, what other nodes have revoked).
+    /// Opens the certification authority with its database and keys. Nothing is read yet. [`Authority::run`] does the background
+    /// work: CRLs, responder certificates and revocations by other nodes.
     ///
     /// # Errors
     /// [`OpenError::BaseUrl`].
@@ -116,7 +116,7 @@ impl Authority {
         Self::open_over(store, keystore, ca_keys, clock, options)
     }
 
-    /// [`Authority::open`] with the CA keys held by `ca_keys`, such as a signer process.
+    /// Opens the certification authority like [`Authority::open`], with CA keys in `ca_keys`, such as a signer process.
     ///
     /// # Errors
     /// [`OpenError::BaseUrl`].
@@ -151,23 +151,23 @@ impl Authority {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// The database.
+    /// Returns the database.
     pub(crate) fn store(&self) -> &Store {
         &self.inner.store
     }
 
-    /// Keys at rest.
+    /// Returns the key store.
     pub(crate) fn keystore(&self) -> &KeyStore {
         &self.inner.keystore
     }
 
-    /// The private keys of the house's CAs.
+    /// Returns the private keys of this server's CAs.
     #[must_use]
     pub fn ca_keys(&self) -> &dyn CaKeys {
         &*self.inner.ca_keys
     }
 
-    /// A CA key, for one purpose.
+    /// Returns a signer with a CA key for one purpose.
     pub(crate) fn signing<'a>(&'a self, key: CaKey<'a>, purpose: Purpose<'a>) -> PurposeSigner<'a> {
         let keys: &dyn CaKeys = match key {
             CaKey::Of(ca) if ca.credential.is_some() => &self.inner.credential_keys,
@@ -176,17 +176,17 @@ impl Authority {
         PurposeSigner { keys, key, purpose }
     }
 
-    /// The clock.
+    /// Returns the clock.
     pub(crate) fn clock(&self) -> &Clock {
         &self.inner.clock
     }
 
-    /// This process, as the holder of leases.
+    /// Returns the identifier of this process, used as the holder of leases.
     pub(crate) fn node(&self) -> Uuid {
         self.inner.node
     }
 
-    /// CAs in memory.
+    /// Returns the cache of CAs.
     pub(crate) fn cas_cache(&self) -> &Cas {
         &self.inner.cas
     }
@@ -207,12 +207,12 @@ impl Authority {
         &self.inner.responders
     }
 
-    /// Which client certificates are revoked.
+    /// Returns the revocation statuses of client certificates.
     pub(crate) fn client_statuses(&self) -> &Arc<Statuses> {
         &self.inner.client_statuses
     }
 
-    /// The objects of each team.
+    /// Returns the directory of the objects that each team owns.
     #[must_use]
     pub fn teams(&self) -> &TeamDirectory {
         &self.inner.teams
@@ -222,13 +222,13 @@ impl Authority {
         &self.inner.counters
     }
 
-    /// Counters since this process opened the authority.
+    /// Returns counters since this process opened the certification authority.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.inner.counters.figures(self.inner.responders.answered())
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub fn options(&self) -> &AuthorityOptions {
         &self.inner.options
@@ -241,7 +241,7 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// Certificates carry this address for years, so what no client could fetch is refused now.
+/// Rejects a URL that clients could not fetch, because certificates contain it for years.
 fn check_base_url(text: &str) -> Result<(), OpenError> {
     let refuse = |reason| Err(OpenError::BaseUrl { text: text.to_owned(), reason });
     let Ok(uri) = text.parse::<http::Uri>() else { return refuse("it is no URL") };

@@ -1,7 +1,7 @@
-//! Changes that wait for approval: of profiles that require approval, and of whatever such a profile depends on.
+//! Changes that wait for approval: of profiles that require approval, and of every object on which such a profile depends.
 //!
-//! What is stored here is the plan of a change, its approvals and the change itself, sealed. Which changes wait, and how one is
-//! applied, is the business of the caller.
+//! This module stores the plan of a change, its approvals, and the encrypted change itself. The caller decides which changes need
+//! approval and applies them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,61 +19,61 @@ use crate::principal::Principal;
 use crate::quorum::{self, Progress};
 use crate::tables::{self, ChangeDecision, ChangeRow, ChangeState, NewChange, SEALED_CHANGES, VoteRow};
 
-/// The version of the canonical encoding of a change's plan.
+/// Version of the canonical encoding of a change's plan.
 pub const CHANGE_ENCODING: &str = "bulla change plan 1";
 
-/// Changes that may wait at one time.
+/// Maximum number of open changes.
 const OPEN_MAX: u32 = 1_000;
-/// How long a change waits, µs: a week, as approvals of certificates.
+/// Time in microseconds until an open change expires: one week, as for approvals of certificates.
 const OPEN_FOR_US: i64 = 7 * 86_400 * 1_000_000;
-/// How long a lapsed change is kept, µs.
+/// Microseconds for which an expired change is stored.
 const LAPSED_FOR_US: i64 = 90 * 86_400 * 1_000_000;
-/// How long votes are kept, µs: longer than anything they count for. The audit log keeps who approved what.
+/// Microseconds for which votes are stored, longer than every request that they concern. The audit log records approvals too.
 const VOTES_FOR_US: i64 = 400 * 86_400 * 1_000_000;
-/// Characters of a note.
+/// Maximum length of a note in characters.
 const NOTE_MAX: usize = 2_000;
-/// Bytes of a change, with its secrets.
+/// Maximum size of a change in bytes, including its secrets.
 const CONTENT_MAX: usize = 1 << 20;
 
-/// What is approved: the whole object before and after, and the hash of the change that is applied.
+/// The plan to approve: the whole object before and after the change, and the hash of the change.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct ChangePlan {
-    /// What the change does, as the audit log names it: `profile.put`.
+    /// The action, such as `profile.put`.
     pub action: String,
-    /// The object of the change: `profile/vip`.
+    /// The object of the change, such as `profile/vip`.
     pub object: String,
-    /// The revision of the object that the change is made on; `None` for a new object.
+    /// Revision of the object on which the change is based; `None` for a new object.
     pub revision: Option<i64>,
-    /// The object as it is, without secrets; `None` for a new object.
+    /// The object before the change, without secrets; `None` for a new object.
     pub before: Option<Value>,
-    /// The object as it will be, without secrets; `None` when it is deleted.
+    /// The object after the change, without secrets; `None` for a deletion.
     pub after: Option<Value>,
-    /// SHA-256 of the change that is applied, secrets included, with a salt that is stored sealed: it gives nothing of them away.
+    /// SHA-256 of the change with its secrets and a salt. The salt is stored encrypted, so the hash reveals nothing of the secrets.
     pub content_sha256: String,
 }
 
 /// One field of a change's plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChangeField {
-    /// Its name: `action`, or the JSON pointer of a value: `after/validity/default_seconds`.
+    /// Name of the field: `action`, or the JSON pointer of a value, such as `after/validity/default_seconds`.
     pub name: String,
-    /// Its values.
+    /// Values of the field.
     pub values: Vec<String>,
 }
 
-/// A value that differs between before and after.
+/// A value that a change modifies.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ChangeDifference {
-    /// Its JSON pointer (RFC 6901).
+    /// JSON pointer of the value (RFC 6901).
     pub name: String,
-    /// Its value before, JSON; none where it is new.
+    /// Value before the change, JSON; empty if the value is new.
     pub before: Vec<String>,
-    /// Its value after, JSON; none where it is removed.
+    /// Value after the change, JSON; empty if the value is removed.
     pub after: Vec<String>,
 }
 
 impl ChangePlan {
-    /// Every field, in the order of the encoding.
+    /// Returns every field in the order of the encoding.
     #[must_use]
     pub fn fields(&self) -> Vec<ChangeField> {
         let field = |name: &str, values: Vec<String>| ChangeField { name: name.to_owned(), values };
@@ -90,7 +90,7 @@ impl ChangePlan {
         fields
     }
 
-    /// SHA-256 of the canonical encoding.
+    /// Returns the SHA-256 of the canonical encoding.
     #[must_use]
     pub fn sha256(&self) -> [u8; 32] {
         let fields = self.fields();
@@ -98,7 +98,7 @@ impl ChangePlan {
         sha256(&encoded(CHANGE_ENCODING, fields))
     }
 
-    /// The values that differ between before and after.
+    /// Returns the values that the change modifies.
     #[must_use]
     pub fn differences(&self) -> Vec<ChangeDifference> {
         let of = |document: &Option<Value>| document.as_ref().map(leaves).unwrap_or_default();
@@ -117,7 +117,7 @@ impl ChangePlan {
     }
 }
 
-/// The values of a document by their JSON pointers, each as JSON. An empty object or list is a value.
+/// Returns the values of a document by JSON pointer, each as JSON. An empty object or list counts as a value.
 fn leaves(document: &Value) -> BTreeMap<String, String> {
     fn walk(pointer: String, value: &Value, out: &mut BTreeMap<String, String>) {
         match value {
@@ -145,52 +145,52 @@ fn leaves(document: &Value) -> BTreeMap<String, String> {
 /// A requested change.
 #[derive(Debug)]
 pub struct ProposedChange {
-    /// The action, as in the audit log.
+    /// The action, such as `profile.put`.
     pub action: String,
     /// The object of the change.
     pub object: String,
-    /// The profiles that require approval and depend on the object; none when the change touches all of them.
+    /// Profiles that require approval and depend on the object; empty if the change affects all of them.
     pub profiles: Vec<String>,
-    /// How many people must approve it.
+    /// Number of people who must approve the change.
     pub needed: u32,
-    /// The revision of the object that the change is made on.
+    /// Revision of the object on which the change is based.
     pub revision: Option<i64>,
-    /// The object as it is.
+    /// The object before the change.
     pub before: Option<Value>,
-    /// The object as it will be.
+    /// The object after the change.
     pub after: Option<Value>,
-    /// The change itself, JSON, secrets included.
+    /// The change itself as JSON, including secrets.
     pub content: Zeroizing<String>,
 }
 
-/// A pending change, for reading.
+/// A pending change, as returned to callers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PendingChange {
-    /// Its identity.
+    /// Identifier of the change.
     pub id: Uuid,
-    /// The profiles that require approval and depend on the object; none when the change touches all of them.
+    /// Profiles that require approval and depend on the object; empty if the change affects all of them.
     pub profiles: Vec<String>,
-    /// Its state.
+    /// State of the change.
     pub state: ChangeState,
     /// The plan to approve.
     pub plan: ChangePlan,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: [u8; 32],
-    /// How many people approved it and how many must.
+    /// Number of people who have approved the change, and number required.
     pub progress: Progress,
-    /// Actor that requested it.
+    /// Actor that requested the change.
     pub requested_by: String,
-    /// Time of the request, µs.
+    /// Time of the request in microseconds.
     pub requested_at_us: i64,
-    /// Expiry, µs.
+    /// Expiry time in microseconds.
     pub expires_at_us: i64,
-    /// Actor that decided.
+    /// Actor that approved or rejected.
     pub decided_by: Option<String>,
-    /// When, µs.
+    /// Time of the decision in microseconds.
     pub decided_at_us: Option<i64>,
-    /// The note of the decision, or why the change is void.
+    /// Note of the decision, or the reason why the change is void.
     pub note: Option<String>,
-    /// Actors that approved; only set if one change is read.
+    /// Actors that approved the change; filled only if a single change is read.
     pub approvers: Vec<String>,
 }
 
@@ -217,13 +217,13 @@ impl PendingChange {
     }
 }
 
-/// Why a change was not stored or decided.
+/// Reason why a change was not stored or decided.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// There is none.
+    /// The change does not exist.
     #[error("there is no pending change {0}")]
     Unknown(Uuid),
-    /// The change is decided or expired.
+    /// The change is already decided or expired.
     #[error("the change is {0} already")]
     Over(&'static str),
     /// The approver requested the change.
@@ -232,12 +232,12 @@ pub enum ChangeError {
     /// The approver already approved the change.
     #[error("you approved this change already: {needed} different people must approve it, {given} did")]
     Repeated {
-        /// How many did.
+        /// Number of people who have approved the change.
         given: u32,
-        /// How many must.
+        /// Number of people who must approve the change.
         needed: u32,
     },
-    /// The plan is not the one that was shown.
+    /// The plan is not the one that was shown to the approver.
     #[error(
         "the change has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
     )]
@@ -254,7 +254,7 @@ pub enum ChangeError {
     /// The change is too long.
     #[error("the change is over {CONTENT_MAX} bytes")]
     TooLong,
-    /// Too many wait.
+    /// Too many changes are waiting for approval.
     #[error("{OPEN_MAX} changes wait for approval: approve or reject some first")]
     TooMany,
     /// An error of the database.
@@ -265,16 +265,16 @@ pub enum ChangeError {
 /// The result of an approval.
 #[derive(Debug)]
 pub enum Approved {
-    /// More people must approve it.
+    /// More approvals are required.
     Waits(Progress),
-    /// Enough people did: the caller applies this change and says so with [`Authority::finish_change`].
+    /// Enough people approved the change. The caller applies it and then calls [`Authority::finish_change`].
     Apply(Zeroizing<String>),
 }
 
-/// The change as it is sealed.
+/// The plaintext of a stored change.
 #[derive(Serialize, Deserialize)]
 struct Content {
-    /// Two random UUIDs: without them the hash of a short secret could be guessed.
+    /// Two random UUIDs, so that the hash does not reveal a short secret.
     salt: String,
     content: String,
 }
@@ -283,7 +283,7 @@ impl Authority {
     /// Stores a change that waits for approval.
     ///
     /// # Errors
-    /// [`ChangeError::TooMany`], [`ChangeError::TooLong`]; those of the database.
+    /// [`ChangeError::TooMany`], [`ChangeError::TooLong`], or an error of the database.
     #[crate::boxed]
     pub async fn propose_change(
         &self,
@@ -360,10 +360,10 @@ impl Authority {
         self.pending_change(id).await
     }
 
-    /// A pending change, with the people who approved it.
+    /// Returns a pending change, with the actors that approved it.
     ///
     /// # Errors
-    /// [`ChangeError::Unknown`]; those of the database.
+    /// [`ChangeError::Unknown`], or an error of the database.
     #[crate::boxed]
     pub async fn pending_change(&self, id: Uuid) -> Result<PendingChange, ChangeError> {
         let row = tables::Changes::of(self.store()).get(id).await?.ok_or(ChangeError::Unknown(id))?;
@@ -371,10 +371,10 @@ impl Authority {
         Ok(PendingChange { approvers, ..PendingChange::of(row)? })
     }
 
-    /// A page of changes in a state, the newest first.
+    /// Returns a page of changes in a state, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     #[crate::boxed]
     pub async fn pending_changes(
         &self,
@@ -388,8 +388,8 @@ impl Authority {
         Ok(Page { rows, next })
     }
 
-    /// Approves a change. `shown` is the SHA-256 of the plan that was shown, if that is known. A change that has its approvals and was
-    /// not applied, because the server stopped in between, is handed out again.
+    /// Approves a change. `shown` is the SHA-256 of the plan that was shown to the approver, if known. If a change has all its
+    /// approvals but was not applied because the server stopped, it is returned again.
     ///
     /// # Errors
     /// [`ChangeError`]
@@ -416,7 +416,7 @@ impl Authority {
         Ok(Approved::Apply(self.content_of(&row)?))
     }
 
-    /// Rejects a change; the person who wants it may take it back so.
+    /// Rejects a change. The requester may use this to withdraw it.
     ///
     /// # Errors
     /// [`ChangeError`]
@@ -433,10 +433,10 @@ impl Authority {
         self.end_change(id, ChangeState::Open, ChangeState::Rejected, note, by.actor()).await
     }
 
-    /// Says that an approved change was applied, or why it could not be.
+    /// Records that an approved change was applied, or why it could not be applied.
     ///
     /// # Errors
-    /// [`ChangeError::Over`] when that was said before; those of the database.
+    /// [`ChangeError::Over`] if the result was already recorded, or an error of the database.
     #[crate::boxed]
     pub async fn finish_change(
         &self,
@@ -448,10 +448,10 @@ impl Authority {
         self.end_change(id, ChangeState::Approved, to, void, by.actor()).await
     }
 
-    /// Voids an open change, because the object is not the one that it was made on.
+    /// Voids an open change whose object was modified after the request.
     ///
     /// # Errors
-    /// [`ChangeError::Over`]; those of the database.
+    /// [`ChangeError::Over`], or an error of the database.
     #[crate::boxed]
     pub async fn void_change(&self, id: Uuid, why: &str, by: &Principal) -> Result<(), ChangeError> {
         self.end_change(id, ChangeState::Open, ChangeState::Void, Some(why), by.actor()).await
@@ -493,7 +493,7 @@ impl Authority {
         ended.await?
     }
 
-    /// The change itself, if it is the one of its plan.
+    /// Decrypts the change and checks that it matches its plan.
     fn content_of(&self, row: &ChangeRow) -> Result<Zeroizing<String>, ChangeError> {
         let mismatch = || ChangeError::Mismatch(row.id);
         let plan: ChangePlan = serde_json::from_str(&row.plan).map_err(|_| mismatch())?;
@@ -580,7 +580,7 @@ fn audit_of(row: &ChangeRow, action: &'static str, actor: String, at_us: i64, mo
     AuditEvent { at_us, actor, action, resource: format!("change/{}", row.id), details }
 }
 
-/// What a change is bound to.
+/// Returns the encryption context of a change.
 fn context(id: &Uuid) -> keys::Context<'_> {
     keys::Context { table: SEALED_CHANGES.table, row: id.as_bytes(), column: SEALED_CHANGES.column }
 }
@@ -650,7 +650,7 @@ mod tests {
                     .prop_map(|members| Value::Object(members.into_iter().collect())),
             ]
         })
-        // A gate is an object.
+        // The root value of a plan is always an object.
         .prop_map(|value| json!({ "of": value }))
     }
 

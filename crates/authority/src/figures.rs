@@ -1,31 +1,31 @@
-//! What the authority has done since it was opened, for metrics.
+//! Counters of the authority for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use flight::Counts;
 
-/// Counts since the start, and what waits now.
+/// Counters since startup, and current numbers of requests in progress.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
-    /// Certificates issued.
+    /// Number of issued certificates.
     pub issued: u64,
-    /// Requests answered with a certificate issued before, by their idempotency key.
+    /// Number of requests to which an existing certificate was returned, by their idempotency key.
     pub repeated: u64,
-    /// Requests refused.
+    /// Number of rejected requests.
     pub refused: u64,
-    /// Requests that failed for another reason: the database, a key.
+    /// Number of requests that failed for another reason, such as the database or a key.
     pub failed: u64,
-    /// Requests between policy and commit.
+    /// Number of requests between the policy check and the commit.
     pub issuing: u64,
-    /// Those of them that are signed and wait for their commit.
+    /// Number of these requests that are signed and wait for their commit.
     pub storing: u64,
-    /// Certificates whose revocation was changed here.
+    /// Number of certificates whose revocation status was changed by this process.
     pub revoked: u64,
-    /// CRLs made here, deltas aside.
+    /// Number of CRLs created by this process, without deltas.
     pub crls: u64,
-    /// OCSP answers from memory.
+    /// Number of OCSP responses from the cache.
     pub ocsp_kept: u64,
-    /// OCSP answers signed.
+    /// Number of OCSP responses that were signed.
     pub ocsp_signed: u64,
 }
 
@@ -47,7 +47,7 @@ impl Counters {
         counter.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Counts one as under way until the guard is dropped.
+    /// Counts an operation as in progress until the guard is dropped.
     pub(crate) fn under_way(counter: &AtomicU64) -> UnderWay<'_> {
         Self::add(counter, 1);
         UnderWay(counter)

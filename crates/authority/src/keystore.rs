@@ -1,7 +1,7 @@
-//! Keys at rest, and signers made from them.
+//! Stored private keys, and signers for them.
 //!
-//! A key's bytes are opened when it is first used and kept for a minute; a key held by a provider (a security module)
-//! is never here at all. Whatever else is sealed under the master key is walked by [`KeyStore::rotate_master`] too.
+//! A key is decrypted at its first use and cached for one minute. A key in a provider (a security module) is never in this process.
+//! [`KeyStore::rotate_master`] also re-encrypts all other data that is encrypted under the master key.
 
 mod masters;
 
@@ -22,41 +22,41 @@ use x509::SpkiHash;
 
 pub use masters::{MasterKeyUse, ProveError};
 
-/// Names a key in the table `keys`.
+/// Identifier of a key in the table `keys`.
 pub type KeyId = Uuid;
 
-/// Keys kept open: the authorities of a large house and the accounts at its issuers, several times over.
+/// Maximum number of cached keys: several times the number of CAs and issuer accounts of a large organization.
 const OPEN_KEYS_MAX: u64 = 4_096;
-/// How long a key stays open, and so how long another node may use a key after it was blocked here.
+/// Lifetime of a cached key. After a key is blocked on one node, other nodes may use it for this time.
 const OPEN_FOR: Duration = Duration::from_secs(60);
-/// Sealed values re-wrapped in one transaction: some 100 KB, well under a second.
+/// Number of values that are re-wrapped in one transaction: some 100 KB, well under a second.
 const REWRAP_ROWS: usize = 500;
-/// The word in key rows for those sealed in the database.
+/// Provider name in the rows of keys that are stored encrypted in the database.
 const SEALED: &str = "sealed";
 
-/// Why a key cannot be had.
+/// Reason why a key is not available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum KeyStoreError {
     /// The row does not exist.
     #[error("there is no key {0}")]
     Unknown(KeyId),
-    /// Its use is forbidden.
+    /// The key is blocked.
     #[error("the key {id} is blocked: {reason}")]
     Blocked {
-        /// Which.
+        /// Identifier of the key.
         id: KeyId,
         /// The reason.
         reason: String,
     },
-    /// Its sealed bytes do not open.
+    /// The key cannot be decrypted.
     #[error("the key {id}: {error}")]
     Sealed {
-        /// Which.
+        /// Identifier of the key.
         id: KeyId,
-        /// Why.
+        /// Error of the decryption.
         error: OpenError,
     },
-    /// It is no key, or cannot be made.
+    /// The data is not a valid key, or the key cannot be generated.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// The key does not match its row.
@@ -67,18 +67,18 @@ pub enum KeyStoreError {
     /// No provider of this name is configured.
     #[error("the key provider {0:?} is not configured")]
     NoProvider(String),
-    /// The key never leaves its provider.
+    /// The key cannot be exported from its provider.
     #[error("the key {id} is held by {provider:?}, which does not give keys out")]
     Held {
-        /// Which.
+        /// Identifier of the key.
         id: KeyId,
-        /// The provider that holds the key.
+        /// Name of the provider that stores the key.
         provider: String,
     },
-    /// The provider failed.
+    /// The key provider failed.
     #[error("the key provider {name}: {error}")]
     Provider {
-        /// Which.
+        /// Name of the provider.
         name: String,
         /// The last error.
         error: SignError,
@@ -94,56 +94,56 @@ impl From<StoreError> for KeyStoreError {
     }
 }
 
-/// Why the master key was not changed, or not to the end.
+/// Reason why the master key was not changed, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
-    /// The new master key cannot be opened.
+    /// The new master key cannot be used.
     #[error(transparent)]
     Keyring(#[from] KeyringError),
-    /// An error of the database. Call again: finished steps are not repeated.
+    /// An error of the database. Repeat the call; finished steps are not repeated.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// How far a rotation has come.
+/// Progress of a rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotateProgress {
-    /// The column being walked, `keys.sealed`.
+    /// Column in progress, such as `keys.sealed`.
     pub column: String,
-    /// Values re-wrapped so far, in all columns.
+    /// Number of values re-wrapped so far, in all columns.
     pub done: u64,
-    /// Values that needed it when the walk began, in all columns.
+    /// Number of values to re-wrap, counted at the start, in all columns.
     pub total: u64,
 }
 
 /// Result of a rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rotated {
-    /// The master key in use now.
+    /// Current master key.
     pub master: MasterKeyId,
-    /// Values re-wrapped.
+    /// Number of re-wrapped values.
     pub rewrapped: u64,
-    /// Values that did not open and stay as they are, `keys.sealed ID: why`, at most a hundred named. While there are
-    /// any, keep the old master key.
+    /// Values that could not be decrypted and were not changed, as `keys.sealed ID: reason`; at most 100. While the list is not
+    /// empty, keep the old master key.
     pub failed: Vec<String>,
-    /// Values still under another master key: 0 when the old one can be forgotten.
+    /// Number of values still encrypted under another master key. At 0 the old master key may be removed.
     pub remaining: u64,
-    /// The same by column.
+    /// Counts by column.
     pub columns: Vec<RotatedColumn>,
 }
 
-/// What a rotation did to one column.
+/// The result of a rotation for one column.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotatedColumn {
-    /// `keys.sealed`.
+    /// Table and column, such as `keys.sealed`.
     pub column: String,
-    /// Values re-wrapped.
+    /// Number of re-wrapped values.
     pub rewrapped: u64,
-    /// Values still under another master key.
+    /// Number of values still encrypted under another master key.
     pub remaining: u64,
 }
 
-/// Keys at rest. Cheap to clone; the clones share what is open.
+/// The store of private keys. Clones are cheap and share the cache.
 #[derive(Clone)]
 pub struct KeyStore {
     inner: Arc<KeyStoreState>,
@@ -158,17 +158,17 @@ struct KeyStoreState {
     columns: RwLock<Vec<&'static SealedColumn>>,
 }
 
-/// A key ready to be stored, in a transaction of the caller's: see [`store::insert_key`].
+/// A key to store in a transaction of the caller: see [`store::insert_key`].
 #[derive(Debug)]
 pub struct NewKey {
-    /// Its row.
+    /// Database row of the key.
     pub row: KeyRow,
     /// The signer for this key.
     pub signer: KeyRef,
 }
 
 impl KeyStore {
-    /// Over a database and the master keys.
+    /// Creates a key store with a database and the master keys.
     #[must_use]
     pub fn new(store: Store, keyring: Keyring, clock: Clock) -> Self {
         let inner = KeyStoreState {
@@ -182,24 +182,24 @@ impl KeyStore {
         Self { inner: Arc::new(inner) }
     }
 
-    /// The master keys, for whatever else is sealed at rest. Who seals a column also calls [`Self::also_sealed`].
+    /// Returns the master keys, to encrypt other data at rest. If you encrypt a column with them, also call [`Self::also_sealed`].
     #[must_use]
     pub fn keyring(&self) -> &Keyring {
         &self.inner.keyring
     }
 
-    /// [`Self::keyring`], for anyone who seals without the rest of this.
+    /// Returns the master keys as a shared handle, for code that encrypts data without access to this store.
     #[must_use]
     pub fn ring(&self) -> Arc<Keyring> {
         Arc::clone(&self.inner.keyring)
     }
 
-    /// Adds what holds keys elsewhere.
+    /// Adds a provider that stores keys elsewhere.
     pub fn add_provider(&self, provider: Arc<dyn KeyProvider>) {
         self.inner.providers.write().push(provider);
     }
 
-    /// Another column sealed under the master key: [`Self::rotate_master`] walks it too.
+    /// Registers another column that is encrypted under the master key, so that [`Self::rotate_master`] re-wraps it too.
     pub fn also_sealed(&self, column: &'static SealedColumn) {
         let mut columns = self.inner.columns.write();
         let known = columns.iter().any(|known| (known.table, known.column) == (column.table, column.column));
@@ -208,7 +208,7 @@ impl KeyStore {
         }
     }
 
-    /// Makes a key, sealed, to be stored by the caller.
+    /// Generates an encrypted key, which the caller stores.
     ///
     /// # Errors
     /// [`KeyStoreError::Key`].
@@ -217,8 +217,8 @@ impl KeyStore {
         Ok(self.seal(PrivateKey::generate_aside(kind).await?, label))
     }
 
-    /// As [`Self::prepare`], within the provider of this name. When it is not stored, the provider keeps it all the
-    /// same.
+    /// Generates a key like [`Self::prepare`], in the provider of this name. The provider keeps the key even if the caller does not
+    /// store it.
     ///
     /// # Errors
     /// [`KeyStoreError::NoProvider`], [`KeyStoreError::Provider`].
@@ -237,7 +237,7 @@ impl KeyStore {
         Ok(NewKey { row, signer: held.signer })
     }
 
-    /// A key that came from elsewhere, sealed, to be stored by the caller.
+    /// Encrypts an imported key, which the caller stores.
     #[must_use]
     pub fn seal(&self, key: PrivateKey, label: &str) -> NewKey {
         let mut row = self.row(&key, label, SEALED, None, None);
@@ -245,7 +245,7 @@ impl KeyStore {
         NewKey { row, signer: Arc::new(key) }
     }
 
-    /// Makes a key and stores it, with its audit row.
+    /// Generates and stores a key, with an audit event.
     ///
     /// # Errors
     /// [`KeyStoreError`]
@@ -260,7 +260,7 @@ impl KeyStore {
         self.insert(key, "key.generate", actor).await
     }
 
-    /// Stores a key that came from elsewhere, with its audit row. One that is here already keeps its row and label.
+    /// Stores an imported key, with an audit event. If the key already exists, its row and label are not changed.
     ///
     /// # Errors
     /// [`KeyStoreError`]
@@ -286,7 +286,7 @@ impl KeyStore {
         Ok((stored.await?, key.signer))
     }
 
-    /// The key's signer. Many may ask at once: it is opened once.
+    /// Returns the signer for a key. Concurrent calls decrypt the key only once.
     ///
     /// # Errors
     /// [`KeyStoreError`]
@@ -302,20 +302,20 @@ impl KeyStore {
         self.inner.open.fetch(&id, open).await
     }
 
-    /// The private key itself, for what a signer does not do: decrypting, handing a key out. Opened again at each call.
+    /// Returns the private key itself, for purposes other than signing, such as decryption or export. Each call decrypts it again.
     ///
     /// # Errors
-    /// [`KeyStoreError`]; [`KeyStoreError::Held`] when a provider holds it.
+    /// [`KeyStoreError`]; [`KeyStoreError::Held`] if the key is in a provider.
     #[crate::boxed]
     pub async fn private_key(&self, id: KeyId) -> Result<PrivateKey, KeyStoreError> {
         self.unseal(&self.usable(id).await?)
     }
 
-    /// Signers of these keys, opened again in one statement and kept by the caller alone; why not, where one cannot be
-    /// had. Keys that are not there, or whose use is forbidden, are left out.
+    /// Returns signers for these keys without the cache, read in one statement. Each result is a signer or an error. Keys that do
+    /// not exist or are blocked are omitted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn signers(
         &self,
@@ -333,7 +333,7 @@ impl KeyStore {
         self.signer_of(&self.usable(id).await?).await
     }
 
-    /// The key of a row, opened again.
+    /// Decrypts the key of a row without the cache.
     pub(crate) async fn open_row(&self, row: &KeyRow) -> Result<KeyRef, KeyStoreError> {
         self.signer_of(row).await
     }
@@ -366,7 +366,7 @@ impl KeyStore {
         if key.spki() == row.spki { Ok(key) } else { Err(KeyStoreError::Swapped(id)) }
     }
 
-    /// Forbids the use of a key: here at once, on other nodes within a minute. False when it was forbidden before.
+    /// Blocks a key, immediately on this node and within one minute on other nodes. Returns false if it was already blocked.
     ///
     /// # Errors
     /// [`KeyStoreError::Store`]; [`KeyStoreError::Unknown`].
@@ -421,11 +421,11 @@ impl KeyStore {
 
 /// Rotation of the master key.
 impl KeyStore {
-    /// Makes `master` the current master key and re-wraps every sealed value under it, while all goes on: what is not
-    /// re-wrapped yet opens under the old one. `progress` is called before each page. Stopped or failed half way, the
-    /// next call does the rest. With the master key that is current already it just does what is left over.
+    /// Makes `master` the current master key and re-wraps every encrypted value under it, without downtime: values that are not yet
+    /// re-wrapped are decrypted with the old master key. `progress` is called before each page. If the rotation is interrupted, the
+    /// next call continues it. If `master` is already current, only the remaining values are re-wrapped.
     ///
-    /// The configuration must name both master keys until `remaining` is 0.
+    /// The configuration must contain both master keys until `remaining` is 0.
     ///
     /// # Errors
     /// [`RotateError`]
@@ -439,8 +439,8 @@ impl KeyStore {
         self.rewrap_all(actor, progress).await
     }
 
-    /// Re-wraps every sealed value that is under an older master key under the current one, as
-    /// [`Self::rotate_master`] does. For after a start with another current master key.
+    /// Re-wraps every value that is encrypted under an older master key, as [`Self::rotate_master`] does. Use it after a start with
+    /// a different current master key.
     ///
     /// # Errors
     /// [`RotateError::Store`]
@@ -546,17 +546,17 @@ impl std::fmt::Debug for KeyStore {
     }
 }
 
-/// `keys.sealed`.
+/// Returns the name of a column, such as `keys.sealed`.
 fn name_of(column: &SealedColumn) -> String {
     format!("{}.{}", column.table, column.column)
 }
 
-/// What a sealed key is bound to.
+/// Returns the encryption context of a key.
 fn context(id: &KeyId) -> Context<'_> {
     Context { table: SEALED_KEYS.table, row: id.as_bytes(), column: SEALED_KEYS.column }
 }
 
-/// Stores a key and its audit row, in the caller's transaction. The id of the row that holds the key.
+/// Stores a key and its audit event in the caller's transaction. Returns the identifier of the row that contains the key.
 pub(crate) async fn insert(
     tx: &mut Tx,
     row: KeyRow,

@@ -1,4 +1,4 @@
-//! The certification authority: trees, profiles, issuing, revocation, and the protocols that ask for it.
+//! The certification authority: CA trees, profiles, issuance, revocation, and the protocols for them.
 
 pub mod acme;
 mod authority;
@@ -29,7 +29,7 @@ pub mod tables;
 pub mod teams;
 pub mod tree;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without boxing, every crate that awaits the function compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use authority::{Authority, AuthorityOptions, OpenError};

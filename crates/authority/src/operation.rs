@@ -1,25 +1,26 @@
-//! The operations of the protocols, each from the table that its protocol dispatches by or is checked against.
+//! The operations of the protocols. The tables are also used for dispatch, or checked against it.
 
 use coded::named;
 
 named! {
-    /// What a caller of an operation has to show.
+    /// The authentication that an operation requires.
     pub enum AccessRule: "access rule" {
-        /// Nothing.
+        /// No authentication.
         Anybody => "anybody",
-        /// A signature by a key that it brings along, and what the profile wants of a new account.
+        /// A signature with the key in the request, and what the profile requires for a new account.
         NewAccountKey => "a new account's key",
         /// A signature by the account.
         Account => "the account",
-        /// A signature by the account that what is asked for belongs to.
+        /// A signature by the account to which the resource belongs.
         OwnAccount => "the account that it belongs to",
-        /// A signature by the certificate's key, by the account that ordered it, or by one that proved every name.
+        /// A signature with the key of the certificate, by the account that ordered it, or by an account that is authorized for
+        /// every name.
         RevokingKey => "the certificate's key, its account, or proof of every name",
-        /// A client certificate or a password for enrolment.
+        /// A client certificate or an enrollment password.
         Enrolment => "an enrolment password or a client certificate",
-        /// The certificate that is to be replaced.
+        /// The certificate to replace.
         Replaced => "the certificate that is replaced",
-        /// A challenge password, or a signature by the certificate that is renewed.
+        /// A challenge password, or a signature with the certificate to renew.
         ScepMessage => "a challenge password, or the certificate that is renewed",
     }
 }
@@ -27,11 +28,11 @@ named! {
 /// An operation of a protocol.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Operation {
-    /// Methods that are taken.
+    /// Allowed HTTP methods.
     pub methods: &'static [&'static str],
-    /// Its path as a template; of SCEP with the query that names the operation.
+    /// Path template; for SCEP with the query parameter that selects the operation.
     pub path: &'static str,
-    /// The permission that a caller needs.
+    /// Authentication that the operation requires.
     pub rule: AccessRule,
 }
 

@@ -4,25 +4,26 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use crate::client_certificate::PresentedChain;
 
-/// The other end of a connection.
+/// The client of a connection.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its address, as the socket says; a proxy's header is believed only where the configuration names the proxy.
+    /// Address of the client. It comes from the socket, or from the header of a proxy that the configuration trusts.
     pub address: IpAddr,
-    /// The certificates it presented. What they say is for [`ClientCertificates::verify`](crate::ClientCertificates::verify) to give out.
+    /// Certificate chain that the client presented. [`ClientCertificates::verify`](crate::ClientCertificates::verify) returns its
+    /// contents.
     pub client_certificate: Option<PresentedChain>,
-    /// The connection's exporter value for `tls-exporter` channel binding (RFC 9266), 32 bytes.
+    /// Exporter value of the connection for `tls-exporter` channel binding (RFC 9266), 32 bytes.
     pub channel_binding: Option<[u8; 32]>,
 }
 
 impl Peer {
-    /// A peer of which only the address is known.
+    /// Returns a peer with an address only.
     #[must_use]
     pub fn at(address: IpAddr) -> Self {
         Self { address, client_certificate: None, channel_binding: None }
     }
 
-    /// This machine.
+    /// Returns a peer on this machine.
     #[must_use]
     pub fn local() -> Self {
         Self::at(IpAddr::V4(Ipv4Addr::LOCALHOST))

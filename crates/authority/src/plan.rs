@@ -1,91 +1,92 @@
-//! The plan that an approval is given for: every fact that decides which certificate is issued, and where it goes.
+//! The plan to approve: every fact that determines which certificate is issued and where it is deployed.
 
 use aws_lc_rs::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-/// The version of the canonical encoding. It is the first field, so two versions never have the same hash.
+/// Version of the canonical encoding. It is the first field, so two versions never have the same hash.
 pub const PLAN_ENCODING: &str = "bulla issuance plan 1";
 
-/// What is issued if the approval is given. Names and targets keep their order: the first name may become the common name.
+/// What is issued after the approval. Names and targets keep their order, because the first name may become the common name.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct IssuancePlan {
-    /// What the plan is for: `certificate/UUID` or `enrolment/UUID`.
+    /// Object of the plan: `certificate/UUID` or `enrolment/UUID`.
     pub object: String,
-    /// The names, as text.
+    /// Names as text.
     pub names: Vec<String>,
-    /// The subject that is asked for, as text; what the profile says when `None`.
+    /// Requested subject as text; `None` for the subject of the profile.
     pub subject: Option<String>,
-    /// The key.
+    /// The key to certify.
     pub key: PlannedKey,
-    /// Whether the must-staple extension (RFC 7633) is asked for.
+    /// Whether the must-staple extension (RFC 7633) is requested.
     pub must_staple: bool,
-    /// The profile's name.
+    /// Name of the profile.
     pub profile: String,
-    /// The profile as stored; `None` where no such profile is stored.
+    /// Stored version of the profile; `None` if no such profile is stored.
     pub profile_version: Option<DocumentVersion>,
-    /// The issuer's name.
+    /// Name of the issuer.
     pub issuer: String,
-    /// The issuer's configuration as stored; `None` for the own CA.
+    /// Stored version of the issuer's configuration; `None` for a CA of this server.
     pub issuer_version: Option<DocumentVersion>,
-    /// The external issuer's own profile.
+    /// Profile at the external issuer.
     pub issuer_profile: Option<String>,
-    /// How long the certificate is to be valid, seconds; the profile's default when `None`.
+    /// Lifetime in seconds; `None` for the default of the profile.
     pub lifetime_seconds: Option<i64>,
-    /// Where the certificate goes, each with what is known of the target.
+    /// Deployment targets, each with its known properties.
     pub targets: Vec<String>,
 }
 
-/// The key that is certified.
+/// The key to certify.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "from")]
 pub enum PlannedKey {
-    /// A new key, made when the run begins.
+    /// A new key, generated when the run begins.
     New {
-        /// Its type.
+        /// Key type.
         key_type: String,
         /// Where the key is generated and stored.
         location: String,
     },
-    /// The key of a request that is there already.
+    /// The key of an existing CSR.
     Request {
         /// SHA-256 of the SubjectPublicKeyInfo, hexadecimal.
         spki_sha256: String,
-        /// SHA-256 of the whole request, hexadecimal.
+        /// SHA-256 of the whole CSR, hexadecimal.
         request_sha256: String,
     },
 }
 
-/// Which version of a stored document.
+/// The version of a stored document.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 pub struct DocumentVersion {
-    /// Grows by one with each change.
+    /// Revision number, which increases by one with each change.
     pub revision: i64,
-    /// SHA-256 of the document, hexadecimal: a document that is deleted and made again begins at the first revision.
+    /// SHA-256 of the document, hexadecimal. It is needed because a document that is deleted and created again starts at the first
+    /// revision.
     pub sha256: String,
 }
 
-/// One field of a plan, as people read it and as it is encoded.
+/// One field of a plan, as shown to people and as encoded.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlanField {
-    /// The field's name.
+    /// Name of the field.
     pub name: &'static str,
-    /// Its values; none where the plan leaves it open.
+    /// Values of the field; empty where the plan does not determine them.
     pub values: Vec<String>,
 }
 
 /// A field that differs between two plans.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlanDifference {
-    /// The field's name.
+    /// Name of the field.
     pub name: &'static str,
-    /// The values before.
+    /// Values in the earlier plan.
     pub before: Vec<String>,
-    /// The values now.
+    /// Values in this plan.
     pub after: Vec<String>,
 }
 
 impl DocumentVersion {
-    /// Of a document's stored text.
+    /// Returns the version of a document with this stored text.
     #[must_use]
     pub fn of(revision: i64, body: &str) -> Self {
         Self { revision, sha256: hex(body.as_bytes()) }
@@ -97,7 +98,7 @@ impl DocumentVersion {
 }
 
 impl IssuancePlan {
-    /// Every field, in the order of the encoding. Encoding, page and differences come from this one list.
+    /// Returns every field in the order of the encoding. The encoding, the display and the differences all use this list.
     #[must_use]
     pub fn fields(&self) -> Vec<PlanField> {
         let field = |name, values| PlanField { name, values };
@@ -123,21 +124,21 @@ impl IssuancePlan {
         ]
     }
 
-    /// The canonical encoding: [`PLAN_ENCODING`], then each field of [`IssuancePlan::fields`] as its name, the number of its values
-    /// and the values. Texts have their length in front, lengths and numbers are 8 bytes, big-endian.
+    /// Returns the canonical encoding: [`PLAN_ENCODING`], then each field of [`IssuancePlan::fields`] as its name, the number of
+    /// its values and the values. Each text is preceded by its length. Lengths and numbers have 8 bytes, big-endian.
     #[must_use]
     pub fn encoded(&self) -> Vec<u8> {
         let fields = self.fields();
         encoded(PLAN_ENCODING, fields.iter().map(|field| (field.name, field.values.as_slice())))
     }
 
-    /// SHA-256 of the encoding: what an approval is given for.
+    /// Returns the SHA-256 of the encoding, to which an approval refers.
     #[must_use]
     pub fn sha256(&self) -> [u8; 32] {
         sha256(&self.encoded())
     }
 
-    /// The fields that differ from the plan before.
+    /// Returns the fields that differ from an earlier plan.
     #[must_use]
     pub fn differences(&self, before: &Self) -> Vec<PlanDifference> {
         let pairs = before.fields().into_iter().zip(self.fields());
@@ -165,8 +166,8 @@ impl PlannedKey {
     }
 }
 
-/// The canonical encoding of fields: `encoding`, then each field as its name, the number of its values and the values. Texts have
-/// their length in front, lengths and numbers are 8 bytes, big-endian.
+/// Returns the canonical encoding of fields: `encoding`, then each field as its name, the number of its values and the values. Each
+/// text is preceded by its length. Lengths and numbers have 8 bytes, big-endian.
 pub(crate) fn encoded<'a>(encoding: &str, fields: impl Iterator<Item = (&'a str, &'a [String])>) -> Vec<u8> {
     let mut out = Vec::with_capacity(1_024);
     text(&mut out, encoding);
@@ -189,7 +190,7 @@ fn text(out: &mut Vec<u8>, text: &str) {
     out.extend(text.as_bytes());
 }
 
-/// SHA-256.
+/// Computes the SHA-256 hash.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(bytes);
@@ -198,7 +199,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// SHA-256, hexadecimal.
+/// Computes the SHA-256 hash, in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     x509::Fingerprint::from_bytes(sha256(bytes)).to_string()
 }
@@ -255,7 +256,7 @@ mod tests {
         })
     }
 
-    /// One field of the plan taken from another plan.
+    /// Returns a plan with one field copied from another plan.
     fn with_field(plan: &IssuancePlan, other: &IssuancePlan, field: usize) -> IssuancePlan {
         let (mut out, other) = (plan.clone(), other.clone());
         match field {

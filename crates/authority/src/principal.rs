@@ -1,17 +1,17 @@
-//! Who somebody is, whichever way they logged in: one person is one principal.
+//! The identity of a person, independent of the login method: one person is one principal.
 
 use std::collections::BTreeSet;
 
 use x509::{Certificate, GeneralName};
 
-/// Names of a certificate that become marks; more are not looked at.
+/// Maximum number of names of a certificate that become marks.
 const NAMES_MAX: usize = 32;
 
-/// An actor, with every mark by which the same person is known: the actor's own name, the owner of a token, the subject at
-/// an OIDC provider, a verified e-mail address, a client certificate with its key and names.
+/// An actor with all identifiers (marks) of the same person: the name of the actor, the owner of a token, the subject at an OIDC
+/// provider, a verified email address, and a client certificate with its key and names.
 ///
-/// Two principals that share a mark are one person. Where no link is known, the shared certificate, key, owner or address is
-/// the link, so the comparison errs on the side of one person.
+/// Two principals that share a mark count as the same person. People who share a certificate, key, owner or address therefore count
+/// as one person.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Principal {
     actor: String,
@@ -19,13 +19,13 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// An actor without further facts.
+    /// Returns an actor without further marks.
     #[must_use]
     pub fn of_actor(actor: &str) -> Self {
         Self { actor: actor.to_owned(), marks: BTreeSet::from([actor.to_owned()]) }
     }
 
-    /// The holder of a password over EST or SCEP. `est:alice` and `scep:alice` are the user `alice`.
+    /// Returns the owner of an EST or SCEP password. `est:alice` and `scep:alice` are the user `alice`.
     #[must_use]
     pub fn of_password(actor: &str) -> Self {
         let user = actor.strip_prefix("est:").or_else(|| actor.strip_prefix("scep:"));
@@ -36,14 +36,14 @@ impl Principal {
         }
     }
 
-    /// With another mark of the same person.
+    /// Adds another mark of the same person.
     #[must_use]
     pub fn with(mut self, mark: impl Into<String>) -> Self {
         self.marks.insert(mark.into());
         self
     }
 
-    /// With a client certificate that the person showed: the certificate, its key, and its names.
+    /// Adds the marks of a client certificate of the person: the certificate, its key, and its names.
     #[must_use]
     pub fn with_certificate(mut self, certificate: &Certificate) -> Self {
         self.marks.insert(format!("sha256:{}", certificate.fingerprint));
@@ -53,32 +53,33 @@ impl Principal {
         self
     }
 
-    /// As the audit names them.
+    /// Returns the name of the actor in the audit log.
     #[must_use]
     pub fn actor(&self) -> &str {
         &self.actor
     }
 
-    /// Every mark, the actor's name among them.
+    /// Returns all marks, including the name of the actor.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
         self.marks.iter().map(String::as_str)
     }
 
-    /// Whether one of these marks is the person's.
+    /// Returns whether at least one of these marks belongs to the person.
     #[must_use]
     pub fn has_any_of<'a>(&self, mut marks: impl Iterator<Item = &'a str>) -> bool {
         marks.any(|mark| self.marks.contains(mark))
     }
 
-    /// Whether both are one person.
+    /// Returns whether both are the same person.
     #[must_use]
     pub fn is_same_person(&self, other: &Self) -> bool {
         self.has_any_of(other.marks())
     }
 }
 
-/// Writes a subject alternative name as a mark, for example `dns:www.example`: DNS names and mail addresses in lower case. `None` for
-/// kinds of names that identify nobody. Client certificates are mapped to identities by the same text.
+/// Formats a subject alternative name as a mark, for example `dns:www.example`. DNS names and email addresses are in lower case.
+/// Returns `None` for kinds of names that identify no person. The mapping from client certificates to identities uses the same
+/// text.
 #[must_use]
 pub fn mark_of(name: &GeneralName) -> Option<String> {
     match name {

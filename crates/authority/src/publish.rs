@@ -1,12 +1,13 @@
-//! CRLs, OCSP and issuer certificates over HTTP: public by design, so by plain HTTP and for everybody.
+//! CRLs, OCSP and CA certificates over plain HTTP, without authentication, because they are public.
 //!
-//! | path | what |
+//! | path | content |
 //! |---|---|
 //! | `/crl/{ca}.crl`, `/crl/{ca}/{shard}.crl`, `/crl/{ca}/delta.crl` | CRLs |
 //! | `POST /ocsp/{ca}`, `GET /ocsp/{ca}/{base64}`, the same without `{ca}` | OCSP (RFC 6960 appendix A.1) |
-//! | `/ca/{ca}.cer`, `/ca/{ca}.p7c` | the CA's certificate; it and those above it (RFC 5280 section 4.2.2.1) |
+//! | `/ca/{ca}.cer`, `/ca/{ca}.p7c` | the certificate of the CA; the certificate and those of its parents (RFC 5280 section
+//! 4.2.2.1) |
 //!
-//! `{ca}` is an id or a name.
+//! `{ca}` is an identifier or a name.
 
 use std::sync::Arc;
 
@@ -35,32 +36,32 @@ const CERTIFICATE: &str = "application/pkix-cert";
 const CERTIFICATES: &str = "application/pkcs7-mime; smime-type=certs-only";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A CA's certificate changes seldom, and never under the same key without need.
+/// Maximum age in seconds of a CA certificate in HTTP caches. CA certificates rarely change.
 const CERTIFICATE_MAX_AGE: i64 = 86_400;
 
-/// Padding is often lost on the way.
+/// Base64 decoder that accepts missing padding, which is often lost in URLs.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Public resources of a CA: CRLs, certificates.
+/// The public documents of the CAs: CRLs, OCSP responses and certificates.
 #[derive(Clone, Debug)]
 pub struct Publications {
     authority: Authority,
 }
 
-/// A document with what caches want to know.
+/// A document with its header fields for HTTP caches.
 struct Document {
     body: Bytes,
     media_type: &'static str,
     etag: String,
     modified: UnixTime,
-    /// Seconds from now.
+    /// Maximum age in seconds.
     max_age: i64,
 }
 
-/// The operations.
+/// The operations of the public documents.
 pub const OPERATIONS: [Operation; 3] = [
     Operation::of(&["GET", "HEAD"], "/crl/{*path}", AccessRule::Anybody),
     Operation::of(&["GET", "HEAD", "POST"], "/ocsp/{*path}", AccessRule::Anybody),
@@ -68,16 +69,16 @@ pub const OPERATIONS: [Operation; 3] = [
 ];
 
 impl Publications {
-    /// Of this authority.
+    /// Creates the handler of the public documents of this authority.
     #[must_use]
     pub fn new(authority: Authority) -> Self {
         Self { authority }
     }
 
-    /// Bytes of a request's body that are worth reading: more is refused.
+    /// Maximum size of a request body in bytes. Larger bodies are rejected.
     pub const BODY_MAX: usize = OcspRequest::DER_MAX;
 
-    /// Answers any request whose path begins with `/crl/`, `/ocsp` or `/ca/`.
+    /// Handles any request whose path begins with `/crl/`, `/ocsp` or `/ca/`.
     #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, _peer: &Peer) -> Response<Bytes> {
         let path = request.uri().path().to_owned();
@@ -164,7 +165,7 @@ impl Publications {
         }
     }
 
-    /// `rest` is what follows `/ocsp`: nothing, `/{ca}`, `/{ca}/{base64}` or `/{base64}`.
+    /// Handles an OCSP request. `rest` is the part of the path after `/ocsp`: empty, `/{ca}`, `/{ca}/{base64}` or `/{base64}`.
     async fn ocsp(&self, rest: &str, request: &Request<Bytes>) -> Response<Bytes> {
         let rest = rest.strip_prefix('/').unwrap_or(rest);
         let (first, remainder) = rest.split_once('/').unwrap_or((rest, ""));
@@ -188,7 +189,7 @@ impl Publications {
                 self.ocsp_response(answer, None)
             }
             Method::GET => {
-                // A request in base64 may hold slashes of its own.
+                // A base64 request may contain slashes.
                 let encoded = if ca.is_some() { remainder } else { rest };
                 let encoded = percent_decode_str(encoded).decode_utf8_lossy();
                 if encoded.is_empty() {
@@ -209,7 +210,8 @@ impl Publications {
         }
     }
 
-    /// With the header fields of RFC 5019 section 6.2 where caches may keep it: only answers to GET are kept by any.
+    /// Builds the HTTP response. If caches may store it, it has the header fields of RFC 5019 section 6.2. Caches store only
+    /// responses to GET.
     fn ocsp_response(&self, answer: OcspAnswer, asked: Option<&HeaderMap>) -> Response<Bytes> {
         if let (Some(freshness), Some(headers)) = (answer.freshness, asked) {
             let now = UnixTime(self.authority.clock().now_seconds());
@@ -231,7 +233,7 @@ impl Publications {
     }
 }
 
-/// Whatever keeps a document from being served.
+/// An error that prevents a document from being served.
 type Trouble = Box<dyn std::error::Error + Send + Sync>;
 
 impl Document {
@@ -265,7 +267,7 @@ impl Document {
         response
     }
 
-    /// RFC 9110 section 13.2.2: the tag decides where there is one.
+    /// Returns whether the client has the present version (RFC 9110 section 13.2.2): an entity tag takes precedence over the date.
     fn is_known(&self, asked: &HeaderMap) -> bool {
         if let Some(tags) = asked.get(header::IF_NONE_MATCH) {
             let matches = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == self.etag;

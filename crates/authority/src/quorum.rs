@@ -1,34 +1,34 @@
-//! Approval by several people: each vote is for one plan, and two votes of one person are one.
+//! Approval by several people. Each vote is for one plan, and two votes of one person count once.
 
 use store::{StoreError, Tx};
 
 use crate::principal::Principal;
 use crate::tables::{self, VoteRow};
 
-/// Most people that a profile can ask for.
+/// Maximum number of approvals that a profile can require.
 pub const APPROVALS_MAX: u32 = 16;
 
-/// How many people approved a plan, and how many must.
+/// Number of people who have approved a plan, and number required.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Progress {
-    /// People who approved this plan.
+    /// Number of people who have approved this plan.
     pub given: u32,
-    /// Number of approvals that are needed.
+    /// Number of required approvals.
     pub needed: u32,
 }
 
 impl Progress {
-    /// Whether enough people approved the plan.
+    /// Returns whether enough people approved the plan.
     #[must_use]
     pub fn is_enough(self) -> bool {
         self.given >= self.needed
     }
 }
 
-/// Whether the person is one of the actors, whichever way they logged in then.
+/// Returns whether the person is one of the actors, whichever login method each used.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn is_one_of(tx: &mut Tx, actors: Vec<String>, person: &Principal) -> Result<bool, StoreError> {
     let theirs = tables::marks_of(tx, actors).await?;
@@ -36,11 +36,11 @@ pub async fn is_one_of(tx: &mut Tx, actors: Vec<String>, person: &Principal) -> 
     Ok(!theirs.is_disjoint(&own))
 }
 
-/// Stores a vote. `None` when the person approved this plan before, under whichever name. Votes for another plan of the same subject
-/// do not count.
+/// Stores a vote. Returns `None` if the person has already approved this plan, even under another name. Votes for another plan of
+/// the same subject do not count.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn vote(
     tx: &mut Tx,

@@ -1,4 +1,4 @@
-//! Revocation: by sets, idempotent, told to CRLs and OCSP at once.
+//! Revocation of sets of certificates. It is idempotent, and CRLs and OCSP are updated immediately.
 
 use std::sync::Arc;
 
@@ -17,95 +17,95 @@ use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
 use crate::tables::{IssuedFilter, Matched, RevocationMark, RevocationTarget, RevokedRow, Source};
 
-/// Most ids in one call.
+/// Maximum number of identifiers in one call.
 pub const IDS_MAX: usize = 10_000;
 
-/// Up to so many certificates an action tells of each in the log and the outbox; beyond, it tells of itself, and the
-/// certificates carry its id.
+/// Maximum number of certificates for which a revocation writes one audit event and outbox event each. Beyond it, only one event
+/// for the whole revocation is written, and the certificates refer to its identifier.
 pub const TOLD_ONE_BY_ONE_MAX: u64 = 10_000;
 
-/// Longest time before now that a revocation may be dated: nothing issued here lived then.
+/// Maximum seconds by which a revocation date may precede the present time. No certificate of this CA is older.
 const BACKDATE_MAX_SECONDS: i64 = 10 * 366 * x509::DAY;
 
 /// Selection of the certificates to revoke.
 #[derive(Clone, Debug)]
 pub enum Selection {
-    /// One, by its id.
+    /// One certificate, by its identifier.
     Id(Uuid),
-    /// One, by its fingerprint.
+    /// One certificate, by its fingerprint.
     Fingerprint(Fingerprint),
-    /// One, by its CA and serial number.
+    /// One certificate, by its CA and serial number.
     Serial {
         /// The CA.
         ca: Uuid,
         /// The serial number.
         serial: SerialNumber,
     },
-    /// These; up to [`IDS_MAX`].
+    /// Several certificates, by identifier; at most [`IDS_MAX`].
     Ids(Vec<Uuid>),
-    /// All that all conditions hold for; a filter without a condition is refused.
+    /// All certificates that match all conditions. A filter without a condition is rejected.
     Filter(RevocationFilter),
-    /// All with this public key.
+    /// All certificates with this public key.
     Key(SpkiHash),
 }
 
-/// Conditions, all of which must hold.
+/// Conditions for certificates to revoke. All of them must match.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RevocationFilter {
-    /// Issued by this profile.
+    /// Only certificates of this profile.
     pub profile: Option<String>,
-    /// By this CA.
+    /// Only certificates of this CA.
     pub ca: Option<Uuid>,
-    /// With a name that is this one or lies below it.
+    /// Only certificates with this name or a subdomain of it.
     pub name_suffix: Option<String>,
     /// Only certificates requested over this protocol.
     pub source: Option<Source>,
-    /// For this requester.
+    /// Only certificates of this requester.
     pub requester: Option<String>,
-    /// At this time or later.
+    /// Only certificates issued at or after this time.
     pub issued_after: Option<UnixTime>,
-    /// Before this time.
+    /// Only certificates issued before this time.
     pub issued_before: Option<UnixTime>,
 }
 
-/// When and since when.
+/// The dates of a revocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RevocationDates {
-    /// The date in the CRL; now unless given, never in the future.
+    /// Revocation date in the CRL; now when `None`, never in the future.
     pub revoked_at: Option<UnixTime>,
-    /// Since when the key is thought to be compromised (RFC 5280 section 5.3.2).
+    /// Time since when the key is suspected to be compromised (RFC 5280 section 5.3.2).
     pub invalid_since: Option<UnixTime>,
 }
 
 /// Result of a revocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Revoked {
-    /// Certificates whose state it changed.
+    /// Number of certificates whose state changed.
     pub count: u64,
-    /// Those that were in that state already, and stay as they were.
+    /// Number of certificates that already had the requested state.
     pub already: u64,
-    /// Those that have ended, which no CRL tells of.
+    /// Number of expired certificates, which no CRL lists.
     pub expired: u64,
-    /// The call itself, as the log names it.
+    /// Identifier of this revocation in the audit log.
     pub action: Uuid,
 }
 
-/// Why nothing was revoked.
+/// Reason why no certificate was revoked.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RevokeError {
-    /// Caller: check the id, serial number or fingerprint.
+    /// The certificate does not exist. The caller must check the identifier, serial number or fingerprint.
     #[error("there is no such certificate: it was not issued here")]
     Unknown,
-    /// Caller: name at least one condition, so that nobody revokes everything by leaving all out.
+    /// The filter has no condition. At least one is required, so that a caller cannot revoke every certificate by mistake.
     #[error("the filter has no condition: that would revoke everything; name a CA to revoke all it issued")]
     NoCondition,
-    /// Caller: send several calls.
+    /// Too many identifiers. The caller must split them into several calls.
     #[error("{0} ids: up to {IDS_MAX} are taken at a time; use a filter for more")]
     TooMany(usize),
-    /// Caller: correct the date.
+    /// The date is not allowed. The caller must correct it.
     #[error("the date {0} is not possible: {1}")]
     Date(UnixTime, &'static str),
-    /// Caller: use another reason.
+    /// The reason is not allowed. The caller must use another one.
     #[error("the reason {0} is not for certificates of this kind: {1}")]
     Reason(Reason, &'static str),
     /// An error of the database.
@@ -119,39 +119,39 @@ impl From<StoreError> for RevokeError {
     }
 }
 
-/// Whether a certificate is good.
+/// The status of a certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CertificateStatus {
-    /// Neither revoked nor ended.
+    /// Neither revoked nor expired.
     Good,
-    /// Ended, and not revoked before.
+    /// Expired, and not revoked before.
     Expired,
     /// Revoked.
     Revoked {
-        /// The date in the CRL.
+        /// Revocation date in the CRL.
         at: UnixTime,
-        /// Why.
+        /// Revocation reason.
         reason: Reason,
-        /// Since when the key is thought to be compromised.
+        /// Time since when the key is suspected to be compromised.
         invalid_since: Option<UnixTime>,
     },
 }
 
-/// The result of the transaction that revokes.
+/// The result of the revocation transaction.
 struct RevocationReport {
     matched: Matched,
     changed: u64,
-    /// Up to [`TOLD_ONE_BY_ONE_MAX`]; empty beyond.
+    /// The revoked certificates; empty if there are more than [`TOLD_ONE_BY_ONE_MAX`].
     rows: Vec<RevokedRow>,
 }
 
 impl Authority {
-    /// Revokes what `selection` finds, in one transaction with its audit rows, and makes the CRLs concerned due. What is
-    /// revoked already stays as it is, but for holds, which end, and for keyCompromise, which replaces other reasons.
-    /// [`Reason::RemoveFromCrl`] takes certificates off hold.
+    /// Revokes the selected certificates in one transaction with the audit events, and makes the affected CRLs due. Revoked
+    /// certificates are not changed, with two exceptions: a hold becomes a revocation, and keyCompromise replaces other reasons.
+    /// [`Reason::RemoveFromCrl`] releases certificates from hold.
     ///
     /// # Errors
-    /// [`RevokeError`]; [`RevokeError::Unknown`] for a single certificate only.
+    /// [`RevokeError`]; [`RevokeError::Unknown`] only for a single certificate.
     #[crate::boxed]
     pub async fn revoke(
         &self,
@@ -164,10 +164,10 @@ impl Authority {
         self.revoke_since(selection, reason, dates, actor).await
     }
 
-    /// [`Authority::revoke`] with an invalidity date.
+    /// Revokes like [`Authority::revoke`], with an invalidity date.
     ///
     /// # Errors
-    /// As [`Authority::revoke`].
+    /// The errors of [`Authority::revoke`].
     #[crate::boxed]
     pub async fn revoke_since(
         &self,
@@ -204,11 +204,11 @@ impl Authority {
         })
     }
 
-    /// Blocks a public key: nothing is issued for it from now on, and everything issued for it is revoked for
+    /// Blocks a public key. No more certificates are issued for the key, and all its certificates are revoked with reason
     /// keyCompromise.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn block_key(&self, spki: SpkiHash, actor: &str) -> Result<Revoked, RevokeError> {
         let (key, now_us, by) = (*spki.as_bytes(), self.clock().now_us(), actor.to_owned());
@@ -229,30 +229,30 @@ impl Authority {
             })
         });
         blocked.await?;
-        // Apart from the block: anyone who was storing a certificate with this key has done so by now.
+        // After the block is committed: by now, every concurrent issuance with this key has stored its certificate.
         self.revoke(Selection::Key(spki), Reason::KeyCompromise, None, actor).await
     }
 
-    /// Whether a public key is blocked.
+    /// Returns whether a public key is blocked.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn is_blocked(&self, spki: &SpkiHash) -> Result<bool, StoreError> {
         tables::Revocations::of(self.store()).key_is_blocked(spki.as_bytes()).await
     }
 
-    /// Whether an issued certificate is good; `None` when it was not issued here.
+    /// Returns the status of an issued certificate; `None` if it was not issued here.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn status(&self, which: &IssuedRef) -> Result<Option<CertificateStatus>, StoreError> {
         let now_us = self.clock().now_us();
         Ok(self.issued(which).await?.map(|record| status_of(&record, now_us)))
     }
 
-    /// A leaf revoked for its CA's compromise would say something untrue of the CA.
+    /// Checks that the selected certificates are CA certificates. The reason cACompromise would be wrong for a leaf.
     async fn must_be_an_authority(&self, selection: &Selection) -> Result<(), RevokeError> {
         let which = match selection {
             Selection::Id(id) => IssuedRef::Id(*id),
@@ -308,7 +308,7 @@ impl Authority {
     }
 }
 
-/// Whether this certificate is good.
+/// Returns the status of a certificate record.
 #[must_use]
 pub fn status_of(record: &IssuedRecord, now_us: i64) -> CertificateStatus {
     let seconds = |us: i64| UnixTime(us.div_euclid(1_000_000));
@@ -356,7 +356,7 @@ fn target(selection: Selection) -> Result<Target, RevokeError> {
     }))
 }
 
-/// The selection as the log tells it.
+/// Describes the selection for the audit log.
 fn described(selection: &Selection) -> serde_json::Value {
     match selection {
         Selection::Id(id) => json!({ "id": id }),

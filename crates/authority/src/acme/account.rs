@@ -1,4 +1,4 @@
-//! Accounts: made, shown, changed, ended (RFC 8555 section 7.3).
+//! ACME accounts: requests to create, return, update and deactivate them (RFC 8555 section 7.3).
 
 use bytes::Bytes;
 use events::{AcmeAccountChanged, AcmeAccountCreated, Event};
@@ -22,9 +22,9 @@ use crate::tables::acme::{
     insert_acme_account, set_acme_account,
 };
 
-/// Contacts of one account.
+/// Maximum number of contacts of an account.
 const CONTACTS_MAX: usize = 10;
-/// Bytes of a contact: the longest path an address may have (RFC 5321 section 4.5.3.1.3), and its scheme.
+/// Maximum length in bytes of a contact: the longest email address (RFC 5321 section 4.5.3.1.3) and its scheme.
 const CONTACT_MAX: usize = 254 + "mailto:".len();
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,7 +45,7 @@ struct Change {
 }
 
 impl Server {
-    /// newAccount.
+    /// Handles `newAccount` requests.
     pub(crate) async fn new_account(
         &self,
         profile: Option<&str>,
@@ -116,7 +116,7 @@ impl Server {
         Ok(respond::with(response, header::LOCATION, &self.account_url(account.id)))
     }
 
-    /// A key that is known to be compromised is nobody's.
+    /// Rejects an account key that is on the list of blocked keys.
     async fn check_account_key(&self, signed: &OfKey) -> Result<(), Problem> {
         let spki = super::jose::sha256(signed.key.spki());
         if tables::Revocations::of(&self.store).key_is_blocked(&spki).await? {
@@ -154,7 +154,7 @@ impl Server {
         Ok(outcome)
     }
 
-    /// An account, shown or changed.
+    /// Returns or updates an account.
     pub(crate) async fn account(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         if signed.account.row.id != id {
             return Err(Problem::unauthorized("this is another account"));
@@ -206,7 +206,7 @@ impl Server {
         respond::json(StatusCode::OK, &self.account_json(&account))
     }
 
-    /// The audit row and the event of a change that the account itself makes.
+    /// Returns the event and the audit event of a change that the account itself makes.
     pub(crate) fn told(
         &self,
         account: Uuid,
@@ -218,7 +218,7 @@ impl Server {
         (new_event(audited.at_us, audited.resource.clone(), event), audited)
     }
 
-    /// The audit row of a change that the account itself makes.
+    /// Returns the audit event of a change that the account itself makes.
     pub(crate) fn audited(&self, account: Uuid, action: &'static str, details: Value) -> AuditEvent {
         let (at_us, resource) = (self.now_us(), format!("acme-account/{account}"));
         AuditEvent { at_us, actor: actor(account), action, resource, details }
@@ -234,7 +234,7 @@ impl Server {
     }
 }
 
-/// Only what a person can be reached by (RFC 8555 section 7.3).
+/// Checks the contacts. Only `mailto` URLs with one plain address are allowed (RFC 8555 section 7.3).
 fn contacts(all: Vec<String>) -> Result<Vec<String>, Problem> {
     if all.len() > CONTACTS_MAX {
         return Err(Problem::new(Kind::InvalidContact, format!("give {CONTACTS_MAX} contacts at most")));

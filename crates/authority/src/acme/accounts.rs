@@ -1,4 +1,4 @@
-//! Accounts in memory: their keys parsed once.
+//! Cache of accounts with parsed keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use super::problem::Problem;
 use crate::tables;
 use crate::tables::acme::{AcmeAccount, AcmeAccountStatus};
 
-/// Accounts kept, some two kilobytes each.
+/// Maximum number of cached accounts, about 2 KB each.
 const ACCOUNTS_MAX: u64 = 20_000;
-/// How long this node may act on what it knows after another one has changed it.
+/// Lifetime of a cache entry. A change by another node takes effect here after this time at the latest.
 const KEPT: Duration = Duration::from_secs(2);
 
-/// An account and its key.
+/// An account with its parsed key.
 #[derive(Debug)]
 pub(crate) struct Account {
     pub(crate) row: AcmeAccount,
     pub(crate) key: AccountKey,
 }
 
-/// Why there is no account.
+/// Reason why an account is not available.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Missing {
     /// The row does not exist.
     Unknown,
-    /// The database is away for a moment.
+    /// The database is temporarily unavailable.
     Busy,
-    /// The row cannot be read.
+    /// The database row cannot be parsed.
     Broken,
 }
 
@@ -43,19 +43,19 @@ impl Accounts {
         Self(Cache::with_entries(ACCOUNTS_MAX))
     }
 
-    /// From memory or the database.
+    /// Returns an account from the cache or the database.
     pub(crate) async fn get(&self, store: &Store, id: Uuid) -> Result<Arc<Account>, Missing> {
         let store = store.clone();
         self.0.fetch(&id, move || read(store, id)).await
     }
 
-    /// From the database.
+    /// Reads an account from the database, even if it is cached.
     pub(crate) async fn again(&self, store: &Store, id: Uuid) -> Result<Arc<Account>, Missing> {
         self.forget(id);
         self.get(store, id).await
     }
 
-    /// After a change.
+    /// Removes an account from the cache after a change.
     pub(crate) fn forget(&self, id: Uuid) {
         self.0.invalidate(&id);
     }
@@ -80,12 +80,12 @@ async fn read(store: Store, id: Uuid) -> Result<Fresh<Arc<Account>>, Failed<Miss
 }
 
 impl Account {
-    /// Whether it may do anything (RFC 8555 section 7.3.6).
+    /// Checks that the account is valid (RFC 8555 section 7.3.6).
     pub(crate) fn check(&self) -> Result<(), Problem> {
         check(&self.row)
     }
 
-    /// As the audit log names it.
+    /// Returns the name of the account in the audit log.
     pub(crate) fn actor(&self) -> String {
         actor(self.row.id)
     }
@@ -101,7 +101,7 @@ pub(crate) fn check(account: &AcmeAccount) -> Result<(), Problem> {
     }
 }
 
-/// As the audit log and certificates' records name an account.
+/// Returns the name of an account in the audit log and in the records of certificates.
 pub(crate) fn actor(account: Uuid) -> String {
     format!("acme:{account}")
 }

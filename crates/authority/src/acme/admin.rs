@@ -1,4 +1,4 @@
-//! Operator's view of accounts and orders. External keys are in [`super::binding`], limits in [`super::overrides`].
+//! Operator access to accounts and orders. External keys are in [`super::binding`], limits in [`super::overrides`].
 
 use events::{AcmeAccountRevoked, Event};
 use futures_util::FutureExt;
@@ -11,20 +11,20 @@ use super::state::OrderState;
 use crate::tables;
 use crate::tables::acme::{AcmeAccount, AcmeAccountChange, AcmeAccountStatus, AcmeOrder, set_acme_account};
 
-/// An order as its client sees it.
+/// An order with the status that its client sees.
 #[derive(Clone, Debug)]
 pub struct OrderWithStatus {
-    /// The order.
+    /// The stored order.
     pub order: AcmeOrder,
-    /// The `status` of the order object now: `pending`, `ready`, `processing`, `valid` or `invalid`.
+    /// Current `status` of the order object: `pending`, `ready`, `processing`, `valid` or `invalid`.
     pub status: &'static str,
 }
 
 impl Acme {
-    /// Accounts, newest first.
+    /// Lists accounts, newest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn accounts(
         &self,
@@ -34,20 +34,20 @@ impl Acme {
         tables::Acme::of(&self.0.store).accounts(after, limit).await
     }
 
-    /// An account.
+    /// Returns an account.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn find_account(&self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
         tables::Acme::of(&self.0.store).account(id).await
     }
 
-    /// Ends an account, at once on this node and within seconds on others; what was issued to it stays. False when it
-    /// is not valid any more, or there is none.
+    /// Revokes an account, immediately on this node and within seconds on other nodes. Its certificates stay valid. Returns false
+    /// if the account does not exist or is no longer valid.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn revoke_account(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let (now_us, resource) = (self.0.now_us(), format!("acme-account/{id}"));
@@ -76,10 +76,10 @@ impl Acme {
         Ok(changed)
     }
 
-    /// Orders, newest first: everybody's, or an account's without those refused.
+    /// Lists orders, newest first: all orders, or those of one account without rejected ones.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn list_orders(
         &self,
@@ -95,10 +95,10 @@ impl Acme {
         Ok(Page { rows: self.with_status(page.rows).await?, next: page.next })
     }
 
-    /// An order.
+    /// Returns an order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn find_order(&self, id: Uuid) -> Result<Option<OrderWithStatus>, StoreError> {
         let found = tables::Acme::of(&self.0.store).order(id).await?;

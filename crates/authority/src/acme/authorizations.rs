@@ -26,7 +26,7 @@ struct Change {
 }
 
 impl Server {
-    /// Shows or deactivates an authorization (section 7.5.2).
+    /// Returns or deactivates an authorization (section 7.5.2).
     pub(crate) async fn authorization(
         &self,
         id: Uuid,
@@ -73,7 +73,7 @@ impl Server {
         Ok(changed)
     }
 
-    /// A challenge, shown or answered (section 7.5.1).
+    /// Returns a challenge or starts its validation (section 7.5.1).
     pub(crate) async fn challenge(
         &self,
         id: Uuid,
@@ -85,7 +85,7 @@ impl Server {
             return Err(Problem::not_found());
         }
         if !signed.is_get() {
-            // Its members, if any, are for other methods' responses.
+            // Any members are ignored: only other challenge types use them.
             let _: Map<String, Value> = signed.json()?;
             self.answer_challenge(&mut row, method).await?;
         }
@@ -99,7 +99,7 @@ impl Server {
         Ok(response)
     }
 
-    /// Begins the validation of a pending authorization; one that is answered or over stays as it is.
+    /// Starts the validation of a pending authorization. An authorization that is being validated or is final does not change.
     async fn answer_challenge(&self, row: &mut AcmeAuthorization, method: Method) -> Result<(), Problem> {
         let now_us = self.now_us();
         if AuthorizationState::of(row, now_us) != AuthorizationState::Pending || row.proof.is_some() {
@@ -110,7 +110,7 @@ impl Server {
         self.may_take(Limited::FailedValidations, &subject, &[&account, &key])
             .await
             .map_err(|seconds| limited("failed validations of this name", seconds))?;
-        // Without a place in the queue it stands in the database as nobody's, and is found there.
+        // Without a free queue slot, the authorization is stored unclaimed. The worker finds it in the database.
         let place = self.queue.slot();
         let until = if place.is_some() { now_us + self.claim_us() } else { now_us };
         let answer = AcmeAnswer { id: row.id, method, claimed_until_us: until };

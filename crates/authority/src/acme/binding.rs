@@ -1,4 +1,4 @@
-//! External account binding (RFC 8555 section 7.3.4): keys that the operator gives out, and what they allow.
+//! External account binding (RFC 8555 section 7.3.4): keys that the operator issues, and their restrictions.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;
@@ -21,40 +21,41 @@ use crate::tables::acme::{
     insert_acme_external_key,
 };
 
-/// Bytes of a MAC key: as many as HMAC-SHA256 has.
+/// Length of a MAC key in bytes; the output length of HMAC-SHA256.
 const SECRET: usize = 32;
-/// Bytes of the name of a key, and of its label.
+/// Maximum length in bytes of a key identifier and of a label.
 const TEXT_MAX: usize = 200;
-/// Profiles or names that one key lists.
+/// Maximum number of profiles or names that one key lists.
 const RULES_MAX: usize = 1_000;
 
-/// An external key to be made.
+/// An external key to create.
 #[derive(Clone, Debug, Default)]
 pub struct NewExternalKey {
-    /// The name clients give; made unless given.
+    /// Key identifier that clients send; generated when `None`.
     pub kid: Option<String>,
-    /// A description.
+    /// Description for people.
     pub label: String,
-    /// Whether it may bind any number of accounts; otherwise one.
+    /// Whether the key may bind any number of accounts; otherwise it binds one.
     pub reusable: bool,
-    /// Profiles its accounts may use; none: any.
+    /// Profiles that its accounts may use. An empty list allows any.
     pub profiles: Vec<String>,
-    /// Names its accounts may ask for; none: any. `a.example` is that name and all below it, wildcards included;
-    /// `10.0.0.0/8` are addresses.
+    /// Names that its accounts may request. An empty list allows any. `a.example` is that name and all its subdomains, including
+    /// wildcards; `10.0.0.0/8` are addresses.
     pub names: Vec<String>,
-    /// The team that its accounts act for: they are given what the team owns and what is shared, and nothing of other teams.
+    /// Team on whose behalf its accounts act. They may request names that the team owns and names that are shared, but no names of
+    /// other teams.
     pub team: Option<String>,
-    /// When it stops binding new accounts, µs.
+    /// Time in microseconds after which the key binds no new accounts.
     pub expires_at_us: Option<i64>,
 }
 
-/// An external key just made: the only time its secret is told.
+/// A newly created external key with its secret, which is not available later.
 pub struct ExternalKey {
-    /// Its identity.
+    /// Identifier of the key.
     pub id: Uuid,
-    /// The name clients give.
+    /// Key identifier that clients send.
     pub kid: String,
-    /// The MAC key as clients want it, base64url.
+    /// MAC key in the format of clients, base64url.
     pub secret: Zeroizing<String>,
 }
 
@@ -64,21 +65,21 @@ impl std::fmt::Debug for ExternalKey {
     }
 }
 
-/// Why an external key was not made or changed.
+/// Reason why an external key was not created or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ExternalKeyError {
-    /// Caller: correct the request.
+    /// The request is invalid. The caller must correct it.
     #[error("{field}: {reason}")]
     Bad {
-        /// Which member.
+        /// Name of the invalid field.
         field: &'static str,
         /// The error.
         reason: String,
     },
-    /// Caller: choose another name.
+    /// The name is in use. The caller must choose another name.
     #[error("there is an external key of the name {0:?}")]
     NameTaken(String),
-    /// The system gives no random bytes.
+    /// The operating system provided no random bytes.
     #[error("the operating system gives no random bytes")]
     Random,
     /// An error of the database.
@@ -86,7 +87,8 @@ pub enum ExternalKeyError {
     Store(#[from] StoreError),
 }
 
-/// certbot and others take a key that begins with `-` for an option: one in 64 would. Costs a fortieth of a bit.
+/// Changes a secret whose base64url form would begin with `-`, because certbot and other clients parse such a value as an option.
+/// One secret in 64 is affected.
 fn make_typable(secret: &mut [u8; SECRET]) {
     if secret[0] >> 2 == 62 {
         secret[0] ^= 0x80;
@@ -94,7 +96,7 @@ fn make_typable(secret: &mut [u8; SECRET]) {
 }
 
 impl Acme {
-    /// Makes an external key.
+    /// Creates an external key.
     ///
     /// # Errors
     /// [`ExternalKeyError`].
@@ -149,10 +151,10 @@ impl Acme {
         Ok(ExternalKey { id, kid, secret: Zeroizing::new(URL_SAFE_NO_PAD.encode(*secret)) })
     }
 
-    /// External keys, newest first. Their secrets are sealed.
+    /// Lists external keys, newest first. Their secrets are encrypted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn external_keys(
         &self,
@@ -162,20 +164,20 @@ impl Acme {
         tables::Acme::of(&self.0.store).external_keys(after, limit).await
     }
 
-    /// An external key. Its secret is sealed.
+    /// Returns an external key. Its secret is encrypted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn external_key(&self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
         tables::Acme::of(&self.0.store).external_key(id).await
     }
 
-    /// Withdraws an external key: neither it nor the accounts bound with it may do anything more, at once on this node
-    /// and within seconds on others. False when there is none.
+    /// Disables an external key and all accounts bound with it, immediately on this node and within seconds on other nodes. Returns
+    /// false if the key does not exist.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn disable_external_key(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let now_us = self.0.now_us();
@@ -195,10 +197,10 @@ impl Acme {
             .await
     }
 
-    /// Removes an external key, which also withdraws it. False when there was none.
+    /// Deletes an external key, which also disables its accounts. Returns false if the key does not exist.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn delete_external_key(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = event(self.0.now_us(), actor, "acme_external_key.delete", id, json!({}));
@@ -219,9 +221,10 @@ impl Acme {
 }
 
 impl Server {
-    /// Checks a binding; the external key's id. It is spent when the account is stored.
+    /// Verifies an external account binding and returns the identifier of the external key. The key is used up only when the
+    /// account is stored.
     pub(crate) async fn bound(&self, binding: Value, signed: &OfKey, profile: &str) -> Result<Uuid, Problem> {
-        // One answer for an unknown key and for a wrong MAC: names of keys cannot be probed.
+        // The same error for an unknown key and for a wrong MAC, so that key identifiers cannot be probed.
         let refused =
             || Problem::unauthorized("the external account binding does not fit: check its key and name");
         let jws = Jws::from_value(binding)
@@ -261,7 +264,7 @@ impl Server {
     }
 }
 
-/// Whether an external key's list of names allows one.
+/// Checks that the list of names of an external key allows an identifier.
 pub(crate) fn allows(rules: &[String], identifier: &Identifier) -> Result<(), Problem> {
     let fits = |rule: &String| match identifier {
         Identifier::Dns(name) => {

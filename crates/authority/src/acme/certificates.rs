@@ -1,4 +1,4 @@
-//! Certificates handed out (RFC 8555 section 7.4.2).
+//! Download of certificates (RFC 8555 section 7.4.2).
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tables::acme::AcmeOrderStatus;
 const PEM_CHAIN: &str = "application/pem-certificate-chain";
 
 impl Server {
-    /// The certificate of an order with a chain: the authority's own, or the alternate of that number.
+    /// Returns the certificate of an order with the default chain, or with the alternate chain of the given number.
     pub(crate) async fn certificate(
         &self,
         order: Uuid,

@@ -11,7 +11,7 @@ use super::{Method, Server, respond};
 use crate::profile::ProfileError;
 
 impl Server {
-    /// A profile's directory.
+    /// Returns the directory of a profile.
     pub(crate) async fn directory(&self, profile: Option<&str>) -> Result<Response<Bytes>, Problem> {
         let (name, options) = self.directory_options(profile)?;
         self.profile(name).await?;
@@ -21,7 +21,7 @@ impl Server {
         };
         let mut profiles = Map::new();
         for offered in std::iter::once(name).chain(options.profiles.iter().map(String::as_str)) {
-            // One that was deleted is not offered.
+            // A deleted profile is not offered.
             if let Ok(found) = self.profile(offered).await {
                 let own = self.options.directory(offered).map(|own| own.description).unwrap_or_default();
                 let text = [own, found.description.clone(), offered.to_owned()];
@@ -53,7 +53,7 @@ impl Server {
         respond::json(StatusCode::OK, &directory)
     }
 
-    /// A profile of the authority's.
+    /// Returns a profile of the CA.
     pub(crate) async fn profile(
         &self,
         name: &str,

@@ -1,7 +1,7 @@
-//! Finalizing: from a proven order and a certificate request to a certificate (RFC 8555 section 7.4).
+//! Finalization of orders (RFC 8555 section 7.4): a certificate is issued for a CSR after all names are validated.
 //!
-//! The request is stored first, and the order is then `processing`; the order's id is the idempotency key of issuing. So
-//! a crash anywhere leaves an order that is finished by anyone who looks at it next, with the same certificate.
+//! The CSR is stored first, and the order is then `processing`. The identifier of the order is the idempotency key of the issuance.
+//! After a crash, the next request or worker that reads the order therefore finishes it with the same certificate.
 
 use std::collections::BTreeSet;
 
@@ -32,9 +32,10 @@ use crate::profile::Profile;
 use crate::tables;
 use crate::tables::acme::{AcmeAuthorization, AcmeFinalized, AcmeIssued, AcmeOrder, AcmeOrderStatus};
 
-/// How long CAA holds (RFC 8659 section 3 leaves it to the TTL, the baseline requirements section 4.2.2.1 to 8 hours), µs.
+/// Validity of a CAA check in microseconds. RFC 8659 section 3 refers to the TTL; section 4.2.2.1 of the Baseline Requirements
+/// allows 8 hours.
 const CAA_KEPT_US: i64 = 8 * 3_600 * 1_000_000;
-/// How long a node may take to issue before another takes over, µs: more than the authority waits for its key.
+/// Time in microseconds that a node may take to issue before another node takes over. It is longer than the timeout for the CA key.
 const ISSUING_US: i64 = 45 * 1_000_000;
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +44,7 @@ struct Finalize {
 }
 
 impl Server {
-    /// finalize.
+    /// Handles `finalize` requests.
     pub(crate) async fn finalize(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         let wanted: Finalize = signed.json()?;
         let (mut order, authorizations) = self.own_order(id, signed).await?;
@@ -82,7 +83,7 @@ impl Server {
         self.show(&order, &authorizations)
     }
 
-    /// Everything about a request that another request would heal (section 7.4, section 11.1).
+    /// Checks everything in a CSR that the client can correct with another CSR (sections 7.4 and 11.1).
     async fn check_csr(&self, der: &[u8], order: &AcmeOrder, profile: &Profile) -> Result<(), Problem> {
         let csr = CertificateRequest::parse(der).map_err(|error| bad_csr(&error.to_string()))?;
         csr.verify().map_err(|error| bad_csr(&format!("its signature: {error}")))?;
@@ -113,7 +114,7 @@ impl Server {
         Ok(())
     }
 
-    /// CAA again where the proof is old, or where there was none.
+    /// Checks CAA again if the validation is old or if no validation took place.
     async fn check_caa(
         &self,
         order: &AcmeOrder,
@@ -148,8 +149,8 @@ impl Server {
         if refused.is_empty() { Ok(()) } else { Err(Problem::several(refused)) }
     }
 
-    /// Issues an order that is processing, and stores how it went. What passes (the database or the key is away) leaves
-    /// it processing.
+    /// Issues the certificate of a processing order and stores the result. After a temporary failure (of the database or the key),
+    /// the order stays `processing`.
     pub(crate) async fn issue(&self, mut order: AcmeOrder) -> AcmeOrder {
         let outcome = match self.try_issue(&order).await {
             Ok(id) => Ok(id),
@@ -173,14 +174,15 @@ impl Server {
                 }
                 order
             }
-            // Another was first, or it is not known: the database has the truth.
+            // Another node stored a result first, or the write failed. Only the database shows the present state.
             Ok(false) | Err(_) => {
                 tables::Acme::of(&self.store).order(order.id).await.ok().flatten().unwrap_or(order)
             }
         }
     }
 
-    /// The certificate's id; the refusal; or nothing, and it is in the log.
+    /// Returns the identifier of the certificate, or the problem for the client. `Err(None)` is a temporary error, which was
+    /// logged.
     async fn try_issue(&self, order: &AcmeOrder) -> Result<Uuid, Option<Problem>> {
         let csr = order.csr.as_deref().and_then(|der| CertificateRequest::parse(der).ok());
         let csr = csr.ok_or_else(|| Some(bad_csr("it is not there any more")))?;
@@ -188,11 +190,11 @@ impl Server {
             Ok(profile) => profile.requested_extensions.clone(),
             Err(_) => Vec::new(),
         };
-        // An account that cannot be read now: the order waits, as for the database.
+        // If the account cannot be read now, the order waits, as for a database failure.
         let account = self.accounts.get(&self.store, order.account).await.map_err(|_| None)?;
         let standing = self.standing(&order.profile, account.row.team.as_deref());
         let seconds = |us: i64| us.div_euclid(1_000_000);
-        // An end without a beginning: counted from the order, so that a second try asks for the same.
+        // Without notBefore, the lifetime starts at the order's time, so that a second attempt requests the same certificate.
         let begin =
             order.not_before_us.or_else(|| order.not_after_us.map(|_| order.created_at_us)).map(seconds);
         let request = IssueRequest {
@@ -232,14 +234,14 @@ impl Server {
         }
     }
 
-    /// Finishes an order that nobody works on any more.
+    /// Finishes a processing order whose claim has expired.
     pub(crate) async fn finish_if_left(&self, order: AcmeOrder) -> AcmeOrder {
         let left = order.status == AcmeOrderStatus::Processing
             && order.claimed_until_us.is_none_or(|until| until <= self.now_us());
         if left { self.issue(order).await } else { order }
     }
 
-    /// When another may take over what is begun now, µs.
+    /// Returns the time in microseconds at which another node may take over an issuance that starts now.
     pub(crate) fn issuing_until_us(&self) -> i64 {
         self.now_us() + ISSUING_US
     }
@@ -249,7 +251,7 @@ fn bad_csr(reason: &str) -> Problem {
     Problem::new(Kind::BadCsr, format!("the certificate request: {reason}"))
 }
 
-/// What a client is told of a refusal; what is the operator's to mend is in the log.
+/// Returns the problem for the client. Errors that only the operator can correct are logged instead.
 fn refusal(error: &IssueError) -> Problem {
     let kind = match error {
         IssueError::Names(_) | IssueError::Team(_) => Kind::RejectedIdentifier,

@@ -1,4 +1,4 @@
-//! Certificates just issued, kept for the clients that fetch them next.
+//! Cache of recently issued certificates for their first download.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use uuid::Uuid;
 
 use crate::issue::Issued;
 
-/// Certificates kept for clients that fetch them right after they were issued; a kilobyte or two each.
+/// Maximum number of cached certificates, 1 to 2 KB each.
 const FRESH_MAX: u64 = 4_096;
-/// How long one is kept.
+/// Lifetime of a cache entry.
 const FRESH_FOR: Duration = Duration::from_secs(60);
 
-/// A certificate just issued: what its download needs.
+/// A recently issued certificate with the data that its download needs.
 #[derive(Debug)]
 pub(super) struct FreshCertificate {
     pub(super) account: Uuid,
@@ -21,7 +21,7 @@ pub(super) struct FreshCertificate {
     pub(super) ca: Uuid,
 }
 
-/// Certificates just issued, by order.
+/// Recently issued certificates by order.
 pub(crate) struct FreshCertificates(Cache<Uuid, Arc<FreshCertificate>, ()>);
 
 impl FreshCertificates {
@@ -29,11 +29,11 @@ impl FreshCertificates {
         Self(Cache::with_entries(FRESH_MAX))
     }
 
-    /// Keeps one for a while.
+    /// Adds a certificate to the cache.
     pub(crate) async fn keep(&self, order: Uuid, account: Uuid, issued: &Issued) {
         let value = Arc::new(FreshCertificate { account, der: Arc::clone(&issued.der), ca: issued.ca });
         let kept = move || async move { Ok::<_, Failed<()>>(Fresh { value, lifetime: FRESH_FOR }) };
-        // It cannot fail, and anyone who kept it before kept the same.
+        // This call cannot fail, and an existing entry has the same content.
         let _ = self.0.fetch(&order, kept).await;
     }
 

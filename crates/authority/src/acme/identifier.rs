@@ -1,4 +1,4 @@
-//! What an order asks for: DNS names and IP addresses (RFC 8555 section 9.7.7, RFC 8738).
+//! Identifiers in orders: DNS names and IP addresses (RFC 8555 section 9.7.7, RFC 8738).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,23 +6,23 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use x509::GeneralName;
 
-/// One name, in its one spelling: lower case, no final dot, addresses as RFC 5952 writes them.
+/// An identifier in canonical form: lower case, no final dot, addresses as in RFC 5952.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(tag = "type", content = "value", rename_all = "lowercase")]
 pub(crate) enum Identifier {
-    /// A host name, in orders perhaps with `*.` before it.
+    /// A hostname. In orders it may begin with `*.`.
     Dns(String),
-    /// An address.
+    /// An IP address.
     Ip(IpAddr),
 }
 
 impl Identifier {
-    /// Whether it is a wildcard name.
+    /// Returns whether the identifier is a wildcard name.
     pub(crate) fn is_wildcard(&self) -> bool {
         matches!(self, Self::Dns(name) if name.starts_with("*."))
     }
 
-    /// What is authorised for it: the name without `*.` (RFC 8555 section 7.1.3).
+    /// Returns the identifier to authorize: the name without `*.` (RFC 8555 section 7.1.3).
     pub(crate) fn base(&self) -> Self {
         match self {
             Self::Dns(name) => Self::Dns(name.strip_prefix("*.").unwrap_or(name).to_owned()),
@@ -30,7 +30,7 @@ impl Identifier {
         }
     }
 
-    /// The value alone.
+    /// Returns the value without the type.
     pub(crate) fn value(&self) -> String {
         match self {
             Self::Dns(name) => name.clone(),
@@ -38,7 +38,7 @@ impl Identifier {
         }
     }
 
-    /// As a certificate has it.
+    /// Returns the subject alternative name for certificates.
     pub(crate) fn general_name(&self) -> GeneralName {
         match self {
             Self::Dns(name) => GeneralName::Dns(name.clone()),
@@ -46,7 +46,7 @@ impl Identifier {
         }
     }
 
-    /// The identifier of a name in a certificate or request; `None` for kinds ACME has none for.
+    /// Returns the identifier of a name in a certificate or CSR; `None` for kinds of names that ACME does not support.
     pub(crate) fn of(name: &GeneralName) -> Option<Self> {
         match name {
             GeneralName::Dns(name) => Some(Self::Dns(name.to_ascii_lowercase())),
@@ -55,7 +55,7 @@ impl Identifier {
         }
     }
 
-    /// As the database has it: `dns:a.example`.
+    /// Returns the database form, such as `dns:a.example`.
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Dns(name) => format!("dns:{name}"),
@@ -63,7 +63,7 @@ impl Identifier {
         }
     }
 
-    /// From [`Identifier::key`].
+    /// Parses the output of [`Identifier::key`].
     pub(crate) fn from_key(key: &str) -> Option<Self> {
         match key.split_once(':')? {
             ("dns", name) => Some(Self::Dns(name.to_owned())),

@@ -23,7 +23,7 @@ struct KeyChange {
 }
 
 impl Server {
-    /// keyChange: the payload is itself signed, with the new key.
+    /// Handles `keyChange`. Its payload is itself a JWS, signed with the new key.
     pub(crate) async fn change_key(&self, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         let inner = Jws::parse(signed.payload())?;
         let new = self.check_inner(&inner, signed)?;
@@ -56,7 +56,7 @@ impl Server {
             .await?;
         self.accounts.forget(id);
         if !changed {
-            // Somebody was quicker, with this key or with this account.
+            // Another request used this key or changed this account first.
             return Err(match tables::Acme::of(&self.store).account_by_key(new.thumbprint()).await? {
                 Some(owner) => self.key_in_use(owner.id),
                 None => {

@@ -1,7 +1,7 @@
-//! How much each client may ask for: GCRA in memory, each node for itself.
+//! Rate limits of clients: GCRA in memory, separate on each node.
 //!
-//! A limit of `count` in `seconds` lets `count` through at once and then one every `seconds / count`. With several
-//! nodes a client that spreads its requests gets as many times as much.
+//! A limit of `count` in `seconds` allows `count` events immediately and then one every `seconds / count`. With several nodes, a
+//! client that spreads its requests gets the limit of each node.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use super::options::Limit;
 pub(crate) use crate::tables::acme::AcmeLimit as Kind;
 
-/// Clients and names remembered; some 100 bytes each. When all are in force the ones that end soonest are forgotten,
-/// which lets them through early.
+/// Maximum number of clients and names in memory, about 100 bytes each. When all are active, the entries that expire first are
+/// removed, so that their subjects are limited too little.
 const ENTRIES_MAX: usize = 100_000;
 
 /// The subject of a rate limit.
@@ -20,18 +20,18 @@ const ENTRIES_MAX: usize = 100_000;
 pub(crate) struct Key {
     pub(crate) kind: Kind,
     pub(crate) subject: Box<str>,
-    /// The limit: another one begins again.
+    /// The limit. A changed limit starts a new count.
     pub(crate) limit: Limit,
 }
 
-/// The moments, µs, from which each has its whole count again.
+/// Rate limiter. For each key it stores the time in microseconds at which the full count is available again.
 #[derive(Default)]
 pub(crate) struct Limiter {
     full_at: Mutex<HashMap<Key, i64>>,
 }
 
 impl Limiter {
-    /// Takes one, or says after how many seconds there is one.
+    /// Counts one event, or returns the number of seconds to wait.
     pub(crate) fn take(&self, key: Key, now_us: i64) -> Result<(), u64> {
         let mut all = self.full_at.lock();
         let full_at = all.get(&key).copied().unwrap_or(now_us);
@@ -43,19 +43,19 @@ impl Limiter {
         Ok(())
     }
 
-    /// Whether one could be taken.
+    /// Returns whether an event would be allowed, without counting it.
     pub(crate) fn check(&self, key: &Key, now_us: i64) -> Result<(), u64> {
         let full_at = self.full_at.lock().get(key).copied().unwrap_or(now_us);
         step(full_at, key.limit, now_us).map(drop)
     }
 
-    /// Entries in force.
+    /// Returns the number of active entries.
     pub(crate) fn len(&self) -> usize {
         self.full_at.lock().len()
     }
 }
 
-/// The generic cell rate algorithm: the new moment, or the seconds to wait.
+/// Applies the generic cell rate algorithm. Returns the new time in microseconds, or the number of seconds to wait.
 fn step(full_at: i64, limit: Limit, now_us: i64) -> Result<i64, u64> {
     let whole = i64::from(limit.seconds) * 1_000_000;
     if limit.count == 0 {
@@ -121,7 +121,7 @@ mod tests {
             limiter.take(key(&number.to_string()), number as i64).unwrap();
         }
         assert!(limiter.len() <= ENTRIES_MAX);
-        // The newest are kept.
+        // The newest entries are kept.
         let newest = key(&(ENTRIES_MAX + 9).to_string());
         for _ in 0..2 {
             limiter.take(newest.clone(), ENTRIES_MAX as i64 + 10).unwrap();

@@ -1,8 +1,8 @@
-//! The ACME server (RFC 8555), with renewal information (RFC 9773), profiles (draft-ietf-acme-profiles), IP identifiers
-//! (RFC 8738), CAA (RFC 8659, RFC 8657), tls-alpn-01 (RFC 8737), dns-account-01 and dns-persist-01 (drafts).
+//! The ACME server (RFC 8555), with renewal information (RFC 9773), profiles (draft-ietf-acme-profiles), IP identifiers (RFC 8738),
+//! CAA (RFC 8659, RFC 8657), tls-alpn-01 (RFC 8737), dns-account-01 and dns-persist-01 (drafts).
 //!
-//! A request's way: [`Acme::handle`] → `route` → `request` (signature, URL, nonce, account) → the resource's module
-//! → `writes` where something is stored. Validations and whatever a crash interrupted are done in `work`.
+//! Request processing: [`Acme::handle`] → `route` → `request` (signature, URL, nonce, account) → the module of the resource →
+//! `writes` for changes. `work` runs validations and resumes work that a crash interrupted.
 
 mod account;
 mod accounts;
@@ -69,20 +69,20 @@ pub use server::Acme;
 pub use validate::SetupError;
 pub use work::Figures;
 
-/// Why the ACME server cannot be set up.
+/// Reason why the ACME server cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum AcmeError {
-    /// Operator: correct the configuration.
+    /// The options are invalid. The operator must correct the configuration.
     #[error(transparent)]
     Options(#[from] BadOptions),
-    /// Validation.
+    /// The validation cannot be set up.
     #[error(transparent)]
     Setup(#[from] SetupError),
 }
 
 impl Acme {
-    /// Sets the server up; within a tokio runtime, as its readers and writers are tasks. Nothing is validated until
-    /// [`Acme::run`] runs.
+    /// Creates the server. Call it within a Tokio runtime, because it spawns tasks for database access. Validations start only with
+    /// [`Acme::run`].
     ///
     /// # Errors
     /// [`AcmeError`].
@@ -111,11 +111,11 @@ impl Acme {
         })))
     }
 
-    /// Answers a request to a path that begins with `/acme/`. The body is whole: the listener bounds it at
-    /// [`jose::REQUEST_MAX`], and what is longer is refused here too.
+    /// Handles a request to a path that begins with `/acme/`. The body must be complete. The listener limits it to
+    /// [`jose::REQUEST_MAX`], and this function rejects longer bodies too.
     ///
     /// # Cancellation
-    /// Dropping the future may leave done or not what was asked for; the client asks again.
+    /// If the future is dropped, the request may or may not have been processed; the client repeats it.
     #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
         let answer = self.0.answer(&request, peer).await;
@@ -123,7 +123,7 @@ impl Acme {
         self.0.finish(response, &request)
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub fn options(&self) -> &AcmeOptions {
         &self.0.options
@@ -181,7 +181,8 @@ impl Server {
         }
     }
 
-    /// What every answer has: a fresh nonce, the way back to the directory, and leave for scripts to read both.
+    /// Adds the header fields of every response: a fresh nonce, the link to the directory, and the CORS fields that let scripts
+    /// read both.
     fn finish(&self, mut response: Response<Bytes>, request: &Request<Bytes>) -> Response<Bytes> {
         let headers = response.headers_mut();
         if let Ok(nonce) = HeaderValue::from_str(&self.nonces.issue()) {

@@ -1,8 +1,8 @@
-//! Anti-replay nonces (RFC 8555 section 6.5) without a row each.
+//! Anti-replay nonces (RFC 8555 section 6.5) without database rows.
 //!
-//! A nonce is a counter and a MAC of it under a key drawn at start. A bitmap of the newest [`WINDOW`] counters says
-//! which are spent. So a nonce is good once, on the node and in the run that gave it: after a restart, or sent to
-//! another node, it answers `badNonce` with a fresh one, which every client takes and repeats with.
+//! A nonce is a counter and a MAC of the counter under a key generated at startup. A bitmap of the newest [`WINDOW`] counters marks
+//! used nonces. A nonce is valid once, only on the node that issued it and only until that node restarts. Otherwise the response is
+//! `badNonce` with a fresh nonce, with which every client repeats its request.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
@@ -10,12 +10,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::Mutex;
 
-/// Nonces remembered: 512 KiB of bits, the nonces of some seven minutes at a thousand orders a second.
+/// Number of nonces in the bitmap: 512 KiB, about seven minutes at 1,000 orders per second.
 pub(crate) const WINDOW: u64 = 1 << 22;
 const WORDS: usize = (WINDOW / 64) as usize;
 const COUNTER: usize = 8;
 const TAG: usize = 16;
-/// Characters of a nonce.
+/// Length of a nonce in characters.
 const TEXT: usize = (COUNTER + TAG) * 4 / 3;
 
 pub(crate) struct Nonces {
@@ -23,17 +23,17 @@ pub(crate) struct Nonces {
     window: Mutex<Window>,
 }
 
-/// Bits of the counters `next - WINDOW .. next`, set when spent. Held locked for a few operations on words.
+/// Bitmap of the counters `next - WINDOW .. next`; a bit is set when the nonce is used. The lock is held only briefly.
 struct Window {
     next: u64,
     spent: Box<[u64]>,
 }
 
 impl Nonces {
-    /// None given out yet, none good.
+    /// Creates a bitmap without issued nonces.
     ///
     /// # Panics
-    /// When the operating system gives no random bytes.
+    /// Panics if the operating system provides no random bytes.
     pub(crate) fn new() -> Self {
         let mut key = [0; 32];
         if SystemRandom::new().fill(&mut key).is_err() {
@@ -45,7 +45,7 @@ impl Nonces {
         }
     }
 
-    /// A fresh one.
+    /// Returns a fresh nonce.
     pub(crate) fn issue(&self) -> String {
         let counter = {
             let mut window = self.window.lock();
@@ -63,7 +63,7 @@ impl Nonces {
         URL_SAFE_NO_PAD.encode(octets)
     }
 
-    /// Whether `nonce` is one of ours, fresh and unspent; spends it.
+    /// Marks `nonce` as used. Returns whether it was issued here and still unused.
     pub(crate) fn spend(&self, nonce: &str) -> bool {
         let mut octets = [0; COUNTER + TAG];
         if nonce.len() != TEXT || URL_SAFE_NO_PAD.decode_slice(nonce, &mut octets).is_err() {
@@ -77,7 +77,7 @@ impl Nonces {
             return false;
         }
         let mut window = self.window.lock();
-        // The word of the oldest counters may have been cleared for the newest already.
+        // The word of the oldest counters may already be cleared for the newest counters.
         if counter >= window.next || window.next - counter > WINDOW - 64 {
             return false;
         }
@@ -135,7 +135,7 @@ mod tests {
         let _ = nonces.issue();
         assert!(!nonces.spend(&old));
         assert!(nonces.spend(&kept));
-        // A whole turn later the same bit serves another counter.
+        // After the bitmap wraps around, the same bit belongs to another counter.
         let again = nonces.issue();
         for _ in 0..WINDOW {
             let _ = nonces.issue();

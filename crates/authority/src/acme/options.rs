@@ -1,4 +1,4 @@
-//! How the ACME server works: one table for all of it, one for each profile's directory.
+//! Options of the ACME server: one table for the server and one for the directory of each profile.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::tables::acme::Method;
 
-/// The ACME server. Times are seconds unless the name says otherwise; the default suits a network of one's own.
+/// Options of the ACME server. Times are in seconds unless the name says otherwise. The defaults suit a private network.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcmeOptions {
-    /// Where clients reach this server, `https://HOST[:PORT]`, without a slash at the end. Account URLs are made of it
-    /// and stand in clients' files, CAA and DNS records: it must not change.
+    /// Base URL of this server for clients, `https://HOST[:PORT]`, without a slash at the end. It must not change: account URLs
+    /// contain it, and these are stored in the files of clients and in CAA and DNS records.
     pub base_url: String,
-    /// The profile of `/acme/directory`.
+    /// Profile of `/acme/directory`.
     pub default_profile: String,
-    /// Directories by profile; `/acme/PROFILE/directory`.
+    /// Directories by profile, at `/acme/PROFILE/directory`.
     pub directories: BTreeMap<String, DirectoryOptions>,
-    /// What holds for profiles without an entry above; absent: they have no directory. The default profile always has one.
+    /// Options of profiles without an entry in `directories`. When absent, these profiles have no directory. The default profile
+    /// always has one.
     pub other_profiles: Option<DirectoryOptions>,
-    /// This authority's names in CAA records and `dns-persist-01` (RFC 8659 section 4.2). While there are none, CAA
-    /// is not checked and `dns-persist-01` not offered. Ten at most.
+    /// Domain names of this CA in CAA records and `dns-persist-01` (RFC 8659 section 4.2), 10 at most. If the list is empty, CAA is
+    /// not checked and `dns-persist-01` is not offered.
     pub caa_identities: Vec<String>,
-    /// Whether `dns-persist-01` also takes the account's plain URL, as the drafts before 02 had it and most clients
-    /// still write it.
+    /// Whether `dns-persist-01` also accepts the plain URL of the account, as in the drafts before 02. Most clients still send it.
     pub dns_persist_plain_account: bool,
-    /// Where the terms of service stand; given, new accounts must agree to them.
+    /// URL of the terms of service. If set, new accounts must agree to them.
     pub terms_of_service: Option<String>,
-    /// A page about this authority.
+    /// URL of a page about this CA.
     pub website: Option<String>,
-    /// How names are looked up and hosts reached to validate.
+    /// Options of the validation of names.
     pub validation: ValidationOptions,
-    /// How much each client may ask for.
+    /// Rate limits of clients.
     pub limits: LimitOptions,
-    /// Names in one order at most.
+    /// Maximum number of names in one order.
     pub names_max: usize,
-    /// How long ended orders and authorizations stay readable before they are deleted, seconds.
+    /// Seconds after which finished orders and authorizations are deleted.
     pub keep_ended_seconds: u64,
 }
 
@@ -55,31 +55,31 @@ impl Default for AcmeOptions {
             website: None,
             validation: ValidationOptions::default(),
             limits: LimitOptions::default(),
-            // Let's Encrypt's figure, on which clients rely.
+            // The limit of Let's Encrypt, on which clients rely.
             names_max: 100,
             keep_ended_seconds: 7 * 86_400,
         }
     }
 }
 
-/// One profile's directory.
+/// Options of the directory of one profile.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DirectoryOptions {
     /// Whether accounts must be bound to an external key (RFC 8555 section 7.3.4).
     pub external_account_required: bool,
-    /// How names may be proven; those that fit a name are offered.
+    /// Allowed validation methods. The server offers those that are suitable for the name.
     pub methods: Vec<Method>,
-    /// No proof at all: anyone who has an account may have any name that the profile and the account's external key allow.
-    /// For closed networks; best together with `external_account_required`.
+    /// Whether no validation is required. Any account may then obtain any name that the profile and its external key allow. Use
+    /// this only in closed networks, preferably with `external_account_required`.
     pub trust_authenticated: bool,
-    /// How long a proof serves the same account's later orders, seconds; 0: every order is proven again.
+    /// Seconds for which a validation is reused for later orders of the same account; 0 requires a validation for every order.
     pub reuse_seconds: u64,
-    /// How long an order may stay unfinished, seconds.
+    /// Seconds until an unfinished order expires.
     pub order_seconds: u64,
-    /// Whether clients may choose notBefore and notAfter, within what the profile allows.
+    /// Whether clients may choose notBefore and notAfter within the limits of the profile.
     pub choose_dates: bool,
-    /// Other profiles that an order may name in its `profile` (draft-ietf-acme-profiles). Their own tables hold for it.
+    /// Other profiles that an order may request in its `profile` (draft-ietf-acme-profiles). Their own options then apply.
     pub profiles: Vec<String>,
     /// The description of this profile in the directory.
     pub description: String,
@@ -106,28 +106,27 @@ impl Default for DirectoryOptions {
     }
 }
 
-/// Validation.
+/// Options of the validation of names.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValidationOptions {
-    /// Name servers to ask; none: those of this machine.
+    /// DNS servers; those of this machine if the list is empty.
     pub name_servers: Vec<SocketAddr>,
-    /// The port of http-01. Anything but 80 is for tests.
+    /// Port of http-01. Change the value 80 only for tests.
     pub http_port: u16,
-    /// The port of tls-alpn-01, and the one to which http-01 may be redirected. Anything but 443 is for tests.
+    /// Port of tls-alpn-01, also allowed in redirects of http-01. Change the value 443 only for tests.
     pub https_port: u16,
-    /// Whether hosts in private networks (RFC 1918, RFC 4193, RFC 6598) may be reached: the reason for a private
-    /// authority.
+    /// Whether hosts in private networks (RFC 1918, RFC 4193, RFC 6598) may be contacted, which most private CAs need.
     pub allow_private: bool,
-    /// Networks that may be reached whatever else is said: even loopback or link-local.
+    /// Networks that may always be contacted, even loopback and link-local. They take precedence over all other rules.
     pub allow_networks: Vec<IpNet>,
-    /// Networks that are never reached, unless in `allow_networks`.
+    /// Networks that are never contacted, unless `allow_networks` contains them.
     pub deny_networks: Vec<IpNet>,
-    /// Validations at once; more wait.
+    /// Maximum number of concurrent validations. Further ones are queued.
     pub concurrency: usize,
-    /// How long one try may take, milliseconds.
+    /// Timeout of one attempt in milliseconds.
     pub try_milliseconds: u64,
-    /// Pause before the second try, milliseconds; before the third it is three times as long.
+    /// Delay before the second attempt in milliseconds. The delay before the third attempt is three times as long.
     pub pause_milliseconds: u64,
 }
 
@@ -140,7 +139,7 @@ impl Default for ValidationOptions {
             allow_private: true,
             allow_networks: Vec::new(),
             deny_networks: Vec::new(),
-            // Each holds a socket and some kilobytes; it waits for the network nearly all the time.
+            // Each validation uses a socket and a few kilobytes, and mostly waits for the network.
             concurrency: 256,
             try_milliseconds: 10_000,
             pause_milliseconds: 1_000,
@@ -149,7 +148,7 @@ impl Default for ValidationOptions {
 }
 
 impl ValidationOptions {
-    /// Loopback allowed, quick to repeat: for tests.
+    /// Returns options for tests: loopback is allowed, and retries are fast.
     #[must_use]
     pub fn for_tests() -> Self {
         let loopback =
@@ -166,27 +165,28 @@ impl ValidationOptions {
     }
 }
 
-/// So many in so many seconds: as many at once, and then evenly. 0 of `count` forbids, an absent limit allows all.
+/// A rate limit: `count` events are allowed immediately, then one every `seconds / count`. A `count` of 0 allows none; an absent
+/// limit allows all.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limit {
-    /// How many.
+    /// Number of events.
     pub count: u32,
-    /// In how long, seconds.
+    /// Period in seconds.
     pub seconds: u32,
 }
 
-/// Limits, each with overrides in the database.
+/// Rate limits. The database can contain overrides for each.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitOptions {
-    /// New accounts an address; IPv6 by its /64.
+    /// New accounts per IPv4 address or IPv6 /64.
     pub new_accounts: Option<Limit>,
-    /// New orders an account.
+    /// New orders per account.
     pub orders: Option<Limit>,
-    /// Failed validations an account and name.
+    /// Failed validations per account and name.
     pub failed_validations: Option<Limit>,
-    /// Certificates for exactly the same names.
+    /// Certificates for exactly the same set of names.
     pub duplicate_certificates: Option<Limit>,
 }
 
@@ -194,48 +194,48 @@ impl Default for LimitOptions {
     fn default() -> Self {
         let limit = |count, seconds| Some(Limit { count, seconds });
         Self {
-            // A site behind one address that sets up all its machines in an hour.
+            // Enough for a site behind one address that sets up all its machines within an hour.
             new_accounts: limit(1_000, 3_600),
-            // An account that serves a platform: ten thousand an hour is three a second.
+            // Enough for an account that serves a platform: 10,000 per hour is three per second.
             orders: limit(10_000, 3_600),
-            // A client that tries every minute for ever is broken.
+            // A client that retries every minute without end is broken.
             failed_validations: limit(30, 3_600),
-            // Let's Encrypt has 5 a week; a private authority's short-lived certificates need one a few hours.
+            // Let's Encrypt allows 5 a week. The short-lived certificates of a private CA need one every few hours.
             duplicate_certificates: limit(100, 86_400),
         }
     }
 }
 
 impl LimitOptions {
-    /// None at all.
+    /// Returns options without any limit.
     #[must_use]
     pub fn none() -> Self {
         Self { new_accounts: None, orders: None, failed_validations: None, duplicate_certificates: None }
     }
 }
 
-/// Why options cannot be used.
+/// Reason why the options are invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("acme.{field}: {reason}")]
 pub struct BadOptions {
-    /// The key.
+    /// Name of the option.
     pub field: &'static str,
-    /// The error, and what to do.
+    /// Description of the error and of the correction.
     pub reason: String,
 }
 
-/// RFC: draft-ietf-acme-dns-persist-02 section 3.1.
+/// Maximum number of CAA identities (draft-ietf-acme-dns-persist-02 section 3.1).
 const CAA_IDENTITIES_MAX: usize = 10;
 
 impl AcmeOptions {
-    /// What holds for a profile; `None` when it has no directory.
+    /// Returns the directory options of a profile; `None` if the profile has no directory.
     #[must_use]
     pub fn directory(&self, profile: &str) -> Option<DirectoryOptions> {
         let own = self.directories.get(profile).or(self.other_profiles.as_ref());
         own.cloned().or_else(|| (profile == self.default_profile).then(DirectoryOptions::default))
     }
 
-    /// Checks and normalises.
+    /// Validates and normalizes the options.
     pub(crate) fn checked(mut self) -> Result<Self, BadOptions> {
         let bad = |field, reason: &str| Err(BadOptions { field, reason: reason.to_owned() });
         while self.base_url.ends_with('/') {

@@ -1,4 +1,4 @@
-//! Orders: made, shown, listed (RFC 8555 section 7.4).
+//! ACME orders: requests to create, return and list them (RFC 8555 section 7.4).
 
 use std::collections::HashMap;
 
@@ -31,11 +31,11 @@ use crate::tables::acme::{
 };
 use crate::teams::{QuotaError, Standing};
 
-/// Bytes of a token: 128 bits is what RFC 8555 section 8.1 wants.
+/// Length of a token in bytes: RFC 8555 section 8.1 requires 128 bits.
 const TOKEN: usize = 16;
-/// Orders on one page of a list.
+/// Number of orders on one page of a list.
 const ORDERS_PAGE: usize = 100;
-/// Seconds after which to look at an order again that is being worked on.
+/// Seconds after which a client polls an order that is being processed.
 pub(crate) const POLL_SECONDS: u64 = 2;
 
 #[derive(Debug, Deserialize)]
@@ -53,14 +53,14 @@ struct NewAuthorization {
     identifier: RequestedIdentifier,
 }
 
-/// What an account may ask of a profile: checked once, for orders and pre-authorizations alike.
+/// The checked rights of an account under a profile, for orders and pre-authorizations.
 pub(crate) struct Terms {
     pub(crate) profile: std::sync::Arc<Profile>,
     pub(crate) directory: DirectoryOptions,
 }
 
 impl Server {
-    /// newOrder.
+    /// Handles `newOrder` requests.
     pub(crate) async fn new_order(
         &self,
         profile: Option<&str>,
@@ -116,7 +116,7 @@ impl Server {
         Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
     }
 
-    /// newAuthz (section 7.4.1): a proof ahead of any order, which orders of this account then use.
+    /// Handles `newAuthz` requests (section 7.4.1): a pre-authorization that later orders of the account use.
     pub(crate) async fn new_authorization(
         &self,
         profile: Option<&str>,
@@ -156,7 +156,7 @@ impl Server {
         Ok(respond::with(respond::json(StatusCode::CREATED, &body)?, header::LOCATION, &url))
     }
 
-    /// Which profile's rules hold, and that this account may ask under them.
+    /// Determines the profile whose rules apply, and checks that the account may use it.
     async fn terms(
         &self,
         at: Option<&str>,
@@ -194,7 +194,7 @@ impl Server {
         Ok(Terms { profile, directory })
     }
 
-    /// The names asked for, each once, all allowed; or every one that is not.
+    /// Returns the requested names without duplicates if all are allowed, otherwise an error for each name that is not.
     fn names(
         &self,
         wanted: &[RequestedIdentifier],
@@ -219,8 +219,8 @@ impl Server {
         if refused.is_empty() { Ok(names) } else { Err(Problem::several(refused)) }
     }
 
-    /// For which team an account's orders under a profile are: that of its external key, else, where every name is proven, anyone who
-    /// owns the names.
+    /// Returns the team standing of an account's orders under a profile: the team of its external key. Without a team, it is
+    /// `Proven` if every name is validated, otherwise `Nobody`.
     pub(crate) fn standing(&self, profile: &str, team: Option<&str>) -> Standing {
         if let Some(team) = team {
             return Standing::Team(team.to_owned());
@@ -229,7 +229,7 @@ impl Server {
         if trusted { Standing::Nobody } else { Standing::Proven }
     }
 
-    /// Whether names and profile belong together, and are not for another team; and that the team has certificates left today.
+    /// Checks that names and profile belong together and to no other team, and that the team has quota left today.
     async fn check_teams(
         &self,
         names: &[Identifier],
@@ -276,7 +276,7 @@ impl Server {
         if provable { None } else { rejected(format!("{name}: no method of this directory can prove it")) }
     }
 
-    /// The methods that can prove a name: a set of bits.
+    /// Returns the methods that can validate a name, as a bit set.
     fn methods(&self, name: &Identifier, directory: &DirectoryOptions) -> i64 {
         let fits = |method: &Method| match (method, name) {
             (Method::Http01 | Method::TlsAlpn01, Identifier::Ip(_)) => true,
@@ -293,7 +293,7 @@ impl Server {
             .fold(0, |all, bit| all | bit)
     }
 
-    /// An authorization to be proven, or one that needs no proof.
+    /// Builds a new authorization: pending, or valid if the directory requires no validation.
     fn pending(
         &self,
         name: &Identifier,
@@ -324,7 +324,7 @@ impl Server {
         })
     }
 
-    /// Proofs of before that this order may use, by identifier and wildcard.
+    /// Returns earlier validations that this order may reuse, by identifier and wildcard flag.
     async fn known(
         &self,
         names: &[Identifier],
@@ -339,7 +339,7 @@ impl Server {
         }
         let bases: Vec<String> = names.iter().map(|name| name.base().key()).collect();
         let found = tables::Acme::of(&self.store).reusable(account.id, &bases, now_us).await?;
-        // Of several the one that lasts longest; none that this profile would not have taken.
+        // The authorization that expires last wins. Methods that this profile does not allow are skipped.
         let mut best: HashMap<(String, bool), AcmeAuthorization> = HashMap::new();
         for one in found {
             let taken = super::state::answered(&one).is_some_and(|method| {
@@ -383,7 +383,7 @@ impl Server {
             .map_err(|seconds| limited("orders of this account", seconds))
     }
 
-    /// An order, shown; one that a crash left half done is finished first.
+    /// Returns an order. An order that a crash interrupted is finished first.
     pub(crate) async fn order(&self, id: Uuid, signed: &OfAccount) -> Result<Response<Bytes>, Problem> {
         signed.must_get()?;
         let (order, authorizations) = self.own_order(id, signed).await?;
@@ -391,7 +391,7 @@ impl Server {
         self.show(&order, &authorizations)
     }
 
-    /// An order as an answer; while it is being worked on, with when to ask again.
+    /// Builds the response for an order. While the order is processed, it includes `Retry-After`.
     pub(crate) fn show(
         &self,
         order: &AcmeOrder,
@@ -406,7 +406,7 @@ impl Server {
         Ok(response)
     }
 
-    /// An order of this account with its authorizations; those of a finalized one are left out.
+    /// Returns an order of this account with its authorizations. Those of a finalized order are omitted.
     pub(crate) async fn own_order(
         &self,
         id: Uuid,
@@ -416,7 +416,7 @@ impl Server {
         found.filter(|(order, _)| order.account == signed.account.row.id).ok_or_else(Problem::not_found)
     }
 
-    /// An account's orders (section 7.1.2.1), by pages.
+    /// Returns a page of the orders of an account (section 7.1.2.1).
     pub(crate) async fn orders(
         &self,
         id: Uuid,
@@ -453,7 +453,7 @@ impl Server {
     }
 }
 
-/// The notBefore and notAfter asked for, µs.
+/// Returns the requested notBefore and notAfter in microseconds.
 fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, Option<i64>), Problem> {
     let read = |text: &Option<String>, name: &str| match text {
         None => Ok(None),
@@ -483,7 +483,7 @@ fn dates(wanted: &NewOrder, terms: &Terms, now_us: i64) -> Result<(Option<i64>, 
     }
 }
 
-/// The names of an order as one subject of the limit on duplicates, and as an override may spell it.
+/// Returns the subject of the duplicate limit for the names of an order (a hash), and the readable form for overrides.
 pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
     let mut keys: Vec<String> = keys.collect();
     keys.sort();
@@ -492,14 +492,14 @@ pub(crate) fn names_of(keys: impl Iterator<Item = String>) -> (String, String) {
     (HEXLOWER.encode(&hash), text)
 }
 
-/// A UUIDv7 of this moment by the server's clock.
+/// Returns a UUIDv7 with the given time.
 pub(crate) fn id_at(now_us: i64) -> Uuid {
     let seconds = u64::try_from(now_us.div_euclid(1_000_000)).unwrap_or(0);
     let nanos = u32::try_from(now_us.rem_euclid(1_000_000) * 1_000).unwrap_or(0);
     Uuid::new_v7(Timestamp::from_unix(NoContext, seconds, nanos))
 }
 
-/// That many seconds later, µs.
+/// Adds seconds to a time in microseconds.
 pub(crate) fn after(us: i64, seconds: u64) -> i64 {
     us.saturating_add(i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000))
 }

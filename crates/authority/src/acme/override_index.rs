@@ -1,4 +1,4 @@
-//! The overrides of limits in memory, found by subject or network.
+//! Cache of the limit overrides, indexed by subject and network.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use super::limits::Kind;
 use super::options::Limit;
 use crate::tables::acme::AcmeLimitOverride;
 
-/// The prefix of IPv6 that counts as one client: what a site gives to one network.
+/// Length of the IPv6 prefix that counts as one client. A network usually gets such a prefix.
 const IPV6_PREFIX: u8 = 64;
 
-/// Read at first use, and again now and then.
+/// Cache of the overrides. It is filled at the first use and refreshed regularly.
 #[derive(Default)]
 pub(crate) struct Overrides(pub(super) RwLock<Known>);
 
@@ -41,7 +41,7 @@ impl Index {
                 Err(_) => drop(index.exact.insert((kind, row.subject.into()), limit)),
             }
         }
-        // The narrowest first.
+        // Longest prefix first.
         index.networks.sort_by_key(|(_, network, _)| std::cmp::Reverse(network.prefix_len()));
         index
     }
@@ -57,7 +57,7 @@ impl Index {
     }
 }
 
-/// What counts as one client: an IPv4 address, an IPv6 network.
+/// Returns the network that counts as one client: an IPv4 address or an IPv6 network.
 pub(crate) fn network(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! Limits and who has others.
+//! Rate limits and their overrides.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,34 +18,34 @@ use crate::tables::acme::{
     AcmeLimit, AcmeLimitOverride, delete_acme_limit_override, put_acme_limit_override,
 };
 
-/// How long this node may act on overrides that another has changed, µs.
+/// Microseconds until the cache of overrides expires. A change by another node takes effect here after this time at the latest.
 const KEPT_US: i64 = 10_000_000;
-/// Bytes of a note or subject.
+/// Maximum length in bytes of a note or subject.
 const TEXT_MAX: usize = 500;
 
-/// A limit for one subject, to be stored.
+/// A limit override to store.
 #[derive(Clone, Debug)]
 pub struct NewOverride {
-    /// Which limit.
+    /// Limit to override.
     pub kind: AcmeLimit,
-    /// An account's id; for `new_accounts` an address or network; for `failed_validations` and
+    /// Subject of the limit: the identifier of an account; for `new_accounts` an address or network; for `failed_validations` and
     /// `duplicate_certificates` also a name (`dns:a.example`).
     pub subject: String,
-    /// How many; `None`: any number.
+    /// Number of events allowed in each period; `None` for no limit.
     pub allowed: Option<u32>,
-    /// In how long, seconds.
+    /// Length of the period in seconds.
     pub seconds: u32,
-    /// Why, in words.
+    /// Reason for the override.
     pub note: String,
 }
 
-/// Why an override was not stored.
+/// Reason why an override was not stored.
 #[derive(Debug, thiserror::Error)]
 pub enum BadOverride {
-    /// Caller: correct the request.
+    /// The request is invalid. The caller must correct it.
     #[error("{field}: {reason}")]
     Bad {
-        /// Which member.
+        /// Name of the invalid field.
         field: &'static str,
         /// The error.
         reason: String,
@@ -56,8 +56,8 @@ pub enum BadOverride {
 }
 
 impl Server {
-    /// Takes one of `kind` for `subject`, or says for how many seconds there is none. `names` are what an override may
-    /// be for beside the subject.
+    /// Counts one event of `kind` for `subject`, or returns the number of seconds to wait. Overrides may name the subject or one of
+    /// `names`.
     pub(crate) async fn take(&self, kind: Kind, subject: &str, names: &[&str]) -> Result<(), u64> {
         match self.limit(kind, subject, names).await {
             Some(limit) => self.limiter.take(Key { kind, subject: subject.into(), limit }, self.now_us()),
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// Whether there is one of `kind` for `subject`, without taking it.
+    /// Checks that an event of `kind` for `subject` is allowed, without counting it.
     pub(crate) async fn may_take(&self, kind: Kind, subject: &str, names: &[&str]) -> Result<(), u64> {
         match self.limit(kind, subject, names).await {
             Some(limit) => self.limiter.check(&Key { kind, subject: subject.into(), limit }, self.now_us()),
@@ -96,7 +96,7 @@ impl Server {
                 return known.all.clone();
             }
         }
-        // While one reads, others go on with what was known.
+        // While one task reads, the others continue with the cached overrides.
         self.overrides.0.write().read_at_us = Some(now_us);
         match tables::Acme::of(&self.store).limit_overrides().await {
             Ok(rows) => self.overrides.0.write().all = Arc::new(Index::new(rows)),
@@ -107,17 +107,17 @@ impl Server {
 }
 
 impl Acme {
-    /// Every override, oldest first.
+    /// Lists all overrides, oldest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn limit_overrides(&self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
         tables::Acme::of(&self.0.store).limit_overrides().await
     }
 
-    /// Stores an override in place of the one for the same limit and subject. In force here at once, on other nodes
-    /// within ten seconds.
+    /// Stores an override, which replaces the one for the same limit and subject. It takes effect immediately on this node and
+    /// within ten seconds on other nodes.
     ///
     /// # Errors
     /// [`BadOverride`].
@@ -160,10 +160,10 @@ impl Acme {
         Ok(row)
     }
 
-    /// Removes an override; false when there was none.
+    /// Deletes an override. Returns false if it does not exist.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn delete_limit_override(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let (at_us, actor) = (self.0.now_us(), actor.to_owned());

@@ -1,4 +1,4 @@
-//! Problem documents (RFC 7807 as RFC 8555 section 6.7 uses them).
+//! Problem documents (RFC 7807, as used in RFC 8555 section 6.7).
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::identifier::Identifier;
 use super::jose::{Algorithm, JwsError};
 
-/// Bytes of a detail: it may quote what a stranger sent.
+/// Maximum length in bytes of the `detail` member, which may quote untrusted input.
 const DETAIL_MAX: usize = 1_024;
 const PREFIX: &str = "urn:ietf:params:acme:error:";
 
@@ -87,13 +87,13 @@ impl Kind {
     }
 }
 
-/// An answer that refuses, or the reason of a failed validation.
+/// An error response, or the reason of a failed validation.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) kind: Kind,
     pub(crate) detail: String,
     status: StatusCode,
-    /// Which names it is about (RFC 8555 section 6.7.1).
+    /// Problems of single identifiers (RFC 8555 section 6.7.1).
     subproblems: Vec<(Identifier, Problem)>,
     identifier: Option<Identifier>,
     retry_after: Option<u64>,
@@ -102,7 +102,7 @@ pub(crate) struct Problem {
     links: Vec<String>,
 }
 
-/// The document.
+/// The JSON form of a problem document.
 #[derive(Debug, Default, Deserialize, Serialize)]
 struct Document {
     #[serde(rename = "type")]
@@ -146,17 +146,18 @@ impl Problem {
         Self::new(Kind::Unauthorized, detail)
     }
 
-    /// The same answer for what does not exist and what belongs to another account, so that nothing can be probed.
+    /// Returns the same error for objects that do not exist and for objects of other accounts, so that identifiers cannot be
+    /// probed.
     pub(crate) fn not_found() -> Self {
         Self::malformed("there is no such resource of this account").status(StatusCode::NOT_FOUND)
     }
 
-    /// What went wrong is in the log; the client can only try again.
+    /// Returns an internal server error. The cause is only in the log.
     pub(crate) fn internal() -> Self {
         Self::new(Kind::ServerInternal, "the server could not do it; try again later").retry_after(10)
     }
 
-    /// For a moment only: the database is away, a queue is full.
+    /// Returns a temporary error: the database is unavailable or a queue is full.
     pub(crate) fn busy() -> Self {
         Self::new(Kind::ServerInternal, "the server is busy; try again in a moment")
             .status(StatusCode::SERVICE_UNAVAILABLE)
@@ -168,7 +169,7 @@ impl Problem {
         self
     }
 
-    /// Seconds.
+    /// Sets `Retry-After` in seconds.
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
         self
@@ -189,7 +190,7 @@ impl Problem {
         self
     }
 
-    /// Several refusals as one: the only one there is, or a `compound` with each as a subproblem.
+    /// Combines problems: a single one is returned unchanged, several become subproblems of a `compound` problem.
     pub(crate) fn several(mut problems: Vec<(Identifier, Self)>) -> Self {
         if problems.len() == 1 {
             let (identifier, mut only) = problems.remove(0);
@@ -230,12 +231,12 @@ impl Problem {
         }
     }
 
-    /// As an authorization keeps it and challenge and order objects show it.
+    /// Returns the problem as JSON for storage and for challenge and order objects.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::to_value(self.document()).unwrap_or_default()
     }
 
-    /// From [`Problem::json`].
+    /// Parses the output of [`Problem::json`].
     pub(crate) fn from_json(text: &str) -> Option<Self> {
         let document: Document = serde_json::from_str(text).ok()?;
         let status = StatusCode::from_u16(document.status).ok()?;
@@ -273,7 +274,7 @@ impl From<JwsError> for Problem {
             JwsError::BadAlgorithm(_) => Kind::BadSignatureAlgorithm,
             JwsError::BadKey(_) => Kind::BadPublicKey,
             JwsError::BadSignature => {
-                // RFC 8555 section 6.2 has no type of its own for it; clients know this one.
+                // RFC 8555 section 6.2 defines no error type for this case; clients know `malformed`.
                 return Self::malformed(error.to_string()).status(StatusCode::UNAUTHORIZED);
             }
         };
@@ -287,13 +288,13 @@ impl From<store::StoreError> for Problem {
     }
 }
 
-/// A read that failed: the client can only try again.
+/// Returns a temporary error after a failed database read.
 pub(super) fn unread(error: &store::StoreError) -> Problem {
     tracing::error!(%error, "the database does not answer");
     if error.is_transient() { Problem::busy() } else { Problem::internal() }
 }
 
-/// So many per so long are used up; when there is one again.
+/// Returns the error for an exceeded rate limit, with the number of seconds to wait.
 pub(super) fn limited(what: &str, seconds: u64) -> Problem {
     Problem::new(Kind::RateLimited, format!("too many {what}; try again in {seconds} s")).retry_after(seconds)
 }

@@ -1,4 +1,4 @@
-//! The queue of validations that wait in memory, and their counters.
+//! In-memory queue of validations, and its counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,10 +7,10 @@ use tokio::sync::mpsc;
 
 use crate::tables::acme::AcmeAuthorization;
 
-/// Validations that wait in memory; further ones wait in the database.
+/// Maximum length of the in-memory queue. Further validations wait in the database.
 pub(super) const WAITING_MAX: usize = 4_096;
 
-/// Validations that wait for this node.
+/// Queue of the validations that wait for this node.
 pub(crate) struct ValidationQueue {
     pub(super) queue: mpsc::Sender<AcmeAuthorization>,
     pub(super) waiting: Mutex<Option<mpsc::Receiver<AcmeAuthorization>>>,
@@ -35,7 +35,7 @@ impl Default for ValidationQueue {
     }
 }
 
-/// A reserved slot of the queue.
+/// A reserved slot in the queue.
 pub(crate) struct Slot<'w>(mpsc::Permit<'w, AcmeAuthorization>);
 
 impl Slot<'_> {
@@ -45,7 +45,7 @@ impl Slot<'_> {
 }
 
 impl ValidationQueue {
-    /// Reserves a slot. `None` when the queue is full or no task takes from it.
+    /// Reserves a slot. Returns `None` if the queue is full or stopped.
     pub(crate) fn slot(&self) -> Option<Slot<'_>> {
         if self.stopped.load(Ordering::SeqCst) {
             return None;

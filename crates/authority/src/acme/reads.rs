@@ -1,5 +1,4 @@
-//! What is read a thousand times a second, gathered into few statements: who asks while a read is under way shares the
-//! next one.
+//! Frequent database reads, combined into few statements. Lookups that arrive while a statement runs share the next one.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,14 +13,14 @@ use super::problem::Problem;
 use crate::tables;
 use crate::tables::acme::{AcmeAuthorization, AcmeOrder};
 
-/// Keys of one statement.
+/// Maximum number of keys in one statement.
 const BATCH_MAX: usize = 128;
-/// Readers that wait in each queue; past it they wait before it.
+/// Capacity of each queue of lookups. When a queue is full, callers wait for a slot.
 const WAITING_MAX: usize = 4_096;
-/// Statements under way.
+/// Maximum number of concurrent statements.
 const AT_ONCE: usize = 2;
 
-/// An order, and its authorizations while it is pending.
+/// An order, and its authorizations if the order is pending.
 pub(crate) type FoundOrder = (AcmeOrder, Vec<AcmeAuthorization>);
 
 /// Looks up rows by key, in batches.
@@ -64,7 +63,7 @@ impl Reads {
         read(&self.authorizations, id).await
     }
 
-    /// Whether an account has the key of this thumbprint.
+    /// Returns whether the key with this thumbprint belongs to an account.
     pub(crate) async fn is_account_key(&self, thumbprint: [u8; 32]) -> Result<bool, Problem> {
         read(&self.keys, thumbprint).await.map(|found| found.is_some())
     }
@@ -94,7 +93,7 @@ where
             each.sort_unstable();
             each.dedup();
             match read(store, each).await {
-                // Two may have asked for the same.
+                // Two lookups may have the same key.
                 Ok(found) => keys.iter().map(|key| Ok(found.get(key).cloned())).collect(),
                 Err(error) => {
                     let error = Arc::new(error);

@@ -1,4 +1,4 @@
-//! Renewal information (RFC 9773): when to renew, and what an order replaces.
+//! Renewal information (RFC 9773): the renewal window of a certificate, and the certificate that an order replaces.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -17,20 +17,21 @@ use crate::issue::{IssuedRecord, IssuedRef};
 use crate::tables;
 use crate::tree::CaError;
 
-/// Lives below this are renewed at the middle at the latest: what can go wrong takes days, not a share of a life.
+/// Lifetime in seconds below which a certificate is renewed at half of its lifetime at the latest. Recovery from failures takes
+/// days, independent of the lifetime.
 const SHORT_SECONDS: i64 = 10 * 86_400;
-/// The part of a life after which to renew, where the profile is gone.
+/// Share of the lifetime after which to renew if the profile no longer exists.
 const RENEW_AT: f64 = 2.0 / 3.0;
-/// The window's length, as a part of the life.
+/// Length of the window as a share of the lifetime.
 const WINDOW: f64 = 0.04;
-/// How far windows are spread, as a part of the life, towards its beginning.
+/// Maximum share of the lifetime by which a window is moved to an earlier time.
 const SPREAD: f64 = 0.06;
-/// How often clients look again at most, seconds (RFC 9773 section 4.3 has six hours in its example).
+/// Maximum polling interval of clients in seconds (RFC 9773 section 4.3 has six hours in its example).
 const RETRY_MAX: i64 = 6 * 3_600;
 const RETRY_MIN: i64 = 60;
 
 impl Server {
-    /// A certificate's window.
+    /// Returns the renewal window of a certificate.
     pub(crate) async fn renewal_info(&self, id: &str) -> Result<Response<Bytes>, Problem> {
         let unknown = || {
             Problem::malformed("no certificate of this name was issued here").status(StatusCode::NOT_FOUND)
@@ -64,7 +65,7 @@ impl Server {
         Ok(respond::with(response, header::RETRY_AFTER, &retry.to_string()))
     }
 
-    /// The certificate of an identifier (RFC 9773 section 4.1): key identifier and serial number.
+    /// Returns the certificate with an identifier as in RFC 9773 section 4.1: key identifier and serial number.
     async fn named(&self, id: &str) -> Result<Option<IssuedRecord>, Problem> {
         let bad = || {
             Problem::malformed(
@@ -88,7 +89,7 @@ impl Server {
         Ok(None)
     }
 
-    /// That an order may replace a certificate (RFC 9773 section 5).
+    /// Checks that an order may replace a certificate (RFC 9773 section 5).
     pub(crate) async fn check_replaces(
         &self,
         id: &str,
@@ -115,8 +116,9 @@ impl Server {
     }
 }
 
-/// From when to when to renew, all in seconds: after `renew_at` of the life (of a short one half at most), and
-/// `spread` of all possible numbers earlier, so that a batch issued together does not renew together.
+/// Returns start and end of the renewal window in seconds. The center of the window is at `renew_at` of the lifetime; for a short
+/// lifetime at one half at most. It is moved to an earlier time in proportion to `spread`, so that certificates issued together are
+/// not renewed together.
 fn window(begin: i64, end: i64, renew_at: f64, spread: u32) -> (i64, i64) {
     let life = (end - begin).max(1);
     let part = if life < SHORT_SECONDS { renew_at.min(0.5) } else { renew_at };

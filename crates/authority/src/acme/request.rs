@@ -1,4 +1,4 @@
-//! Signed requests: who sent them, and that they are for here and now (RFC 8555 section 6).
+//! Verification of signed requests: the signer, the URL and the nonce (RFC 8555 section 6).
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use super::problem::{Kind, Problem};
 
 const MEDIA_TYPE: &str = "application/jose+json";
 
-/// A request of an account, checked.
+/// A verified request that an account signed.
 #[derive(Debug)]
 pub(crate) struct OfAccount {
     pub(crate) account: Arc<Account>,
-    /// The account's URL, as the client sent it.
+    /// URL of the account, as the client sent it.
     pub(crate) account_url: String,
-    /// The URL it was sent to.
+    /// URL of the request.
     pub(crate) url: String,
     payload: Vec<u8>,
 }
 
-/// A request signed with a key in it, checked.
+/// A verified request that is signed with the key in its header.
 #[derive(Debug)]
 pub(crate) struct OfKey {
     pub(crate) key: AccountKey,
-    /// The URL it was sent to.
+    /// URL of the request.
     pub(crate) url: String,
     payload: Vec<u8>,
 }
 
-/// A request that either may send.
+/// A verified request of either kind.
 #[derive(Debug)]
 pub(crate) enum Of {
     Account(OfAccount),
@@ -42,17 +42,17 @@ pub(crate) enum Of {
 }
 
 impl OfAccount {
-    /// The payload as JSON.
+    /// Parses the payload as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         read(&self.payload)
     }
 
-    /// Whether this is a POST-as-GET (section 6.3).
+    /// Returns whether the request is a POST-as-GET (section 6.3).
     pub(crate) fn is_get(&self) -> bool {
         self.payload.is_empty()
     }
 
-    /// Rejects requests that are no POST-as-GET.
+    /// Rejects requests that are not POST-as-GET.
     pub(crate) fn must_get(&self) -> Result<(), Problem> {
         if self.is_get() {
             return Ok(());
@@ -60,21 +60,21 @@ impl OfAccount {
         Err(Problem::malformed("this resource is only read: send an empty payload (POST-as-GET)"))
     }
 
-    /// The payload itself.
+    /// Returns the raw payload.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }
 }
 
 impl OfKey {
-    /// The payload as JSON.
+    /// Parses the payload as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         read(&self.payload)
     }
 }
 
 impl Of {
-    /// The payload as JSON.
+    /// Parses the payload as JSON.
     pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
         match self {
             Self::Account(signed) => signed.json(),
@@ -89,7 +89,7 @@ fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Problem> {
 }
 
 impl Server {
-    /// A request signed by an account that is valid.
+    /// Verifies a request that a valid account signed.
     pub(crate) async fn signed_by_account(&self, request: &Request<Bytes>) -> Result<OfAccount, Problem> {
         match self.signed(request).await? {
             Of::Account(signed) => Ok(signed),
@@ -97,7 +97,7 @@ impl Server {
         }
     }
 
-    /// A request signed with the key in it.
+    /// Verifies a request that is signed with the key in its header.
     pub(crate) async fn signed_by_key(&self, request: &Request<Bytes>) -> Result<OfKey, Problem> {
         match self.signed(request).await? {
             Of::Key(signed) => Ok(signed),
@@ -107,7 +107,7 @@ impl Server {
         }
     }
 
-    /// Either of both.
+    /// Verifies a request that is signed by an account or with the key in its header.
     pub(crate) async fn signed(&self, request: &Request<Bytes>) -> Result<Of, Problem> {
         check_media_type(request)?;
         if request.body().len() > REQUEST_MAX {
@@ -145,7 +145,7 @@ impl Server {
         }
     }
 
-    /// The valid account that signed.
+    /// Returns the account that signed, if it is valid.
     async fn account_of(&self, jws: &Jws, kid: &str) -> Result<Arc<Account>, Problem> {
         let unknown = || Problem::new(Kind::AccountDoesNotExist, format!("there is no account {kid}"));
         let id = self.account_id(kid).ok_or_else(unknown)?;
@@ -156,7 +156,7 @@ impl Server {
         };
         let mut account = self.accounts.get(&self.store, id).await.map_err(missing)?;
         if jws.verify(&account.key) == Err(JwsError::BadSignature) {
-            // Another node may have changed the key in the last moments.
+            // Another node may have changed the account key recently, so the cached key may be old.
             account = self.accounts.again(&self.store, id).await.map_err(missing)?;
         }
         jws.verify(&account.key)?;
@@ -164,7 +164,7 @@ impl Server {
         Ok(account)
     }
 
-    /// The id in an account's URL.
+    /// Returns the identifier in the URL of an account.
     pub(crate) fn account_id(&self, url: &str) -> Option<Uuid> {
         let id = Uuid::parse_str(url.strip_prefix(&self.url("acct/"))?).ok()?;
         (self.account_url(id) == url).then_some(id)

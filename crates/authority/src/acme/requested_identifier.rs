@@ -1,4 +1,4 @@
-//! Identifiers as clients write them, checked and normalised.
+//! Identifiers in client requests, validated and normalized.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::identifier::Identifier;
 use super::problem::{Kind, Problem};
 use crate::names::check_delegable;
 
-/// An identifier as a client writes it.
+/// An identifier in the form that a client sent.
 #[derive(Debug, Deserialize)]
 pub(crate) struct RequestedIdentifier {
     #[serde(rename = "type")]
@@ -18,13 +18,13 @@ pub(crate) struct RequestedIdentifier {
 }
 
 impl RequestedIdentifier {
-    /// Checks and normalises the identifier.
+    /// Validates and normalizes the identifier.
     pub(crate) fn read(&self) -> Result<Identifier, Problem> {
         let refused = |kind, detail: String| Err(Problem::new(kind, detail));
         match self.kind.as_str() {
             "dns" => Identifier::dns(&self.value),
             "ip" => match self.value.parse::<IpAddr>() {
-                // RFC 8738 section 3 wants the text form of RFC 5952, which has one spelling.
+                // RFC 8738 section 3 requires the text form of RFC 5952, which is unique for each address.
                 Ok(address) if address.to_string() == self.value => Ok(Identifier::Ip(address)),
                 Ok(address) => {
                     refused(Kind::Malformed, format!("write the address {:?} as {address}", self.value))
@@ -40,7 +40,7 @@ impl RequestedIdentifier {
 }
 
 impl Identifier {
-    /// A host name, with or without `*.`.
+    /// Parses a hostname, with or without `*.`.
     pub(crate) fn dns(text: &str) -> Result<Self, Problem> {
         let rejected = |detail: String| Err(Problem::new(Kind::RejectedIdentifier, detail));
         let lower = text.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Answers, and the times in them.
+//! HTTP responses and their time values.
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::problem::Problem;
 
-/// An answer with a JSON object.
+/// Returns a response with a JSON object.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Response<Bytes>, Problem> {
     let body = serde_json::to_vec(body).map_err(|error| {
         tracing::error!(%error, "an answer cannot be written");
@@ -19,14 +19,14 @@ pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Result<Response
     Ok(response)
 }
 
-/// An answer without a body.
+/// Returns a response without a body.
 pub(crate) fn empty(status: StatusCode) -> Response<Bytes> {
     let mut response = Response::new(Bytes::new());
     *response.status_mut() = status;
     response
 }
 
-/// Adds a header; one that could not be written is left out.
+/// Adds a header field; an invalid value is omitted.
 pub(crate) fn with(mut response: Response<Bytes>, name: HeaderName, value: &str) -> Response<Bytes> {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().append(name, value);
@@ -39,18 +39,18 @@ pub(crate) fn with_link(response: Response<Bytes>, url: &str, relation: &str) ->
     with(response, header::LINK, &format!("<{url}>;rel=\"{relation}\""))
 }
 
-/// A time as ACME objects have it (RFC 3339), whole seconds.
+/// Formats a time for ACME objects (RFC 3339), in whole seconds.
 pub(crate) fn time(us: i64) -> String {
     jiff::Timestamp::from_second(us.div_euclid(1_000_000))
         .map_or_else(|_| String::new(), |time| time.to_string())
 }
 
-/// From RFC 3339, µs.
+/// Parses an RFC 3339 time into microseconds.
 pub(crate) fn parse_time(text: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(|time| time.as_microsecond())
 }
 
-/// Puts a member in where there is a value.
+/// Inserts a member if `value` is present.
 pub(crate) fn put(object: &mut serde_json::Map<String, Value>, name: &str, value: Option<Value>) {
     if let Some(value) = value {
         object.insert(name.to_owned(), value);

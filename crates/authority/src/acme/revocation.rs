@@ -1,4 +1,4 @@
-//! revokeCert (RFC 8555 section 7.6).
+//! Handling of `revokeCert` requests (RFC 8555 section 7.6).
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use crate::issue::{IssuedRecord, IssuedRef};
 use crate::revoke::Selection;
 use crate::tables;
 
-/// What a subscriber may say of its own certificate; the others are an operator's.
+/// Reasons that a subscriber may give for its own certificate. Only an operator may give other reasons.
 const REASONS: [Reason; 5] = [
     Reason::Unspecified,
     Reason::KeyCompromise,
@@ -34,7 +34,8 @@ struct Revoke {
 }
 
 impl Server {
-    /// By the account that has it, by an account that could have it, or by the certificate's own key.
+    /// Revokes a certificate. Allowed are the account that requested it, an account authorized for all its names, and the holder of
+    /// its private key.
     pub(crate) async fn revoke(&self, request: &Request<Bytes>) -> Result<Response<Bytes>, Problem> {
         let signed = self.signed(request).await?;
         let wanted: Revoke = signed.json()?;
@@ -64,7 +65,7 @@ impl Server {
             .await
             .map_err(|error| failed(&error))?;
         if reason == Reason::KeyCompromise && matches!(signed, Of::Key(_)) {
-            // Anyone who signs with the key has it: nobody's certificate for it is safe.
+            // The signer has the private key, so all certificates with this key are compromised.
             let key = certificate.public_key.spki_sha256;
             self.authority.block_key(key, &actor).await.map_err(|error| failed(&error))?;
         }

@@ -1,18 +1,18 @@
-//! Which resource a path names.
+//! Mapping of URL paths to resources.
 
 use uuid::Uuid;
 
 use super::options::Method;
 use crate::operation::{AccessRule, Operation};
 
-/// What every path begins with.
+/// Prefix of every path.
 pub(crate) const PREFIX: &str = "/acme/";
 
-/// A resource. Directories and what is made through them are a profile's; everything else has one place, whatever
-/// profile it was made under.
+/// A resource. Directories and the `new…` resources belong to a profile. All other resources have one path, independent of the
+/// profile.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Route<'p> {
-    /// `None`: the default profile.
+    /// `None` for the default profile.
     Directory(Option<&'p str>),
     NewNonce,
     NewAccount(Option<&'p str>),
@@ -27,12 +27,12 @@ pub(crate) enum Route<'p> {
     Finalize(Uuid),
     Authorization(Uuid),
     Challenge(Uuid, Method),
-    /// The certificate of an order; the number of an alternate chain.
+    /// The certificate of an order, and the number of an alternate chain.
     Certificate(Uuid, usize),
 }
 
 const GET: &[&str] = &["GET", "HEAD"];
-/// RFC 8555 section 6.3: everything that is not public is fetched by POST-as-GET.
+/// RFC 8555 section 6.3: every resource that is not public is read with POST-as-GET.
 const POST: &[&str] = &["POST"];
 
 /// The operations, in the order of `Route`.
@@ -55,7 +55,7 @@ pub const OPERATIONS: [Operation; 15] = [
 ];
 
 impl<'p> Route<'p> {
-    /// What is known of the resource. A new one does not compile without.
+    /// Returns the description of the operation. The exhaustive match forces new resources to have one.
     pub(crate) fn operation(&self) -> &'static Operation {
         let number = match self {
             Self::Directory(_) => 0,
@@ -77,7 +77,7 @@ impl<'p> Route<'p> {
         &OPERATIONS[number]
     }
 
-    /// Reads a path; `None` when it names nothing.
+    /// Parses a path. Returns `None` if no resource matches.
     pub(crate) fn parse(path: &'p str) -> Option<Self> {
         let mut segments = path.strip_prefix(PREFIX)?.split('/');
         let first = segments.next()?;
@@ -114,7 +114,7 @@ fn named(profile: &str) -> Option<Option<&str>> {
     (!profile.is_empty()).then_some(Some(profile))
 }
 
-/// In its one spelling: account URLs are compared as texts.
+/// Parses a UUID in canonical spelling only, because account URLs are compared as strings.
 fn uuid(text: &str) -> Option<Uuid> {
     Uuid::parse_str(text).ok().filter(|id| id.to_string() == text)
 }

@@ -1,4 +1,4 @@
-//! The state of the ACME server, which every resource works on.
+//! The shared state of the ACME server.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::validate::Validator;
 use super::writes::Writes;
 use crate::Authority;
 
-/// The ACME server of one node. Cheap to clone; the clones share everything.
+/// The ACME server of one node. Clones are cheap and share all state.
 #[derive(Clone)]
 pub struct Acme(pub(super) Arc<Server>);
 
@@ -58,7 +58,7 @@ impl Server {
         }
     }
 
-    /// The options of a profile's directory, and the profile's name.
+    /// Returns the directory options and the name of a profile.
     pub(super) fn directory_options<'p>(
         &'p self,
         profile: Option<&'p str>,

@@ -1,5 +1,5 @@
-//! Where orders, authorizations and challenges stand: functions of what is stored and the time, and what clients are
-//! shown of it (RFC 8555 section 7.1.6).
+//! States of orders, authorizations and challenges, computed from the stored data and the time, and their JSON objects (RFC 8555
+//! section 7.1.6).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -54,7 +54,7 @@ named! {
 }
 
 impl OrderState {
-    /// `authorizations` may be empty where the order is finalized: then they no longer matter.
+    /// Returns the state of an order. For a finalized order, `authorizations` may be empty because they are not used.
     pub(crate) fn of(row: &AcmeOrder, authorizations: &[AcmeAuthorization], now_us: i64) -> Self {
         match row.status {
             AcmeOrderStatus::Processing => return Self::Processing,
@@ -89,12 +89,13 @@ named! {
     }
 }
 
-/// The token of an authorization's challenges.
+/// Returns the token of an authorization's challenges.
 pub(crate) fn token(row: &AcmeAuthorization) -> String {
     URL_SAFE_NO_PAD.encode(&row.token)
 }
 
-/// The method answered; `None` while none is, and where no proof was asked for.
+/// Returns the method of the challenge to which the client responded; `None` if there was no response or no validation was
+/// required.
 pub(crate) fn answered(row: &AcmeAuthorization) -> Option<Method> {
     match row.proof {
         Some(AcmeProof::Challenge(method)) => Some(method),
@@ -111,7 +112,7 @@ impl Server {
         self.url(format_args!("authz/{id}"))
     }
 
-    /// An order object.
+    /// Returns the JSON object of an order.
     pub(crate) fn order_json(
         &self,
         order: &AcmeOrder,
@@ -143,7 +144,8 @@ impl Server {
         object.into()
     }
 
-    /// An authorization object. A pending one lists all challenges, a decided one the answered challenge.
+    /// Returns the JSON object of an authorization. A pending authorization lists all challenges, a decided one only the challenge
+    /// that was used.
     pub(crate) fn authorization_json(&self, row: &AcmeAuthorization, now_us: i64) -> Value {
         let state = AuthorizationState::of(row, now_us);
         let answered = answered(row);
@@ -162,14 +164,14 @@ impl Server {
         object.into()
     }
 
-    /// A challenge object.
+    /// Returns the JSON object of a challenge.
     pub(crate) fn challenge_json(&self, row: &AcmeAuthorization, method: Method, now_us: i64) -> Value {
         let own = answered(row) == Some(method);
         let status = match AuthorizationState::of(row, now_us) {
             AuthorizationState::Pending if own => ChallengeState::Processing,
             AuthorizationState::Valid if own => ChallengeState::Valid,
             AuthorizationState::Pending | AuthorizationState::Valid => ChallengeState::Pending,
-            // What is over cannot be answered any more (section 7.1.6 has no other word for it).
+            // A challenge of a closed authorization accepts no response. Section 7.1.6 has no other status for this case.
             _ => ChallengeState::Invalid,
         };
         let mut object = Map::new();
@@ -179,7 +181,7 @@ impl Server {
         if method == Method::DnsPersist01 {
             let names = &self.options.caa_identities;
             put(&mut object, "issuerDomainNames", Some(names.clone().into()));
-            // As the drafts before 02 spelled it.
+            // Member name of the drafts before 02.
             put(&mut object, "issuer-domain-names", Some(names.clone().into()));
         } else {
             put(&mut object, "token", Some(token(row).into()));
@@ -199,7 +201,7 @@ impl Server {
     }
 }
 
-/// The order's own error, or those of its authorizations.
+/// Returns the error of the order, or the errors of its authorizations.
 fn order_error(order: &AcmeOrder, authorizations: &[AcmeAuthorization], state: OrderState) -> Option<Value> {
     if let Some(own) = &order.error {
         return serde_json::from_str(own).ok();
@@ -295,7 +297,7 @@ mod tests {
             let found = OrderState::of(&order, &authorizations, now);
             assert_eq!(found, expected, "{status:?} {authorizations:?} at {now}");
         }
-        // An authorization that was deleted proves nothing.
+        // A deleted authorization counts as not valid.
         assert_eq!(OrderState::of(&order(O::Pending, 2), &[valid()], 50), S::Invalid);
     }
 }

@@ -1,8 +1,7 @@
-//! What goes on without a request: validations, what a crash left half done, and the deletion of what is over.
+//! Background work: validations, recovery after a crash, and deletion of expired rows.
 //!
-//! An answered challenge and a finalized order carry until when their node works on them. Past that time any node takes
-//! them over, so nothing is stuck and nothing needs to know of another's crash. A node that is stopped gives back what it
-//! has, so that nobody waits for that time.
+//! A challenge with a response and a finalized order contain the time until which their node has claimed them. After that time any
+//! node takes them over, so a crash blocks nothing. A node that shuts down releases its claims immediately.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,30 +27,30 @@ use super::{Acme, Server};
 use crate::tables;
 use crate::tables::acme::{AcmeAuthorization, AcmeAuthorizationStatus, AcmeValidated};
 
-/// Tries of a validation.
+/// Maximum number of attempts of a validation.
 const TRIES: u32 = 3;
-/// Earlier keys of an account that `dns-persist-01` looks at.
+/// Maximum number of earlier account keys that `dns-persist-01` accepts.
 const EARLIER_KEYS_MAX: usize = 20;
-/// How often to look for what nobody works on any more.
+/// Interval between searches for expired claims.
 const SWEEP: Duration = Duration::from_secs(3);
-/// Taken over at a time.
+/// Maximum number of expired claims to take over in one search.
 const SWEEP_ROWS: usize = 256;
 /// Interval between deletions of expired rows.
 const TIDY: Duration = Duration::from_secs(60);
-/// Deleted in one transaction, and such transactions at a time.
+/// Number of rows to delete in one transaction.
 const TIDY_ROWS: usize = 1_000;
 const TIDY_BATCHES: usize = 100;
-/// What a validation may take beside its tries and pauses before another node takes over, µs.
+/// Extra time in microseconds of a validation claim, in addition to the attempts and delays.
 const SLACK_US: i64 = 15_000_000;
 
-/// What this node works on, with the end of its claim, µs.
+/// A claim of this node, with its expiry in microseconds.
 #[derive(Clone, Copy)]
 enum Claim {
     Validation(Uuid, i64),
     Issuance(Uuid, i64),
 }
 
-/// Validations and issuances under way, each with what it has claimed: as many as the tasks.
+/// Validations and issuances in progress, with the claim of each task.
 #[derive(Default)]
 struct Tasks {
     set: JoinSet<()>,
@@ -64,14 +63,14 @@ impl Tasks {
         self.claims.insert(task.id(), claim);
     }
 
-    /// Removes finished validations.
+    /// Removes finished tasks and their claims.
     fn reap(&mut self) {
         while let Some(ended) = self.set.try_join_next_with_id() {
             self.claims.remove(&ended.map_or_else(|error| error.id(), |(id, ())| id));
         }
     }
 
-    /// Cancels validations in progress; returns their claims.
+    /// Cancels tasks in progress. Returns their claims.
     async fn stop(mut self) -> Vec<Claim> {
         self.set.abort_all();
         while let Some(ended) = self.set.join_next_with_id().await {
@@ -83,24 +82,24 @@ impl Tasks {
     }
 }
 
-/// Figures for metrics.
+/// Counters for metrics.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Figures {
-    /// Validations that wait in memory.
+    /// Number of validations in the in-memory queue.
     pub validations_waiting: u64,
-    /// Validations under way.
+    /// Number of validations in progress.
     pub validations_running: u64,
-    /// Validations that ended in a proof since the start.
+    /// Number of successful validations since startup.
     pub validations_proven: u64,
-    /// Validations that failed since the start.
+    /// Number of failed validations since startup.
     pub validations_failed: u64,
-    /// Clients and names under a limit.
+    /// Number of clients and names that rate limits track.
     pub limits_kept: u64,
 }
 
 impl Acme {
-    /// Validates, finishes what was left, and tidies up, until `stop` ends; then it gives back what was under way. One
-    /// such call at a time; a second one only sweeps.
+    /// Runs validations, takes over expired claims and deletes expired rows until `stop` completes. It then releases the claims of
+    /// unfinished work. Only one call processes the queue; a concurrent second call only takes over claims.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let inner = &self.0;
         let mut queue = inner.queue.waiting.lock().take();
@@ -149,7 +148,7 @@ impl Acme {
         *inner.queue.waiting.lock() = queue;
     }
 
-    /// Figures for metrics.
+    /// Returns counters for metrics.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let queue = &self.0.queue;
@@ -163,13 +162,13 @@ impl Acme {
     }
 }
 
-/// The claim under which an answered challenge waits here.
+/// Returns the claim of a queued validation.
 fn validation(row: &AcmeAuthorization) -> Claim {
     Claim::Validation(row.id, row.claimed_until_us.unwrap_or(i64::MIN))
 }
 
 impl Server {
-    /// Gives back what is not going to be done here.
+    /// Releases the claims of work that this node will not do.
     async fn release(&self, claims: Vec<Claim>) {
         if claims.is_empty() {
             return;
@@ -188,19 +187,19 @@ impl Server {
         }
     }
 
-    /// How long this node may take for a validation before another takes over, µs.
+    /// Returns the time in microseconds that this node may take for a validation before another node takes over.
     pub(crate) fn claim_us(&self) -> i64 {
         let options = &self.options.validation;
         let tries = u64::from(TRIES) * options.try_milliseconds + 4 * options.pause_milliseconds;
         i64::try_from(tries).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_add(SLACK_US)
     }
 
-    /// Takes over what nobody works on. At the start on SQLite that is everything: there is no other node.
+    /// Takes over work with expired claims. On SQLite the first sweep takes over everything, because no other node exists.
     async fn sweep(self: &Arc<Self>, first: bool, room: &Arc<Semaphore>, tasks: &mut Tasks) {
         let now_us = self.now_us();
         let lapsed = if first && !self.store.is_postgres() { i64::MAX } else { now_us };
         let until = now_us + self.claim_us();
-        // Only as many as can begin now: what waits here would be taken over by another again.
+        // Takes over only as many as can start now. The claims of waiting ones could expire before they start.
         let free = room.available_permits().min(SWEEP_ROWS);
         match tables::Acme::of(&self.store).claim_validations(lapsed, until, free).await {
             Ok(ids) => {
@@ -242,7 +241,7 @@ impl Server {
         }
     }
 
-    /// Deletes orders and authorizations that have been over for long enough, in bounded batches.
+    /// Deletes orders and authorizations that ended long enough ago, in limited batches.
     async fn tidy(&self) {
         let directories = self.options.directories.values().chain(&self.options.other_profiles);
         let default = super::DirectoryOptions::default();
@@ -265,10 +264,10 @@ impl Server {
         }
     }
 
-    /// One authorization, from its answered challenge to its end.
+    /// Validates an authorization from the response to its challenge to the final state.
     async fn validate(&self, row: AcmeAuthorization) {
         if row.claimed_until_us.is_none_or(|until| until <= self.now_us()) {
-            // It waited for too long: anyone who sweeps next takes it, perhaps has it already.
+            // The claim expired while the authorization was queued. The next sweep takes it over, perhaps on another node.
             return;
         }
         self.queue.running.fetch_add(1, Ordering::Relaxed);
@@ -287,12 +286,13 @@ impl Server {
         }
         let validated = self.outcome(&row, outcome);
         if self.writes.validated(validated).await.is_err() {
-            // It stays answered; once the claim is over it is validated again.
+            // The authorization keeps its state. After the claim expires, it is validated again.
             tracing::warn!(authorization = %row.id, "the end of a validation is not stored");
         }
     }
 
-    /// What is to be proven. An error: the proof fails with it; without one it cannot be told now.
+    /// Returns the input of a validation. `Err(Some)` is the reason for which the validation fails; `Err(None)` is a temporary
+    /// error.
     async fn question(&self, row: &AcmeAuthorization) -> Result<Question, Option<Problem>> {
         let account = match self.accounts.get(&self.store, row.account).await {
             Ok(account) => account,
@@ -358,7 +358,7 @@ impl Server {
                 let cap = proven.until_us.unwrap_or(i64::MAX);
                 validated.status = AcmeAuthorizationStatus::Valid;
                 validated.expires_at_us = row.expires_at_us.max(after(at_us, reuse)).min(cap);
-                // A pre-authorization is for later orders from the first.
+                // A pre-authorization is always reusable, because it exists for later orders.
                 let later = row.reusable_until_us.or((reuse > 0).then_some(i64::MIN));
                 validated.reusable_until_us = later.map(|until| until.max(after(at_us, reuse)).min(cap));
                 details["evidence"] = proven.evidence.into();
@@ -377,7 +377,7 @@ impl Server {
     }
 }
 
-/// The least UUIDv7 of a moment.
+/// Returns the smallest UUIDv7 of a time.
 fn lowest_id_at(us: i64) -> Uuid {
     let mut octets = *id_at(us.max(0)).as_bytes();
     octets[6..].fill(0);

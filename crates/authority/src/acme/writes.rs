@@ -1,4 +1,4 @@
-//! What is written a thousand times a second, gathered into few transactions.
+//! Frequent database writes, combined into few transactions.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::tables::acme::{
     insert_acme_orders,
 };
 
-/// A finished validation, and its events.
+/// A finished validation, with its audit event.
 #[derive(Clone, Debug)]
 pub(crate) struct Validated {
     pub(crate) row: AcmeValidated,
     pub(crate) audit: AuditEvent,
 }
 
-/// An order with the authorizations made for it; those of before are only named in it.
+/// A new order, and the authorizations created for it. Reused authorizations are only referenced in the order.
 #[derive(Clone, Debug)]
 pub(crate) struct Ordered {
     pub(crate) order: AcmeOrder,
     pub(crate) authorizations: Vec<AcmeAuthorization>,
 }
 
-/// An order's end.
+/// The result of an order, with its event.
 #[derive(Clone, Debug)]
 pub(crate) struct Issued {
     pub(crate) row: AcmeIssued,
     pub(crate) event: NewEvent,
 }
 
-/// Whether the row was in the state that the change is from, or that nothing is known to be stored.
+/// Whether the row was in the expected earlier state. An error means that nothing is known to be stored.
 type Outcome = Result<bool, Unstored>;
 
-/// The database did not take it; it is in the log.
+/// The database write failed. The error was logged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unstored {
     passing: bool,
@@ -107,7 +107,8 @@ async fn submit<I: Send + 'static>(batcher: &Batcher<I, Outcome>, item: I) -> Ou
 
 type Write<I> = for<'t> fn(&'t mut Tx, &'t [I]) -> BoxFuture<'t, Result<Vec<Uuid>, StoreError>>;
 
-/// A batch is one transaction; an item is true when its id comes back.
+/// Creates a batcher that runs each batch as one transaction. The result of an item is true if the transaction returns its
+/// identifier.
 fn batcher<I: Send + Sync + 'static>(
     store: &Store,
     name: &'static str,

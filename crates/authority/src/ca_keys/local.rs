@@ -8,15 +8,15 @@ use keys::{Deadline, SignError};
 use super::order::{CaKey, CaKeys, Custody, NewCaKey, SigningOrder};
 use crate::keystore::{KeyStore, KeyStoreError, NewKey};
 
-/// CA keys that this process opens. Orders come from the code that just made the document by its plan, so they are not
-/// compared with it again.
+/// CA keys that this process can use. It does not check an order against its purpose, because the code of the same process has
+/// built the document.
 #[derive(Clone)]
 pub struct LocalCaKeys {
     keystore: KeyStore,
 }
 
 impl LocalCaKeys {
-    /// Creates the custody over stored keys.
+    /// Creates access to the keys in `keystore`.
     #[must_use]
     pub fn new(keystore: KeyStore) -> Self {
         Self { keystore }

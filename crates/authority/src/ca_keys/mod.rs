@@ -1,8 +1,7 @@
-//! The private keys of certification authorities behind one interface: in this process, or in a signer process.
+//! The private keys of CAs behind one interface, in this process or in a signer process.
 //!
-//! Every signature of a CA key is a [`SigningOrder`]: the document, and the purpose it is signed for. In one process the
-//! order goes to the key store at once. A signer process compares the document with its purpose first (see
-//! [`crate::signer_checks`]).
+//! Every signature of a CA key is a [`SigningOrder`]: the document and the purpose of the signature. Within one process, the key
+//! store signs the order directly. A signer process first checks the document against the purpose (see [`crate::signer_checks`]).
 
 mod local;
 mod order;

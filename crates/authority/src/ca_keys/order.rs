@@ -1,4 +1,4 @@
-//! Orders to CA keys.
+//! Signing orders for CA keys.
 
 use std::fmt;
 
@@ -10,59 +10,59 @@ use crate::issue::IssueRequest;
 use crate::keystore::{KeyStoreError, NewKey};
 use crate::tree::Ca;
 
-/// Holds the private keys of certification authorities, and signs with them.
+/// Access to the private keys of CAs, which generates keys and signs.
 pub trait CaKeys: Send + Sync + fmt::Debug {
-    /// Makes a key, to be stored by the caller in its own transaction.
+    /// Generates a key. The caller stores it in its own transaction.
     ///
     /// # Errors
     /// [`KeyStoreError`]
     fn make<'a>(&'a self, wanted: NewCaKey<'a>) -> BoxFuture<'a, Result<NewKey, KeyStoreError>>;
 
-    /// Signs a document.
+    /// Signs a document. Returns at `deadline` or shortly after it, at the latest.
     ///
     /// # Errors
-    /// [`SignError::Failed`] when the order is refused; [`SignError::Unavailable`] and [`SignError::Late`] when the same
-    /// order may succeed later. Never later than shortly after `deadline`.
+    /// [`SignError::Failed`] if the order is rejected; [`SignError::Unavailable`] and [`SignError::Late`] if the same order may
+    /// succeed later.
     fn sign<'a>(
         &'a self,
         order: SigningOrder<'a>,
         deadline: Deadline,
     ) -> BoxFuture<'a, Result<Vec<u8>, SignError>>;
 
-    /// Whether orders are accepted now.
+    /// Checks that orders are currently accepted.
     ///
     /// # Errors
     /// [`SignError::Unavailable`], [`SignError::Late`].
     fn ready(&self) -> BoxFuture<'_, Result<(), SignError>>;
 
-    /// Location of the keys.
+    /// Returns the location of the keys.
     fn custody(&self) -> Custody;
 }
 
-/// Where the CA keys are.
+/// Location of the CA keys.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Custody {
-    /// This process opens them.
+    /// This process can use the keys.
     Here,
-    /// A signer process opens them; this one cannot.
+    /// Only a separate signer process can use the keys.
     Apart,
 }
 
-/// A CA key to be made.
+/// A CA key to generate.
 #[derive(Clone, Copy, Debug)]
 pub struct NewCaKey<'a> {
-    /// Its type.
+    /// Key type.
     pub kind: KeyType,
-    /// The key provider to make it in; `None`: sealed in the database.
+    /// Key provider that generates the key; `None` for a key stored encrypted in the database.
     pub provider: Option<&'a str>,
-    /// For people.
+    /// Label for people.
     pub label: &'a str,
 }
 
 /// A document for a CA key to sign.
 #[derive(Clone, Copy, Debug)]
 pub struct SigningOrder<'a> {
-    /// The key.
+    /// Key that signs.
     pub key: CaKey<'a>,
     /// The purpose of the signature.
     pub purpose: Purpose<'a>,
@@ -70,39 +70,39 @@ pub struct SigningOrder<'a> {
     pub tbs: &'a [u8],
 }
 
-/// Which key signs.
+/// The key that signs.
 #[derive(Clone, Copy, Debug)]
 pub enum CaKey<'a> {
-    /// That of a stored CA.
+    /// The key of a stored CA.
     Of(&'a Ca),
-    /// One that [`CaKeys::make`] just made, of a CA that is not stored yet.
+    /// A key from [`CaKeys::make`], of a CA that is not stored yet.
     New(&'a NewKey),
 }
 
-/// Why a CA key signs.
+/// The purpose of a signature with a CA key.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose<'a> {
-    /// A certificate by a profile.
+    /// A certificate issued with a profile.
     Certificate {
         /// The request for the certificate.
         request: &'a IssueRequest,
-        /// The moment for which the certificate was planned.
+        /// Time for which the certificate was planned.
         planned_at: UnixTime,
     },
     /// A certificate revocation list.
     Crl {
-        /// Which of the CA's: 0 the full one, from 1 a shard, below 0 the delta.
+        /// CRL of the CA: 0 for the full CRL, a positive number for a shard, a negative number for the delta CRL.
         shard: i64,
     },
     /// The certificate of the CA's OCSP responder (RFC 6960 section 4.2.2.2).
     OcspResponder,
-    /// The certificate that SCEP clients encrypt to (RFC 8894 section 3.5.2).
+    /// The certificate with which SCEP clients encrypt (RFC 8894 section 3.5.2).
     ScepRecipient,
-    /// The certificate of a CA: its own, or one below it.
+    /// A CA certificate: of the CA itself or of a subordinate CA.
     CaCertificate {
-        /// The certified key, where it was just made; otherwise it is that of a stored CA.
+        /// The certified key if it is newly generated; `None` if it belongs to a stored CA.
         subject_key: Option<&'a NewKey>,
     },
-    /// The request of a CA to an external parent.
+    /// The CSR of a CA to an external parent CA.
     CaRequest,
 }

@@ -1,4 +1,4 @@
-//! A CA key for one purpose.
+//! A CA key restricted to one purpose.
 
 use futures_util::future::BoxFuture;
 use keys::{Deadline, KeyType, SignError, Signer};
@@ -6,7 +6,7 @@ use x509::SignatureAlgorithm;
 
 use super::order::{CaKey, CaKeys, Purpose, SigningOrder};
 
-/// A CA key for one purpose, as what makes certificates takes it: each signature is an order.
+/// A CA key restricted to one purpose, in the form of a signer for certificate builders. Each signature is a signing order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PurposeSigner<'a> {
     pub(crate) keys: &'a dyn CaKeys,

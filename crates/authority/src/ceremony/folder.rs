@@ -1,4 +1,4 @@
-//! The folder a ceremony fills: each file written once, whole, and remembered by its hash.
+//! Output directory of a ceremony. Each file is written completely and once, and its hash is recorded.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,7 +9,7 @@ use x509::Fingerprint;
 
 use super::transcript::FileFacts;
 
-/// An empty folder being filled.
+/// An output directory that is being written.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -17,7 +17,7 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder, for its owner only; one that is there must be empty, so that nothing is overwritten.
+    /// Creates the directory with access for its owner only. An existing directory must be empty, so that nothing is overwritten.
     pub(crate) fn begin(path: &Path) -> io::Result<Self> {
         match fs::DirBuilder::new().mode(0o700).create(path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -30,7 +30,7 @@ impl Folder {
         Ok(Self { path: path.to_owned(), files: Vec::new() })
     }
 
-    /// Writes a file that the transcript lists.
+    /// Writes a file and records it for the transcript.
     pub(crate) fn write(&mut self, name: &str, content: &[u8], secret: bool) -> io::Result<()> {
         self.write_unlisted(name, content, secret)?;
         self.files.push(FileFacts {
@@ -42,7 +42,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Writes a file that cannot be listed: the transcript itself.
+    /// Writes a file without recording it, for the transcript itself.
     pub(crate) fn write_unlisted(&self, name: &str, content: &[u8], secret: bool) -> io::Result<()> {
         let mode = if secret { 0o600 } else { 0o644 };
         let mut file =
@@ -59,7 +59,7 @@ impl Folder {
         &self.files
     }
 
-    /// Makes the names last too.
+    /// Syncs the directory, so that the file names are durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         fs::File::open(&self.path)?.sync_all()
     }

@@ -1,5 +1,5 @@
-//! Offline ceremonies: a root made, requests and a revocation list signed by it, on a machine without database or
-//! network, into a folder whose transcript the root itself signs.
+//! Offline ceremonies on a machine without database or network. They create a root, or sign CSRs and a CRL with an existing root.
+//! The root signs a transcript of the output directory.
 
 mod folder;
 mod plan;
@@ -12,15 +12,15 @@ pub use run::{CeremonyError, create_root, sign};
 pub use transcript::{CertificateFacts, FileFacts, Kind, SignedFacts, Transcript};
 pub use verify::{TranscriptError, Verified, verify_transcript};
 
-/// The root's certificate.
+/// File with the certificate of the root.
 pub const ROOT_FILE: &str = "root.pem";
-/// The root's private key, PKCS#8 under the passphrase.
+/// File with the private key of the root, PKCS#8, encrypted with the passphrase.
 pub const KEY_FILE: &str = "root.key.pem";
-/// The root's revocation list, DER.
+/// File with the CRL of the root, DER.
 pub const CRL_FILE: &str = "root.crl";
-/// The transcript, JSON.
+/// File with the transcript, JSON.
 pub const TRANSCRIPT_FILE: &str = "transcript.json";
-/// The same for people.
+/// File with the transcript as text for people.
 pub const TEXT_FILE: &str = "transcript.txt";
-/// The root's signature over [`TRANSCRIPT_FILE`], raw: `openssl dgst -verify` reads it.
+/// File with the root's raw signature of [`TRANSCRIPT_FILE`], which `openssl dgst -verify` accepts.
 pub const SIGNATURE_FILE: &str = "transcript.sig";

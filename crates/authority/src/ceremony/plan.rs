@@ -1,4 +1,4 @@
-//! What a ceremony shall do.
+//! Plans of ceremonies.
 
 use std::path::PathBuf;
 
@@ -7,126 +7,126 @@ use x509::{SerialNumber, crl::Reason};
 
 use crate::tree::{NameLimits, NewCa};
 
-/// Operators of one ceremony.
+/// Maximum number of operators of one ceremony.
 pub(crate) const OPERATORS_MAX: usize = 32;
-/// Requests signed and certificates revoked in one ceremony, each.
+/// Maximum number of CSRs, and of revoked certificates, in one ceremony.
 pub(crate) const ITEMS_MAX: usize = 1_000;
-/// Characters of an operator's name, the place and the notes, together with their own bounds in `check`.
+/// Maximum length in characters of an operator's name, the location and the notes; `check` has further limits.
 pub(crate) const TEXT_MAX: usize = 4_000;
 
-/// A root to be made, and what it signs at once.
+/// A root to create, and the documents that it signs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CeremonyPlan {
-    /// Who takes part, by name: 1 to 32.
+    /// Names of the participants, 1 to 32.
     pub operators: Vec<String>,
-    /// The location.
+    /// Location of the ceremony.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Further notes for the transcript.
+    /// Notes for the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The root.
+    /// The root to create.
     pub root: NewCa,
-    /// Where the root will publish, as certificates it signs say.
+    /// URLs in the certificates that the root signs.
     #[serde(default)]
     pub published: Published,
-    /// Its first revocation list; none: none is made.
+    /// First CRL of the root; `None` for no CRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crl: Option<PlannedCrl>,
-    /// Requests to sign.
+    /// CSRs to sign.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intermediates: Vec<PlannedIntermediate>,
 }
 
-/// What a root made before shall sign.
+/// Documents that an existing root signs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SigningPlan {
-    /// As in [`CeremonyPlan`].
+    /// Names of the participants, 1 to 32.
     pub operators: Vec<String>,
-    /// As in [`CeremonyPlan`].
+    /// Location of the ceremony.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// As in [`CeremonyPlan`].
+    /// Notes for the transcript.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// As in [`CeremonyPlan`].
+    /// URLs in the certificates that the root signs.
     #[serde(default)]
     pub published: Published,
-    /// A new revocation list.
+    /// New CRL; `None` for no CRL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crl: Option<PlannedCrl>,
-    /// Requests to sign.
+    /// CSRs to sign.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intermediates: Vec<PlannedIntermediate>,
 }
 
-/// Addresses in the certificates a root signs; any may be missing.
+/// URLs in the certificates that a root signs. Each is optional.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Published {
-    /// Where its revocation list will be.
+    /// URL of the CRL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl_url: Option<String>,
-    /// Where its certificate will be.
+    /// URL of the root certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub issuer_url: Option<String>,
-    /// Where its OCSP responder will be.
+    /// URL of the OCSP responder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ocsp_url: Option<String>,
 }
 
-/// A certification request to sign.
+/// A CSR to sign.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedIntermediate {
-    /// Names the files: letters, digits, dots, hyphens, underscores and spaces.
+    /// Base name of the files: letters, digits, dots, hyphens, underscores and spaces.
     pub name: String,
-    /// The request, PEM or DER (RFC 2986).
+    /// Path of the CSR, PEM or DER (RFC 2986).
     pub request: PathBuf,
-    /// The subject, if it replaces the request's.
+    /// Subject that replaces the subject of the CSR.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// How long it is valid, seconds.
+    /// Lifetime in seconds.
     pub lifetime_seconds: i64,
-    /// How many authorities may stand below it in a path; 0 unless said.
+    /// Maximum number of intermediate CAs below this CA in a chain; 0 by default.
     #[serde(default)]
     pub path_length: u32,
-    /// Name constraints for certificates below it; the request's own are ignored.
+    /// Name constraints for certificates below this CA. Constraints in the CSR are ignored.
     #[serde(default, skip_serializing_if = "NameLimits::is_empty")]
     pub name_limits: NameLimits,
-    /// Policies, dotted.
+    /// Certificate policies, as dotted OIDs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
-    /// Extended key usages below it, dotted; empty: any.
+    /// Extended key usages allowed below this CA, as dotted OIDs. An empty list allows any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended_key_usage: Vec<String>,
 }
 
-/// A revocation list of the root.
+/// A CRL of the root.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedCrl {
-    /// Its number, above that of the list before (RFC 5280 section 5.2.3).
+    /// CRL number, greater than that of the previous CRL (RFC 5280 section 5.2.3).
     #[serde(default = "first")]
     pub number: u64,
-    /// How long it is valid, seconds.
+    /// Lifetime in seconds.
     pub lifetime_seconds: i64,
     /// The revocations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub revoked: Vec<PlannedRevocation>,
 }
 
-/// A certificate of the root's that is revoked.
+/// A revoked certificate that the root issued.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlannedRevocation {
-    /// Its serial number, hexadecimal.
+    /// Serial number, hexadecimal.
     pub serial: SerialNumber,
-    /// Why.
+    /// Revocation reason.
     pub reason: Reason,
-    /// When, `2026-11-21T12:00:00Z`.
+    /// Revocation time, such as `2026-11-21T12:00:00Z`.
     pub at: String,
 }
 
@@ -134,7 +134,7 @@ fn first() -> u64 {
     1
 }
 
-/// What both kinds of ceremony share.
+/// Parts that both kinds of ceremony have in common.
 pub(crate) struct Common<'a> {
     pub(crate) operators: &'a [String],
     pub(crate) location: Option<&'a str>,
@@ -171,7 +171,7 @@ impl SigningPlan {
 }
 
 impl Common<'_> {
-    /// Checks the plan as a whole; its parts are checked when they are read.
+    /// Checks the plan as a whole. Its parts are checked when they are parsed.
     pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=OPERATORS_MAX).contains(&self.operators.len()) {
             return Err(format!("name 1 to {OPERATORS_MAX} operators"));

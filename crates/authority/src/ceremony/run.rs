@@ -1,4 +1,4 @@
-//! Ceremonies carried out.
+//! Execution of ceremonies.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,62 +18,62 @@ use crate::tree::{
     BadCa, Body, Dates, Issuer, NewCa, NewCaError, Points, certify, check_name, path_length_below,
 };
 
-/// Characters of a passphrase, at least.
+/// Minimum length of a passphrase in characters.
 const PASSPHRASE_MIN: usize = 12;
-/// Bytes of a request or key file, at most.
+/// Maximum size of a CSR or key file in bytes.
 const INPUT_MAX: u64 = 256 * 1024;
 
-/// Why a ceremony did not come to its end. All is made in memory first: only [`CeremonyError::File`] may leave files
-/// behind, and then no transcript.
+/// Reason why a ceremony failed. All results are computed before any file is written. Only [`CeremonyError::File`] may leave files
+/// behind, but no transcript.
 #[derive(Debug, thiserror::Error)]
 pub enum CeremonyError {
-    /// The plan is not one.
+    /// The plan is invalid.
     #[error("the plan: {0}")]
     Plan(String),
-    /// A part of the plan is out of bounds.
+    /// The specification of a CA in the plan is invalid.
     #[error(transparent)]
     Bad(#[from] BadCa),
-    /// Too easy to guess.
+    /// The passphrase is too weak.
     #[error("the passphrase has under {PASSPHRASE_MIN} characters; it is all that protects the root's key")]
     WeakPassphrase,
-    /// A file or folder.
+    /// A file or directory cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Path of the file or directory.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
     },
-    /// A request that cannot be signed.
+    /// A CSR cannot be signed.
     #[error("the request of {name}: {reason}")]
     Request {
-        /// Whose.
+        /// Name of the intermediate in the plan.
         name: String,
         /// The error.
         reason: String,
     },
-    /// The folder of the root does not hold one.
+    /// The directory contains no valid root.
     #[error("the root in {path}: {reason}")]
     Root {
-        /// Its folder.
+        /// Path of the directory.
         path: PathBuf,
         /// The error.
         reason: String,
     },
-    /// The key cannot be made or opened.
+    /// The key cannot be generated or decrypted.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A certificate cannot be made.
+    /// A certificate cannot be built.
     #[error(transparent)]
     Certificate(#[from] NewCaError),
-    /// The root's key did not sign.
+    /// Signing with the key of the root failed.
     #[error(transparent)]
     Sign(#[from] SignError),
 }
 
-/// Makes a root in a new or empty folder: key (under the passphrase), certificate, revocation list, certificates for the
-/// requests of the plan (their paths are relative to `requests`), and the transcript the root signs. `tool` is the
-/// program and its version. Needs no database and no network.
+/// Creates a root in a new or empty directory. It writes the key (encrypted with the passphrase), the certificate, the CRL, the
+/// certificates for the CSRs of the plan, and the transcript, signed by the root. Paths of CSRs are relative to `requests`. `tool`
+/// is the program and its version. Needs no database and no network.
 ///
 /// # Errors
 /// [`CeremonyError`]
@@ -108,8 +108,8 @@ pub async fn create_root(
     session.finish(&common, parameters, made, out, folder)
 }
 
-/// Lets a root made by [`create_root`] (its certificate and key are in `root_folder`) sign the requests of the plan and a
-/// revocation list, into a new or empty folder.
+/// Signs the CSRs of the plan and a CRL with a root that [`create_root`] has created. `root_folder` contains its certificate and
+/// key. Writes to a new or empty directory.
 ///
 /// # Errors
 /// [`CeremonyError`]
@@ -148,7 +148,7 @@ fn begin(folder: &Path) -> Result<Folder, CeremonyError> {
     Folder::begin(folder).map_err(at(folder))
 }
 
-/// Writes the key and opens what was written: a root whose key cannot be opened again is none.
+/// Writes the key and decrypts the written file again, to ensure that the key is usable.
 fn write_key(
     out: &mut Folder,
     folder: &Path,
@@ -195,7 +195,7 @@ fn open_root(
     Ok((std::sync::Arc::new(root), key))
 }
 
-/// A request of the plan, read and checked.
+/// A parsed and checked CSR of the plan.
 struct CheckedRequest {
     new: NewCa,
     request: CertificateRequest,
@@ -239,7 +239,7 @@ impl CheckedRequest {
     }
 }
 
-/// A root at work.
+/// A root that signs in a ceremony.
 struct Session<'a> {
     kind: Kind,
     key: &'a PrivateKey,
@@ -249,7 +249,7 @@ struct Session<'a> {
     began: UnixTime,
 }
 
-/// What a root has signed, not yet written.
+/// Documents that the root has signed, before they are written.
 struct SignedOutput {
     signed: Vec<SignedFacts>,
     files: Vec<(String, Vec<u8>)>,
@@ -331,7 +331,7 @@ impl Session<'_> {
         let dates = Dates::of(&wanted.new, self.began).within(self.root, self.began)?;
         let mut read = wanted.new.read()?;
         if wanted.subject_of_request {
-            // Byte by byte, as anyone who made the request expects it.
+            // Copies the subject bytes of the CSR unchanged, as its creator expects.
             read.subject = wanted.request.subject.clone();
         }
         let spki = &wanted.request.public_key.spki;

@@ -1,35 +1,35 @@
-//! The transcript of a ceremony, for programs and for people.
+//! The transcript of a ceremony, as JSON and as text for people.
 
 use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 use x509::{Certificate, Fingerprint, SerialNumber, SpkiHash};
 
-/// The form of the transcript; another number, another form.
+/// Format of the transcript. The number changes with every incompatible change.
 pub(crate) const FORMAT: &str = "bulla-ceremony/1";
 
 /// The kind of a ceremony.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// A root was made.
+    /// A root was created.
     CreateRoot,
-    /// A root made before signed.
+    /// An existing root signed documents.
     Sign,
 }
 
 /// The record of a ceremony.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Transcript {
-    /// `bulla-ceremony/1`.
+    /// The constant `bulla-ceremony/1`.
     pub format: String,
-    /// Which ceremony.
+    /// Kind of the ceremony.
     pub kind: Kind,
-    /// The program and its version.
+    /// Program and version.
     pub tool: String,
     /// Start time, RFC 3339.
     pub began: String,
-    /// End time.
+    /// End time, RFC 3339.
     pub ended: String,
     /// The participants.
     pub operators: Vec<String>,
@@ -39,59 +39,59 @@ pub struct Transcript {
     /// Notes of the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub notes: Option<String>,
-    /// The plan, as it was read.
+    /// The plan as it was read.
     pub parameters: serde_json::Value,
-    /// The root.
+    /// Facts about the certificate of the root.
     pub root: CertificateFacts,
     /// The signed certificates.
     pub signed: Vec<SignedFacts>,
-    /// Every file in the folder but the transcript's own.
+    /// Every file in the directory except the files of the transcript itself.
     pub files: Vec<FileFacts>,
-    /// How the root signs the transcript.
+    /// Signature algorithm of the transcript.
     pub signature_algorithm: String,
 }
 
 /// Facts about a certificate.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct CertificateFacts {
-    /// Its file.
+    /// Name of the file.
     pub file: String,
-    /// Its subject.
+    /// Subject of the certificate.
     pub subject: String,
     /// Its serial number.
     pub serial: SerialNumber,
-    /// SHA-256 of its DER.
+    /// SHA-256 of the certificate in DER.
     pub fingerprint: Fingerprint,
-    /// SHA-256 of its SubjectPublicKeyInfo.
+    /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: SpkiHash,
-    /// The kind of its key.
+    /// Key algorithm.
     pub key_algorithm: String,
-    /// First second of its validity.
+    /// First second of validity.
     pub not_before: String,
-    /// Last second of its validity.
+    /// Last second of validity.
     pub not_after: String,
 }
 
-/// A certificate that the root signed, and its request.
+/// A certificate that the root signed, and its CSR.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct SignedFacts {
-    /// The certificate.
+    /// Facts about the certificate.
     #[serde(flatten)]
     pub certificate: CertificateFacts,
-    /// The request's file.
+    /// Name of the CSR file.
     pub request_file: String,
 }
 
-/// A file.
+/// A file of a ceremony.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct FileFacts {
-    /// Its name in the folder.
+    /// Name of the file in the directory.
     pub name: String,
-    /// Its length.
+    /// Length in bytes.
     pub octets: u64,
     /// The SHA-256 fingerprint.
     pub sha256: Fingerprint,
-    /// It is kept apart, and copies of the folder do without it.
+    /// Whether the file is secret. Copies of the directory may omit secret files.
     pub secret: bool,
 }
 
@@ -122,11 +122,11 @@ impl CertificateFacts {
 }
 
 impl Transcript {
-    /// For people, to be read aloud and signed on paper. Made from the rest: the same transcript, the same text.
+    /// Formats the transcript for people, to be read aloud and signed on paper. The same transcript always gives the same text.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut out = String::new();
-        // Writing into a String does not fail.
+        // Writing to a String does not fail.
         let _ = self.show(&mut out);
         out
     }
@@ -175,7 +175,7 @@ impl Transcript {
     }
 }
 
-/// A text of several lines must not look like lines of ours.
+/// Formats text so that its line breaks cannot imitate lines of the transcript.
 fn shown(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

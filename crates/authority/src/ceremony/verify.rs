@@ -1,4 +1,4 @@
-//! A ceremony's folder, checked.
+//! Verification of the output directory of a ceremony.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,62 +10,62 @@ use x509::{Certificate, Fingerprint, pem, verify_signature};
 use super::transcript::{CertificateFacts, FORMAT, FileFacts, Transcript};
 use super::{SIGNATURE_FILE, TEXT_FILE, TRANSCRIPT_FILE};
 
-/// Bytes of any file of a ceremony: a transcript of a thousand requests has one megabyte.
+/// Maximum size in bytes of any file of a ceremony. A transcript with 1,000 CSRs has about 1 MB.
 const FILE_MAX: u64 = 16 * 1024 * 1024;
 
-/// A transcript that holds.
+/// A verified transcript.
 #[derive(Clone, Debug)]
 pub struct Verified {
     /// The transcript.
     pub transcript: Transcript,
-    /// Secret files that are not in this copy of the folder.
+    /// Secret files that are missing in this copy of the directory.
     pub absent: Vec<String>,
 }
 
-/// Why a transcript does not hold.
+/// Reason why a transcript is not valid.
 #[derive(Debug, thiserror::Error)]
 pub enum TranscriptError {
     /// A file is missing or cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the operating system.
         error: io::Error,
     },
-    /// Not a transcript of ours.
+    /// The file is not a Bulla transcript.
     #[error("{TRANSCRIPT_FILE} is no transcript that this program reads: {0}")]
     Malformed(String),
-    /// The root is not the one expected.
+    /// The root is not the expected one.
     #[error("the root is {found}, and not {expected}")]
     OtherRoot {
-        /// That of the folder.
+        /// Fingerprint of the root in the directory.
         found: Fingerprint,
-        /// The requested fingerprint.
+        /// Expected fingerprint.
         expected: Fingerprint,
     },
-    /// The signature is not the root's over this text.
+    /// The signature does not match the transcript and the root.
     #[error("{SIGNATURE_FILE} is not a signature of {TRANSCRIPT_FILE} by this root: one of them was changed")]
     Signature,
-    /// A file is not as it was.
+    /// The file was changed.
     #[error("{0} is not as it was at the ceremony")]
     Changed(String),
-    /// A certificate is not as the transcript says, or not of this root.
+    /// A certificate does not match the transcript or was not issued by this root.
     #[error("{file}: {reason}")]
     Certificate {
-        /// Its file.
+        /// Name of the file.
         file: String,
         /// The error.
         reason: String,
     },
 }
 
-/// Checks a ceremony's folder: the transcript is signed by its root, every file is as it was (secret ones may be
-/// missing), and every certificate is the root's. Whether it is the right root only its fingerprint tells: give it as
-/// `expected`, from paper, or compare it.
+/// Verifies the output directory of a ceremony. The transcript must be signed by its root, every file must be unchanged (secret
+/// ones may be missing), and every certificate must be issued by the root. Only the fingerprint identifies the root: give it as
+/// `expected`, taken from paper, or compare it.
 ///
 /// # Errors
-/// [`TranscriptError`] tells the first thing that is wrong.
+/// [`TranscriptError`] describes the first fault.
 pub fn verify_transcript(folder: &Path, expected: Option<&Fingerprint>) -> Result<Verified, TranscriptError> {
     let json = read(folder, TRANSCRIPT_FILE)?;
     let transcript: Transcript =
@@ -98,7 +98,7 @@ pub fn verify_transcript(folder: &Path, expected: Option<&Fingerprint>) -> Resul
     Ok(Verified { transcript, absent })
 }
 
-/// False when a secret file is not there.
+/// Returns whether a file is present. Returns false only for a missing secret file, and an error for a changed file.
 fn unchanged(folder: &Path, file: &FileFacts) -> Result<bool, TranscriptError> {
     match read(folder, &file.name) {
         Ok(content) if Fingerprint::of(&content) == file.sha256 => Ok(true),
@@ -132,7 +132,7 @@ fn signed_by(certificate: &Certificate, root: &Certificate, file: &str) -> Resul
     if by_root { Ok(()) } else { Err(TranscriptError::Certificate { file: file.to_owned(), reason }) }
 }
 
-/// Names come from the transcript before it is verified: none leads out of the folder.
+/// Reads a file by a name from the unverified transcript. Rejects names that lead out of the directory.
 fn read(folder: &Path, name: &str) -> Result<Vec<u8>, TranscriptError> {
     let plain = Path::new(name).file_name().is_some_and(|plain| plain == name) && !name.contains('\0');
     if !plain {
@@ -142,7 +142,7 @@ fn read(folder: &Path, name: &str) -> Result<Vec<u8>, TranscriptError> {
     read_bounded(&path, FILE_MAX).map_err(|error| TranscriptError::File { path, error })
 }
 
-/// A whole file of at most `max` bytes.
+/// Reads a whole file of at most `max` bytes.
 pub(crate) fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     File::open(path)?.take(max + 1).read_to_end(&mut content)?;

@@ -1,28 +1,28 @@
-//! Why the identity in a client certificate does not count.
+//! Errors in the verification of client certificates.
 
 use std::sync::Arc;
 
 use store::StoreError;
 
-/// Why the identity in a client certificate does not count.
+/// Reason why the identity in a client certificate is not accepted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ClientCertificateError {
-    /// Client: present another.
+    /// The certificate cannot be parsed. The client must present another one.
     #[error("the client certificate cannot be read")]
     Unreadable,
-    /// Client: renew the certificate.
+    /// The certificate is expired or not yet valid. The client must renew it.
     #[error("the client certificate is not valid now")]
     NotValidNow,
-    /// Client: ask for another.
+    /// The certificate is revoked. The client must request another one.
     #[error("the client certificate is revoked")]
     Revoked,
-    /// Operator: let the profile issue for clients.
+    /// The certificate is not for TLS clients. The operator must add `clientAuth` to the profile.
     #[error(
         "the client certificate is not for TLS clients: add clientAuth to extended_key_usage of the profile that issues it. EST's \
          simplereenroll renews it all the same"
     )]
     NotForClients,
-    /// Operator: name a CRL of that CA.
+    /// No CRL is available for this CA. The operator must configure one.
     #[error("the client certificate's CA {0:?} has no CRL among server.client_crl_files")]
     NoCrl(String),
     /// An error of the database.

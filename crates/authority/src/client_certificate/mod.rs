@@ -1,8 +1,7 @@
-//! Client certificates. The identity in one is for [`ClientCertificates::verify`] to give out, which looks up first whether the
-//! certificate is revoked.
+//! Client certificates. [`ClientCertificates::verify`] returns the identity in a client certificate only after a revocation check.
 //!
-//! The handshake verifies the chain and says nothing of revocation, and a connection outlives a revocation. So the listener hands on a
-//! [`PresentedChain`], whose bytes nobody can read, and each request has it verified again.
+//! The TLS handshake verifies the chain but not its revocation, and a connection may last longer than its certificate. The listener
+//! therefore passes on an opaque [`PresentedChain`], which is verified again for each request.
 
 mod error;
 mod presented;
@@ -25,37 +24,37 @@ use crate::profile::ProfileError;
 use crate::revoke::{CertificateStatus, status_of};
 use crate::{Authority, Peer};
 
-/// Certificates of a presented chain that are looked up. Chains have two or three; longer ones are refused.
+/// Maximum length of a presented chain. Usual chains have two or three certificates; longer ones than this are rejected.
 const CHAIN_MAX: usize = 8;
 
-/// The certificate of a TLS client whose chain the handshake verified, valid now and not revoked. Only
-/// [`ClientCertificates::verify`] makes one.
+/// A TLS client certificate that is currently valid and not revoked. The handshake verified its chain. Only
+/// [`ClientCertificates::verify`] creates a value.
 #[derive(Clone, Debug)]
 pub struct VerifiedClient {
-    /// Leaf first.
+    /// Certificates of the chain, leaf first.
     chain: Arc<[Arc<Certificate>]>,
     profile: Option<Arc<str>>,
 }
 
 impl VerifiedClient {
-    /// The client's own certificate.
+    /// Returns the client's certificate.
     #[must_use]
     pub fn certificate(&self) -> &Certificate {
         &self.chain[0]
     }
 
-    /// The certificates in DER, leaf first.
+    /// Returns the certificates in DER, leaf first.
     pub fn chain_ders(&self) -> impl Iterator<Item = &[u8]> {
         self.chain.iter().map(|certificate| certificate.der.as_ref())
     }
 
-    /// The profile by which our own CA issued it; `None` for a certificate of another CA.
+    /// Returns the profile with which a CA of this server issued the certificate; `None` for a certificate of another CA.
     #[must_use]
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
     }
 
-    /// Whether one of these CAs signed the certificate, or a CA that the client presented and that one of these signed.
+    /// Returns whether the chain leads to one of these CAs, directly or through CA certificates that the client presented.
     #[must_use]
     pub fn is_below(&self, cas: &[Certificate]) -> bool {
         let signed = |certificate: &Certificate, ca: &Certificate| {
@@ -68,7 +67,7 @@ impl VerifiedClient {
             if cas.iter().any(|ca| signed(certificate, ca)) {
                 return true;
             }
-            // Chains are in order (RFC 8446 section 4.4.2).
+            // Certificates in a chain are in order (RFC 8446 section 4.4.2).
             let Some((next, rest)) = above.split_first() else { return false };
             if !signed(certificate, next) {
                 return false;
@@ -78,26 +77,26 @@ impl VerifiedClient {
     }
 }
 
-/// Verifies client certificates. Cheap to clone.
+/// Verifier of client certificates. Clones are cheap.
 #[derive(Clone)]
 pub struct ClientCertificates {
     clock: Clock,
-    /// Answers for the certificates that it issued.
+    /// The CA of this server, which knows the status of its own certificates.
     authority: Option<Authority>,
     statuses: Arc<Statuses>,
 }
 
 impl ClientCertificates {
-    /// For a process without an authority: CRLs alone tell what is revoked.
+    /// Creates a verifier for a process without a CA, which checks revocation only with CRLs.
     #[must_use]
     pub fn without_authority(clock: Clock) -> Self {
         Self { clock, authority: None, statuses: Arc::default() }
     }
 
-    /// Takes these CRLs (DER) for the certificates of other CAs, in place of those before.
+    /// Replaces the CRLs (DER) of other CAs.
     ///
     /// # Errors
-    /// [`ParseError`]; then those before still count.
+    /// [`ParseError`]; the previous CRLs then stay in use.
     pub fn replace_crls(&self, ders: &[Vec<u8>]) -> Result<(), ParseError> {
         let crls = CrlSet::parse(ders)?;
         for issuer in crls.superseded() {
@@ -114,9 +113,9 @@ impl ClientCertificates {
         Ok(())
     }
 
-    /// The client's certificate, which is for TLS clients; `None` if it presented none.
+    /// Returns the client certificate, which must be for TLS clients; `None` if the client presented none.
     ///
-    /// A revocation by this process counts from the next call on, one by another node of the cluster within five seconds.
+    /// A revocation by this process takes effect at the next call, a revocation by another node within five seconds.
     ///
     /// # Errors
     /// [`ClientCertificateError`]
@@ -130,8 +129,8 @@ impl ClientCertificates {
         }
     }
 
-    /// As [`Self::verify`], for whatever purpose the certificate was issued. It identifies nobody: its holder may renew it, by the proof
-    /// that the key is held.
+    /// Verifies like [`Self::verify`], but for any key usage. The result identifies no caller. It only allows the holder of the key
+    /// to renew the certificate.
     ///
     /// # Errors
     /// [`ClientCertificateError`]
@@ -159,11 +158,11 @@ impl ClientCertificates {
         Ok(Some(VerifiedClient { chain, profile }))
     }
 
-    /// Whether names in certificates of this profile of our own CA can stand for an identity: not where any host name may be
-    /// asked for by anyone who may ask for a certificate, and not when the profile is gone.
+    /// Returns whether names in certificates of this profile may identify a client. They may not if the profile is deleted, or if
+    /// any requester may obtain any hostname.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn names_identify(&self, profile: &str) -> Result<bool, ClientCertificateError> {
         let Some(authority) = &self.authority else { return Ok(true) };
@@ -178,7 +177,8 @@ impl ClientCertificates {
         }
     }
 
-    /// The profile of one of our own. Our own certificates are in the database; those of other CAs may be in their CRLs.
+    /// Checks the revocation status and returns the profile of a certificate of this server. The database has the status of the
+    /// server's own certificates; for other CAs, their CRLs have it.
     async fn check(
         &self,
         certificate: &Certificate,
@@ -206,14 +206,14 @@ impl ClientCertificates {
     }
 }
 
-/// Whether a certificate may authenticate a TLS client (RFC 5280 section 4.2.1.12).
+/// Returns whether a certificate may authenticate a TLS client (RFC 5280 section 4.2.1.12).
 fn is_for_clients(certificate: &Certificate) -> bool {
     const ACCEPTED: [&str; 2] = ["1.3.6.1.5.5.7.3.2", "2.5.29.37.0"];
     let purposes = certificate.extended_key_usage.as_ref();
     purposes.is_none_or(|purposes| purposes.iter().any(|purpose| ACCEPTED.contains(&purpose.as_str())))
 }
 
-/// Where in its chain a certificate is. Only the client's own needs a CRL.
+/// Position of a certificate in its chain. Only the client's own certificate needs a CRL.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Depth {
     Leaf,
@@ -237,7 +237,7 @@ impl Authority {
         })
     }
 
-    /// Verifies client certificates by what this authority has revoked.
+    /// Returns a verifier that uses the revocations of this CA.
     #[must_use]
     pub fn client_certificates(&self) -> ClientCertificates {
         ClientCertificates {

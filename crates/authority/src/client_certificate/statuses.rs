@@ -1,4 +1,4 @@
-//! Which client certificates are revoked, remembered for a moment.
+//! Cache of the revocation statuses of client certificates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,16 +12,17 @@ use x509::crl::CrlSet;
 
 use super::error::ClientCertificateError;
 
-/// How long a status is believed, for what another node of the cluster revokes. What this process revokes counts at once.
+/// Lifetime of a cached status. A revocation by another node takes effect here after this time at the latest; a revocation by this
+/// process takes effect immediately.
 const BELIEVED: Duration = Duration::from_secs(5);
 
-/// Statuses remembered: some hundred bytes each.
+/// Maximum number of cached statuses, some hundred bytes each.
 const REMEMBERED_MAX: u64 = 16_384;
 
-/// Status of a certificate of our own CA.
+/// The status of a certificate that this server issued.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Standing {
-    /// Issued here by this profile, and not revoked.
+    /// Issued here with this profile, and not revoked.
     Good(Arc<str>),
     Revoked,
     IssuedElsewhere,
@@ -29,10 +30,10 @@ pub(super) enum Standing {
 
 type Remembered = Cache<(u64, Fingerprint), Standing, ClientCertificateError>;
 
-/// The statuses of client certificates, and the CRLs of other CAs.
+/// The cache of statuses of client certificates, and the CRLs of other CAs.
 pub(crate) struct Statuses {
     remembered: Remembered,
-    /// Part of every key: raised, all statuses are looked up again.
+    /// Part of every cache key. Incrementing it invalidates all statuses.
     generation: AtomicU64,
     crls: RwLock<Arc<CrlSet>>,
 }
@@ -48,7 +49,7 @@ impl Default for Statuses {
 }
 
 impl Statuses {
-    /// After a revocation, so that it counts at once.
+    /// Invalidates all statuses after a revocation.
     pub(crate) fn forget(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
@@ -61,7 +62,7 @@ impl Statuses {
         *self.crls.write() = Arc::new(crls);
     }
 
-    /// What is remembered of a certificate, or what `look` finds.
+    /// Returns the cached status of a certificate, or the result of `look`.
     pub(super) async fn standing<F, W>(
         &self,
         fingerprint: Fingerprint,
@@ -73,7 +74,7 @@ impl Statuses {
     {
         let generation = self.generation.load(Ordering::SeqCst);
         let look = move || async move {
-            // The database's trouble is not remembered.
+            // Database errors are not cached.
             let failed = |error| Failed {
                 error: ClientCertificateError::Store(Arc::new(error)),
                 lifetime: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Making a CRL.
+//! Creation of CRLs.
 
 use std::time::{Duration, Instant};
 
@@ -16,17 +16,17 @@ use crate::tables;
 use crate::tables::{BuiltCrl, CrlRow, CrlState, RevocationRow};
 use crate::tree::{Ca, CaError, Urls};
 
-/// How long the key of an authority may take.
+/// Timeout of a signature with the CA key.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 
-/// A revocation is dated by the node that took it and seen when its transaction commits: a delta looks further back than
-/// its base by what clocks and transactions may take.
+/// Extra time in microseconds by which a delta CRL covers revocations before its base. A revocation is dated by its node but
+/// visible only after its commit, so clocks and transactions need a margin.
 const DELTA_MARGIN_US: i64 = 600_000_000;
 
-/// Up to so many entries a delta is small whatever the full CRL is: some 25 KiB.
+/// Number of entries up to which a delta CRL counts as small, about 25 KiB.
 const DELTA_ENTRIES_MIN: usize = 500;
 
-/// Dates and number of the CRLs made in one go.
+/// Dates and number of the CRLs that are created together.
 #[derive(Clone, Copy, Debug)]
 struct Edition {
     number: i64,
@@ -35,7 +35,7 @@ struct Edition {
     refresh_at_us: i64,
 }
 
-/// Which certificates a CRL tells of, and how it says so.
+/// The kind of CRL and the certificates that it covers.
 #[derive(Clone, Copy, Debug, Default)]
 struct About<'a> {
     base: Option<i64>,
@@ -44,8 +44,8 @@ struct About<'a> {
 }
 
 impl Edition {
-    /// A CRL is not older than what it tells: without this, one that is backdated by [`SKEW_SECONDS`] would list revocations of its
-    /// future (RFC 5280 section 5.1.2.4 to 5.1.2.6).
+    /// Ensures that thisUpdate is not before the newest entry. Otherwise a CRL backdated by [`SKEW_SECONDS`] could list revocations
+    /// of its future (RFC 5280 sections 5.1.2.4 to 5.1.2.6).
     fn not_before_any<'a>(&mut self, entries: impl Iterator<Item = &'a RevocationRow>) {
         let newest = entries.map(|row| row.revoked_at_us.div_euclid(1_000_000)).max();
         self.this_update = self.this_update.max(UnixTime(newest.unwrap_or(i64::MIN)));
@@ -53,8 +53,8 @@ impl Edition {
 }
 
 impl Authority {
-    /// Makes the CRL that `state` describes, with the delta beside a full one, and stores them. False when another node
-    /// was faster, or when the CA signs nothing any more.
+    /// Creates and stores the CRL that `state` describes, and with a full CRL its delta. Returns false if another node was faster
+    /// or if the CA signs nothing any more.
     pub(crate) async fn make_crl(&self, state: &CrlState) -> Result<bool, CrlError> {
         let ca = match self.ca_by_id(state.ca).await {
             Ok(ca) if ca.publishes() => ca,
@@ -102,9 +102,9 @@ impl Authority {
         Ok(stored)
     }
 
-    /// What the delta tells, and upon which full CRL it builds: the oldest that a client may still hold, so that it serves
-    /// all of them. One that would tell more than half of the full CRL builds upon that one instead, and tells nothing:
-    /// clients are as well off with the full one.
+    /// Returns the number of the base CRL and the entries of the delta CRL. The base is the oldest full CRL that is still valid, so
+    /// that the delta serves all clients. A delta with more than half of the full CRL's entries is useless, so it becomes an empty
+    /// delta of the new full CRL.
     async fn delta_entries(
         &self,
         ca: &Ca,
@@ -139,7 +139,7 @@ impl Authority {
                     return Ok(false);
                 }
                 for delta in made {
-                    // In step with the full one, whose number was just checked.
+                    // The number of the full CRL was just checked, and the delta has the same number.
                     tables::crl_store(tx, delta, None).await?;
                 }
                 Ok(true)
@@ -153,7 +153,7 @@ impl Authority {
         let life = i64::try_from(self.options().crl_lifetime.as_secs()).unwrap_or(i64::MAX);
         let before = UnixTime(state.this_update_us.div_euclid(1_000_000));
         let this_update = now.plus(-SKEW_SECONDS).max(ca.certificate.not_before).max(before.min(now));
-        // Nothing is signed by an authority that has ended: its last CRL stays, unless something changes all the same.
+        // An expired CA does not refresh its CRLs. Its last CRL stays, unless another revocation occurs.
         let ended = ca.certificate.not_after <= now;
         let end = if ended { i64::MAX } else { ca.certificate.not_after.0 };
         let next_update = UnixTime(now.plus(life).0.min(end));
@@ -166,8 +166,8 @@ impl Authority {
         }
     }
 
-    /// Certificates that ended before stand on no CRL: each is on one made after its end (RFC 5280 section 3.3), because
-    /// it stays for a CRL's whole life.
+    /// Returns the time before which certificates must have expired to be omitted from CRLs. Each is on one CRL issued after its
+    /// expiry (RFC 5280 section 3.3), because it stays listed for the lifetime of a CRL.
     fn ended_before(&self, now_us: i64) -> i64 {
         let life = i64::try_from(self.options().crl_lifetime.as_micros()).unwrap_or(i64::MAX);
         now_us.saturating_sub(life)

@@ -1,32 +1,32 @@
-//! A CRL as it is served.
+//! A CRL in the form in which it is served.
 
 use bytes::Bytes;
 use x509::UnixTime;
 
 use crate::tables::CrlRow;
 
-/// The delta, beside shard 0 (full) and those from 1 on.
+/// Part number of the delta CRL. The full CRL has 0, shards have numbers from 1.
 pub(crate) const DELTA: i64 = -1;
 
-/// What clocks may differ by: CRLs and OCSP responses say that they were made that much earlier.
+/// Tolerance for clock differences in seconds. CRLs and OCSP responses are backdated by this time.
 pub(crate) const SKEW_SECONDS: i64 = 60;
 
-/// A CRL as it is served.
+/// A CRL in the form in which it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrlDocument {
-    /// Itself.
+    /// The CRL in DER.
     pub der: Bytes,
-    /// Its number (RFC 5280 section 5.2.3).
+    /// CRL number (RFC 5280 section 5.2.3).
     pub number: u64,
-    /// Creation time.
+    /// Time of creation (thisUpdate).
     pub this_update: UnixTime,
-    /// Time of the next update.
+    /// Time of the next update (nextUpdate).
     pub next_update: UnixTime,
-    /// For HTTP, quotes included.
+    /// ETag for HTTP, including quotes.
     pub etag: String,
     /// Number of certificates on the CRL.
     pub entries: u64,
-    /// The number of the full CRL it builds upon, for a delta.
+    /// Number of the base CRL, for a delta CRL.
     pub base: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl CrlDocument {
             number: number(row.number),
             this_update: seconds(row.this_update_us),
             next_update: seconds(row.next_update_us),
-            // Numbers never repeat; the time tells a CA restored from a backup from what it was.
+            // Numbers never repeat within a database. The time distinguishes CRLs issued after a restore from a backup.
             etag: format!("\"{}-{}\"", row.number, row.this_update_us),
             entries: number(row.entries),
             base: row.base.map(number),

@@ -1,4 +1,4 @@
-//! Reasons why there is no CRL.
+//! Errors of CRLs.
 
 use std::sync::Arc;
 
@@ -6,13 +6,13 @@ use store::StoreError;
 
 use crate::tree::CaError;
 
-/// Why there is no CRL.
+/// Reason why no CRL is available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CrlError {
-    /// No such CA, or the database.
+    /// The CA does not exist or cannot be read.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// The CA's key did not sign.
+    /// Signing with the CA key failed.
     #[error("the key of the authority: {0}")]
     Sign(#[from] keys::SignError),
     /// An error of the database.

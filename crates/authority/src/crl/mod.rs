@@ -1,7 +1,7 @@
-//! Certificate revocation lists: made once for the cluster, kept in the database, served from memory.
+//! Certificate revocation lists, created once for the cluster, stored in the database and served from a cache.
 //!
-//! A revocation moves a count on the rows of the CRLs it concerns, in its own transaction. Anyone who holds the lease makes
-//! those whose count has moved, and those at half of their life.
+//! In its own transaction, a revocation increments a counter in the rows of the CRLs that it affects. The node with the lease
+//! creates the CRLs whose counter has changed, and those that have reached half of their lifetime.
 
 mod build;
 mod document;
@@ -25,13 +25,13 @@ pub use error::CrlError;
 pub(crate) use published::PublishedCrls;
 pub use work::TickReport;
 
-/// How long a node serves a CRL before it asks whether another node has made a newer one.
+/// Time for which a node serves a cached CRL before it checks for a newer one of another node.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Which revocations of a CA a CRL lists.
+/// A part of the revocations of a CA, which has its own CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CrlPart {
-    /// All of the certificates that are in no shard.
+    /// All certificates that are in no shard.
     Full,
     /// The certificates of one shard, counted from 1.
     Shard(u32),
@@ -40,8 +40,8 @@ pub enum CrlPart {
 }
 
 impl Authority {
-    /// Returns the newest CRL of a CA; `None` when the CA has no such part. A change made by another node is visible
-    /// after one second at most.
+    /// Returns the newest CRL of a CA; `None` if the CA has no such part. A change by another node is visible after one second at
+    /// most.
     ///
     /// # Errors
     /// [`CrlError`].
@@ -66,7 +66,7 @@ impl Authority {
         self.crls().kept.fetch(&key, load).await
     }
 
-    /// From the database, unless the one in memory is still the newest. The first one of a CA is made now.
+    /// Reads a CRL from the database if it is newer than the cached one. Creates the first CRL of a CA immediately.
     async fn load_crl(&self, (ca, shard): Key) -> Result<Option<Arc<CrlDocument>>, CrlError> {
         let number = tables::Revocations::of(self.store()).crl_number(ca, shard).await?;
         let before = self.crls().kept.get_stale(&(ca, shard));

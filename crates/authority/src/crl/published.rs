@@ -1,4 +1,4 @@
-//! The CRLs in memory, and the notification that wakes the task that makes them.
+//! Cache of CRLs, and the notification of the task that creates them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use uuid::Uuid;
 use super::document::CrlDocument;
 use super::error::CrlError;
 
-/// CRLs kept in memory, bytes: those asked for within a second come from there. A CRL of a million has 40 MB.
+/// Maximum size of the CRL cache in bytes. A CRL with 1,000,000 entries has 40 MB.
 const KEPT_OCTETS_MAX: u64 = 256 << 20;
 
 pub(super) type Key = (Uuid, i64);
 
-/// CRLs in memory, and the bell of anyone who makes them.
+/// Cache of CRLs, and the notification of the task that creates them.
 pub(crate) struct PublishedCrls {
     pub(super) kept: Cache<Key, Option<Arc<CrlDocument>>, CrlError>,
     pub(super) bell: Notify,
@@ -38,7 +38,7 @@ impl Default for PublishedCrls {
 }
 
 impl PublishedCrls {
-    /// Something was revoked here.
+    /// Notifies the task after a revocation on this node.
     pub(crate) fn wake(&self) {
         self.bell.notify_one();
     }
@@ -48,15 +48,15 @@ impl PublishedCrls {
     }
 }
 
-/// Progress of the work in this process.
+/// Progress of the background work in this process.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// CRLs known to have a row.
+    /// CRLs that are known to have a database row.
     pub(super) begun: HashSet<(Uuid, i64)>,
-    /// The sum of all counts of changes, as last read: as long as it stays, nobody has revoked anything.
+    /// Sum of all revocation counters as last read. If it is unchanged, no node has revoked a certificate.
     pub(super) changes: i64,
     pub(super) heard_at_us: i64,
 }
 
-/// Shared by the clones of an authority.
+/// Progress shared by the clones of an authority.
 type SharedProgress = Mutex<Progress>;

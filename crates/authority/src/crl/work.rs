@@ -1,4 +1,4 @@
-//! The work that comes by itself: CRLs that are due, what other nodes have revoked, idempotency keys of old.
+//! Background work: due CRLs, revocations by other nodes, and deletion of old idempotency keys.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -14,33 +14,34 @@ use crate::Authority;
 use crate::tables;
 use crate::tree::Ca;
 
-/// Revocations that follow one another within it share a CRL.
+/// Revocations within this interval share a CRL.
 const DEBOUNCE: Duration = Duration::from_millis(250);
 /// Interval of checks for revocations by other nodes and for due CRLs.
 const TICK: Duration = Duration::from_secs(1);
-/// How long one node makes CRLs before another may; longer than making one takes.
+/// Lifetime of the lease for creating CRLs in microseconds. It is longer than the creation takes.
 const LEASE_US: i64 = 60_000_000;
 const LEASE: &str = "authority-crls";
-/// How long an idempotency key is remembered: longer than any client repeats a request.
+/// Microseconds for which an idempotency key is stored; longer than any client repeats a request.
 const KEYS_KEPT_US: i64 = 30 * 86_400_000_000;
-/// How often those are forgotten.
+/// Interval of the deletion of old idempotency keys.
 const TRIM_EVERY: Duration = Duration::from_secs(3_600);
-/// Revocations of other nodes are looked for from the last look on, less what clocks and transactions may take.
+/// Extra time in microseconds by which the search for revocations of other nodes overlaps the previous search, because of clock
+/// differences and open transactions.
 const FEED_MARGIN_US: i64 = 10_000_000;
-/// More than that at once, and every response in memory is forgotten.
+/// Number of new revocations above which the whole cache of OCSP responses is cleared.
 const FEED_MAX: i64 = 10_000;
 
 /// Result of [`Authority::tick`].
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TickReport {
-    /// CRLs made, deltas aside.
+    /// Number of created CRLs, without deltas.
     pub crls: u64,
-    /// Revocations of other nodes that were heard of.
+    /// Number of revocations received from other nodes.
     pub heard: u64,
 }
 
 impl Authority {
-    /// Works until `stop` is ready. One loop a process; any number in a cluster.
+    /// Runs the background work until `stop` completes. Each process has one such loop; a cluster may have any number.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let _live = telemetry::tasks::guard("authority");
         tokio::pin!(stop);
@@ -75,10 +76,10 @@ impl Authority {
         }
     }
 
-    /// One round: hears of other nodes' revocations, and, holding the lease, makes the CRLs that are due.
+    /// Runs one round: reads the revocations of other nodes and, with the lease, creates the due CRLs.
     ///
     /// # Errors
-    /// The first error; what else was due is due at the next round.
+    /// The first error. Unfinished work stays due for the next round.
     #[crate::boxed]
     pub async fn tick(&self) -> Result<TickReport, CrlError> {
         let mut report = TickReport { heard: self.hear().await?, crls: 0 };
@@ -89,20 +90,20 @@ impl Authority {
             return Ok(report);
         }
         let made = self.make_due(now_us).await;
-        // Whatever became of it: another node need not wait for the lease to end.
+        // Release the lease in any case, so that other nodes need not wait for its expiry.
         self.store().release(LEASE, self.node()).await?;
         report.crls = made?;
         debug!(crls = report.crls, "CRLs made");
         Ok(report)
     }
 
-    /// Under the lease, so what is due is read again: who held it before may have made it.
+    /// Creates the due CRLs. Under the lease they are read again, because the previous holder may have created them.
     async fn make_due(&self, now_us: i64) -> Result<u64, CrlError> {
         let (mut crls, mut failed) = (0, None);
         for state in tables::Revocations::of(self.store()).crls_due(now_us).await? {
             match self.make_crl(&state).await {
                 Ok(made) => crls += u64::from(made),
-                // One CA whose key is away must not keep the others from their CRLs.
+                // If the key of one CA is unavailable, the CRLs of other CAs must still be created.
                 Err(error) => {
                     warn!(ca = %state.ca, error = &error as &dyn std::error::Error, "no new CRL");
                     self.note_failure(state.ca, state.shard, now_us, &error).await?;
@@ -113,7 +114,7 @@ impl Authority {
         failed.map_or(Ok(crls), Err)
     }
 
-    /// Notes a failure where the publication status is read.
+    /// Stores a failure for the publication status.
     async fn note_failure(
         &self,
         ca: Uuid,
@@ -130,9 +131,9 @@ impl Authority {
         Ok(())
     }
 
-    /// The first CRL of a CA whose work loop has not come by yet. False when there is no such CRL to make.
+    /// Creates the first CRL of a CA before the background task does. Returns false if the CA has no such CRL.
     pub(super) async fn make_first_crl(&self, ca: Uuid, shard: i64) -> Result<bool, CrlError> {
-        // A delta comes with its full one.
+        // A delta CRL is created together with its full CRL.
         let shard = if shard == DELTA { 0 } else { shard };
         let known = self.begin_crls().await?;
         if !known.contains(&(ca, shard))
@@ -148,11 +149,11 @@ impl Authority {
             || tables::Revocations::of(self.store()).crl_number(ca, shard).await? > Some(0))
     }
 
-    /// Makes rows for the CRLs of authorities that have none yet. Answers all that have one.
+    /// Inserts missing rows for the CRLs of all CAs. Returns all CRLs that have a row.
     async fn begin_crls(&self) -> Result<HashSet<(Uuid, i64)>, CrlError> {
         let shards = i64::from(self.options().crl_shards);
         let cas = self.all_cas().await?;
-        // What a credential's authority signs names its one CRL.
+        // Certificates of a CA from the credential store name its single CRL.
         let shards_of = |ca: &Ca| if ca.credential.is_some() { 0 } else { shards };
         let publishing = cas.iter().filter(|ca| ca.publishes());
         let wanted = publishing.flat_map(|ca| (0..=shards_of(ca)).map(|shard| (ca.id, shard)));
@@ -172,7 +173,7 @@ impl Authority {
         Ok(known)
     }
 
-    /// Forgets the OCSP responses of what other nodes have revoked.
+    /// Removes the OCSP responses of certificates that other nodes have revoked from the cache.
     async fn hear(&self) -> Result<u64, CrlError> {
         let changes = tables::Revocations::of(self.store()).crl_changes().await?;
         let now_us = self.clock().now_us();
@@ -187,7 +188,7 @@ impl Authority {
             from_us
         };
         if from_us <= 0 {
-            // Just started: nothing is in memory that could be wrong.
+            // Just started: there was no earlier search, so the cache is cleared.
             self.responders().forget_all();
             return Ok(0);
         }

@@ -1,4 +1,4 @@
-//! Enrolments under profiles that want a second person's consent.
+//! Approval of enrollments under profiles that require a second person.
 
 use events::{ApprovalGiven, EnrolmentDecided, EnrolmentWaiting, Event};
 use serde_json::json;
@@ -17,50 +17,50 @@ use crate::tables::{
 };
 use crate::{Authority, quorum};
 
-/// Enrolments that may wait at one time; more is a flood.
+/// Maximum number of enrollments that wait for approval. More indicate a flood.
 const OPEN_MAX: u32 = 10_000;
-/// How long one waits to be decided, µs: two weeks.
+/// Microseconds until an undecided enrollment expires: two weeks.
 const OPEN_FOR_US: i64 = 14 * 86_400 * 1_000_000;
-/// How long the client may come for what was decided, µs: two weeks.
+/// Microseconds after the decision in which the client may fetch the result: two weeks.
 const DECIDED_FOR_US: i64 = 14 * 86_400 * 1_000_000;
-/// Characters of a note.
+/// Maximum length of a note in characters.
 const NOTE_MAX: usize = 2_000;
 
-/// An approver's decision on an enrolment.
+/// An approver's decision on an enrollment.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Decision {
-    /// Issue the certificate.
+    /// The certificate may be issued.
     Approve,
-    /// Do not.
+    /// The certificate must not be issued.
     Reject,
 }
 
-/// Why an enrolment was not decided.
+/// Reason why an enrollment was not decided.
 #[derive(Debug, thiserror::Error)]
 pub enum DecideError {
-    /// Caller: list the waiting enrolments.
+    /// The enrollment does not wait for a decision. The caller must list the waiting ones.
     #[error("no enrolment {0} waits: it is decided, lapsed or was never there")]
     Unknown(Uuid),
-    /// Caller: let another person decide.
+    /// The caller requested the enrollment. Another person must decide.
     #[error("{0} asked for this certificate and is the same person as you: another person must decide")]
     OwnRequest(String),
-    /// Caller: read the enrolment again.
+    /// The plan has changed. The caller must read the enrollment again.
     #[error("the profile changed after the enrolment was asked for: look at it again, then decide")]
     PlanChanged,
-    /// Caller: read the enrolment again.
+    /// The plan is not the one that was shown. The caller must read the enrollment again.
     #[error(
         "the enrolment has another plan than the one with this SHA-256: read it again, then approve its SHA-256"
     )]
     OtherPlan,
-    /// Caller: let another person decide.
+    /// The caller has already approved the enrollment. Another person must decide.
     #[error("you approved this enrolment already: {needed} different people must approve it, {given} did")]
     Repeated {
-        /// How many did.
+        /// Number of people who have approved the enrollment.
         given: u32,
-        /// How many must.
+        /// Number of people who must approve the enrollment.
         needed: u32,
     },
-    /// Caller: shorten the text.
+    /// The note is too long. The caller must shorten it.
     #[error("the note is over {NOTE_MAX} characters")]
     NoteTooLong,
     /// An error of the database.
@@ -68,23 +68,23 @@ pub enum DecideError {
     Store(#[from] StoreError),
 }
 
-/// An enrolment read back.
+/// An enrollment read from the database.
 pub(super) struct Waiting {
     pub(super) id: Uuid,
     pub(super) state: EnrolmentState,
     pub(super) profile: String,
     pub(super) requester: String,
     pub(super) request: CertificateRequest,
-    /// The request as stored.
+    /// The CSR as stored.
     pub(super) stored: Vec<u8>,
     pub(super) note: String,
 }
 
 impl Authority {
-    /// A page of enrolments over EST and SCEP in a state, oldest first.
+    /// Returns a page of EST and SCEP enrollments in a state, oldest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     #[crate::boxed]
     pub async fn enrolments(
         &self,
@@ -95,19 +95,19 @@ impl Authority {
         tables::Enrolments::of(self.store()).page(state, self.clock().now_us(), after, limit).await
     }
 
-    /// An enrolment, unless it lapsed.
+    /// Returns an enrollment, unless it has expired.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn enrolment(&self, id: Uuid) -> Result<Option<EnrolmentRow>, StoreError> {
         tables::Enrolments::of(self.store()).get(id, self.clock().now_us()).await
     }
 
-    /// Who approved the plan that an enrolment waits for, the first one first.
+    /// Returns the actors that approved the present plan of an enrollment, in order of time.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn enrolment_approvers(&self, row: &EnrolmentRow) -> Result<Vec<String>, StoreError> {
         match row.plan_sha256 {
@@ -116,8 +116,8 @@ impl Authority {
         }
     }
 
-    /// Decides an enrolment that waits; the certificate is issued when its client asks again. Where the profile wants several people,
-    /// an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown, if that is known.
+    /// Decides an enrollment. The certificate is issued when its client repeats the request. If the profile requires several
+    /// people, an approval counts as one of them. `shown` is the SHA-256 of the plan that was shown, if known.
     ///
     /// # Errors
     /// [`DecideError`]
@@ -180,7 +180,7 @@ impl Authority {
     }
 }
 
-/// Adds an approval. `None` when it is the last one that was missing; else what the caller is told.
+/// Adds an approval. Returns `None` if it was the last required one, otherwise the result for the caller.
 async fn approve(
     tx: &mut Tx,
     plan: &EnrolmentPlan,
@@ -211,7 +211,7 @@ async fn approve(
     Ok(Some(Ok(())))
 }
 
-/// What waits or was decided; `None` when it was asked for just now.
+/// Returns the stored enrollment. Returns `None` if it was stored only now.
 pub(super) async fn of(
     authority: &Authority,
     enrolment: &Enrolment,
@@ -220,14 +220,14 @@ pub(super) async fn of(
     if before.is_some() || ask(authority, enrolment).await? {
         return Ok(before);
     }
-    // Either another node was faster, or too many wait.
+    // Another node stored the enrollment first, or too many are waiting.
     let waiting = under(authority, enrolment.source, &enrolment.key).await?;
     let full =
         || EnrolmentError::Unavailable("too many enrolments wait to be decided: try again later".to_owned());
     waiting.ok_or_else(full).map(Some)
 }
 
-/// The enrolment under this key, unless it lapsed.
+/// Returns the enrollment with this key, unless it has expired.
 pub(super) async fn under(
     authority: &Authority,
     source: Source,
@@ -255,12 +255,12 @@ fn key_of(source: Source, key: &str) -> [u8; 32] {
     hash(&[source.name().as_bytes(), key.as_bytes()])
 }
 
-/// Whether who decides is the person who asks, by every mark that is known of both.
+/// Returns whether the approver is the requester, by every identity known of both.
 async fn is_same_person(tx: &mut Tx, requester: &str, by: &Principal) -> Result<bool, StoreError> {
     quorum::is_one_of(tx, vec![requester.to_owned()], by).await
 }
 
-/// The plan of an enrolment, but for its profile, which is read in the transaction.
+/// The plan of an enrollment without its profile, which is read in the transaction.
 #[derive(Clone)]
 struct ConsentPlan {
     id: Uuid,
@@ -269,12 +269,12 @@ struct ConsentPlan {
 }
 
 impl ConsentPlan {
-    /// Of a stored request; one that cannot be read has a plan that names nothing.
+    /// Builds the plan of a stored CSR. A CSR that cannot be parsed gives a plan without names.
     fn of(id: Uuid, requester: &str, profile: &str, request: &[u8]) -> Self {
         Self { id, requester: requester.to_owned(), plan: plan_without_profile(id, profile, request) }
     }
 
-    /// The plan by the profile as it is now.
+    /// Returns the plan with the present version of the profile.
     async fn now(&self, tx: &mut Tx) -> Result<EnrolmentPlan, StoreError> {
         let profile = tables::profile_row(tx, &self.plan.profile).await?;
         let needed = profile.as_ref().and_then(|row| Profile::from_json(&row.body).ok());
@@ -285,7 +285,8 @@ impl ConsentPlan {
         Ok(EnrolmentPlan { text, sha256: plan.sha256(), needed })
     }
 
-    /// The plan, if the approval was requested for it. Otherwise voids the decision and requests approval for the present plan.
+    /// Returns the plan if the approval was requested for it. Otherwise voids the decision and requests approval for the present
+    /// plan.
     async fn asked_for(&self, tx: &mut Tx, now_us: i64) -> Result<Option<EnrolmentPlan>, StoreError> {
         let plan = self.now(tx).await?;
         let now = plan.sha256;
@@ -310,7 +311,7 @@ impl ConsentPlan {
     }
 }
 
-/// The plan of an enrolment under this version of its profile.
+/// Returns the plan of an enrollment under this version of its profile.
 pub(crate) fn plan_of(row: &EnrolmentRow, profile_version: Option<DocumentVersion>) -> IssuancePlan {
     IssuancePlan { profile_version, ..plan_without_profile(row.id, &row.profile, &row.request) }
 }
@@ -337,7 +338,8 @@ fn plan_without_profile(id: Uuid, profile: &str, request: &[u8]) -> IssuancePlan
     }
 }
 
-/// Whether consent was given to the plan as it is now; asked in the transaction before issuing. If not, it is asked for again.
+/// Returns whether the present plan was approved. This check runs in the transaction before the issuance. If it fails, approval is
+/// requested again.
 pub(super) async fn is_for_this_plan(
     authority: &Authority,
     waiting: &Waiting,
@@ -393,7 +395,7 @@ async fn ask(authority: &Authority, enrolment: &Enrolment) -> Result<bool, Enrol
     Ok(stored.await?)
 }
 
-/// Subject and names, for who decides; bounded.
+/// Returns the subject and names for the approver, with limited length.
 fn summary(request: &CertificateRequest) -> String {
     const SHOWN: usize = 20;
     let names = request.names();

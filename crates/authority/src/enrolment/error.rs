@@ -1,4 +1,4 @@
-//! Reasons why an enrolment ends without a certificate.
+//! Errors of enrollments.
 
 use store::StoreError;
 
@@ -6,19 +6,19 @@ use crate::issue::IssueError;
 use crate::profile::ProfileError;
 use crate::teams::OverQuota;
 
-/// Why there is no certificate.
+/// Reason why an enrollment fails.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum EnrolmentError {
-    /// Only another request can succeed.
+    /// The request is rejected. Only a different request can succeed.
     #[error("{0}")]
     Refused(String),
-    /// Who was to agree did not.
+    /// The approver rejected the enrollment.
     #[error("the request was rejected{}", if .0.is_empty() { String::new() } else { format!(": {}", .0) })]
     Rejected(String),
-    /// The team has had its certificates of this day.
+    /// The team has used its daily quota of certificates.
     #[error(transparent)]
     Limited(#[from] OverQuota),
-    /// The same request may succeed later.
+    /// A temporary error. The same request may succeed later.
     #[error("{0}")]
     Unavailable(String),
 }

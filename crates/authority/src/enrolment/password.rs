@@ -1,4 +1,4 @@
-//! Passwords that devices and people enrol by.
+//! Passwords for enrollment.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use x509::csr::CertificateRequest;
 
 use crate::teams::Standing;
 
-/// That passwords cannot be checked now.
+/// Passwords cannot be checked at present.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("passwords cannot be checked now: {0}")]
 pub struct PasswordError(pub String);
 
-/// A user that enrols by a password.
+/// A user who is authenticated with an enrollment password.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct EnrolmentUser {
-    /// As the audit names them: `est:alice`, `scep:tablets`.
+    /// Name of the user in the audit log, such as `est:alice` or `scep:tablets`.
     pub actor: String,
-    /// For which team.
+    /// Team on whose behalf the user acts.
     pub standing: Standing,
 }
 
-/// Knows the passwords of those who enrol. Implementations compare in constant time and hold back those who guess.
+/// Verifies enrollment passwords. Implementations compare in constant time and slow down guessing.
 pub trait EnrolmentPassword: Send + Sync {
-    /// Whose user name and password these are (HTTP Basic, for EST), as the audit shall name them (`est:alice`); `None`
-    /// when they are nobody's, or not to be used for this profile.
+    /// Returns the user with this username and password (HTTP Basic, for EST). Returns `None` if they are wrong or not allowed for
+    /// this profile.
     fn user<'a>(
         &'a self,
         profile: &'a str,
@@ -33,9 +33,8 @@ pub trait EnrolmentPassword: Send + Sync {
         password: &'a str,
     ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>>;
 
-    /// Whose challenge password this is (RFC 8894 section 7.3, for SCEP), as the audit shall name them (`scep:tablets`);
-    /// `None` as above. One that may be used once is used up by `request`: the same request, sent again because its
-    /// answer was lost, must succeed again.
+    /// Returns the user with this challenge password (RFC 8894 section 7.3, for SCEP); `None` as above. A single-use password is
+    /// used up by `request`. If the response was lost and the client repeats the same request, it must succeed again.
     fn challenge<'a>(
         &'a self,
         profile: &'a str,
@@ -44,8 +43,8 @@ pub trait EnrolmentPassword: Send + Sync {
     ) -> BoxFuture<'a, Result<Option<EnrolmentUser>, PasswordError>>;
 }
 
-/// A list of passwords, each for one profile; good for a few and for tests. In a configuration each has the keys
-/// `profile`, `user` and `password`.
+/// A list of passwords, each for one profile, for small sites and tests. In the configuration each entry has the keys `profile`,
+/// `user` and `password`.
 #[derive(Clone, Default, Deserialize)]
 #[serde(from = "Vec<Written>")]
 pub struct FixedPasswords(Vec<Entry>);
@@ -74,13 +73,13 @@ struct Entry {
 }
 
 impl FixedPasswords {
-    /// No users.
+    /// Creates an empty list.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And this one, for a profile: over EST with the user name, over SCEP without.
+    /// Adds a password for a profile. EST requires the username too, SCEP only the password.
     #[must_use]
     pub fn with(mut self, profile: &str, user: &str, password: &str) -> Self {
         let password = zeroize::Zeroizing::new(password.to_owned());
@@ -88,7 +87,8 @@ impl FixedPasswords {
         self
     }
 
-    /// Looks at every entry, so that the time tells nothing of which one it is. An empty password is nobody's.
+    /// Finds the entry with a password. It compares all entries, so that the duration does not reveal the match. An empty password
+    /// never matches.
     fn find(&self, profile: &str, user: Option<&str>, password: &str) -> Option<&Entry> {
         let mut found = None;
         for entry in &self.0 {
@@ -102,13 +102,13 @@ impl FixedPasswords {
 }
 
 impl fmt::Debug for FixedPasswords {
-    /// How many there are.
+    /// Shows only the number of entries.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FixedPasswords({})", self.0.len())
     }
 }
 
-/// Passwords of a list are no team's.
+/// Returns a user without a team; passwords of a list belong to no team.
 fn nobody(actor: String) -> EnrolmentUser {
     EnrolmentUser { actor, standing: Standing::Nobody }
 }

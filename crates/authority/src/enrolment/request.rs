@@ -1,4 +1,4 @@
-//! A certificate that a client may ask for, and the key by which a repeat of the request is recognised.
+//! A requested certificate, and the key that identifies repeated requests.
 
 use std::sync::Arc;
 
@@ -11,29 +11,30 @@ use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::teams::Standing;
 
-/// A certificate asked for by someone who may ask.
+/// A certificate request by an authorized client.
 #[derive(Clone, Debug)]
 pub(crate) struct Enrolment {
     pub(crate) source: Source,
     pub(crate) profile: Arc<Profile>,
     /// The requester.
     pub(crate) requester: Principal,
-    /// For which team.
+    /// Team on whose behalf the request is made.
     pub(crate) standing: Standing,
-    /// What makes a repeat of this the same enrolment: see [`key`].
+    /// Key that identifies repeats of the same enrollment: see [`key`].
     pub(crate) key: String,
     pub(crate) asked: RequestedCertificate,
 }
 
-/// The request.
+/// A requested certificate.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestedCertificate {
     pub(crate) request: CertificateRequest,
-    /// The key to certify instead of the request's: one made here.
+    /// Public key to certify instead of the CSR's, if the server generated the key pair.
     pub(crate) spki: Option<Vec<u8>>,
 }
 
-/// An idempotency key of fixed length over parts of any: parts are told apart by their lengths.
+/// Returns an idempotency key of fixed length for parts of any length. Each part is hashed with its length, so that different parts
+/// give different keys.
 pub(crate) fn key(parts: &[&[u8]]) -> String {
     x509::Fingerprint::from_bytes(hash(parts)).to_string()
 }
@@ -49,7 +50,7 @@ pub(super) fn hash(parts: &[&[u8]]) -> [u8; 32] {
     out
 }
 
-/// The same request without the password in it, to be stored. Its signature is gone, too.
+/// Returns the CSR without its password, for storage. The result has no valid signature.
 pub(super) fn without_password(request: &CertificateRequest) -> Vec<u8> {
     let tbs = x509::csr::tbs(&request.subject.der, &request.public_key.spki, &request.extensions, None);
     build::signed(&tbs, &request.signature, &[])

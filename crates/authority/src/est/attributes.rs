@@ -1,4 +1,4 @@
-//! What a request should look like (RFC 7030 section 4.5.2): the kind of key the profile likes best.
+//! CSR attributes (RFC 7030 section 4.5.2): the preferred key type of the profile.
 
 use keys::KeyType;
 use x509::build::Extension;
@@ -6,10 +6,10 @@ use x509::der::{self, Writer};
 
 use crate::profile::{Profile, Stapling};
 
-/// extensionRequest (RFC 2985 section 5.4.2).
+/// OID of extensionRequest (RFC 2985 section 5.4.2).
 const EXTENSION_REQUEST: &str = "1.2.840.113549.1.9.14";
 
-/// The DER CsrAttrs.
+/// Returns the CsrAttrs in DER.
 pub(super) fn of(profile: &Profile) -> Vec<u8> {
     der::write(|w| {
         w.sequence(|w| {
@@ -27,7 +27,7 @@ pub(super) fn of(profile: &Profile) -> Vec<u8> {
     })
 }
 
-/// The key's kind, and what to sign the request with.
+/// Writes the key type and the signature algorithm for the CSR.
 fn write_key(w: &mut Writer, kind: KeyType) {
     let curve = |w: &mut Writer, curve: &str| {
         attribute(w, "1.2.840.10045.2.1", |w| {
@@ -43,10 +43,10 @@ fn write_key(w: &mut Writer, kind: KeyType) {
         KeyType::P256 => curve(w, "1.2.840.10045.3.1.7"),
         KeyType::P384 => curve(w, "1.3.132.0.34"),
         KeyType::P521 => curve(w, "1.3.132.0.35"),
-        // These sign by themselves: one name is for both.
+        // For these key types, one algorithm identifier covers both the key and the signature.
         KeyType::Ed25519 | KeyType::MlDsa44 | KeyType::MlDsa65 | KeyType::MlDsa87 => {}
     }
-    // The AlgorithmIdentifier's identifier.
+    // The object identifier within the AlgorithmIdentifier.
     let algorithm = kind.algorithm().to_der();
     if let Ok(id) = der::Reader::new(&algorithm).sequence().and_then(|mut fields| fields.any()) {
         w.raw(id.whole);

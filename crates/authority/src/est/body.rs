@@ -1,5 +1,5 @@
-//! Bodies: base64 whatever the headers say (RFC 8951 section 3.1), in lines of 76 that end with LF alone: `base64 -d` of coreutils
-//! refuses CR, and `openssl base64 -d` a line of any length.
+//! Request and response bodies: always base64, independent of the headers (RFC 8951 section 3.1). Responses have lines of 76
+//! characters that end with LF. `base64 -d` of coreutils rejects CR, and `openssl base64 -d` rejects long lines.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,23 +8,23 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use x509::csr::CertificateRequest;
 
-/// A certs-only message.
+/// Media type of a certs-only message.
 pub(super) const CERTS_ONLY: &str = "application/pkcs7-mime; smime-type=certs-only";
-/// What older clients want to read of a body in base64.
+/// Transfer encoding that older clients expect in the header of a base64 body.
 pub(super) const BASE64: &str = "base64";
-/// Separates the parts of a multipart body: base64 holds no hyphen, so no part holds it.
+/// Boundary between the parts of a multipart body. Base64 has no hyphen, so no part can contain the boundary.
 const BOUNDARY: &str = "bulla-est-part";
 
-/// Padded or not.
+/// Base64 decoder that accepts missing padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The request in a body: base64 with white space anywhere, or, as some clients send it, PEM or DER.
+/// Parses the CSR in a body: base64 with white space anywhere, or PEM or DER, which some clients send.
 pub(super) fn request(body: &[u8]) -> Result<CertificateRequest, String> {
     let is_pem = body.windows(11).any(|window| window == b"-----BEGIN ");
-    // A key and a signature never fit into ASCII, base64 always does.
+    // Base64 is always ASCII; a DER request never is, because of its key and signature.
     let is_der = body.first() == Some(&0x30) && !body.is_ascii();
     if is_pem || is_der {
         return CertificateRequest::from_pem_or_der(body).map_err(|error| error.to_string());
@@ -37,21 +37,21 @@ pub(super) fn request(body: &[u8]) -> Result<CertificateRequest, String> {
     CertificateRequest::parse(&der).map_err(|error| error.to_string())
 }
 
-/// Base64 in lines of 76 letters.
+/// Encodes bytes as base64 in lines of 76 characters.
 pub(super) fn encoded(octets: &[u8]) -> String {
     const LINE_OCTETS: usize = 57;
     let lines = octets.chunks(LINE_OCTETS).map(|line| STANDARD.encode(line) + "\n");
     lines.collect()
 }
 
-/// A 200 with a body in base64.
+/// Returns a response with status 200 and a base64 body.
 pub(super) fn base64(content_type: &'static str, octets: &[u8]) -> Response<Bytes> {
     let mut response = ok(content_type, encoded(octets).into());
     response.headers_mut().insert("content-transfer-encoding", HeaderValue::from_static(BASE64));
     response
 }
 
-/// A 200 with a private key and its certificate (RFC 7030 section 4.4.2), which nothing in between may keep.
+/// Returns a response with status 200, a private key and its certificate (RFC 7030 section 4.4.2). The response must not be cached.
 pub(super) fn key_and_certificate(pkcs8: &[u8], certs_only: &[u8]) -> Response<Bytes> {
     let part = |content_type: &str, octets: &[u8]| {
         let octets = zeroize::Zeroizing::new(encoded(octets));
@@ -76,7 +76,7 @@ fn ok(content_type: &'static str, body: Bytes) -> Response<Bytes> {
     response
 }
 
-/// A status with its reason.
+/// Returns a response with a status and a reason.
 pub(super) fn text(status: StatusCode, reason: &str) -> Response<Bytes> {
     let mut response = Response::new(format!("{reason}\n").into());
     *response.status_mut() = status;

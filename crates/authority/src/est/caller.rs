@@ -1,4 +1,4 @@
-//! The caller, and the names that it may request.
+//! The authenticated caller, and the names that it may request.
 
 use std::collections::HashSet;
 
@@ -17,21 +17,21 @@ use crate::profile::Profile;
 use crate::teams::Standing;
 use crate::{ClientCertificateError, Peer, VerifiedClient};
 
-/// Someone who may ask for a certificate.
+/// An authenticated caller.
 #[derive(Debug)]
 pub(super) enum Caller {
-    /// By password: any names the profile allows.
+    /// Authenticated with a password. May request any name that the profile allows.
     User(EnrolmentUser),
-    /// By a certificate whose holder registers others: any names the profile allows.
+    /// Authenticated with the certificate of a registration authority. May request any name that the profile allows.
     Registrar(Box<Certificate>),
-    /// By a certificate: the names in it.
+    /// Authenticated with a certificate of this server. May request the names in the certificate.
     Holder(Box<Certificate>),
-    /// By a certificate of another CA: the names in it.
+    /// Authenticated with a certificate of another CA. May request the names in the certificate.
     Foreigner(Box<Certificate>),
 }
 
 impl Caller {
-    /// The principal of the caller.
+    /// Returns the principal of the caller.
     pub(super) fn principal(&self) -> Principal {
         match self {
             Self::User(user) => Principal::of_password(&user.actor),
@@ -42,7 +42,7 @@ impl Caller {
         }
     }
 
-    /// For which team they ask. Other CAs know nothing of teams.
+    /// Returns the team on whose behalf the caller acts. Certificates of other CAs have no team.
     pub(super) fn standing(&self) -> Standing {
         match self {
             Self::User(user) => user.standing.clone(),
@@ -53,7 +53,7 @@ impl Caller {
         }
     }
 
-    /// Whether they may ask for the names of `request`.
+    /// Checks that the caller may request the names of `request`.
     pub(super) fn check_names(&self, request: &CertificateRequest) -> Result<(), Refusal> {
         let (Self::Holder(certificate) | Self::Foreigner(certificate)) = self else { return Ok(()) };
         let own = enrolment::names(certificate);
@@ -76,7 +76,8 @@ impl Caller {
     }
 }
 
-/// Whether the subject claims no more than the certificate: it is the same, empty, or common names that are in it.
+/// Returns whether the subject claims no more than the certificate does. It must be the same, empty, or consist of common names
+/// that the certificate contains.
 fn subject_is_own(
     request: &CertificateRequest,
     certificate: &Certificate,
@@ -94,7 +95,7 @@ fn subject_is_own(
 }
 
 impl Est {
-    /// By password when one is given, else by client certificate.
+    /// Authenticates the caller by its password if one is given, otherwise by its client certificate.
     pub(super) async fn caller(
         &self,
         profile: &Profile,
@@ -109,7 +110,8 @@ impl Est {
         };
         let certificate = client.certificate();
         let registrar = self.inner.options.registrars.contains(&certificate.public_key.spki_sha256);
-        // What one profile issued is no way into another, which may give longer lives, other usages or no second person.
+        // A certificate of one profile must not give access to another profile, which may allow longer lifetimes or other usages,
+        // or require no approval.
         if let Some(own) = client.profile().filter(|own| *own != profile.name && !registrar) {
             return refuse(
                 StatusCode::FORBIDDEN,
@@ -157,17 +159,18 @@ impl Est {
         }
     }
 
-    /// The client's certificate, by which it is known.
+    /// Returns the client certificate that authenticates the client.
     async fn client(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
         verified(self.inner.authority.client_certificates().verify(peer).await)
     }
 
-    /// The certificate that the client renews, which need not be for clients: that of a server is renewed with itself.
+    /// Returns the certificate to renew. It need not be for TLS clients: a server certificate is renewed by authenticating with
+    /// itself.
     pub(super) async fn renewing(&self, peer: &Peer) -> Result<Option<VerifiedClient>, Refusal> {
         verified(self.inner.authority.client_certificates().verify_for_renewal(peer).await)
     }
 
-    /// RFC 7030 section 3.5: that who holds the key to certify is at the other end of this connection.
+    /// Checks that the holder of the key to certify is the peer of this connection (RFC 7030 section 3.5).
     pub(super) fn check_channel(&self, request: &CertificateRequest, peer: &Peer) -> Result<(), Refusal> {
         if !self.inner.options.require_channel_binding {
             return Ok(());
@@ -205,9 +208,9 @@ fn verified(
     }
 }
 
-/// `USER:PASSWORD` of an Authorization header (RFC 7617).
+/// Returns `USER:PASSWORD` of an Authorization header (RFC 7617).
 fn basic(header: &[u8]) -> Option<Zeroizing<String>> {
-    /// Bytes of a header looked into.
+    /// Maximum length in bytes of a header value to parse.
     const HEADER_MAX: usize = 1_024;
     let text = std::str::from_utf8(header).ok().filter(|text| text.len() <= HEADER_MAX)?;
     let (scheme, pair) = text.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! The operations that end in a certificate.
+//! The EST operations that issue a certificate.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use crate::principal::Principal;
 use crate::profile::Profile;
 use crate::teams::Standing;
 
-/// Attributes by which a client wants its new key encrypted (RFC 7030 section 4.4.1).
+/// Attributes with which a client requests encryption of its new key (RFC 7030 section 4.4.1).
 const KEY_ENCRYPTION: [&str; 2] = ["1.2.840.113549.1.9.16.2.37", "1.2.840.113549.1.9.16.2.54"];
 
 impl Est {
-    /// RFC 7030 section 4.2.1.
+    /// Handles `simpleenroll` (RFC 7030 section 4.2.1).
     pub(super) async fn enroll(
         &self,
         profile: &Arc<Profile>,
@@ -41,7 +41,8 @@ impl Est {
         self.issue_for(profile, (requester, standing), key, request).await
     }
 
-    /// RFC 7030 section 4.2.2: under the certificate to renew, which keeps its names.
+    /// Handles `simplereenroll` (RFC 7030 section 4.2.2). The client authenticates with the certificate to renew; the names must be
+    /// unchanged.
     pub(super) async fn reenroll(
         &self,
         profile: &Arc<Profile>,
@@ -68,7 +69,7 @@ impl Est {
         self.issue_for(profile, (requester, standing), key, request).await
     }
 
-    /// RFC 7030 section 4.4: the key is made here, sent, and kept nowhere.
+    /// Handles `serverkeygen` (RFC 7030 section 4.4). The server generates the key, sends it and does not store it.
     pub(super) async fn generate(
         &self,
         profile: &Arc<Profile>,
@@ -104,7 +105,7 @@ impl Est {
         Ok(body::key_and_certificate(&made.to_pkcs8_der(), &certs_only(&issued)))
     }
 
-    /// The response with a certificate for the key of `request`.
+    /// Returns the response with a certificate for the key of `request`.
     async fn issue_for(
         &self,
         profile: &Arc<Profile>,
@@ -133,18 +134,18 @@ impl Est {
     }
 }
 
-/// The kind of the request's own key if the profile takes it, else the profile's first.
+/// Returns the key type of the CSR if the profile allows it, otherwise the first key type of the profile.
 fn key_type(profile: &Profile, request: &CertificateRequest) -> Option<KeyType> {
     let asked = KeyType::of(&request.public_key).filter(|kind| profile.key_types.contains(kind));
     asked.or_else(|| profile.key_types.first().copied())
 }
 
-/// The issued certificate alone (RFC 7030 section 4.2.3).
+/// Returns a certs-only message with only the issued certificate (RFC 7030 section 4.2.3).
 fn certs_only(issued: &Issued) -> Vec<u8> {
     x509::cms::certs_only(&[&issued.der], &[])
 }
 
-/// The request in the body; anyone who sent it holds its key.
+/// Parses the CSR in the body. Its signature proves that its creator has the key.
 fn read(http: &Request<Bytes>) -> Result<CertificateRequest, Refusal> {
     let kind = http.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes().to_ascii_lowercase());
     if kind.is_some_and(|kind| !kind.starts_with(b"application/pkcs10")) {

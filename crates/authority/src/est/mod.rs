@@ -1,4 +1,4 @@
-//! EST (RFC 7030, clarified by RFC 8951): certificates over HTTPS for clients that hold a password or a certificate.
+//! EST (RFC 7030, clarified by RFC 8951): enrollment over HTTPS for clients that have a password or a certificate.
 //!
 //! Paths are `/.well-known/est/OPERATION` for the default profile and `/.well-known/est/PROFILE/OPERATION`.
 
@@ -22,37 +22,37 @@ use crate::teams::OverQuota;
 use crate::{Authority, Peer};
 use body::CERTS_ONLY;
 
-/// The path under which everything is.
+/// Prefix of all paths.
 pub const PREFIX: &str = "/.well-known/est";
 
-/// How EST is offered.
+/// Options of the EST server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EstOptions {
-    /// The profiles offered, by name; no other one can be reached.
+    /// Names of the profiles that are available over EST.
     pub profiles: Vec<String>,
-    /// The one of them for paths without a label.
+    /// The profile for paths without a label.
     pub default_profile: Option<String>,
-    /// Keys of client certificates whose holders may ask for any names the profile allows: registration authorities.
-    /// Holders of other certificates may ask for the names in theirs.
+    /// Public keys of client certificates of registration authorities. Their holders may request any name that the profile allows.
+    /// Holders of other certificates may request the names in their certificate.
     pub registrars: Vec<SpkiHash>,
-    /// Which profiles the holders of other CAs' certificates may ask for, within the names of their certificates. Certificates of a
-    /// CA that is not here are no way into any profile.
+    /// Other CAs and the profiles that their certificates give access to, for the names in these certificates. A certificate of any
+    /// other CA gives access to no profile.
     #[serde(skip)]
     pub client_cas: Vec<ClientCa>,
-    /// Whether a request must carry the TLS connection's exporter value (RFC 9266), in base64, as its challenge password
-    /// (RFC 7030 section 3.5). Needs TLS 1.3 and clients that do so.
+    /// Whether the challenge password of a CSR must be the base64 exporter value of the TLS connection (RFC 7030 section 3.5, RFC
+    /// 9266). This requires TLS 1.3 and clients that support it.
     pub require_channel_binding: bool,
-    /// After how long to ask again while consent is waited for, seconds.
+    /// Retry interval in seconds for clients that wait for approval.
     pub retry_after_seconds: u32,
 }
 
-/// Another CA whose certificates are a way into profiles.
+/// Another CA whose certificates give access to profiles.
 #[derive(Clone, Debug)]
 pub struct ClientCa {
-    /// Its certificate: a root or an intermediate.
+    /// Certificate of the CA: a root or an intermediate.
     pub certificate: Certificate,
-    /// The profiles, by name.
+    /// Names of the profiles.
     pub profiles: Vec<String>,
 }
 
@@ -69,13 +69,13 @@ impl Default for EstOptions {
     }
 }
 
-/// The EST server. Cheap to clone.
+/// The EST server. Clones are cheap.
 #[derive(Clone)]
 pub struct Est {
     inner: Arc<EstState>,
 }
 
-/// The operations; each is offered below a profile's name as well.
+/// The operations. Each is also available below the name of a profile.
 pub const OPERATIONS: [Operation; 5] = [
     Operation::of(&["GET"], "/.well-known/est/cacerts", AccessRule::Anybody),
     Operation::of(&["GET"], "/.well-known/est/csrattrs", AccessRule::Anybody),
@@ -90,16 +90,16 @@ struct EstState {
     options: EstOptions,
 }
 
-/// Responses other than 200.
+/// A response other than 200.
 #[derive(Debug)]
 enum Refusal {
-    /// An HTTP status and why.
+    /// HTTP status and reason.
     Status(StatusCode, String),
-    /// Another method is wanted.
+    /// The HTTP method is not allowed; the value is the allowed method.
     Method(&'static str),
-    /// Ask again later: consent is waited for.
+    /// The request waits for approval. The client must repeat it later.
     Waiting,
-    /// The team has had its certificates of this day.
+    /// The team has used its daily quota of certificates.
     Limited(OverQuota),
 }
 
@@ -129,7 +129,7 @@ fn refuse<T>(status: StatusCode, reason: impl Into<String>) -> Result<T, Refusal
 }
 
 impl Est {
-    /// Over an authority. Without `passwords` only client certificates count.
+    /// Creates an EST server for an authority. Without `passwords` only client certificates authenticate.
     #[must_use]
     pub fn new(
         authority: Authority,
@@ -139,8 +139,8 @@ impl Est {
         Self { inner: Arc::new(EstState { authority, passwords, options }) }
     }
 
-    /// Answers a request under [`PREFIX`]. It must have come over TLS; a client certificate in `peer` must have been
-    /// verified.
+    /// Handles a request under [`PREFIX`]. The request must come over TLS. The handshake must have verified a client certificate in
+    /// `peer`.
     #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, peer: &Peer) -> Response<Bytes> {
         match self.answer(&request, peer).await {
@@ -177,7 +177,7 @@ impl Est {
         }
     }
 
-    /// The profile of a label, where it is offered.
+    /// Returns the profile for a path label, if it is available over EST.
     async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
         let options = &self.inner.options;
         let Some(name) = label.or(options.default_profile.as_deref()) else {
@@ -193,7 +193,7 @@ impl Est {
         }
     }
 
-    /// RFC 7030 section 4.1: the issuer's certificate, and those above it with the root.
+    /// Handles `cacerts` (RFC 7030 section 4.1): returns the certificate of the issuer and of its parents, including the root.
     async fn ca_certificates(&self, profile: &Profile) -> Result<Response<Bytes>, Refusal> {
         let ca = self.inner.authority.issuing_ca(profile.ca.as_deref()).await;
         let ca = match ca {
@@ -250,7 +250,7 @@ impl fmt::Debug for Est {
     }
 }
 
-/// Label and operation.
+/// Splits a path into label and operation.
 fn split(path: &str) -> Option<(Option<&str>, &str)> {
     let rest = path.strip_prefix(PREFIX)?.strip_prefix('/')?;
     match rest.split_once('/') {

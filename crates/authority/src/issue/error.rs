@@ -1,4 +1,4 @@
-//! Why a certificate was not issued.
+//! Errors of issuance.
 
 use std::sync::Arc;
 
@@ -12,61 +12,61 @@ use crate::profile::baseline::Violation;
 use crate::teams::{Crossing, OverQuota, QuotaError};
 use crate::tree::CaError;
 
-/// Why a certificate was not issued. Nothing was signed unless it says so, and nothing was stored.
+/// Reason why a certificate was not issued. Nothing was stored. Nothing was signed unless a variant says so.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The profile is not there, or cannot be read.
+    /// The profile does not exist or cannot be read.
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    /// The CA is not there, or none was named where several would do.
+    /// The CA does not exist, or the request must name one of several CAs.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// Caller: name another CA.
+    /// This CA does not issue certificates. The caller must name another CA.
     #[error("{0} does not issue: it is retiring, retired or out of its dates")]
     NotIssuing(String),
-    /// Caller: use another key.
+    /// The key is not allowed. The caller must use another key.
     #[error("the key is not certified: {0}")]
     Key(String),
-    /// Caller: make another key. This one is known or thought to be compromised.
+    /// The key is compromised or suspected to be. The caller must generate another key.
     #[error("the key {0} is blocked: nothing is issued for it any more; make a new one")]
     KeyBlocked(SpkiHash),
-    /// Caller: ask for other names.
+    /// Some names are not allowed. The caller must request other names.
     #[error("names not allowed: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Names(Vec<NameRefusal>),
-    /// Caller: ask for another subject.
+    /// The subject is not allowed. The caller must request another subject.
     #[error("the subject is not allowed: {0}")]
     Subject(String),
-    /// Caller: ask for other dates.
+    /// The dates are not allowed. The caller must request other dates.
     #[error("the dates are not allowed: {0}")]
     Dates(String),
-    /// Caller: leave the extension out.
+    /// An extension is not allowed. The caller must omit it.
     #[error("the extension is not allowed: {0}")]
     Extension(String),
-    /// Caller: ask for what the preset allows.
+    /// The request violates the preset of the profile. The caller must correct it.
     #[error("the baseline requirements forbid it: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Baseline(Vec<Violation>),
-    /// Operator: correct the profile; it would make certificates that clients do not take.
+    /// The certificate would be faulty and clients would reject it. The operator must correct the profile.
     #[error("the certificate would be faulty: {}", .0.join("; "))]
     Lint(Vec<String>),
-    /// Caller: request names of the own team.
+    /// A name belongs to another team. The caller must request names of its own team.
     #[error(transparent)]
     Team(#[from] Crossing),
-    /// Caller: ask again on another day.
+    /// The team has used its daily quota. The caller must repeat the request on another day.
     #[error(transparent)]
     Quota(#[from] OverQuota),
-    /// Caller: use another key for another request.
+    /// The idempotency key was used for another request. The caller must use a new one.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// Caller: shorten the text.
+    /// The idempotency key is too long. The caller must shorten it.
     #[error("the idempotency key has {0} bytes, at most {max} are permitted", max = super::IDEMPOTENCY_KEY_MAX)]
     KeyTooLong(usize),
-    /// The CA's key did not sign.
+    /// Signing with the CA key failed.
     #[error("the key of the authority: {0}")]
     Sign(#[from] SignError),
-    /// Try again, with the same idempotency key.
+    /// The operation was abandoned. Repeat it with the same idempotency key.
     #[error("the work was given up before it was done: try again")]
     Abandoned,
-    /// Those of the database. Try again when it is transient, with the same idempotency key.
+    /// An error of the database. If it is transient, repeat the request with the same idempotency key.
     #[error(transparent)]
     Store(Arc<StoreError>),
 }
@@ -87,7 +87,7 @@ impl From<QuotaError> for IssueError {
 }
 
 impl IssueError {
-    /// Whether the request itself is refused, so that only another one can succeed.
+    /// Returns whether the request itself is rejected, so that only a different request can succeed.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

@@ -1,8 +1,8 @@
-//! Issuing: policy first, then a look at what is blocked or was asked before, then the signature, then one transaction
-//! for all who wait together. Nobody is told of a certificate before it is stored.
+//! Issuance of certificates. The steps are the policy check, the lookup of blocked keys and idempotency keys, the signature, and
+//! one transaction for all certificates that wait. A certificate is returned only after it is stored.
 //!
-//! A crash before the commit issues nothing: the bytes are lost and the serial number is used by nobody. After it, the
-//! idempotency key answers the certificate.
+//! A crash before the commit issues nothing: the signed bytes are lost and their serial number is unused. After the commit, the
+//! idempotency key returns the certificate.
 
 mod error;
 mod plan;
@@ -35,16 +35,16 @@ use crate::teams::Standing;
 use crate::tree::{Ca, Urls, inventory_row, random_serial};
 use plan::Plan;
 
-/// An issued certificate as the database has it.
+/// A database record of an issued certificate.
 pub type IssuedRecord = IssuedRow;
 
-/// How long the key of an authority may take; modules over a network are slow.
+/// Timeout of a signature with the CA key. Security modules in a network are slow.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 
-/// Which issued certificate.
+/// Reference to an issued certificate.
 #[derive(Clone, Debug)]
 pub enum IssuedRef {
-    /// By its id.
+    /// By its identifier.
     Id(Uuid),
     /// By its fingerprint.
     Fingerprint(Fingerprint),
@@ -52,24 +52,24 @@ pub enum IssuedRef {
     Serial(Uuid, SerialNumber),
 }
 
-/// A request that may be granted.
+/// A request that passed the policy check.
 struct Granted {
     profile: Arc<Profile>,
     ca: Arc<Ca>,
     plan: Plan,
     planned_at: UnixTime,
-    /// The team that it counts for.
+    /// Team to whose quota the certificate counts.
     team: Option<String>,
 }
 
 impl Authority {
-    /// Issues a certificate, or answers the one issued before under the same idempotency key.
+    /// Issues a certificate, or returns the one issued earlier for the same idempotency key.
     ///
     /// # Errors
-    /// [`IssueError`]; [`IssueError::is_refusal`] tells those that only another request heals.
+    /// [`IssueError`]; if [`IssueError::is_refusal`] returns true, only a different request can succeed.
     ///
     /// # Cancellation
-    /// Dropping the future may leave the certificate issued or not; the idempotency key tells.
+    /// If the future is dropped, the certificate may or may not be issued. Repeat the request with the same idempotency key.
     #[crate::boxed]
     pub async fn issue(&self, request: IssueRequest) -> Result<Issued, IssueError> {
         let counters = self.counters();
@@ -95,7 +95,7 @@ impl Authority {
         let once = request.once();
         let granted = match self.grant(&request).await {
             Ok(granted) => granted,
-            // What was issued stays issued, though today it would be refused.
+            // A certificate that was already issued is returned, even if the request would be rejected now.
             Err(refusal) => return self.repeat_or(refusal, once).await,
         };
         if let Some(used) = self.look(&granted.plan, once).await? {
@@ -103,7 +103,7 @@ impl Authority {
         }
         let rehearsed = self.rehearse(&granted)?;
         let Granted { profile, ca, planned_at, team, .. } = granted;
-        // Managed certificates are counted where they are ordered, whichever issuer they come from.
+        // Managed certificates are counted when they are ordered, for any issuer.
         if let Some(team) = team.filter(|_| request.source != Source::Lifecycle) {
             self.teams().count(&team, self.clock().now_us()).await?;
         }
@@ -144,10 +144,10 @@ impl Authority {
         }
     }
 
-    /// Whether a request would be granted now. Nothing is signed or stored.
+    /// Checks whether a request would be granted now. Nothing is signed or stored.
     ///
     /// # Errors
-    /// As [`Authority::issue`].
+    /// The errors of [`Authority::issue`].
     #[crate::boxed]
     pub async fn check(&self, request: &IssueRequest) -> Result<(), IssueError> {
         let granted = self.grant(request).await?;
@@ -155,10 +155,10 @@ impl Authority {
         self.rehearse(&granted).map(drop)
     }
 
-    /// An issued certificate.
+    /// Returns an issued certificate.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn issued(&self, which: &IssuedRef) -> Result<Option<IssuedRecord>, store::StoreError> {
         match which {
@@ -172,7 +172,7 @@ impl Authority {
         }
     }
 
-    /// The tbsCertificate that a request leads to under a profile, for anyone who checks one that was made elsewhere.
+    /// Returns the tbsCertificate for a request under a profile, to check a document that was built elsewhere.
     pub(crate) fn planned_document(
         &self,
         request: &IssueRequest,
@@ -188,7 +188,7 @@ impl Authority {
         Ok(tbs)
     }
 
-    /// Profile, CA and policy.
+    /// Resolves the profile and the CA, and checks the policy.
     async fn grant(&self, request: &IssueRequest) -> Result<Granted, IssueError> {
         let profile = self.profile(&request.profile).await?;
         let ca = match request.ca {
@@ -202,7 +202,8 @@ impl Authority {
         Ok(Granted { profile, ca, plan, planned_at: now, team })
     }
 
-    /// Whether what the certificate names belongs together, its common names included; the team that it counts for.
+    /// Checks that the names, including common names, belong together and to no other team. Returns the team to which the
+    /// certificate counts.
     async fn check_teams(
         &self,
         plan: &Plan,
@@ -210,14 +211,14 @@ impl Authority {
         standing: &Standing,
     ) -> Result<Option<String>, IssueError> {
         let names = plan.names.iter().map(ToString::to_string);
-        // Old clients take a common name for a host. One that names people or devices is nobody's.
+        // Old clients treat a common name as a host. A common name without a dot belongs to no team.
         let common = plan.subject.common_names.iter().filter(|name| name.contains('.')).cloned();
         let object = Object::profile(&profile.name).with_names(names.chain(common));
         let ownership = self.teams().ownership().await.map_err(IssueError::Store)?;
         Ok(ownership.check_issue(&object, standing)?.map(str::to_owned))
     }
 
-    /// Whether the key is blocked, and what the idempotency key was used for.
+    /// Checks that the key is not blocked, and looks up the idempotency key.
     async fn look(&self, plan: &Plan, once: Option<Once>) -> Result<Option<UsedKey>, IssueError> {
         let spki = plan.key.spki_sha256;
         let seen = self.issuing().look(*spki.as_bytes(), once.map(|once| once.key_sha256)).await?;
@@ -259,7 +260,7 @@ impl Authority {
         })
     }
 
-    /// What will be signed, linted as the certificate that it becomes.
+    /// Builds the document to sign and lints the resulting certificate.
     fn rehearse(&self, granted: &Granted) -> Result<Rehearsed, IssueError> {
         let Granted { profile, ca, plan, .. } = granted;
         let serial = random_serial()?;
@@ -270,10 +271,10 @@ impl Authority {
     }
 }
 
-/// What is ready to be signed.
+/// A document that is ready to be signed.
 struct Rehearsed {
     tbs: Vec<u8>,
-    /// As it will be, under a signature that is none.
+    /// The certificate with a placeholder signature.
     certificate: Certificate,
     shard: u32,
 }
@@ -288,7 +289,8 @@ impl Rehearsed {
     }
 }
 
-/// The CRL that will tell of this certificate, from 1; 0 without shards. Serial numbers are random, so shards fill alike.
+/// Returns the number of the CRL shard of a certificate, from 1; 0 without shards. Serial numbers are random, so the shards have
+/// similar sizes.
 fn shard_of(serial: &SerialNumber, shards: u32) -> u32 {
     let last = serial.content().iter().rev().take(4).fold(0_u32, |n, octet| n << 8 | u32::from(*octet));
     if shards == 0 { 0 } else { last % shards + 1 }

@@ -1,4 +1,4 @@
-//! What a certificate will say: a function of the request, the profile, the CA and the moment.
+//! Contents of a certificate, computed from the request, the profile, the CA and the time.
 
 use std::net::IpAddr;
 
@@ -16,24 +16,24 @@ use crate::profile::baseline::{self, Proposal};
 use crate::profile::{CommonName, KeyUsageName, Preset, Profile, Stapling};
 use crate::tree::{Ca, Urls};
 
-/// Longest common name, characters (RFC 5280 appendix A.1, ub-common-name).
+/// Maximum length of a common name in characters (RFC 5280 appendix A.1, ub-common-name).
 const COMMON_NAME_MAX: usize = 64;
-/// Furthest into the future a certificate may begin.
+/// Maximum seconds between now and the start of validity.
 const FUTURE_MAX_SECONDS: i64 = 31 * x509::DAY;
-/// Under this, a CA is too near its end to issue.
+/// Minimum remaining lifetime in seconds of a CA that issues.
 const LIFE_LEFT_MIN_SECONDS: i64 = 60;
-/// Extensions a request may bring.
+/// Maximum number of extensions in a request.
 const EXTENSIONS_MAX: usize = 16;
-/// Bytes of each of them.
+/// Maximum length in bytes of an extension.
 const EXTENSION_MAX: usize = 4_096;
-/// Domain validated (BR section 7.1.6.1).
+/// OID of the policy "domain validated" (BR section 7.1.6.1).
 const DOMAIN_VALIDATED: &str = "2.23.140.1.2.1";
-/// id-kp-timeStamping.
+/// OID of id-kp-timeStamping.
 const TIME_STAMPING: &str = "1.3.6.1.5.5.7.3.8";
 const ANY_PURPOSE: &str = "2.5.29.37.0";
 const ORGANIZATIONAL_UNIT: &[u8] = &[0x55, 0x04, 11];
 
-/// What a certificate will say beside its serial number and its shard.
+/// The contents of a certificate without its serial number and CRL shard.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) key: PublicKey,
@@ -48,7 +48,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Decides, or says what is not allowed. `limits` are the name constraints of the CA and of all above it.
+    /// Builds the plan, or returns what is not allowed. `limits` are the name constraints of the CA and of all its parents.
     pub(super) fn make(
         request: &IssueRequest,
         profile: &Profile,
@@ -118,7 +118,7 @@ impl Plan {
             organizational_unit: has_organizational_unit(&self.subject),
             key: &self.key,
             signature: &signature,
-            // Those drawn here always have 126 random bits.
+            // The check needs a serial number. The generated ones always have 126 random bits.
             serial: &SerialNumber::from_random([0; 16]),
             not_before: self.not_before,
             not_after: self.not_after,
@@ -131,7 +131,8 @@ impl Plan {
         if violations.is_empty() { Ok(()) } else { Err(IssueError::Baseline(violations)) }
     }
 
-    /// The tbsCertificate with this serial number, whose revocation the CRL `shard` will tell (0: the CA's one).
+    /// Returns the tbsCertificate with this serial number. `shard` is the number of the CRL that lists its revocation (0 for the
+    /// single CRL of the CA).
     pub(super) fn tbs(
         &self,
         profile: &Profile,
@@ -156,12 +157,14 @@ impl Plan {
         let mut all = Vec::with_capacity(12 + self.extensions.len());
         all.push(Extension::key_usage(key_usage(profile, &self.key)));
         if !self.purposes.is_empty() {
-            // RFC 3161 section 2.3: a time stamping authority's certificate has this purpose alone, and critical.
+            // RFC 3161 section 2.3: the certificate of a time-stamping authority has only this purpose, and the extension is
+            // critical.
             let stamps = matches!(self.purposes.as_slice(), [only] if only == TIME_STAMPING);
             all.push(Extension::extended_key_usage(&self.purposes).critical(stamps));
         }
         all.push(Extension::basic_constraints(BasicConstraints { ca: false, path_len: None }));
-        // BR section 7.1.2.7.6 advises against it in certificates of subscribers; RFC 5280 section 4.2.1.2 advises it.
+        // BR section 7.1.2.7.6 advises against a subject key identifier in subscriber certificates; RFC 5280 section 4.2.1.2
+        // recommends it.
         if profile.preset.is_none() {
             all.push(Extension::subject_key_id(&build::key_id(&self.key.spki)));
         }
@@ -188,7 +191,7 @@ impl Plan {
         all
     }
 
-    /// Lints the certificate as it will be, with a signature that is none.
+    /// Lints the resulting certificate, with a placeholder signature.
     pub(super) fn rehearse(
         &self,
         tbs: &[u8],
@@ -255,7 +258,7 @@ fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> R
     }
     let named = || spelling(name, names).is_some();
     match rule {
-        // Left out, which harms nobody as long as it says nothing else than the names.
+        // The common name is omitted without an error if it only repeats a name.
         CommonName::None if named() => Ok(()),
         CommonName::None => refuse(format!("this profile has no common name, and {name:?} was asked for")),
         CommonName::Any => Ok(()),
@@ -266,7 +269,8 @@ fn common_name_allowed(name: &str, rule: CommonName, names: &[GeneralName]) -> R
     }
 }
 
-/// Every mailbox of the subject is one of the names, where profiles and name constraints apply to it (RFC 5280 section 4.1.2.6).
+/// Checks that every email address of the subject is one of the names, so that profiles and name constraints apply to it (RFC 5280
+/// section 4.1.2.6).
 fn mailboxes_named(subject: &DistinguishedName, names: &[GeneralName]) -> Result<(), IssueError> {
     let unnamed = subject.attributes().into_iter().find(|(kind, mailbox)| {
         let named = |name: &GeneralName| matches!(name, GeneralName::Email(known) if known.eq_ignore_ascii_case(mailbox));
@@ -281,8 +285,8 @@ fn mailboxes_named(subject: &DistinguishedName, names: &[GeneralName]) -> Result
     }
 }
 
-/// The alternative name that a common name repeats, as that name is written: the two must be equal to the letter (BR section 7.1.4.3),
-/// and a client that compares bytes sees one name.
+/// Returns the alternative name that a common name repeats, in its spelling. Both must be identical (BR section 7.1.4.3), so that a
+/// client that compares bytes sees a single name.
 fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
     let address: Option<IpAddr> = common_name.parse().ok();
     let repeats = |known: &&GeneralName| match (known, address) {
@@ -292,7 +296,7 @@ fn spelling(common_name: &str, names: &[GeneralName]) -> Option<String> {
     names.iter().find(repeats).map(ToString::to_string)
 }
 
-/// The first DNS name or address that a common name has room for.
+/// Returns the first DNS name or IP address that is short enough for a common name.
 fn first_fitting(names: &[GeneralName]) -> Option<String> {
     let text = |name: &GeneralName| match name {
         GeneralName::Dns(text) => Some(text.clone()),
@@ -302,7 +306,7 @@ fn first_fitting(names: &[GeneralName]) -> Option<String> {
     names.iter().filter_map(text).find(|text| text.len() <= COMMON_NAME_MAX)
 }
 
-/// The fixed attributes, then the common name.
+/// Returns the fixed attributes followed by the common name.
 fn joined(fixed: Option<&DistinguishedName>, common_name: Option<String>) -> DistinguishedName {
     let name = common_name.map(|name| build::distinguished_name(&[(build::Attribute::CommonName, name)]));
     match (fixed, name) {
@@ -321,7 +325,7 @@ fn joined(fixed: Option<&DistinguishedName>, common_name: Option<String>) -> Dis
     }
 }
 
-/// Whether the credential store would take its holder for an application of Cloud Foundry (`OU=app:UUID`).
+/// Returns whether the credential store would identify the holder as an application of Cloud Foundry (`OU=app:UUID`).
 fn names_application(subject: &DistinguishedName) -> bool {
     let units = subject.attributes();
     let mut units = units.iter().filter(|(kind, _)| *kind == build::Attribute::OrganizationalUnit);
@@ -344,7 +348,7 @@ fn dates(
     let refuse = |reason: String| Err(IssueError::Dates(reason));
     let validity = &profile.validity;
     let earliest = now.plus(-validity.backdate_seconds);
-    // Before the CA's own beginning nobody could have trusted it.
+    // The certificate must not be valid before its CA is.
     let not_before = request.not_before.unwrap_or(earliest).max(ca.certificate.not_before);
     if request.not_before.is_some_and(|asked| asked < earliest) {
         return refuse(format!("it would begin before {earliest}, the earliest this profile allows now"));
@@ -395,7 +399,7 @@ fn policies(profile: &Profile) -> Vec<String> {
     policies
 }
 
-/// The profile's purposes, which the CA's own must allow.
+/// Returns the extended key usages of the profile. The CA must allow all of them.
 fn purposes(profile: &Profile, ca: &Ca) -> Result<Vec<String>, IssueError> {
     let purposes: Vec<String> =
         profile.extended_key_usage.iter().map(|purpose| purpose.oid().to_owned()).collect();
@@ -437,7 +441,8 @@ fn requested_extensions(request: &IssueRequest, profile: &Profile) -> Result<Vec
     Ok(request.extensions.clone())
 }
 
-/// The profile's, or what its purposes need of a key of this kind (RFC 8446 section 4.4.2.2, RFC 5280 section 4.2.1.12).
+/// Returns the key usage of the profile, or the one that its purposes need for this type of key (RFC 8446 section 4.4.2.2, RFC 5280
+/// section 4.2.1.12).
 fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
     match &profile.key_usage {
         Some(names) => KeyUsageName::all(names),
@@ -448,9 +453,9 @@ fn key_usage(profile: &Profile, key: &PublicKey) -> KeyUsage {
     }
 }
 
-/// Whether keys may be encrypted to an RSA key: to a server's by clients of TLS 1.2 without forward secrecy, to a mailbox's by senders.
-/// Not where the purposes sign only, nor by the Baseline Requirements, which advise against both usages in one certificate (section
-/// 7.1.2.7.11).
+/// Returns whether an RSA key may get the usage keyEncipherment, which TLS 1.2 clients without forward secrecy and senders of email
+/// need. It returns false for signing-only purposes. It also returns false with the preset of the Baseline Requirements, which
+/// advise against both usages in one certificate (section 7.1.2.7.11).
 fn enciphers(profile: &Profile) -> bool {
     const SIGNING: [&str; 3] = ["1.3.6.1.5.5.7.3.2", "1.3.6.1.5.5.7.3.3", TIME_STAMPING];
     let purposes = &profile.extended_key_usage;

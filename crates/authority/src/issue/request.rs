@@ -10,54 +10,55 @@ use x509::{DistinguishedName, Fingerprint, GeneralName, SerialNumber, UnixTime};
 use crate::tables::{Once, Source};
 use crate::teams::Standing;
 
-/// Longest idempotency key, bytes.
+/// Maximum length of an idempotency key in bytes.
 pub const IDEMPOTENCY_KEY_MAX: usize = 255;
 
-/// A certificate asked for. Anyone who asks has shown that the subject holds the private key, and that the requester may
-/// ask for this profile and, where the protocol validates names, for these names.
+/// A request to issue a certificate. The caller must first verify that the subject has the private key and that the requester may
+/// use this profile. If the protocol validates names, the caller must also verify the names.
 #[derive(Clone, Debug)]
 pub struct IssueRequest {
-    /// The same key with the same request answers the same certificate; up to [`IDEMPOTENCY_KEY_MAX`] bytes.
+    /// Idempotency key. The same key with the same request returns the same certificate. At most [`IDEMPOTENCY_KEY_MAX`] bytes.
     pub idempotency_key: Option<String>,
-    /// The profile's name.
+    /// Name of the profile.
     pub profile: String,
-    /// The CA, if another than the profile's.
+    /// Identifier of the CA; `None` for the CA of the profile.
     pub ca: Option<Uuid>,
-    /// The subject's key, DER SubjectPublicKeyInfo.
+    /// Public key of the subject: SubjectPublicKeyInfo in DER.
     pub spki: Vec<u8>,
-    /// The subject alternative names, in order; a repeated one counts once.
+    /// Subject alternative names in order. Duplicates count once.
     pub names: Vec<GeneralName>,
     /// The requested subject; the profile decides which attributes are used.
     pub subject: Option<DistinguishedName>,
-    /// The first second; now, a little backdated, unless given.
+    /// Start of validity; slightly before the present time when `None`.
     pub not_before: Option<UnixTime>,
-    /// The life, seconds; the profile's default unless given.
+    /// Lifetime in seconds; the default of the profile when `None`.
     pub lifetime_seconds: Option<i64>,
     /// Whether the must-staple extension is requested.
     pub must_staple: bool,
     /// The protocol of the request.
     pub source: Source,
-    /// For whom, as the audit log names them: `user:alice`, `acme:ACCOUNT`.
+    /// Name of the requester in the audit log, such as `user:alice` or `acme:ACCOUNT`.
     pub requester: String,
     /// Additional extensions; the profile must permit them.
     pub extensions: Vec<Extension>,
-    /// The approval, if there is one.
+    /// Approval under which the certificate is issued, if there is one.
     pub consent: Option<ConsentRef>,
-    /// For whom, as far as teams are concerned. The server itself reaches everything, callers nothing of a team unless it is said.
+    /// Team on whose behalf the request is made. The server itself may use names of every team. Other callers may use no team's
+    /// names unless this field says so.
     pub standing: Standing,
 }
 
-/// The approval that a certificate is issued under. A signer process reads it from the database itself.
+/// The approval under which a certificate is issued. A signer process reads the approval itself from the database.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ConsentRef {
-    /// Of a run of a managed certificate: the id of the run.
+    /// Approval of a run of a managed certificate: identifier of the run.
     Run(String),
-    /// Of an enrolment over EST or SCEP.
+    /// Approval of an EST or SCEP enrollment: identifier of the enrollment.
     Enrolment(Uuid),
 }
 
 impl IssueRequest {
-    /// A request for these names with defaults for all else.
+    /// Creates a request for these names with default values for all other fields.
     #[must_use]
     pub fn new(
         profile: &str,
@@ -87,8 +88,8 @@ impl IssueRequest {
         }
     }
 
-    /// The key and the request under it, hashed; `None` without a key. The requester does not count: work that another
-    /// takes over stays the same work.
+    /// Returns the hashes of the idempotency key and of the request; `None` without a key. The requester is not included, so that
+    /// another requester can take over the work.
     pub(super) fn once(&self) -> Option<Once> {
         let key = self.idempotency_key.as_ref()?;
         let key_sha256 = hash(&[self.source.name().as_bytes(), key.as_bytes()]);
@@ -107,7 +108,7 @@ impl IssueRequest {
     }
 }
 
-/// SHA-256 over fields, each with its length before it.
+/// Returns the SHA-256 of the fields, each preceded by its length.
 fn hash(fields: &[&[u8]]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     for field in fields {
@@ -119,33 +120,33 @@ fn hash(fields: &[&[u8]]) -> [u8; 32] {
     out
 }
 
-/// A certificate issued, and stored before anybody was told.
+/// An issued and stored certificate.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    /// Its id outside.
+    /// Public identifier of the certificate.
     pub id: Uuid,
-    /// Its serial number.
+    /// Serial number.
     pub serial: SerialNumber,
-    /// SHA-256 of its DER.
+    /// SHA-256 of the certificate in DER.
     pub fingerprint: Fingerprint,
-    /// The certificate.
+    /// The certificate in DER.
     pub der: Arc<[u8]>,
-    /// Issuers above it, the direct one first, without the root.
+    /// CA certificates of the chain, direct issuer first, without the root.
     pub chain: Arc<[Arc<[u8]>]>,
-    /// First second.
+    /// First second of validity.
     pub not_before: UnixTime,
-    /// Last second.
+    /// Last second of validity.
     pub not_after: UnixTime,
     /// The CA that signed.
     pub ca: Uuid,
-    /// By which profile.
+    /// Profile with which the certificate was issued.
     pub profile: String,
-    /// Whether it had been issued before, under the same idempotency key.
+    /// Whether the certificate was issued earlier, for the same idempotency key.
     pub repeated: bool,
 }
 
 impl Issued {
-    /// The certificate and its chain in PEM, leaf first, as servers want it.
+    /// Returns the certificate and its chain in PEM, leaf first, as servers expect it.
     #[must_use]
     pub fn chain_pem(&self) -> String {
         let all = std::iter::once(&self.der).chain(self.chain.iter());

@@ -1,11 +1,11 @@
-//! Private suffixes: names that count as those of whole registries.
+//! Private suffixes: domain names that count as public suffixes within the organization.
 
 use x509::GeneralName;
 
 use super::IssueError;
 use crate::names::NameRefusal;
 
-/// Refuses the suffixes themselves and wildcards right below them, as for public suffixes.
+/// Rejects the suffixes themselves and wildcards directly below them, as for public suffixes.
 pub(super) fn check(names: &[GeneralName], suffixes: &[String]) -> Result<(), IssueError> {
     let whole = |name: &&GeneralName| match name {
         GeneralName::Dns(text) => is_whole(text, suffixes),
@@ -19,7 +19,7 @@ pub(super) fn check(names: &[GeneralName], suffixes: &[String]) -> Result<(), Is
     if refusals.is_empty() { Ok(()) } else { Err(IssueError::Names(refusals)) }
 }
 
-/// Whether a name is one of the suffixes, or a wildcard right below one.
+/// Returns whether a name is one of the suffixes or a wildcard directly below one.
 pub(crate) fn is_whole(name: &str, suffixes: &[String]) -> bool {
     let host = name.strip_prefix("*.").unwrap_or(name);
     suffixes.iter().any(|suffix| suffix.eq_ignore_ascii_case(host))

@@ -1,4 +1,4 @@
-//! The queues before the database: looks share a statement, certificates share a transaction.
+//! Queues for database access: lookups share a statement, certificates share a transaction.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,37 +18,38 @@ use crate::tables;
 use crate::tables::{Insertion, NewIssued, Source, UsedKey};
 use crate::tree::Ca;
 
-/// Certificates of one transaction, lookups of one statement. Some 3 KiB each, so a batch is under a MiB.
+/// Maximum number of certificates in one transaction, and of lookups in one statement. A certificate has some 3 KiB, so a batch has
+/// less than 1 MiB.
 const BATCH_MAX: usize = 256;
-/// Requests that wait in each queue; past it they wait before it.
+/// Capacity of each queue. When a queue is full, callers wait for a slot.
 const WAITING_MAX: usize = 4_096;
-/// Transactions under way: while one commits, the next is being sent.
+/// Maximum number of concurrent transactions. While one commits, the next is sent.
 const AT_ONCE: usize = 2;
-/// Authorities whose name constraints are kept; past it they are read again.
+/// Maximum number of CAs with cached name constraints. Beyond it, the cache is cleared.
 const LIMITS_MAX: usize = 1_000;
-/// A transaction that lost against another is tried so often.
+/// Maximum number of attempts of a transaction that conflicts with another.
 const ATTEMPTS: usize = 3;
 
-/// What is known of a request before it is signed.
+/// Database state that concerns a request, read before the signature.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IssuingState {
     pub(super) blocked: bool,
     pub(super) used: Option<UsedKey>,
 }
 
-/// A public key and an idempotency key to look for, hashed.
+/// Hashes of the public key and of the idempotency key to look up.
 type IssuingLookup = ([u8; 32], Option<[u8; 32]>);
 
-/// The way of certificates into the database.
+/// The queues for database access.
 pub(crate) struct Issuing {
     looks: Batcher<IssuingLookup, Result<IssuingState, Arc<StoreError>>>,
     rows: Batcher<NewIssued, Result<Insertion, Arc<StoreError>>>,
-    /// By the CA's certificate.
+    /// Name constraints by the fingerprint of the CA certificate.
     limits: RwLock<HashMap<Fingerprint, Arc<[NameConstraints]>>>,
 }
 
 impl Issuing {
-    /// Starts both queues; they end with the last clone.
+    /// Starts both queues. They stop when the last clone is dropped.
     pub(crate) fn start(store: &Store) -> Self {
         let options = BatcherOptions { batch_max: BATCH_MAX, queue_max: WAITING_MAX, at_once: AT_ONCE };
         let reading = store.clone();
@@ -60,7 +61,7 @@ impl Issuing {
         Self { looks, rows, limits: RwLock::default() }
     }
 
-    /// The name constraints of a CA and of all above it.
+    /// Returns the name constraints of a CA and of all its parents.
     pub(super) fn limits(&self, ca: &Ca) -> Arc<[NameConstraints]> {
         let key = ca.certificate.fingerprint;
         if let Some(known) = self.limits.read().get(&key) {
@@ -118,7 +119,7 @@ async fn insert(store: Store, rows: Vec<NewIssued>) -> Vec<Result<Insertion, Arc
         let stored = store.write("issue", move |tx| insert_all(tx, shared)).await;
         match stored {
             Ok(fates) => return fates.into_iter().map(Ok).collect(),
-            // Undone by the database, so that nothing of it can be there.
+            // The database rolled the transaction back, so nothing is stored.
             Err(StoreError::Busy { .. }) if left > 0 => {}
             Err(error) => return everybody(error, rows.len()),
         }
@@ -134,18 +135,17 @@ fn insert_all(tx: &mut Tx, rows: Arc<[NewIssued]>) -> BoxFuture<'_, Result<Vec<I
     Box::pin(async move { record(tx, &rows).await })
 }
 
-/// Stores what was signed, within a transaction of the caller's: the rows, and what the log and the outbox say of those
-/// that are new.
+/// Stores issued certificates within a transaction of the caller: the rows, and for new ones the audit and outbox events.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn record(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
     let fates = tables::insert_issued(tx, rows).await?;
     let new = || rows.iter().zip(&fates).filter(|(_, fate)| **fate == Insertion::New).map(|(row, _)| row);
     let events: Vec<NewEvent> = new().map(told).collect();
     let mut counts = SeriesCounts::default();
-    // Those of managed certificates are counted as their versions.
+    // Managed certificates are counted as versions instead.
     counts.add(Series::Issued, None, new().filter(|row| row.source != Source::Lifecycle).count() as u64);
     if let Some(at_us) = new().map(|row| row.issued_at_us).max() {
         count_series(tx, &counts, at_us).await?;

@@ -1,4 +1,4 @@
-//! Whether the master keys of the configuration are those of the database, and what is sealed under which.
+//! Checks that the configured master keys match the database, and reports which master key each value is encrypted under.
 
 use std::collections::BTreeMap;
 
@@ -8,23 +8,23 @@ use store::{MasterKeyRow, SEALED_KEYS, StoreError};
 
 use super::KeyStore;
 
-/// Why the master keys are not used.
+/// Reason why the master keys are rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ProveError {
-    /// None of the configured keys is one of the database's.
+    /// None of the configured master keys belongs to this database.
     #[error("the database is sealed under the master key {expected}, and the one configured is {given}")]
     Wrong {
-        /// The master keys recorded in the database.
+        /// Master keys recorded in the database.
         expected: String,
-        /// The current one of the configuration.
+        /// Current master key in the configuration.
         given: MasterKeyId,
     },
-    /// A canary does not open under its own key.
+    /// A canary value cannot be decrypted with its own master key.
     #[error("the canary of the master key {id} in the table master_keys does not open: {error}")]
     Canary {
-        /// Whose.
+        /// Identifier of the master key.
         id: MasterKeyId,
-        /// Why.
+        /// Error of the decryption.
         error: OpenError,
     },
     /// An error of the database.
@@ -32,21 +32,21 @@ pub enum ProveError {
     Store(#[from] StoreError),
 }
 
-/// A master key, and what is sealed under it.
+/// A master key, and the number of values encrypted under it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MasterKeyUse {
-    /// Which.
+    /// Identifier of the master key.
     pub id: MasterKeyId,
-    /// Whether values are sealed under it now.
+    /// Whether new values are encrypted under this key.
     pub current: bool,
-    /// Whether this node has it.
+    /// Whether this node has the key.
     pub configured: bool,
-    /// Values under it by column, `keys.sealed`; columns without any are left out.
+    /// Number of values encrypted under the key, by column such as `keys.sealed`. Columns without values are omitted.
     pub values: Vec<(String, u64)>,
 }
 
 impl MasterKeyUse {
-    /// Values under it in all columns.
+    /// Returns the number of values encrypted under the key in all columns.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.values.iter().map(|(_, count)| count).sum()
@@ -54,9 +54,8 @@ impl MasterKeyUse {
 }
 
 impl KeyStore {
-    /// Holds the master keys against the canaries of the database, and notes the current one there. With keys that the
-    /// database does not know nothing is written. An empty database takes the first key that comes, whatever number of
-    /// nodes starts at once.
+    /// Checks the master keys against the canary values of the database, and records the current one. If the database knows none of
+    /// the keys, nothing is written. An empty database accepts the first key, even if several nodes start at the same time.
     ///
     /// # Errors
     /// [`ProveError`]
@@ -65,7 +64,7 @@ impl KeyStore {
         let ring = &self.inner.keyring;
         let mut known = store::Keys::of(&self.inner.store).master().await?;
         if known.is_empty() {
-            // Of a database from before there were canaries, what is sealed says whose it is.
+            // A database from before the canary values identifies its master keys by the encrypted keys.
             let sealed = masters_of(store::Keys::of(&self.inner.store).sealed_heads(&SEALED_KEYS).await?);
             if !sealed.is_empty() && !sealed.keys().any(|id| ring.masters().contains(id)) {
                 return Err(wrong(sealed.into_keys(), ring));
@@ -89,7 +88,7 @@ impl KeyStore {
         Ok(())
     }
 
-    /// Notes the current master key with its canary; one that is noted already stays as it is.
+    /// Records the current master key with its canary value. An existing record is not changed.
     pub(super) async fn note_current(&self, founding: bool) -> Result<(), StoreError> {
         let (id, canary) = self.inner.keyring.canary();
         let row = MasterKeyRow { id: *id.as_bytes(), canary, created_at_us: self.inner.clock.now_us() };
@@ -106,7 +105,7 @@ impl KeyStore {
         noted.await
     }
 
-    /// Forgets the canaries of all master keys but the current one, once nothing is under them.
+    /// Deletes the canary values of all other master keys if no value is encrypted under them.
     pub(super) async fn forget_others(&self) -> Result<(), StoreError> {
         let kept = *self.inner.keyring.current().as_bytes();
         let gone = self.inner.store.write("master_keys_forget", move |tx| {
@@ -115,11 +114,11 @@ impl KeyStore {
         gone.await.map(drop)
     }
 
-    /// Every master key that this node has, that the database knows, or that something is sealed under; the current one
-    /// first. Counts every sealed column: a walk.
+    /// Returns every master key that this node has, that the database lists, or under which a value is encrypted; the current one
+    /// first. It counts the values of every encrypted column, which reads the whole tables.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn masters_in_use(&self) -> Result<Vec<MasterKeyUse>, StoreError> {
         let ring = &self.inner.keyring;
@@ -154,7 +153,7 @@ fn wrong(expected: impl Iterator<Item = MasterKeyId>, ring: &Keyring) -> ProveEr
     ProveError::Wrong { expected: expected.join(" or "), given: ring.current() }
 }
 
-/// Values by master key. Values that are not sealed count for none.
+/// Returns the number of values by master key. Values that are not encrypted are not counted.
 fn masters_of(heads: Vec<(Vec<u8>, u64)>) -> std::collections::HashMap<MasterKeyId, u64> {
     heads.into_iter().filter_map(|(head, count)| Some((Keyring::master_of_head(&head)?, count))).collect()
 }

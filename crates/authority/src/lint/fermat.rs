@@ -1,17 +1,17 @@
-//! Moduli whose primes lie close together: Fermat's method splits them (BR section 6.1.1.3; CVE-2022-26320 is such a
-//! generator).
+//! Detection of RSA moduli whose primes are close together. Fermat's method factors them (BR section 6.1.1.3; CVE-2022-26320
+//! describes such a key generator).
 
 use num_bigint::BigUint;
 
-/// BR section 6.1.1.3: keys that these rounds split are refused.
+/// Number of rounds of Fermat's method. BR section 6.1.1.3 requires to reject keys that these rounds factor.
 const ROUNDS: u32 = 100;
 
-/// Whether the modulus (most significant byte first, odd) is split by [`ROUNDS`] rounds, or is a square.
+/// Returns whether [`ROUNDS`] rounds factor the modulus (most significant byte first, odd), or whether it is a square.
 pub(super) fn splits(modulus: &[u8]) -> bool {
     split_after(&BigUint::from_bytes_be(modulus), ROUNDS).is_some()
 }
 
-/// In which round a² - n is the square of b, so that n is (a - b)(a + b), with a counted up from √n.
+/// Returns the round in which a² - n is the square of b, so that n is (a - b)(a + b). a starts at √n and is incremented.
 fn split_after(n: &BigUint, rounds: u32) -> Option<u32> {
     let mut a = n.sqrt();
     if &a * &a == *n {
@@ -30,7 +30,7 @@ fn split_after(n: &BigUint, rounds: u32) -> Option<u32> {
 }
 
 fn is_square(n: &BigUint) -> bool {
-    // Few numbers are squares modulo these; only those are worth a square root.
+    // Few numbers are squares modulo these values. Only for such numbers the square root is computed.
     let may_be = [64, 63, 65, 11].into_iter().all(|modulus: u32| {
         let left = (n % modulus).iter_u32_digits().next().unwrap_or(0);
         (0..modulus).any(|root| root * root % modulus == left)
@@ -48,21 +48,21 @@ mod tests {
 
     use super::*;
 
-    /// The product of two neighbouring primes.
+    /// The product of two neighboring primes.
     const NEIGHBOURS: &str = "f1059d40c5602c883c0e815c2287bf674ebb6f90142f24ec8ee43d7f35b058a4942af3d80b10b775013d4267bc9eb7366828\
      2729e6f1c5dfa3719a4c90427eccd39d0038524412d14c2cd0a6f5cbdd2ca724f8e4f6c702fbf3f3400bf0c60bef74e57c3f\
      fcd740e23bbd45e0f7c00744349b4610020c72f0855e77634e48adfe8d4ad203b1be7575cbdf11fc8393baccc577bd26e58b\
      6c98d140ca5a927319b2b96b1cd08567ff1eaf1513a6808f40d7e28bd534e31939bcc43728f267765b45a00d00fbe989d630\
      265a51380cba62252e888dde0210bfcad25a64e4958c49099e10ab16839b291615659eb905c5693af9b387dd44895c11bd07\
      5e82e6189aa1";
-    /// Split in round 96.
+    /// A modulus that round 96 factors.
     const NEAR: &str = "f1059d40c5602c883c0e815c2287bf674ebb6f90142f24ec8ee43d7f35b058a4942af3d80b10b775013d4267bc9eb7366828\
      2729e6f1c5dfa3719a4c90427ee72d095d794a969a5654dad41616411bc2d5043cee50fa81a3bd7d088ec84fd9352292e63d\
      f2ddda768f35ec6179059376683811d3e1f746320b9e8cc595725523c53d25a7fa061c96d43ccdecd23342bc1f7191bb1e9d\
      6921e8e0b7376f70a0e22eecec9047f9ccae3edcb27af56454663548b841e95e25157fe1f823dffc29e58b0468f46876cf3a\
      af357d8c09ee21d9b2a8a90cf0d254ab16799c9856a8f1f5f7861a0396045db8437dc17e581dc11ac4754a0a0c61cb96c848\
      83fde16d90dd";
-    /// Split in round 132, so past what is asked for.
+    /// A modulus that round 132 factors, beyond the required number of rounds.
     const FARTHER: &str = "f1059d40c5602c883c0e815c2287bf674ebb6f90142f24ec8ee43d7f35b058a4942af3d80b10b775013d4267bc9eb7366828\
      2729e6f1c5dfa3719a4c90427eebc4ab3229f154f696caa201bb73a0c219efe910a183fc3d9e093fc67f8fb5a0c2de2dee4a\
      437b10aa434ec4eed171c01cd1358549c031044b897d935d8d96be7545f4f703a34bad321a2ebc11fbbd81df9f3c0af70e9a\

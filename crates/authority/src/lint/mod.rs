@@ -1,4 +1,4 @@
-//! Checks before anything is signed: keys that others can break, and certificates that clients would not take.
+//! Checks before a signature: weak keys, and certificates that clients would reject.
 
 mod fermat;
 mod rsa;
@@ -7,10 +7,10 @@ use aws_lc_rs::signature::{self as lc, ParsedPublicKey, VerificationAlgorithm};
 use x509::lint::{self, LintContext};
 use x509::{Certificate, Finding, KeyAlgorithm, PublicKey, Severity, UnixTime};
 
-/// From which severity on a finding keeps a certificate from being issued: some clients would object.
+/// Minimum severity of a finding that prevents the issuance, because some clients would reject the certificate.
 pub const SEVERITY_REFUSED: Severity = Severity::Medium;
 
-/// Why the key is weak; `None` for a sound one.
+/// Returns the reason why the key is weak; `None` for a sound key.
 #[must_use]
 pub fn weak_key(key: &PublicKey) -> Option<String> {
     let algorithm: &'static dyn VerificationAlgorithm = match key.algorithm {
@@ -29,28 +29,28 @@ pub fn weak_key(key: &PublicKey) -> Option<String> {
         KeyAlgorithm::MlDsa(87) => &lc::ML_DSA_87,
         ref other => return Some(format!("keys of the kind {other} are not certified here")),
     };
-    // The library checks that a point lies on its curve, and that numbers have the form they must have.
+    // The library checks that the point is on its curve and that the numbers have a valid form.
     let parsed = ParsedPublicKey::new(algorithm, key.key_octets());
     parsed
         .err()
         .map(|_| "the public key is malformed: not a point of its curve, or numbers out of range".to_owned())
 }
 
-/// Which rules a certificate must obey, beside those for all.
+/// Requirements for a certificate, in addition to the general ones.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Requirements {
-    /// TLS servers present it, so it needs names and the extended key usage `serverAuth`.
+    /// Whether TLS servers present the certificate. It then needs names and the extended key usage `serverAuth`.
     pub for_servers: bool,
-    /// The rules of publicly trusted CAs hold for it.
+    /// Whether the rules of publicly trusted CAs apply.
     pub publicly_trusted: bool,
 }
 
-/// Returns the findings that forbid to issue `certificate` at `now`.
+/// Returns the findings that prevent the issuance of `certificate` at `now`.
 #[must_use]
 pub fn objections(certificate: &Certificate, now: UnixTime, required: Requirements) -> Vec<Finding> {
     let context = LintContext {
         publicly_trusted: required.publicly_trusted,
-        // A certificate may begin in the future, and a short one begins in the last part of nothing.
+        // A certificate may become valid in the future, so it is linted at its start of validity.
         ..LintContext::leaf_at(now.max(certificate.not_before))
     };
     let matters = |finding: &Finding| {

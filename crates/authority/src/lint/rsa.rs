@@ -1,4 +1,4 @@
-//! RSA keys that others can factor.
+//! Detection of RSA keys that can be factored.
 
 use std::sync::LazyLock;
 
@@ -9,14 +9,14 @@ use super::fermat;
 
 const BITS_MIN: u32 = 2_048;
 const BITS_MAX: u32 = 8_192;
-/// BR section 6.1.6: the modulus has no factor below this.
+/// BR section 6.1.6: the modulus must have no factor below this number.
 const FACTOR_MIN: u32 = 752;
-/// Primes by whose residues the keys of CVE-2017-15361 (ROCA) are known: the published test looks at these.
+/// Largest prime of the published test for CVE-2017-15361 (ROCA). The residues modulo these primes identify weak keys.
 const ROCA_PRIME_MAX: u32 = 167;
-/// Keys of that kind have primes of the form k·M + (65537^a mod M).
+/// Base of the primes of such keys, which have the form k·M + (65537^a mod M).
 const ROCA_GENERATOR: u32 = 65_537;
 
-/// Why the key is weak; `None` for a sound one.
+/// Returns the reason why the key is weak; `None` for a sound key.
 pub(super) fn weakness(key: &PublicKey) -> Option<String> {
     if !(BITS_MIN..=BITS_MAX).contains(&key.bits) {
         return Some(format!("an RSA key of {} bits: use {BITS_MIN} to {BITS_MAX}", key.bits));
@@ -48,16 +48,16 @@ pub(super) fn weakness(key: &PublicKey) -> Option<String> {
     fermat::splits(modulus).then(|| close.to_owned())
 }
 
-/// The modulus, most significant byte first.
+/// Returns the modulus, most significant byte first.
 pub(super) fn modulus(key: &PublicKey) -> Option<&[u8]> {
     let mut parts = Reader::new(key.key_octets()).sequence().ok()?;
     Some(parts.expect(tag::INTEGER).ok()?.content)
 }
 
 struct Tables {
-    /// Products of neighbouring odd primes that fit 32 bits, with those primes.
+    /// Products of consecutive odd primes that fit in 32 bits, with their primes.
     groups: Vec<(u64, Vec<u32>)>,
-    /// For each prime from 3 to the last looked at: which residues are powers of the generator.
+    /// For each prime from 3 to the largest one of the test: which residues are powers of the generator.
     roca: Vec<Vec<bool>>,
 }
 
@@ -91,7 +91,7 @@ impl Tables {
         Self { groups, roca }
     }
 
-    /// The odd primes below [`FACTOR_MIN`] and what the modulus leaves when divided by them.
+    /// Returns the odd primes below [`FACTOR_MIN`] with the residue of the modulus for each.
     fn residues(&self, modulus: &[u8]) -> Vec<(u32, u32)> {
         let head = modulus.len() % 4;
         let word = |octets: &[u8]| octets.iter().fold(0_u64, |word, octet| word << 8 | u64::from(*octet));
@@ -133,7 +133,7 @@ mod tests {
         modulus(&PublicKey::parse(key.spki()).unwrap()).unwrap().to_vec()
     }
 
-    /// `octets * factor + add`, kept to its length.
+    /// Computes `octets * factor + add` in place, truncated to the same length.
     fn times(octets: &mut [u8], factor: u32, add: u32) {
         let mut carry = u64::from(add);
         for octet in octets.iter_mut().rev() {
@@ -168,14 +168,14 @@ mod tests {
             }
         }
         for ((prime, found), (_, residue)) in TABLES.residues(&number[1..]).into_iter().zip(expected) {
-            // One byte less is the same number: its first byte is zero.
+            // The first byte is zero, so the number without it is the same.
             assert_eq!((u64::from(found), number[0]), (residue, 0), "{prime}");
         }
     }
 
     #[test]
     fn a_small_factor_is_found() {
-        // 751 * (2^2047 / 751 + something odd): built by multiplying, so that the product is exact.
+        // 751 * (2^2047 / 751 + an odd number), computed by multiplication so that the product is exact.
         let mut number = vec![0; 256];
         number[2..].copy_from_slice(&[0xa5; 254]);
         *number.last_mut().unwrap() |= 1;
@@ -187,7 +187,8 @@ mod tests {
         assert!(refused.contains("divisible by"), "{refused}");
     }
 
-    /// 2,048 bits of two primes k·M + (65537^a mod M), M the product of the first 126 primes, as those chips made them.
+    /// A modulus with 2,048 bits of two primes k·M + (65537^a mod M), where M is the product of the first 126 primes. The affected
+    /// chips generated such moduli.
     const ROCA: &str = "b362c6fbbe1a88912392731380861036c4af84a1cc1e496e5a19be2ff949a2da746a8ba34e94914ae5c6819aa9d902722170\
      b671c8a6fd41aec89eb15df98a63a2b2f4363bc56736380b37f642ba30fda76b9f6cb1c7dff50eb6e289b6d4bd4a46ffd4d6\
      5ebd10247f4b34e409fe67cb55cd3aec82c8cb70369e8fd6bb072eee16ece65d5222df6da227680f372afc50ce793673fd21\
@@ -201,7 +202,7 @@ mod tests {
         assert!(weakness(&key_of(&modulus, 65_537)).unwrap().contains("ROCA"));
     }
 
-    // A number that is a power of 65537 modulo every prime of the test is what such a chip makes.
+    // A number that is a power of 65537 modulo every prime of the test is typical for these chips.
     #[test]
     fn roca_is_recognised() {
         let mut power = vec![0; 256];
@@ -214,7 +215,7 @@ mod tests {
                 break;
             }
         }
-        // Some 2,032 bits of it: the test looks at residues, not at the length.
+        // It has some 2,032 bits: the test uses the residues, not the length.
         let residues = TABLES.residues(&power);
         assert!(TABLES.roca.iter().zip(&residues).all(|(powers, (_, residue))| powers[*residue as usize]));
         let sound = TABLES.residues(&sound());

@@ -1,5 +1,5 @@
-//! Name constraints of the issuing authorities (RFC 5280 section 4.2.1.10): a certificate that breaks them is refused by
-//! every client, so it is not issued.
+//! Name constraints of the CAs in the chain (RFC 5280 section 4.2.1.10). Clients reject a certificate that violates them, so it is
+//! not issued.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use x509::{DistinguishedName, GeneralName, NameConstraints, Subtree};
 use super::dns::{DnsRule, SuffixRule};
 use super::mailbox::EmailRule;
 
-/// Why a certificate with this subject and these names would break the constraints; `None` when it would not.
+/// Returns why a certificate with this subject and these names would violate the constraints; `None` if it would not.
 pub(crate) fn broken(
     constraints: &NameConstraints,
     subject: &DistinguishedName,
@@ -29,16 +29,16 @@ pub(crate) fn broken(
         .then(|| (None, "the subject is outside the name constraints of the issuing authority".to_owned()))
 }
 
-/// How a subtree stands to a name. The second: whether something that the name stands for lies in it, which differs for
-/// wildcards.
+/// Relation of a subtree to a name. The first field: whether the subtree contains all hosts that the name covers. The second field:
+/// whether it contains at least one of them. The two differ only for wildcards.
 #[derive(Clone, Copy)]
 struct Cover {
     whole: bool,
     part: bool,
 }
 
-/// `None` for a subtree of another kind. Excluded: no part may lie in any. Permitted: of the name's kind one must hold it
-/// whole, if there are any of its kind.
+/// Returns whether the constraints allow a name. `cover` returns `None` for a subtree of another kind of name. No excluded subtree
+/// may contain a part of the name. If permitted subtrees of the same kind exist, one of them must contain all of it.
 fn judge(constraints: &NameConstraints, cover: impl Fn(&Subtree) -> Option<Cover>) -> bool {
     let excluded = constraints.excluded.iter().filter_map(&cover).any(|cover| cover.part);
     let mut of_kind = constraints.permitted.iter().filter_map(&cover).peekable();
@@ -55,7 +55,7 @@ fn cover(subtree: &Subtree, name: &GeneralName) -> Option<Cover> {
         (Subtree::Ip(net, mask), GeneralName::Ip(address)) => both(in_network(*net, *mask, *address)),
         (Subtree::Email(base), GeneralName::Email(name)) => {
             let host = name.rsplit_once('@').map_or("", |(_, host)| host);
-            // What is no rule holds nothing, and excludes everything.
+            // An invalid rule permits nothing and excludes everything.
             match EmailRule::parse(base) {
                 Ok(rule) => both(rule.allows(name, host)),
                 Err(_) => Some(Cover { whole: false, part: true }),
@@ -71,13 +71,13 @@ fn cover(subtree: &Subtree, name: &GeneralName) -> Option<Cover> {
             };
             both(holds)
         }
-        // A kind nobody here judges may be any kind.
+        // An unsupported kind of subtree may concern any kind of name.
         (Subtree::Other, _) => Some(Cover { whole: false, part: true }),
         _ => None,
     }
 }
 
-/// A host and everything under it, wildcards included; with a leading dot not the host itself.
+/// Returns a rule for a host and all its subdomains, including wildcards; with a leading dot only for the subdomains.
 fn everything_under(base: &str) -> DnsRule {
     let base = base.to_ascii_lowercase();
     DnsRule::Suffix(SuffixRule::wide(base.trim_start_matches('.').to_owned(), !base.starts_with('.')))
@@ -101,7 +101,7 @@ fn host_of(uri: &str) -> String {
     host.split(':').next().unwrap_or("").to_ascii_lowercase()
 }
 
-/// The base is a prefix of the name, relative name by relative name.
+/// Returns the relation of a directory name: the base must be a prefix of the name, compared by relative names.
 fn directory(subtree: &Subtree, subject: &DistinguishedName) -> Option<Cover> {
     let Subtree::Directory(base) = subtree else { return None };
     let parts = |der: &[u8]| -> Vec<Vec<u8>> {

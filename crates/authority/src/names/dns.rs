@@ -6,19 +6,19 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use x509::{HostName, SuffixKind};
 
-/// More labels than a name can have (RFC 1035: 255 bytes, two a label at least).
+/// Larger than the number of labels in any name (RFC 1035: 255 bytes, at least two for each label).
 const DEPTH_ANY: u8 = 127;
 
-/// Which DNS names. Written as text or as a table:
+/// A rule for DNS names, written as text or as a table:
 ///
 /// - `"www.a.example"`: that name. `"*.a.example"`: that wildcard.
 /// - `".a.example"`: every name below, no wildcard. `"."`: every name.
 /// - `{ suffix = "a.example", … }`: see [`SuffixRule`].
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum DnsRule {
-    /// One name, possibly a wildcard.
+    /// One name, which may be a wildcard.
     Exact(String),
-    /// What lies at and below a name.
+    /// A suffix and the names below it.
     Suffix(SuffixRule),
 }
 
@@ -26,21 +26,21 @@ pub enum DnsRule {
 #[derive(Clone, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SuffixRule {
-    /// The name, without a leading dot; empty or `.` for the root.
+    /// The suffix, without a leading dot; empty or `.` for the DNS root.
     pub suffix: String,
-    /// Whether the name itself is meant.
+    /// Whether the rule matches the suffix itself.
     #[serde(default = "yes")]
     pub itself: bool,
-    /// How many labels below are meant: 0 none, 1 direct children, …; any number unless given.
+    /// Maximum number of labels before the suffix: 0 for none, 1 for direct subdomains, …; unlimited when absent.
     #[serde(default = "depth_any")]
     pub depth_max: u8,
-    /// Whether wildcards are meant.
+    /// Whether the rule matches wildcard names.
     #[serde(default)]
     pub wildcards: bool,
-    /// The least number of labels a wildcard adds to the suffix, its star counted: 1 is `*.suffix`.
+    /// Minimum number of labels before the suffix in a wildcard name, including the `*`: 1 is `*.suffix`.
     #[serde(default = "one")]
     pub wildcard_depth_min: u8,
-    /// The greatest number of labels a wildcard adds to the suffix, its star counted; any number unless given.
+    /// Maximum number of labels before the suffix in a wildcard name, including the `*`; unlimited when absent.
     #[serde(default = "depth_any")]
     pub wildcard_depth_max: u8,
 }
@@ -58,12 +58,12 @@ fn depth_any() -> u8 {
 }
 
 impl DnsRule {
-    /// Whether it is for names below the root.
+    /// Returns whether the rule matches names directly below the DNS root, without a suffix.
     pub(super) fn is_for_any_host(&self) -> bool {
         matches!(self, Self::Suffix(rule) if rule.suffix.is_empty() || rule.suffix == ".")
     }
 
-    /// The name at or below which all that is meant lies; empty for the root.
+    /// Returns the name at or below which all matching names are; empty for the root.
     pub(super) fn base(&self) -> &str {
         match self {
             Self::Exact(exact) => exact.strip_prefix("*.").unwrap_or(exact),
@@ -71,7 +71,7 @@ impl DnsRule {
         }
     }
 
-    /// Whether `name` (lower case, maybe a wildcard) is one of those meant.
+    /// Returns whether the rule matches `name` (lower case, may be a wildcard).
     #[must_use]
     pub fn allows(&self, name: &str) -> bool {
         match self {
@@ -80,7 +80,7 @@ impl DnsRule {
         }
     }
 
-    /// Whether a certificate for `name` would be good for one of those meant.
+    /// Returns whether a certificate for `name` would be valid for a name that the rule matches.
     #[must_use]
     pub fn denies(&self, name: &str) -> bool {
         let Some(parent) = name.strip_prefix("*.") else {
@@ -108,7 +108,7 @@ impl DnsRule {
         }
     }
 
-    /// The text form, where there is one.
+    /// Returns the text form, if the rule has one.
     fn text(&self) -> Option<String> {
         match self {
             Self::Exact(name) => Some(name.clone()),
@@ -119,7 +119,7 @@ impl DnsRule {
 }
 
 impl SuffixRule {
-    /// All below, wildcards included, and the name itself or not.
+    /// Returns a rule for all names below the suffix, including wildcards, and for the suffix itself if `itself` is true.
     pub(super) fn wide(suffix: String, itself: bool) -> Self {
         Self {
             suffix,
@@ -171,24 +171,24 @@ impl SuffixRule {
         }
     }
 
-    /// Whether some direct child of `parent` is meant.
+    /// Returns whether the rule matches a direct subdomain of `parent`.
     fn meets_children_of(&self, parent: &str) -> bool {
         let below = depth_below(parent, &self.suffix).is_some_and(|depth| depth < self.depth_max);
         below || (self.itself && child_of(&self.suffix, parent))
     }
 }
 
-/// Whether `name` has `parent` and exactly one label more.
+/// Returns whether `name` is `parent` with exactly one additional label.
 fn child_of(name: &str, parent: &str) -> bool {
     name.split_once('.').is_some_and(|(_, rest)| rest == parent)
 }
 
-/// Whether the wildcard `pattern` covers the host `name`.
+/// Returns whether the wildcard `pattern` matches the host `name`.
 fn covers(pattern: &str, name: &str) -> bool {
     pattern.strip_prefix("*.").is_some_and(|parent| child_of(name, parent))
 }
 
-/// How many labels `name` has below `suffix`; `None` when it is not below. Everything is below the root.
+/// Returns the number of labels of `name` before `suffix`; `None` if it is not a subdomain. Every name is below the root.
 fn depth_below(name: &str, suffix: &str) -> Option<u8> {
     let labels =
         |text: &str| u8::try_from(text.bytes().filter(|b| *b == b'.').count() + 1).unwrap_or(DEPTH_ANY);
@@ -199,13 +199,13 @@ fn depth_below(name: &str, suffix: &str) -> Option<u8> {
     if head.is_empty() { Some(0) } else { head.strip_suffix('.').map(labels) }
 }
 
-/// A host name in the form in which names are compared: A-labels, lower case, no trailing dot.
+/// Normalizes a hostname for comparison: A-labels, lower case, no trailing dot.
 fn host(text: &str) -> Result<String, String> {
     let ascii = idna::domain_to_ascii(text).map_err(|_| format!("{text:?} is no DNS name"))?;
     HostName::parse(&ascii).map(|name| name.as_str().to_owned()).map_err(|error| format!("{text:?}: {error}"))
 }
 
-/// Whether `name` is a host name in lower case, or a wildcard whose star is its whole first label (RFC 9525 section 6.3).
+/// Checks that `name` is a hostname in lower case, or a wildcard whose `*` is the whole first label (RFC 9525 section 6.3).
 pub(super) fn well_formed(name: &str) -> Result<(), String> {
     let host = name.strip_prefix("*.").unwrap_or(name);
     let parsed = HostName::parse(host).map_err(|error| error.to_string())?;
@@ -218,13 +218,14 @@ pub(super) fn well_formed(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether `host` (lower case) is a name that the public DNS can delegate: letters, digits and inner hyphens (RFC 1123 section 2.1),
-/// A-labels that decode and encode back (RFC 5891 section 5.4), no other reserved labels (RFC 5890 section 2.3.1), a last
-/// label with a letter, and not the suffix of a whole registry. Names below a top-level domain that is none (`db.internal`)
-/// are for the profile's rules to judge.
+/// Checks that the public DNS can delegate `host` (lower case).
+///
+/// The rules are: letters, digits and inner hyphens (RFC 1123 section 2.1); valid A-labels (RFC 5891 section 5.4); no other
+/// reserved labels (RFC 5890 section 2.3.1); a last label with a letter; and no public suffix. Names with an unknown top-level
+/// domain (`db.internal`) pass: the rules of the profile decide about them.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Describes the fault.
 pub(crate) fn check_delegable(host: &str) -> Result<(), String> {
     host.split('.').try_for_each(check_label)?;
     let last = host.rsplit('.').next().unwrap_or(host);
@@ -450,7 +451,7 @@ mod tests {
             prop_assert_eq!(serde_json::from_str::<DnsRule>(&text).unwrap(), rule);
         }
 
-        // What a wildcard stands for is denied exactly when one of the hosts it stands for is.
+        // A wildcard is denied exactly if one of its hosts is denied.
         #[test]
         fn a_wildcard_is_denied_with_its_hosts(rule in any_rule(), parent in "[ab](\\.[ab]){0,3}") {
             let star = format!("*.{parent}");

@@ -1,29 +1,29 @@
-//! Rules for mailboxes (rfc822Name, RFC 5280 section 4.2.1.6).
+//! Rules for email addresses (rfc822Name, RFC 5280 section 4.2.1.6).
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use x509::HostName;
 
-/// Longest local part, bytes (RFC 5321 section 4.5.3.1.1).
+/// Maximum length of the local part in bytes (RFC 5321 section 4.5.3.1.1).
 const LOCAL_PART_MAX: usize = 64;
 
-/// Which mailboxes.
+/// A rule for email addresses.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum EmailRule {
-    /// `ops@a.example`: that one.
+    /// `ops@a.example`: only this address.
     Mailbox(String),
-    /// `a.example`: all on that host.
+    /// `a.example`: all addresses of this host.
     Host(String),
-    /// `.a.example`: all on the hosts below.
+    /// `.a.example`: all addresses of the hosts below this name.
     Below(String),
 }
 
 impl EmailRule {
-    /// Reads a rule.
+    /// Parses a rule.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes the fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let host = |host: &str| {
             let ascii =
@@ -54,7 +54,8 @@ impl EmailRule {
     }
 }
 
-/// Host of a mailbox whose local part is a plain dot-atom (RFC 5321 section 4.1.2): quoted ones are seen in attacks only.
+/// Returns the host of an email address. The local part must be a plain dot-atom (RFC 5321 section 4.1.2), because quoted local
+/// parts occur only in attacks.
 fn split(mailbox: &str) -> Result<&str, String> {
     let (local, host) = mailbox.split_once('@').ok_or("a mailbox is LOCAL@HOST")?;
     let atom = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-/=?^_`{|}~.".contains(c);
@@ -69,7 +70,7 @@ fn split(mailbox: &str) -> Result<&str, String> {
     Ok(host)
 }
 
-/// Why `name` is not allowed; `None` when it is.
+/// Returns the reason why `name` is not allowed; `None` if it is allowed.
 pub(super) fn refusal(allowed: &[EmailRule], name: &str) -> Option<String> {
     if allowed.is_empty() {
         return Some("this profile has no mailboxes".to_owned());

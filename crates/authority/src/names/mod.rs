@@ -1,7 +1,7 @@
-//! Which names a profile allows.
+//! The names that a profile allows.
 //!
-//! A name is allowed when an allowing rule of its kind matches and no denying rule does. A kind without an allowing
-//! rule is not allowed at all: nothing is issued by oversight.
+//! A name is allowed if an allow rule of its kind matches and no deny rule matches. Without an allow rule, names of a kind are
+//! denied.
 
 pub(crate) mod constraints;
 mod dns;
@@ -19,41 +19,42 @@ pub use dns::{DnsRule, SuffixRule};
 pub use mailbox::EmailRule;
 pub use uri::UriRule;
 
-/// Most names in one certificate unless a profile says otherwise: Let's Encrypt's number.
+/// Default for the maximum number of names in one certificate; the same as at Let's Encrypt.
 pub const NAMES_MAX_DEFAULT: u32 = 100;
 
-/// Most names a profile may allow in one certificate: its DER then stays under the 64 KiB that readers take.
+/// Largest value that a profile may set as the maximum number of names in one certificate. Its DER then stays below the 64 KiB that
+/// parsers accept.
 pub const NAMES_MAX: u32 = 1_000;
 
-/// Most rules of one kind: they are tried one after the other for every name.
+/// Maximum number of rules of one kind. For every name, the rules are checked one after the other.
 pub const RULES_MAX: usize = 1_000;
 
-/// The names a profile allows.
+/// The names that a profile allows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NameRules {
-    /// DNS names allowed.
+    /// Allowed DNS names.
     #[serde(default)]
     pub dns_allowed: Vec<DnsRule>,
-    /// DNS names refused, whatever else allows them. A wildcard that covers one of them is refused too.
+    /// Denied DNS names. They take precedence over `dns_allowed`. A wildcard that covers a denied name is denied too.
     #[serde(default)]
     pub dns_denied: Vec<DnsRule>,
-    /// Addresses allowed, as prefixes (`10.0.0.0/8`, `2001:db8::/32`).
+    /// Allowed IP addresses, as prefixes (`10.0.0.0/8`, `2001:db8::/32`).
     #[serde(default)]
     pub ip_allowed: Vec<IpNet>,
-    /// Addresses refused.
+    /// Denied IP addresses, as prefixes. They take precedence over `ip_allowed`.
     #[serde(default)]
     pub ip_denied: Vec<IpNet>,
-    /// URIs allowed, by prefix (`spiffe://trust.example`, `https://a.example/devices`).
+    /// Allowed URIs, by prefix (`spiffe://trust.example`, `https://a.example/devices`).
     #[serde(default)]
     pub uri_allowed: Vec<UriRule>,
-    /// Mailboxes allowed: one (`ops@a.example`), those of a host (`a.example`) or of all hosts below (`.a.example`).
+    /// Allowed email addresses: one (`ops@a.example`), all of a host (`a.example`) or all of its subdomains (`.a.example`).
     #[serde(default)]
     pub email_allowed: Vec<EmailRule>,
     /// Whether a certificate must have at least one name.
     #[serde(default = "yes")]
     pub required: bool,
-    /// Most names in one certificate, 1 to [`NAMES_MAX`].
+    /// Maximum number of names in one certificate, 1 to [`NAMES_MAX`].
     #[serde(default = "names_max_default")]
     pub max: u32,
 }
@@ -81,12 +82,12 @@ impl Default for NameRules {
     }
 }
 
-/// A name, and why it is not allowed.
+/// A name that is not allowed, with the reason.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NameRefusal {
-    /// The name; `None` when it is about all of them.
+    /// The name; `None` if the reason concerns all names.
     pub name: Option<GeneralName>,
-    /// Why, for people.
+    /// Reason for people.
     pub reason: String,
 }
 
@@ -99,7 +100,7 @@ impl std::fmt::Display for NameRefusal {
     }
 }
 
-/// Whether one DNS name is the other, or lies below it. The root is above all.
+/// Returns whether one DNS name is equal to the other or a subdomain of it. All names are below the root.
 fn dns_related(one: &str, other: &str) -> bool {
     let below = |name: &str, parent: &str| {
         parent.is_empty()
@@ -110,7 +111,8 @@ fn dns_related(one: &str, other: &str) -> bool {
 }
 
 impl NameRules {
-    /// Whether both may allow one name. Errs on the side of yes: refused names and depths are not looked at.
+    /// Returns whether both rule sets may allow the same name. It may return true wrongly, because denied names and depths are not
+    /// evaluated.
     #[must_use]
     pub fn may_share_a_name(&self, other: &Self) -> bool {
         let pairs = |one: &DnsRule, other: &DnsRule| dns_related(one.base(), other.base());
@@ -123,10 +125,10 @@ impl NameRules {
         dns || ip || uri || email || none
     }
 
-    /// Whether the rules themselves make sense.
+    /// Checks that the rules are valid.
     ///
     /// # Errors
-    /// What is wrong, beginning with the field's name.
+    /// Describes the fault, beginning with the name of the field.
     pub fn validate(&self) -> Result<(), String> {
         if !(1..=NAMES_MAX).contains(&self.max) {
             return Err(format!("names.max is {}: give 1 to {NAMES_MAX}", self.max));
@@ -156,13 +158,14 @@ impl NameRules {
         Ok(())
     }
 
-    /// Whether clients may request any DNS name. Such names authenticate nobody, because any client can choose them.
+    /// Returns whether clients may request any DNS name. Such names cannot authenticate a client, because any client can choose
+    /// them.
     #[must_use]
     pub fn allow_any_host(&self) -> bool {
         self.dns_allowed.iter().any(DnsRule::is_for_any_host)
     }
 
-    /// Every name that is not allowed; empty when all are.
+    /// Returns every name that is not allowed.
     #[must_use]
     pub fn refusals(&self, names: &[GeneralName]) -> Vec<NameRefusal> {
         let all = |reason| vec![NameRefusal { name: None, reason }];
@@ -182,7 +185,7 @@ impl NameRules {
         names.iter().filter_map(refuse).collect()
     }
 
-    /// Why this name is not allowed; `None` when it is.
+    /// Returns the reason why this name is not allowed; `None` if it is allowed.
     #[must_use]
     pub fn refusal(&self, name: &GeneralName) -> Option<String> {
         match name {
@@ -215,7 +218,7 @@ impl NameRules {
     }
 
     fn ip_refusal(&self, address: IpAddr) -> Option<String> {
-        // An IPv4 address dressed as IPv6 would pass rules made for either.
+        // Otherwise an IPv4-mapped IPv6 address could bypass the rules for IPv4.
         let address = address.to_canonical();
         if let Some(rule) = self.ip_denied.iter().find(|rule| rule.contains(&address)) {
             return Some(format!("denied by the rule {rule}"));
@@ -263,7 +266,7 @@ mod tests {
             (dns("x.secret.c.example"), true),
             (dns("hr.c.example"), false),
             (dns("x.hr.c.example"), false),
-            // The star would cover secret.c.example and hr.c.example.
+            // The wildcard would also cover `secret.c.example` and `hr.c.example`.
             (dns("*.c.example"), false),
             (dns("*.x.c.example"), true),
             (dns("evilc.example"), false),

@@ -1,33 +1,33 @@
-//! Rules for uniform resource identifiers (RFC 3986), SPIFFE IDs among them.
+//! Rules for URIs (RFC 3986), including SPIFFE IDs.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Longest URI taken, bytes: that of a SPIFFE ID (SPIFFE-ID section 2.3).
+/// Maximum length of a URI in bytes; the same as for a SPIFFE ID (SPIFFE-ID section 2.3).
 const LENGTH_MAX: usize = 2_048;
 
-/// A URI and everything under it: `spiffe://trust.example` is the whole trust domain, `https://a.example/devices` is
-/// that resource and those whose path goes on after a slash.
+/// A URI and all URIs below it. `spiffe://trust.example` is the whole trust domain; `https://a.example/devices` is that resource
+/// and all resources with a path that continues after a slash.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UriRule(Uri);
 
-/// A URI with an authority, in the form in which they are compared.
+/// A URI with an authority, in normalized form for comparison.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Uri {
-    /// Lower case.
+    /// Scheme in lower case.
     scheme: String,
-    /// Host and port, lower case.
+    /// Host and port in lower case.
     authority: String,
-    /// As it is; empty or beginning with a slash.
+    /// Path, not normalized; empty or beginning with a slash.
     path: String,
 }
 
 impl UriRule {
-    /// Reads a rule.
+    /// Parses a rule.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Describes the fault.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut uri =
             Uri::parse(text.trim_end_matches('/')).map_err(|reason| format!("{text:?}: {reason}"))?;
@@ -71,7 +71,7 @@ impl Uri {
         if authority.contains('@') {
             return Err("user information names no identity".to_owned());
         }
-        // Anyone who takes the path apart later may resolve these and arrive outside the rule.
+        // Clients may resolve dot segments in the path later and so leave the allowed prefix.
         let decoded = path.to_ascii_lowercase().replace("%2e", ".").replace("%2f", "/");
         if decoded.split('/').any(|segment| matches!(segment, "." | "..")) {
             return Err("the path has a segment . or ..".to_owned());
@@ -87,7 +87,7 @@ impl Uri {
         Ok(uri)
     }
 
-    /// SPIFFE-ID section 2.
+    /// Checks the rules of SPIFFE-ID section 2.
     fn check_spiffe(&self, authority: &str) -> Result<(), String> {
         let domain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
         if !authority.chars().all(domain) {
@@ -105,7 +105,7 @@ impl Uri {
     }
 }
 
-/// Why `name` is not allowed; `None` when it is.
+/// Returns the reason why `name` is not allowed; `None` if it is allowed.
 pub(super) fn refusal(allowed: &[UriRule], name: &str) -> Option<String> {
     if allowed.is_empty() {
         return Some("this profile has no URIs".to_owned());

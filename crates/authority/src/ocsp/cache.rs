@@ -1,4 +1,4 @@
-//! OCSP responses and responders in memory.
+//! Cache of OCSP responses and responders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,33 +13,33 @@ use super::error::OcspError;
 use super::responder::Responder;
 use crate::tables::RevokedRow;
 
-/// Responders kept ready, one a CA.
+/// Maximum number of cached responders, one for each CA.
 const RESPONDERS_MAX: u64 = 1_000;
 
-/// An OCSPResponse as it is served.
+/// An OCSP response in the form in which it is served.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OcspAnswer {
-    /// The response, DER.
+    /// The OCSPResponse in DER.
     pub der: Bytes,
-    /// What may be kept by caches, and for how long.
+    /// Dates for HTTP caches; `None` if the response must not be cached.
     pub freshness: Option<Freshness>,
 }
 
-/// Dates of an answer without a nonce.
+/// Dates of a response without a nonce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Freshness {
-    /// As of when it is right.
+    /// Time at which the status is correct.
     pub this_update: UnixTime,
-    /// When a new one is made.
+    /// Time at which a new response is signed.
     pub refresh_at: UnixTime,
-    /// Time of the next update.
+    /// Time until which newer information is available (nextUpdate).
     pub next_update: UnixTime,
 }
 
-/// Which answer: the count of times that all were forgotten, the CA, the hash of the request, the serial number.
+/// Cache key: the number of times the whole cache was cleared, the CA, the hash algorithm of the request, and the serial number.
 type Key = (u64, Uuid, OcspHash, SerialNumber);
 
-/// Answers and responders in memory.
+/// Cache of OCSP responses and responders.
 pub(crate) struct Responders {
     pub(super) answers: Cache<Key, OcspAnswer, OcspError>,
     pub(super) responders: Cache<Uuid, Arc<Responder>, OcspError>,
@@ -59,7 +59,8 @@ impl Responders {
         }
     }
 
-    /// Forgets the answers about these certificates; all answers when there are more than are listed.
+    /// Removes the responses for these certificates from the cache. If `count` exceeds the number of listed rows, the whole cache
+    /// is cleared.
     pub(crate) fn forget(&self, rows: &[RevokedRow], count: u64) {
         if count > rows.len() as u64 {
             return self.forget_all();
@@ -72,7 +73,7 @@ impl Responders {
         }
     }
 
-    /// How often answers came from memory.
+    /// Returns the counters of the response cache.
     pub(crate) fn answered(&self) -> flight::Counts {
         self.answers.counts()
     }

@@ -1,4 +1,4 @@
-//! Reasons why there is no OCSP response.
+//! Errors of the OCSP responder.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use store::StoreError;
 use crate::keystore::KeyStoreError;
 use crate::tree::CaError;
 
-/// Why there is no answer.
+/// Reason why no OCSP response was created.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OcspError {
-    /// No such CA, or the database.
+    /// The CA does not exist or cannot be read.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// The responder's or the CA's key did not sign.
+    /// Signing with the key of the responder or of the CA failed.
     #[error("a key did not sign: {0}")]
     Sign(#[from] SignError),
-    /// The responder's key cannot be had.
+    /// The key of the responder is not available.
     #[error("the responder's key: {0}")]
     Key(#[from] KeyStoreError),
-    /// Another node is making the responder; try again.
+    /// Another node is creating the responder. The caller must retry.
     #[error("the responder of {0} is being made: try again")]
     NotReady(String),
-    /// The responder's certificate is faulty.
+    /// The certificate of the responder is faulty.
     #[error("the responder's certificate: {0}")]
     Certificate(String),
     /// An error of the database.

@@ -1,7 +1,7 @@
-//! The OCSP responder (RFC 6960): a delegated one for each CA, with a key of its own.
+//! The OCSP responder (RFC 6960). Each CA has a delegated responder with its own key.
 //!
-//! Answers without a nonce are made once and kept until half of their life is over; a revocation here forgets them at
-//! once, one on another node within a second or two. Answers with a nonce are signed for anyone who asks.
+//! A response without a nonce is cached until half of its lifetime. A revocation by this node removes it immediately, a revocation
+//! by another node within one or two seconds. A response with a nonce is signed for each request.
 
 mod cache;
 mod error;
@@ -30,11 +30,11 @@ pub use cache::{Freshness, OcspAnswer};
 pub use error::OcspError;
 pub(crate) use renewal::responder_tbs;
 
-/// How long the key of a responder may take.
+/// Timeout of a signature with the key of a responder.
 const SIGN_FOR: Duration = Duration::from_secs(10);
 
 impl Authority {
-    /// Answers an OCSPRequest. What is wrong with the request, or here, is an answer too.
+    /// Returns the response to an OCSPRequest. Invalid requests and internal errors also give an OCSP response.
     ///
     /// # Errors
     /// None: [`OcspAnswer::der`] is always an OCSPResponse.
@@ -43,7 +43,7 @@ impl Authority {
         self.ocsp_at(None, request).await
     }
 
-    /// [`Authority::ocsp`] at the address of one CA, which is tried first.
+    /// Returns the response to a request at the URL of one CA, like [`Authority::ocsp`]. That CA is tried first.
     #[crate::boxed]
     pub async fn ocsp_at(&self, ca: Option<&Arc<Ca>>, request: &[u8]) -> OcspAnswer {
         let error = |status| OcspAnswer { der: error_response(status).into(), freshness: None };
@@ -61,7 +61,8 @@ impl Authority {
         }
     }
 
-    /// `None` when the first certificate is of no issuer here: nobody here may answer for it.
+    /// Returns the response; `None` if no CA of this server issued the first certificate, so that this responder has no authority
+    /// for it.
     async fn answer(&self, ca: Option<&Arc<Ca>>, request: &Request) -> Result<Option<OcspAnswer>, OcspError> {
         let Some(first) = request.certificates.first() else { return Ok(None) };
         let issuers = self.issuers_of(ca, first).await?;
@@ -81,7 +82,7 @@ impl Authority {
         let make = move || async move {
             let made = this.produce(&issuers, &request).await;
             let made = made.map_err(|error| Failed { error, lifetime: Duration::ZERO })?;
-            // What is not known here may be anything: it is not kept, or strangers would fill the memory.
+            // A response about an unknown certificate is not cached, because clients could fill the cache with such requests.
             let lifetime = match made.freshness {
                 Some(freshness) => Duration::from_secs(freshness.refresh_at.since(now).max(0) as u64),
                 None => Duration::ZERO,
@@ -94,7 +95,7 @@ impl Authority {
         }
     }
 
-    /// The authorities that a request may mean: that of the address, or all with this name and key.
+    /// Returns the CAs to which a request may refer: the CA of the URL, or all CAs with this name and key.
     async fn issuers_of(&self, at: Option<&Arc<Ca>>, id: &CertificateId) -> Result<Vec<Arc<Ca>>, OcspError> {
         let is_meant = |ca: &Arc<Ca>| ca.publishes() && means(id, ca);
         if let Some(ca) = at.filter(|ca| is_meant(ca)) {
@@ -103,19 +104,19 @@ impl Authority {
         Ok(self.all_cas().await?.into_iter().filter(is_meant).collect())
     }
 
-    /// Signs an answer for every certificate asked about.
+    /// Signs a response for all certificates of the request.
     async fn produce(&self, issuers: &[Arc<Ca>], request: &Request) -> Result<OcspAnswer, OcspError> {
         let Some(signing) = issuers.first() else { return Err(CaError::Unknown(String::new()).into()) };
         let responder = self.responder(signing).await?;
         let now = UnixTime(self.clock().now_seconds());
         let life = i64::try_from(self.options().ocsp_lifetime.as_secs()).unwrap_or(i64::MAX);
-        // The answer must not outlive the right to give it.
+        // The response must not be valid longer than the responder certificate.
         let next_update = now.plus(life).min(responder.not_after);
         let this_update = now.plus(-SKEW_SECONDS).max(responder.not_before);
         let mut answers: Vec<ResponseEntry> = Vec::with_capacity(request.certificates.len());
         for id in &request.certificates {
             let status = self.status_of(issuers, id).await?;
-            // Not backdated to before the revocation that it tells of.
+            // Backdate, but not to a time before the revocation that the response reports.
             let this_update = match status {
                 Status::Revoked { at, .. } => this_update.max(at),
                 _ => this_update,
@@ -153,9 +154,9 @@ impl Authority {
     }
 }
 
-/// Whether the request names this authority as the issuer.
+/// Returns whether the request names this CA as the issuer.
 fn means(id: &CertificateId, ca: &Ca) -> bool {
-    // The serial number is not compared, and an allocation less.
+    // The serial number is not compared; an empty one avoids an allocation.
     let named = ocsp::CertificateId::of(&ca.certificate, SerialNumber::from_content(&[]), id.hash);
     named.issuer_key_hash == id.issuer_key_hash && named.issuer_name_hash == id.issuer_name_hash
 }

@@ -1,4 +1,4 @@
-//! The delegated responder of a CA: its key and certificate, made once for the cluster and renewed by themselves.
+//! The delegated OCSP responder of a CA. Its key and certificate are created once for the cluster and renewed automatically.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,28 +22,28 @@ use crate::tables;
 use crate::tables::{NewIssued, OcspResponderRow};
 use crate::tree::{self, Ca};
 
-/// id-kp-OCSPSigning.
+/// OID of id-kp-OCSPSigning.
 const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
-/// The key of responders: small, quick, and known to every client.
+/// Key type of responders: small, fast, and supported by all clients.
 const KEY_TYPE: KeyType = KeyType::P256;
-/// How long the key of an authority may take.
+/// Timeout of a signature with the CA key.
 const SIGN_FOR: Duration = Duration::from_secs(30);
-/// How long a node may make a responder before another tries.
+/// Lifetime in microseconds of the lease for creating a responder.
 const LEASE_US: i64 = 60_000_000;
-/// Rounds of waiting for another node that makes the responder, and the pause between them.
+/// Maximum number of checks whether another node has created the responder.
 const WAITS_MAX: u32 = 25;
 const WAIT: Duration = Duration::from_millis(200);
-/// How long a responder is used before the database is asked for a newer one.
+/// Maximum time for which a responder is used before the database is checked for a newer one.
 const KEPT_MAX: Duration = Duration::from_secs(600);
-/// The same when a newer one is being made elsewhere.
+/// The same time while another node is creating a newer one.
 const KEPT_MEANWHILE: Duration = Duration::from_secs(5);
 
-/// Where a responder is in its life.
+/// Age of a responder certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Age {
-    /// In the first half.
+    /// In the first half of its lifetime.
     Young,
-    /// In the second half, still valid.
+    /// In the second half of its lifetime, and still valid.
     Old,
     /// Expired.
     Over,
@@ -59,7 +59,7 @@ fn age(row: &OcspResponderRow, now_us: i64) -> Age {
 }
 
 impl Authority {
-    /// The responder in force; a new one when half of the life of the old one is over.
+    /// Returns the present responder. Creates a new one after half of the lifetime of the old one.
     pub(super) async fn responder(&self, ca: &Arc<Ca>) -> Result<Arc<Responder>, OcspError> {
         let cache = &self.responders().responders;
         let now = UnixTime(self.clock().now_seconds());
@@ -91,7 +91,8 @@ impl Authority {
             match self.leased_responder(ca, &lease).await {
                 Ok(Some(responder)) => return Ok((responder, KEPT_MAX)),
                 Ok(None) => {}
-                // While the disk is full, say, the old one answers as long as it is valid.
+                // If a new responder cannot be created, for example because the disk is full, the old one is used while it is
+                // valid.
                 Err(error) if known.is_some() => {
                     tracing::warn!(ca = ca.name, %error, "the OCSP responder is not renewed");
                 }
@@ -105,7 +106,7 @@ impl Authority {
         Err(OcspError::NotReady(ca.name.clone()))
     }
 
-    /// A new one; `None` while another node makes it.
+    /// Creates a new responder; returns `None` while another node creates it.
     async fn leased_responder(&self, ca: &Ca, lease: &str) -> Result<Option<Arc<Responder>>, OcspError> {
         if !self.store().lease(lease, self.node(), self.clock().now_us(), LEASE_US).await? {
             return Ok(None);
@@ -115,14 +116,14 @@ impl Authority {
         found.map(Some)
     }
 
-    /// The responder of each authority that issues, before it is asked anything: while the disk is full none can be made.
+    /// Creates the responders of all issuing CAs before the first request, because none can be created while the disk is full.
     pub(crate) async fn prepare_responders(&self) {
         let now = UnixTime(self.clock().now_seconds());
         let cas = match self.cas().await {
             Ok(cas) => cas,
             Err(error) => return tracing::warn!(%error, "no OCSP responder is made ahead of questions"),
         };
-        // A credential's authority has one once it is asked: there may be thousands.
+        // A CA from the credential store gets a responder only at its first request, because there may be thousands of such CAs.
         for ca in cas.iter().filter(|ca| ca.may_issue(now)) {
             if let Err(error) = self.responder(ca).await {
                 tracing::warn!(ca = ca.name, %error, "no OCSP responder is made ahead of questions");
@@ -130,7 +131,7 @@ impl Authority {
         }
     }
 
-    /// The responder in the database, unless it expired or its key is unavailable.
+    /// Returns the responder in the database, unless it has expired or its key is unavailable.
     async fn kept_responder(&self, ca: &Ca) -> Result<Option<(Age, Arc<Responder>)>, OcspError> {
         let Some(row) = tables::Revocations::of(self.store()).ocsp_responder(ca.id).await? else {
             return Ok(None);
@@ -148,7 +149,7 @@ impl Authority {
         }
     }
 
-    /// Under the lease: a new one, unless anyone who held it before has made it.
+    /// Returns a new responder. It is called under the lease, and first checks whether an earlier holder has created the responder.
     async fn renewed_responder(&self, ca: &Ca) -> Result<Arc<Responder>, OcspError> {
         match self.kept_responder(ca).await? {
             Some((Age::Young, responder)) => Ok(responder),
@@ -156,7 +157,7 @@ impl Authority {
         }
     }
 
-    /// A key and a certificate for it, stored with their audit row before they are used.
+    /// Generates a key and issues a certificate for it. Both are stored with their audit event before use.
     async fn make_responder(&self, ca: &Ca) -> Result<Responder, OcspError> {
         let NewKey { row: key, signer } =
             self.keystore().prepare(KEY_TYPE, &format!("OCSP responder of {}", ca.name)).await?;
@@ -221,7 +222,8 @@ async fn certify(
     Certificate::parse(&der).map_err(|error| OcspError::Certificate(error.to_string()))
 }
 
-/// RFC 6960 section 4.2.2.2: issued by the CA itself, for OCSPSigning, with id-pkix-ocsp-nocheck.
+/// Returns the tbsCertificate of a responder (RFC 6960 section 4.2.2.2): issued by the CA itself, for OCSPSigning, with
+/// id-pkix-ocsp-nocheck.
 pub(crate) fn responder_tbs(
     ca: &Ca,
     spki: &[u8],
@@ -249,7 +251,7 @@ pub(crate) fn responder_tbs(
     })
 }
 
-/// At most 64 characters (RFC 5280 appendix A.1).
+/// Returns the common name of a responder, at most 64 characters (RFC 5280 appendix A.1).
 fn name_for(ca: &str) -> String {
     const SUFFIX: &str = " OCSP";
     let kept: String = ca.chars().take(64 - SUFFIX.len()).collect();

@@ -1,4 +1,4 @@
-//! The delegated responder of a CA, ready to sign.
+//! The delegated OCSP responder of a CA with its key and certificate.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use x509::{UnixTime, build};
 
 use crate::tables::OcspResponderRow;
 
-/// Signs the answers of one CA.
+/// Signer of the OCSP responses of one CA.
 #[derive(Debug)]
 pub(super) struct Responder {
     pub(super) signer: KeyRef,
     pub(super) certificate: Arc<[u8]>,
-    /// SHA-1 of the key, by which the answer names its signer.
+    /// SHA-1 of the public key, which identifies the responder in responses.
     pub(super) key_hash: [u8; 20],
     pub(super) not_before: UnixTime,
     pub(super) not_after: UnixTime,

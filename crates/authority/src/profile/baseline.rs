@@ -1,5 +1,5 @@
-//! The Baseline Requirements for TLS server certificates of the CA/Browser Forum, as a function of what is to be issued
-//! and the day. `BR` below is version 2 with ballot SC-081v3.
+//! The Baseline Requirements of the CA/Browser Forum for TLS server certificates, as a function of the planned certificate and the
+//! date. `BR` below is version 2 with ballot SC-081v3.
 
 use std::net::IpAddr;
 
@@ -7,41 +7,41 @@ use x509::{
     DAY, GeneralName, KeyAlgorithm, PublicKey, SerialNumber, SignatureAlgorithm, SuffixKind, UnixTime, lint,
 };
 
-/// What is about to be issued.
+/// A certificate that is about to be issued.
 #[derive(Clone, Debug)]
 pub struct Proposal<'a> {
-    /// Every subject alternative name.
+    /// Subject alternative names.
     pub names: &'a [GeneralName],
-    /// Every common name of the subject.
+    /// Common names of the subject.
     pub common_names: &'a [String],
     /// Whether the subject has an organizational unit.
     pub organizational_unit: bool,
-    /// The subject's key.
+    /// Key of the subject.
     pub key: &'a PublicKey,
-    /// How it will be signed.
+    /// Signature algorithm of the certificate.
     pub signature: &'a SignatureAlgorithm,
-    /// Its serial number.
+    /// Serial number.
     pub serial: &'a SerialNumber,
     /// First second of validity.
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// Extended key usages, dotted.
+    /// Extended key usages, as dotted OIDs.
     pub purposes: &'a [String],
-    /// Certificate policies, dotted.
+    /// Certificate policies, as dotted OIDs.
     pub policies: &'a [String],
-    /// Whether it names a CRL.
+    /// Whether the certificate contains the URL of a CRL.
     pub crl: bool,
-    /// Whether it names an OCSP responder.
+    /// Whether the certificate contains the URL of an OCSP responder.
     pub ocsp: bool,
 }
 
-/// A rule that would be broken.
+/// A violation of a rule.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Violation {
-    /// Section of the requirements.
+    /// Section of the Baseline Requirements.
     pub section: &'static str,
-    /// The violation.
+    /// Description of the violation.
     pub text: String,
 }
 
@@ -51,32 +51,33 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Domain, individual, organisation validated, extended validation (BR section 7.1.6.1).
+/// OIDs of the policies domain, organization and individual validated, and extended validation (BR section 7.1.6.1).
 const POLICIES: [&str; 4] = ["2.23.140.1.2.1", "2.23.140.1.2.2", "2.23.140.1.2.3", "2.23.140.1.1"];
 const SERVER_AUTH: &str = "1.3.6.1.5.5.7.3.1";
 const CLIENT_AUTH: &str = "1.3.6.1.5.5.7.3.2";
-/// 2026-03-15: from then on a short-lived certificate has 7 days, before 10 (BR section 1.6.1).
+/// 2026-03-15 as Unix time. From this date a short-lived certificate has at most 7 days, before it 10 (BR section 1.6.1).
 const SHORTER_FROM: i64 = 1_773_532_800;
-/// Serial numbers have 64 random bits, so 8 bytes (BR section 7.1.2.7).
+/// Minimum length of a serial number in bytes, for 64 random bits (BR section 7.1.2.7).
 const SERIAL_OCTETS_MIN: usize = 8;
-/// BR section 6.3.2: what issued before the first ballot of the schedule lived.
+/// Maximum lifetime in days before the first date of the schedule in BR section 6.3.2.
 const DAYS_BEFORE_ALL: i64 = 825;
-/// Most seconds before now that notBefore may lie (BR section 7.1.2.7: 48 hours).
+/// Maximum time in seconds by which notBefore may precede the present time (BR section 7.1.2.7: 48 hours).
 const BACKDATE_MAX: i64 = 2 * DAY;
 
-/// Most seconds a certificate issued at that time may live, both ends counted.
+/// Returns the maximum lifetime in seconds of a certificate issued at the given time, including the first and the last second.
 #[must_use]
 pub fn lifetime_max_seconds(issued: UnixTime) -> i64 {
     lint::lifetime_limit_days(issued).unwrap_or(DAYS_BEFORE_ALL) * DAY
 }
 
-/// Whether a certificate issued at that time is short-lived, so that it needs no CRL and no OCSP (BR section 7.1.2.11.2).
+/// Returns whether a certificate issued at the given time is short-lived, so that it needs no CRL and no OCSP (BR section
+/// 7.1.2.11.2).
 #[must_use]
 pub fn is_short_lived(issued: UnixTime, seconds: i64) -> bool {
     seconds <= if issued.0 >= SHORTER_FROM { 7 * DAY } else { 10 * DAY }
 }
 
-/// Every rule that `proposal`, issued at `now`, would break.
+/// Returns every rule that `proposal`, issued at `now`, would violate.
 #[must_use]
 pub fn violations(proposal: &Proposal<'_>, now: UnixTime) -> Vec<Violation> {
     let mut found = Violations(Vec::new());
@@ -97,7 +98,7 @@ impl Violations {
 
 fn validity(proposal: &Proposal<'_>, now: UnixTime, found: &mut Violations) {
     let seconds = proposal.not_after.since(proposal.not_before).saturating_add(1);
-    // Backdating does not bring an older rule back.
+    // A backdated certificate must obey the rules of today.
     let limit = lifetime_max_seconds(now.max(proposal.not_before));
     if seconds > limit {
         found.add(
@@ -155,8 +156,8 @@ fn dns(text: &str, found: &mut Violations) {
     let host = text.strip_prefix("*.").unwrap_or(text);
     match x509::public_suffix(host) {
         Some(suffix) if suffix.kind != SuffixKind::Unlisted => {
-            // The registry's own name, or a star right above it (BR section 3.2.2.6). Of the list's private part, such
-            // as github.io, the owner may have a wildcard.
+            // A public suffix itself, or a wildcard directly below it, is not allowed (BR section 3.2.2.6). For private suffixes on
+            // the list, such as github.io, the owner may have a wildcard.
             let whole = suffix.text == host;
             let icann = suffix.kind == SuffixKind::Icann;
             if whole && icann && text.starts_with("*.") {
@@ -175,12 +176,12 @@ fn dns(text: &str, found: &mut Violations) {
     }
 }
 
-/// R-LDH labels that are no A-labels (RFC 5890 section 2.3.1).
+/// Returns whether a label is reserved (R-LDH) but not an A-label (RFC 5890 section 2.3.1).
 fn reserved_label(label: &str) -> bool {
     label.get(2..4) == Some("--") && !label.starts_with("xn--")
 }
 
-/// Whether an address is given out to the public (IANA's special-purpose registries).
+/// Returns whether an address is public (special-purpose registries of IANA).
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
@@ -201,7 +202,7 @@ fn is_public(address: IpAddr) -> bool {
         }
         IpAddr::V6(v6) => {
             let first = v6.segments()[0];
-            // Global unicast is 2000::/3, less documentation (2001:db8::/32, 3fff::/20) and the special 2001::/23.
+            // Global unicast is 2000::/3, except documentation (2001:db8::/32, 3fff::/20) and the special-purpose range 2001::/23.
             let second = v6.segments()[1];
             (first & 0xe000) == 0x2000
                 && !(first == 0x2001 && (second < 0x200 || second == 0xdb8))

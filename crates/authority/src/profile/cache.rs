@@ -1,4 +1,4 @@
-//! Profiles in memory, by name.
+//! Cache of profiles by name.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use flight::Cache;
 use super::Profile;
 use super::error::ProfileError;
 
-/// Profiles kept in memory; few houses have a hundred.
+/// Maximum number of cached profiles; few organizations have more than 100.
 const CACHED_MAX: u64 = 1_000;
 
-/// Profiles in memory.
+/// The cache of profiles.
 pub(crate) struct Profiles(pub(super) Cache<String, Arc<Profile>, ProfileError>);
 
 impl Default for Profiles {

@@ -1,27 +1,27 @@
-//! Reasons why a profile cannot be read or stored.
+//! Errors of profiles.
 
 use std::sync::Arc;
 
 use store::StoreError;
 
-/// Why a profile cannot be read or stored.
+/// Reason why a profile cannot be read or stored.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// Caller: list the profiles.
+    /// The profile does not exist. The caller must list the profiles.
     #[error("there is no profile {0:?}")]
     Unknown(String),
-    /// Caller: correct the request.
+    /// The profile is invalid. The caller must correct it.
     #[error("the profile makes no sense: {0}")]
     Invalid(String),
-    /// Caller: read it again and decide again.
+    /// The profile was changed by another request. The caller must read it again.
     #[error("another request changed the profile {0:?}: read it again")]
     Stale(String),
-    /// Operator: correct it in the database, or delete it.
+    /// The stored profile cannot be parsed. The operator must correct it in the database or delete it.
     #[error("the profile {name:?} in the database cannot be read: {reason}")]
     Unreadable {
-        /// Which.
+        /// Name of the profile.
         name: String,
-        /// Why.
+        /// Reason why it cannot be parsed.
         reason: String,
     },
     /// An error of the database.

@@ -1,4 +1,4 @@
-//! Profiles in the database, and the cache before it.
+//! Storage of profiles in the database, and their cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use crate::Authority;
 use crate::tables;
 use crate::tables::ProfileRow;
 
-/// How long the answer "there is none" is kept.
+/// Time for which the absence of a profile is cached.
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 
-/// A profile with what the database knows of it.
+/// A profile with its database metadata.
 #[derive(Clone, Debug)]
 pub struct ProfileRecord {
-    /// Itself.
+    /// The profile itself.
     pub profile: Arc<Profile>,
-    /// Moved by every change, from 1.
+    /// Revision, from 1. Every change increases it.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// When it was last changed, µs.
+    /// Time of the last change in microseconds.
     pub updated_at_us: i64,
 }
 
@@ -40,11 +40,11 @@ impl ProfileRecord {
 }
 
 impl Authority {
-    /// The profile in force under this name; on other nodes a change is in force within
+    /// Returns the profile with this name from the cache or the database. A change on another node takes effect within
     /// [`crate::AuthorityOptions::cache_lifetime`].
     ///
     /// # Errors
-    /// [`ProfileError::Unknown`], [`ProfileError::Unreadable`]; those of the database.
+    /// [`ProfileError::Unknown`], [`ProfileError::Unreadable`], or an error of the database.
     #[crate::boxed]
     pub async fn profile(&self, name: &str) -> Result<Arc<Profile>, ProfileError> {
         let key = name.to_owned();
@@ -70,20 +70,20 @@ impl Authority {
         self.profiles_cache().0.fetch(&key, make).await
     }
 
-    /// The profile as stored now, with its revision.
+    /// Returns the profile as stored now, with its revision.
     ///
     /// # Errors
-    /// As [`Authority::profile`].
+    /// The errors of [`Authority::profile`].
     #[crate::boxed]
     pub async fn profile_record(&self, name: &str) -> Result<ProfileRecord, ProfileError> {
         let row = tables::Profiles::of(self.store()).get(name).await?;
         ProfileRecord::of(row.ok_or_else(|| ProfileError::Unknown(name.to_owned()))?)
     }
 
-    /// A page of profiles, in the order of their names.
+    /// Returns a page of profiles in the order of their names.
     ///
     /// # Errors
-    /// [`ProfileError::Unreadable`]; those of the database.
+    /// [`ProfileError::Unreadable`], or an error of the database.
     #[crate::boxed]
     pub async fn profiles(
         &self,
@@ -95,10 +95,10 @@ impl Authority {
         Ok(Page { rows, next })
     }
 
-    /// Stores a profile under its name. `expected` is the revision it replaces: `None` for whichever, 0 for none.
+    /// Stores a profile under its name. `expected` is the revision to replace: `None` for any, 0 for a new profile.
     ///
     /// # Errors
-    /// [`ProfileError::Invalid`], [`ProfileError::Stale`]; those of the database.
+    /// [`ProfileError::Invalid`], [`ProfileError::Stale`], or an error of the database.
     #[crate::boxed]
     pub async fn put_profile(
         &self,
@@ -125,11 +125,11 @@ impl Authority {
         ProfileRecord::of(row)
     }
 
-    /// Removes a profile; nothing is issued by it any more, what was issued stays. `expected` as in
+    /// Deletes a profile. It issues no more certificates; issued certificates stay valid. `expected` as in
     /// [`Authority::put_profile`].
     ///
     /// # Errors
-    /// [`ProfileError::Unknown`], [`ProfileError::Stale`]; those of the database.
+    /// [`ProfileError::Unknown`], [`ProfileError::Stale`], or an error of the database.
     #[crate::boxed]
     pub async fn delete_profile(
         &self,
@@ -156,13 +156,13 @@ impl Authority {
     }
 }
 
-/// A profile as stored: its name, and itself unless this version cannot read it.
+/// The name of a stored profile, and the profile; `None` if this version cannot parse it.
 pub type StoredProfile = (String, Option<Profile>);
 
-/// The profiles that require approval. One that this version cannot read counts as one that requires it.
+/// Returns the profiles that require approval. A profile that this version cannot parse counts as requiring approval.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn guarded_profiles(store: &Store) -> Result<Vec<StoredProfile>, StoreError> {
     let rows = tables::Profiles::of(store).all().await?;

@@ -1,4 +1,4 @@
-//! What may be issued, as a value.
+//! Certificate profiles: what may be issued.
 
 pub mod baseline;
 mod cache;
@@ -18,52 +18,53 @@ pub use error::ProfileError;
 pub use manage::{ProfileRecord, StoredProfile, guarded_profiles};
 pub use usage::{KeyPurpose, KeyUsageName};
 
-/// Longest name of a profile, bytes.
+/// Maximum length of a profile name in bytes.
 const NAME_MAX: usize = 64;
-/// Shortest life that makes sense: renewal needs some of it.
+/// Minimum lifetime; renewal needs some time.
 const LIFETIME_MIN_SECONDS: i64 = 60;
-/// Longest life: what certificates have that are never to be renewed.
+/// Maximum lifetime, for certificates that are never renewed.
 const LIFETIME_MAX_SECONDS: i64 = 100 * 366 * DAY;
-/// Furthest into the past a certificate may begin: clocks are not further behind than that.
+/// Maximum time by which the start of validity may precede the present time. Clocks of clients are not slower than this.
 const BACKDATE_MAX_SECONDS: i64 = 30 * DAY;
-/// RSA keys above this are not read by most clients.
+/// Maximum size of RSA keys in bits. Most clients reject larger ones.
 const RSA_BITS_MAX: u32 = 8_192;
-/// Below this RSA is broken.
+/// Minimum size of RSA keys in bits. Smaller keys are insecure.
 const RSA_BITS_MIN: u32 = 2_048;
 
-/// What may be issued under one name. Stored as JSON, written as TOML or JSON; unknown keys are refused.
+/// A certificate profile. It is stored as JSON and written as TOML or JSON. Unknown fields are rejected.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Letters, digits, `-`, `_` and `.`; up to 64.
+    /// Name of the profile: letters, digits, `-`, `_` and `.`; at most 64.
     pub name: String,
-    /// For people.
+    /// Description for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
-    /// The name of the CA that issues; the default one unless given.
+    /// Name of the CA that issues; `None` for the default CA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// Kinds of keys that are certified.
+    /// Allowed key types.
     #[serde(default = "key_types_default")]
     pub key_types: Vec<KeyType>,
-    /// RSA keys of any size from this many bits to 8,192 are certified, too.
+    /// Minimum size in bits of RSA keys. When present, RSA keys of any size from this minimum to 8,192 bits are allowed in addition
+    /// to `key_types`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rsa_bits_min: Option<u32>,
-    /// How long.
+    /// Lifetime of certificates.
     #[serde(default)]
     pub validity: Validity,
-    /// Which names.
+    /// Rules for names.
     pub names: NameRules,
-    /// The subject.
+    /// Rules for the subject.
     #[serde(default)]
     pub subject: SubjectRules,
-    /// The key usage extension; by kind of key unless given.
+    /// Key usage extension; `None` to determine it from the key type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_usage: Option<Vec<KeyUsageName>>,
-    /// The extended key usage extension; without it when empty.
+    /// Extended key usage extension; omitted if the list is empty.
     #[serde(default = "extended_key_usage_default")]
     pub extended_key_usage: Vec<KeyPurpose>,
-    /// Certificate policies, dotted.
+    /// Certificate policies, as dotted OIDs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
     /// Whether the server must staple (RFC 7633).
@@ -72,104 +73,105 @@ pub struct Profile {
     /// URLs for revocation status (CRL, OCSP).
     #[serde(default)]
     pub urls: Urls,
-    /// Extensions a request may bring along, dotted; others are refused.
+    /// Extensions that a CSR may contain, as dotted OIDs. Other extensions are rejected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requested_extensions: Vec<String>,
-    /// A whole set of rules to hold to beside the ones here.
+    /// Predefined set of rules that applies in addition to this profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
-    /// Whether a second person must agree. Carried here; anyone who takes requests from people enforces it.
+    /// Whether issuance requires the approval of a second person. The code that receives requests from people enforces this.
     #[serde(default)]
     pub requires_approval: bool,
-    /// How many people must approve, where approval is required: 1 to 16. The person who asks and the person who changed the plan
-    /// last never count.
+    /// Number of people who must approve, if approval is required: 1 to 16. The requester and the person who last changed the plan
+    /// do not count.
     #[serde(default = "approvals_default")]
     pub approvals: u32,
-    /// The part of its life after which a certificate is renewed, between 0 and 1.
+    /// Share of the lifetime after which a certificate is renewed, between 0 and 1.
     #[serde(default = "renew_at_default")]
     pub renew_at: f64,
 }
 
-/// How long certificates live. All in seconds; a life is the whole time from notBefore to notAfter, both counted.
+/// Lifetime of certificates, in seconds. A lifetime is the time from notBefore to notAfter, including both.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Validity {
-    /// The validity if the request names none.
+    /// Lifetime if the request contains none.
     pub default_seconds: i64,
-    /// At most; the default's unless given.
+    /// Maximum lifetime; `None` for the default lifetime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<i64>,
-    /// How far before now it begins, for clocks that are behind.
+    /// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
     #[serde(default = "backdate_default")]
     pub backdate_seconds: i64,
 }
 
-/// The subject.
+/// Rules for the subject.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubjectRules {
-    /// The common name.
+    /// Source of the common name.
     #[serde(default)]
     pub common_name: CommonName,
-    /// Attributes every certificate has, as `O=Example, C=DE`.
+    /// Attributes that every certificate has, such as `O=Example, C=DE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<String>,
-    /// Whether the subject of the request is taken over, all attributes of it. Otherwise only its common name is.
+    /// Whether all attributes of the requested subject are used. Otherwise only its common name is used.
     #[serde(default)]
     pub requested: bool,
-    /// Whether the subject may have an organizational unit `app:…`, by which the credential store knows applications.
+    /// Whether the subject may have an organizational unit `app:…`, by which the credential store identifies applications.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub application_identities: bool,
 }
 
-/// Where the common name comes from.
+/// Source of the common name.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CommonName {
-    /// There is none.
+    /// No common name.
     None,
-    /// The one asked for if it is one of the names, otherwise the first name that fits.
+    /// The requested common name if it is one of the names, otherwise the first name that is short enough.
     #[default]
     FirstName,
-    /// The one asked for if it is one of the names, otherwise none.
+    /// The requested common name if it is one of the names, otherwise none.
     Requested,
-    /// Any requested value.
+    /// The requested common name, without restrictions.
     Any,
 }
 
-/// Whether the must-staple extension is there.
+/// Presence of the must-staple extension.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stapling {
-    /// Refused.
+    /// Never; a request for the extension is rejected.
     Never,
-    /// If the request contains it.
+    /// The extension is present if the CSR contains it.
     #[default]
     OnRequest,
-    /// Always.
+    /// The extension is always present.
     Always,
 }
 
-/// Which addresses a certificate names. Short-lived ones need none.
+/// The URLs that a certificate contains. Short-lived certificates need none.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Urls {
-    /// The CRL (RFC 5280 section 4.2.1.13).
+    /// Whether the certificate contains the URL of the CRL (RFC 5280 section 4.2.1.13).
     #[serde(default = "yes")]
     pub crl: bool,
-    /// The OCSP responder (RFC 5280 section 4.2.2.1).
+    /// Whether the certificate contains the URL of the OCSP responder (RFC 5280 section 4.2.2.1).
     #[serde(default = "yes")]
     pub ocsp: bool,
-    /// The issuer's certificate (RFC 5280 section 4.2.2.1).
+    /// Whether the certificate contains the URL of the issuer's certificate (RFC 5280 section 4.2.2.1).
     #[serde(default = "yes")]
     pub issuer: bool,
 }
 
-/// A set of rules by name.
+/// A predefined set of rules.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
-    /// The CA/Browser Forum's Baseline Requirements for TLS server certificates, as in force on the day: see [`baseline`].
+    /// The Baseline Requirements of the CA/Browser Forum for TLS server certificates, in the version in force on the day of issue:
+    /// see [`baseline`].
     BaselineTls,
 }
 
@@ -198,7 +200,7 @@ fn renew_at_default() -> f64 {
 }
 
 impl Default for Validity {
-    /// 47 days: what public authorities may issue for from 2029 on.
+    /// 47 days: the maximum lifetime for publicly trusted CAs from 2029 on.
     fn default() -> Self {
         Self { default_seconds: 47 * DAY, max_seconds: None, backdate_seconds: backdate_default() }
     }
@@ -211,7 +213,7 @@ impl Default for Urls {
 }
 
 impl Validity {
-    /// The longest life.
+    /// Returns the maximum lifetime in seconds.
     #[must_use]
     pub fn longest_seconds(&self) -> i64 {
         self.max_seconds.unwrap_or(self.default_seconds)
@@ -219,7 +221,7 @@ impl Validity {
 }
 
 impl Profile {
-    /// A profile for TLS servers with these rules for names and defaults for all else.
+    /// Returns a profile for TLS servers with these rules for names and defaults for all other fields.
     #[must_use]
     pub fn for_servers(name: &str, names: NameRules) -> Self {
         Self {
@@ -244,19 +246,19 @@ impl Profile {
         }
     }
 
-    /// Reads JSON, and checks what it says.
+    /// Parses and validates JSON.
     ///
     /// # Errors
-    /// What is wrong, with the name of the field.
+    /// Describes the fault, with the name of the field.
     pub fn from_json(text: &str) -> Result<Self, String> {
         let profile: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         profile.validate().map(|()| profile)
     }
 
-    /// Whether it makes sense.
+    /// Checks that the profile is valid.
     ///
     /// # Errors
-    /// What is wrong, beginning with the name of the field.
+    /// Describes the fault, beginning with the name of the field.
     pub fn validate(&self) -> Result<(), String> {
         self.validate_name()?;
         self.validate_keys()?;
@@ -349,7 +351,8 @@ impl Profile {
         Ok(())
     }
 
-    /// Why a key of this kind is not certified; `None` when it is. Says nothing of weakness: see [`crate::lint`].
+    /// Returns the reason why a key of this type is not allowed; `None` if it is allowed. It does not check for weak keys: see
+    /// [`crate::lint`].
     #[must_use]
     pub fn key_refusal(&self, key: &PublicKey) -> Option<String> {
         let kind = KeyType::of(key);
@@ -367,8 +370,8 @@ impl Profile {
         Some(format!("this profile does not take keys of the kind {found}: use {}", allowed.join(", ")))
     }
 
-    /// Whether this profile, as it is compared with `before`, newly issues names without approval that `guarded` issues with approval
-    /// only. A profile without a CA counts as one of every CA.
+    /// Returns whether this profile bypasses the approval of `guarded`: compared with its earlier version `before`, it newly issues
+    /// names without approval that `guarded` issues only with approval. A profile without a CA counts as a profile of every CA.
     #[must_use]
     pub fn evades(&self, before: Option<&Self>, guarded: &Self) -> bool {
         let one_ca = self.ca.is_none() || guarded.ca.is_none() || self.ca == guarded.ca;
@@ -378,7 +381,7 @@ impl Profile {
         !self.requires_approval && one_ca && !was && self.names.may_share_a_name(&guarded.names)
     }
 
-    /// Whether certificates of this profile are for TLS servers.
+    /// Returns whether certificates of this profile are for TLS servers.
     #[must_use]
     pub fn is_for_servers(&self) -> bool {
         self.extended_key_usage.is_empty() || self.extended_key_usage.contains(&KeyPurpose::server_auth())

@@ -1,11 +1,11 @@
-//! What a key may be used for, as profiles write it.
+//! Key usages and extended key usages, as written in profiles.
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use x509::KeyUsage;
 
-/// id-kp (RFC 5280 section 4.2.1.12).
+/// Names and OIDs of id-kp (RFC 5280 section 4.2.1.12).
 const PURPOSES: [(&str, &str); 6] = [
     ("serverAuth", "1.3.6.1.5.5.7.3.1"),
     ("clientAuth", "1.3.6.1.5.5.7.3.2"),
@@ -15,10 +15,10 @@ const PURPOSES: [(&str, &str); 6] = [
     ("OCSPSigning", "1.3.6.1.5.5.7.3.9"),
 ];
 
-/// id-kp-OCSPSigning.
+/// OID of id-kp-OCSPSigning.
 pub(crate) const OCSP_SIGNING: &str = "1.3.6.1.5.5.7.3.9";
 
-/// Extensions that issuing writes itself, so that no request can bring its own.
+/// Extensions that the CA always sets itself. A CSR cannot supply them.
 pub(super) const WRITTEN_HERE: [&str; 14] = [
     "2.5.29.14",
     "2.5.29.15",
@@ -36,32 +36,32 @@ pub(super) const WRITTEN_HERE: [&str; 14] = [
     "1.3.6.1.5.5.7.48.1.5",
 ];
 
-/// Whether text is a dotted object identifier.
+/// Returns whether the text is a dotted object identifier.
 pub(super) fn is_dotted(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit()) && x509::der::oid_content(text).is_some()
 }
 
-/// An extended key usage: by its name in RFC 5280 (`serverAuth`) or dotted.
+/// An extended key usage: its name in RFC 5280 (`serverAuth`) or a dotted OID.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct KeyPurpose(String);
 
 impl KeyPurpose {
-    /// For TLS servers.
+    /// Returns the extended key usage of TLS servers.
     #[must_use]
     pub fn server_auth() -> Self {
         Self(PURPOSES[0].1.to_owned())
     }
 
-    /// For TLS clients.
+    /// Returns the extended key usage of TLS clients.
     #[must_use]
     pub fn client_auth() -> Self {
         Self(PURPOSES[1].1.to_owned())
     }
 
-    /// Reads a name or a dotted identifier.
+    /// Parses a name or a dotted OID.
     ///
     /// # Errors
-    /// When it is neither.
+    /// Fails if the text is neither.
     pub fn parse(text: &str) -> Result<Self, String> {
         if let Some((_, oid)) = PURPOSES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)) {
             return Ok(Self((*oid).to_owned()));
@@ -73,13 +73,13 @@ impl KeyPurpose {
         Err(format!("{text:?} is no key purpose: use {} or a dotted object identifier", names.join(", ")))
     }
 
-    /// Dotted.
+    /// Returns the dotted OID.
     #[must_use]
     pub fn oid(&self) -> &str {
         &self.0
     }
 
-    /// Whether it makes the subject speak for the authority.
+    /// Returns whether the usage lets the subject act on behalf of the CA.
     pub(super) fn is_for_authorities(&self) -> bool {
         self.0 == OCSP_SIGNING
     }
@@ -131,7 +131,7 @@ impl KeyUsageName {
         }
     }
 
-    /// The extension with all of these.
+    /// Returns the extension with all of these bits.
     #[must_use]
     pub fn all(names: &[Self]) -> KeyUsage {
         KeyUsage(names.iter().fold(0, |bits, name| bits | name.bit()))

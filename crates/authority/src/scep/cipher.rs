@@ -1,4 +1,4 @@
-//! Opening what clients encrypt, and encrypting to them.
+//! Decryption of client messages, and encryption to clients.
 
 use aws_lc_rs::cipher::{
     self, AES_128, AES_192, AES_256, DecryptionContext, PaddedBlockDecryptingKey, PaddedBlockEncryptingKey,
@@ -12,19 +12,19 @@ use x509::Certificate;
 use x509::cms::{ContentCipher, Digest, EnvelopedData, Identity, KeyTransport, Recipient};
 use zeroize::Zeroizing;
 
-/// That a message does not open. It says no more: anyone who could tell bad padding from a bad key, or a bad key from bad
-/// content, could read messages of others (Bleichenbacher 1998, Vaudenay 2002).
+/// A message could not be decrypted. The error gives no reason: an attacker who can distinguish bad padding from a bad key or bad
+/// content can decrypt messages of others (Bleichenbacher 1998, Vaudenay 2002).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Sealed;
 
-/// Opens a message with the key of whom it is for. Key transport that fails goes on with a random key, as RFC 3218
-/// section 2.3.2 has it. What comes out may be anything.
+/// Decrypts a message with the recipient's key. If the key transport fails, decryption continues with a random key (RFC 3218
+/// section 2.3.2), so the result may be arbitrary bytes.
 pub(super) fn open(
     key: &PrivateKey,
     of: &Certificate,
     message: &EnvelopedData,
 ) -> Result<Zeroizing<Vec<u8>>, Sealed> {
-    // Clients may know an earlier certificate of the same key, which another name is for.
+    // A client may use an earlier certificate of the same key, whose recipient identifier differs.
     let named = message.recipients.iter().find(|recipient| recipient.id.names(of));
     let recipient = named.or(message.recipients.first()).ok_or(Sealed)?;
     let mut content_key = Zeroizing::new(vec![0; message.cipher.key_octets()]);
@@ -49,7 +49,7 @@ pub(super) fn open(
     Ok(content)
 }
 
-/// Encrypts to the holder of an RSA certificate; `None` when its key is of another kind, or the library fails.
+/// Encrypts to the holder of an RSA certificate. Returns `None` if its key has another type or the library fails.
 pub(super) fn seal(to: &Certificate, cipher: ContentCipher, content: &[u8]) -> Option<Vec<u8>> {
     let mut content_key = Zeroizing::new(vec![0; cipher.key_octets()]);
     rand::fill(&mut content_key).ok()?;

@@ -1,4 +1,4 @@
-//! Messages (RFC 8894 section 3): what stands in them, read and written.
+//! Parsing and building of SCEP messages (RFC 8894 section 3).
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use x509::cms::{
 use x509::der::{self, Reader, tag};
 use x509::{Certificate, SerialNumber, SignatureAlgorithm, SignatureError};
 
-/// Bytes of a transaction's name; most are 32 or 40 hexadecimal digits.
+/// Maximum length of a transaction identifier in bytes; most have 32 or 40 hexadecimal digits.
 const TRANSACTION_MAX: usize = 255;
-/// Bytes of a nonce; they are 16.
+/// Maximum length of a nonce in bytes; usual nonces have 16.
 const NONCE_MAX: usize = 64;
 
-/// The attributes of section 3.2.1, dotted.
+/// OIDs of the attributes of RFC 8894 section 3.2.1.
 const MESSAGE_TYPE: &str = "2.16.840.1.113733.1.9.2";
 const PKI_STATUS: &str = "2.16.840.1.113733.1.9.3";
 const FAIL_INFO: &str = "2.16.840.1.113733.1.9.4";
@@ -23,7 +23,7 @@ const RECIPIENT_NONCE: &str = "2.16.840.1.113733.1.9.6";
 const TRANSACTION_ID: &str = "2.16.840.1.113733.1.9.7";
 const FAIL_INFO_TEXT: &str = "1.3.6.1.5.5.7.24.1";
 
-/// Section 3.2.1.2.
+/// Type of a message (RFC 8894 section 3.2.1.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum MessageType {
     RenewalRequest,
@@ -46,7 +46,7 @@ impl MessageType {
     }
 }
 
-/// Section 3.2.1.4: the reason of a failure.
+/// Reason of a failure (RFC 8894 section 3.2.1.4).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum FailInfo {
     Algorithm = 0,
@@ -55,7 +55,7 @@ pub(super) enum FailInfo {
     CertificateId = 4,
 }
 
-/// Why a request fails, for the client and its log.
+/// A failure, with a text for the client and its log.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Failure {
     pub(super) info: FailInfo,
@@ -68,12 +68,12 @@ impl Failure {
     }
 }
 
-/// A message from a client, not verified yet.
+/// A message from a client, not yet verified.
 pub(super) struct Incoming {
     pub(super) kind: Option<MessageType>,
     pub(super) transaction: String,
     nonce: Option<Vec<u8>>,
-    /// The certificate whose key signed; self-signed at first.
+    /// Certificate whose key signed the message; self-signed for a first enrollment.
     pub(super) signer: Certificate,
     pub(super) digest: Digest,
     signature: Signer,
@@ -82,10 +82,10 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Reads a message as far as its answer needs.
+    /// Parses the parts of a message that a reply needs.
     ///
     /// # Errors
-    /// What is missing: such a message cannot be answered by another one.
+    /// Names the missing part. Such a message gets no SCEP reply.
     pub(super) fn read(message: &[u8]) -> Result<Self, String> {
         let signed = SignedData::parse(message).map_err(|error| format!("not a signed message: {error}"))?;
         let [signature] =
@@ -106,12 +106,12 @@ impl Incoming {
         })
     }
 
-    /// That the signer's key signed it.
+    /// Verifies the signature with the key of the signer.
     pub(super) fn verify(&self) -> Result<(), SignatureError> {
         self.signature.verify(&self.signer.public_key, &self.content_type, &self.content)
     }
 
-    /// The encrypted part.
+    /// Returns the encrypted part.
     pub(super) fn envelope(&self) -> Result<EnvelopedData, der::DerError> {
         EnvelopedData::parse(&self.content)
     }
@@ -142,27 +142,27 @@ fn octets(value: &[u8]) -> Option<Vec<u8>> {
 /// Content of a reply.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// Here it is: an EnvelopedData.
+    /// Success, with an EnvelopedData.
     Success(Vec<u8>),
-    /// No.
+    /// The request failed.
     Failure(Failure),
-    /// Ask again.
+    /// The request is pending. The client must poll.
     Pending,
 }
 
-/// A reply on its way: sign [`Self::attributes`], then [`Self::signed`].
+/// An unsigned reply: sign [`Self::attributes`], then call [`Self::signed`].
 pub(super) struct Outgoing {
     content: Option<Vec<u8>>,
-    /// The DER to sign, with [`ALGORITHM`].
+    /// DER to sign with [`ALGORITHM`].
     pub(super) attributes: Vec<u8>,
 }
 
-/// How replies are hashed and signed, whatever the request was: every client must know it (section 2.9).
+/// Hash of replies, independent of the request. Every client must support it (section 2.9).
 const DIGEST: Digest = Digest::Sha256;
 pub(super) const ALGORITHM: SignatureAlgorithm = SignatureAlgorithm::RsaSha256;
 
 impl Outgoing {
-    /// The answer to `to` with a fresh nonce of 16 bytes.
+    /// Builds the reply to `to` with a fresh nonce of 16 bytes.
     pub(super) fn new(to: &Incoming, reply: Reply, nonce: &[u8; 16]) -> Self {
         let printable = |oid: &str, text: &str| Attribute {
             oid: oid.to_owned(),
@@ -207,7 +207,7 @@ impl Outgoing {
         Self { content, attributes }
     }
 
-    /// The message, signed.
+    /// Returns the signed message.
     pub(super) fn signed(&self, by: &Certificate, signature: &[u8]) -> Vec<u8> {
         signed_data(&SignedSpec {
             content_type: DATA,
@@ -222,7 +222,7 @@ impl Outgoing {
     }
 }
 
-/// The issuer and subject a poll names (section 3.3.3), DER `Name`s.
+/// Returns the issuer and the subject in a CertPoll message (section 3.3.3), as DER `Name`s.
 pub(super) fn issuer_and_subject(content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), der::DerError> {
     let mut fields = Reader::new(content).sequence()?;
     let issuer = fields.expect(tag::SEQUENCE)?.whole.to_vec();
@@ -231,7 +231,7 @@ pub(super) fn issuer_and_subject(content: &[u8]) -> Result<(Vec<u8>, Vec<u8>), d
     Ok((issuer, subject))
 }
 
-/// The certificate GetCert and GetCRL name (sections 3.3.4 and 3.3.5).
+/// Returns the issuer and serial number in a GetCert or GetCRL message (sections 3.3.4 and 3.3.5).
 pub(super) fn issuer_and_serial(content: &[u8]) -> Result<(Vec<u8>, SerialNumber), der::DerError> {
     let mut fields = Reader::new(content).sequence()?;
     let issuer = fields.expect(tag::SEQUENCE)?.whole.to_vec();
@@ -240,7 +240,7 @@ pub(super) fn issuer_and_serial(content: &[u8]) -> Result<(Vec<u8>, SerialNumber
     Ok((issuer, serial))
 }
 
-/// Whether the cipher of a message is taken (section 2.9).
+/// Returns whether the cipher of a message is allowed (section 2.9).
 pub(super) fn takes_cipher(cipher: ContentCipher) -> bool {
     matches!(cipher, ContentCipher::Aes128 | ContentCipher::Aes192 | ContentCipher::Aes256)
 }

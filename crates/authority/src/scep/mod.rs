@@ -1,8 +1,8 @@
-//! SCEP (RFC 8894): certificates for devices that know nothing else.
+//! SCEP (RFC 8894): enrollment of devices that support no other protocol.
 //!
-//! Paths are `/scep` for the default profile and `/scep/PROFILE`, each with anything one more level below, as clients
-//! like to add `pkiclient.exe`. Requests are encrypted to an RSA key made for the purpose beside the authority's own,
-//! whose certificate, by the authority, is given out by GetCACert.
+//! Paths are `/scep` for the default profile and `/scep/PROFILE`. Each also works with one additional segment, because clients add
+//! `pkiclient.exe`. Clients encrypt requests to a special RSA key, separate from the CA key. GetCACert returns its certificate,
+//! which the CA has issued.
 
 mod cipher;
 mod message;
@@ -29,29 +29,30 @@ use query::{Operation, Query};
 use recipient::{Recipient, RecipientError};
 pub(crate) use recipient_keys::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};
 
-/// The path under which everything is.
+/// Prefix of all paths.
 pub const PREFIX: &str = "/scep";
 
-/// Recipients kept in memory, one for each authority.
+/// Maximum number of cached recipients, one for each CA.
 const RECIPIENTS_MAX: u64 = 1_024;
 
-/// RFC 8894 section 3.5.2. SCEPStandard says AES, POST and SHA-256, and the others are for those who do not know it.
+/// Response to GetCACaps (RFC 8894 section 3.5.2). SCEPStandard implies AES, POST and SHA-256; the others are for clients that do
+/// not know it.
 const CAPABILITIES: &[u8] = b"SCEPStandard\nAES\nPOSTPKIOperation\nRenewal\nSHA-256\nSHA-512\n";
 
-/// How SCEP is offered.
+/// Options of the SCEP server.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ScepOptions {
-    /// The profiles offered, by name; no other one can be reached.
+    /// Names of the profiles that are available over SCEP.
     pub profiles: Vec<String>,
-    /// The one of them for paths without a name.
+    /// The profile for paths without a profile name.
     pub default_profile: Option<String>,
-    /// Whether messages hashed with SHA-1 are taken, for old devices; replies are hashed with SHA-256 all the same. MD5
-    /// and DES never are taken.
+    /// Whether messages hashed with SHA-1 are accepted, for old devices. Replies always use SHA-256. MD5 and DES are never
+    /// accepted.
     pub allow_sha1: bool,
 }
 
-/// The SCEP server. Cheap to clone.
+/// The SCEP server. Clones are cheap.
 #[derive(Clone)]
 pub struct Scep {
     inner: Arc<ScepState>,
@@ -64,7 +65,7 @@ struct ScepState {
     recipients: Cache<Uuid, Arc<Recipient>, RecipientError>,
 }
 
-/// An HTTP status and why: what cannot be said in a message.
+/// HTTP status and reason, for errors that have no SCEP reply.
 #[derive(Debug)]
 struct Refusal(StatusCode, String);
 
@@ -79,7 +80,7 @@ fn refuse<T>(status: StatusCode, reason: impl Into<String>) -> Result<T, Refusal
 }
 
 impl Scep {
-    /// Over an authority. Without `passwords` only renewals under a certificate of this authority are granted.
+    /// Creates a SCEP server for an authority. Without `passwords`, it only grants renewals with a certificate of this authority.
     #[must_use]
     pub fn new(
         authority: Authority,
@@ -90,7 +91,7 @@ impl Scep {
         Self { inner: Arc::new(ScepState { authority, passwords, options, recipients }) }
     }
 
-    /// Answers a request under [`PREFIX`], over HTTP or HTTPS.
+    /// Handles a request under [`PREFIX`], over HTTP or HTTPS.
     #[crate::boxed]
     pub async fn handle(&self, request: Request<Bytes>, _: &Peer) -> Response<Bytes> {
         match self.answer(&request).await {
@@ -137,7 +138,8 @@ impl Scep {
         }
     }
 
-    /// RFC 8894 section 4.2: the certificate to encrypt to, then the authority's and those above it with the root.
+    /// Handles GetCACert (RFC 8894 section 4.2): returns the encryption certificate, then the certificate of the CA and of its
+    /// parents, including the root.
     async fn certificates(&self, profile: &Profile) -> Result<(&'static str, Bytes), Refusal> {
         let ca = self.ca(profile).await?;
         let recipient = self.recipient(&ca).await?;
@@ -151,7 +153,7 @@ impl Scep {
         ca.map_err(|error| Refusal(StatusCode::SERVICE_UNAVAILABLE, error.to_string()))
     }
 
-    /// The profile of a path, where it is offered.
+    /// Returns the profile of a path, if it is available over SCEP.
     async fn profile(&self, label: Option<&str>) -> Result<Arc<Profile>, Refusal> {
         let options = &self.inner.options;
         let Some(name) = label.or(options.default_profile.as_deref()) else {
@@ -195,9 +197,9 @@ fn refused(status: StatusCode, reason: &str) -> Response<Bytes> {
     response
 }
 
-/// The profile's name in a path, if any; `None` for another path.
+/// Returns the profile name in a path, if any; `None` for another path.
 fn label(path: &str) -> Option<Option<&str>> {
-    /// What clients add to the URL they were given.
+    /// Path segment that clients append to the configured URL.
     const PROGRAM: &str = "pkiclient.exe";
     let rest = path.strip_prefix(PREFIX)?;
     let mut parts = rest.strip_prefix('/').or(rest.is_empty().then_some(""))?.split('/');

@@ -1,4 +1,4 @@
-//! PKIOperation: what clients ask for in messages (RFC 8894 sections 3.3 and 4.3 to 4.5).
+//! PKIOperation: the requests in SCEP messages (RFC 8894 sections 3.3 and 4.3 to 4.5).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,21 +24,21 @@ use crate::profile::Profile;
 use crate::teams::OverQuota;
 use crate::tree::Ca;
 
-/// How long the SCEP key may take; it is in this process, and the machine may be busy.
+/// Timeout of a signature with the SCEP key. The key is in this process, but the machine may be under load.
 const SIGN_FOR: Duration = Duration::from_secs(10);
 
-/// What came of a message that could be read.
+/// The result of a message that could be parsed.
 enum Outcome {
-    /// Certificates and lists for the client, a certs-only message.
+    /// Certificates or CRLs for the client, as a certs-only message.
     Found(Vec<u8>),
     Pending,
 }
 
-/// Why there is none: for the client in a message, or, where the same message may succeed later, as an HTTP status.
+/// An error. If the same message may succeed later, the client gets an HTTP status, otherwise a SCEP reply.
 enum Trouble {
     Failure(Failure),
     Unavailable(String),
-    /// The team has had its certificates of this day.
+    /// The team has used its daily quota of certificates.
     Limited(OverQuota),
 }
 
@@ -68,14 +68,14 @@ fn fail<T>(info: FailInfo, text: impl Into<String>) -> Result<T, Trouble> {
     Err(Failure::new(info, text).into())
 }
 
-/// A message opened.
+/// A decrypted message.
 struct Opened {
     incoming: Incoming,
     content: Zeroizing<Vec<u8>>,
 }
 
 impl Scep {
-    /// The answer to a message: another one.
+    /// Handles a message and returns the signed reply.
     pub(super) async fn operate(&self, profile: &Arc<Profile>, message: &[u8]) -> Result<Vec<u8>, Refusal> {
         let incoming = match Incoming::read(message) {
             Ok(incoming) => incoming,
@@ -111,7 +111,7 @@ impl Scep {
         self.reply(&incoming, reply, &recipient).await
     }
 
-    /// Signs a reply.
+    /// Builds and signs a reply.
     async fn reply(&self, to: &Incoming, reply: Reply, by: &Recipient) -> Result<Vec<u8>, Refusal> {
         if let Reply::Failure(failure) = &reply {
             tracing::info!(transaction = to.transaction, info = ?failure.info, "a SCEP request failed: {}", failure.text);
@@ -143,14 +143,14 @@ impl Scep {
         }
     }
 
-    /// PKCSReq and RenewalReq.
+    /// Handles PKCSReq and RenewalReq.
     async fn request(
         &self,
         profile: &Arc<Profile>,
         opened: &Opened,
         renewal: bool,
     ) -> Result<Outcome, Trouble> {
-        // Content that is no request is told no other way than content that did not decrypt.
+        // Content that is not a CSR gets the same error as content that could not be decrypted.
         let Ok(request) = CertificateRequest::parse(&opened.content) else { return Err(sealed().into()) };
         if let Err(error) = request.verify() {
             return fail(
@@ -159,7 +159,7 @@ impl Scep {
             );
         }
         let signer = &opened.incoming.signer;
-        // Some clients renew by PKCSReq under the certificate they hold, without a password.
+        // Some clients renew with PKCSReq, signed with their present certificate and without a password.
         let by_password = !renewal && (request.challenge_password.is_some() || signer.is_self_issued());
         let (requester, standing) = if by_password {
             let user = self.challenged(profile, opened, &request).await?;
@@ -172,8 +172,8 @@ impl Scep {
         };
         let who = self.who(signer).await?;
         let mut parts = vec![profile.name.as_bytes(), &who, opened.incoming.transaction.as_bytes()];
-        // A poll knows the transaction only; elsewhere one transaction's name may serve several requests, as many
-        // clients derive it from their key.
+        // A poll contains only the transaction identifier, so it must be unique if approval is required. Otherwise several requests
+        // may have the same identifier, because many clients derive it from their key.
         if !profile.requires_approval {
             parts.push(request.tbs());
         }
@@ -184,7 +184,7 @@ impl Scep {
         Ok(outcome(enrolment::enrol(&self.inner.authority, enrolment).await?))
     }
 
-    /// Who the challenge password is of; the message must be signed with the key to certify (section 2.3).
+    /// Authenticates the client by its challenge password. The message must be signed with the key to certify (section 2.3).
     async fn challenged(
         &self,
         profile: &Profile,
@@ -205,7 +205,7 @@ impl Scep {
         }
     }
 
-    /// The certificate to renew, which signed the message and keeps its names.
+    /// Returns the certificate to renew, which signed the message. The names must be unchanged.
     async fn renewed(
         &self,
         profile: &Profile,
@@ -219,8 +219,8 @@ impl Scep {
         }
     }
 
-    /// Within which transactions' names are one client's: its certificate if it was issued here, so that a renewal is
-    /// another transaction even when the key and all that is derived from it stay; else its key.
+    /// Returns the scope in which transaction identifiers are unique for a client: its certificate if it was issued here, otherwise
+    /// its key. A renewal with the same key is therefore a separate transaction.
     async fn who(&self, signer: &Certificate) -> Result<[u8; 32], Trouble> {
         let known = self.inner.authority.issued(&IssuedRef::Fingerprint(signer.fingerprint)).await?;
         Ok(match known {
@@ -229,7 +229,7 @@ impl Scep {
         })
     }
 
-    /// CertPoll.
+    /// Handles CertPoll.
     async fn poll(&self, profile: &Arc<Profile>, opened: &Opened) -> Result<Outcome, Trouble> {
         let Ok((_, subject)) = message::issuer_and_subject(&opened.content) else {
             return Err(sealed().into());
@@ -243,7 +243,7 @@ impl Scep {
         }
     }
 
-    /// GetCert.
+    /// Handles GetCert.
     async fn certificate(&self, opened: &Opened) -> Result<Outcome, Trouble> {
         let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
             return Err(sealed().into());
@@ -257,7 +257,7 @@ impl Scep {
         fail(FailInfo::CertificateId, "no such certificate was issued here")
     }
 
-    /// GetCRL: the CRL that covers the named certificate; for an unknown one, the CA's own.
+    /// Handles GetCRL. Returns the CRL that covers the given certificate; for an unknown one, the full CRL of the CA.
     async fn list(&self, ca: &Arc<Ca>, opened: &Opened) -> Result<Outcome, Trouble> {
         let Ok((issuer, serial)) = message::issuer_and_serial(&opened.content) else {
             return Err(sealed().into());
@@ -274,14 +274,14 @@ impl Scep {
         }
     }
 
-    /// The part of the CRL that lists a certificate once it is revoked.
+    /// Returns the CRL part that lists a certificate after its revocation.
     async fn part(&self, ca: &Ca, serial: SerialNumber) -> Result<CrlPart, Trouble> {
         let record = self.inner.authority.issued(&IssuedRef::Serial(ca.id, serial)).await?;
         let shard = record.and_then(|record| u32::try_from(record.shard).ok());
         Ok(shard.filter(|shard| *shard > 0).map_or(CrlPart::Full, CrlPart::Shard))
     }
 
-    /// The authorities of that DER `Name`.
+    /// Returns the CAs with this subject (DER `Name`).
     async fn named(&self, name: &[u8]) -> Result<Vec<Arc<Ca>>, Trouble> {
         let all = self.inner.authority.cas().await;
         let all = all.map_err(|error| Trouble::Unavailable(error.to_string()))?;
@@ -289,10 +289,10 @@ impl Scep {
     }
 }
 
-/// What a message holds, and how it was encrypted.
+/// The decrypted content of a message, and its cipher.
 type Content = (Zeroizing<Vec<u8>>, ContentCipher);
 
-/// Verifies the signature and decrypts, off the threads that serve connections.
+/// Verifies the signature and decrypts the message, outside the threads that serve connections.
 async fn open(
     incoming: Incoming,
     recipient: &Arc<Recipient>,
@@ -308,7 +308,7 @@ async fn open(
     }
 }
 
-/// The content of a message whose signature is good.
+/// Returns the content of a message with a valid signature.
 fn opened(
     incoming: &Incoming,
     recipient: &Recipient,
@@ -329,7 +329,7 @@ fn opened(
     Ok((content, envelope.cipher))
 }
 
-/// One and the same for all that is wrong within the encryption: see [`cipher::Sealed`].
+/// Returns the same failure for every error in the encryption: see [`cipher::Sealed`].
 fn sealed() -> Failure {
     Failure::new(FailInfo::MessageCheck, "the encrypted part does not open, or is not what the message says")
 }
@@ -341,7 +341,8 @@ fn same_key(signer: &Certificate, request: &CertificateRequest) -> bool {
 fn outcome(enrolled: Enrolled) -> Outcome {
     match enrolled {
         Enrolled::Issued(issued) => {
-            // The certificate first: clients take that (section 3.4 leaves the chain to us).
+            // The new certificate comes first, because clients use the first one. Section 3.4 leaves the rest of the chain to the
+            // server.
             let all: Vec<&[u8]> =
                 std::iter::once(&issued.der).chain(issued.chain.iter()).map(|der| &der[..]).collect();
             Outcome::Found(certs_only(&all, &[]))

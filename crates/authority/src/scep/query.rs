@@ -7,26 +7,26 @@ use percent_encoding::percent_decode_str;
 
 use crate::operation::AccessRule;
 
-/// Padded or not.
+/// Base64 decoder that accepts missing padding.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
 named! {
-    /// The operation of a request.
+    /// The operation in the query.
     pub(super) enum Operation: "operation of SCEP" {
-        /// What the server can do.
+        /// Returns the capabilities of the server.
         Capabilities => "GetCACaps",
-        /// The certificate to encrypt to, and the authority's.
+        /// Returns the encryption certificate and the certificates of the CA.
         Certificates => "GetCACert",
-        /// A message in an envelope.
+        /// Handles an enveloped message.
         Message => "PKIOperation",
     }
 }
 
 impl Operation {
-    /// What is known of it. A new one does not compile without.
+    /// Returns the description of the operation. The exhaustive match forces new operations to have one.
     #[cfg(test)]
     fn listed(self) -> &'static crate::Operation {
         &OPERATIONS[match self {
@@ -37,7 +37,7 @@ impl Operation {
     }
 }
 
-/// The operations; each is offered below a profile's name as well.
+/// The operations. Each is also available below the name of a profile.
 pub const OPERATIONS: [crate::Operation; 3] = [
     crate::Operation::of(&["GET"], "/scep?operation=GetCACaps", AccessRule::Anybody),
     crate::Operation::of(&["GET"], "/scep?operation=GetCACert", AccessRule::Anybody),
@@ -48,12 +48,13 @@ pub const OPERATIONS: [crate::Operation; 3] = [
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) struct Query {
     pub(super) operation: Operation,
-    /// Of a PKIOperation: the message. Elsewhere it is the name of an authority, which the path tells already.
+    /// The message, for PKIOperation. For other operations it is the name of a CA, which is ignored because the path determines the
+    /// CA.
     pub(super) message: Option<Vec<u8>>,
 }
 
 impl Query {
-    /// `None` when it names no operation known here.
+    /// Parses a query. Returns `None` if it names no supported operation.
     pub(super) fn read(query: &str) -> Option<Self> {
         let value = |key: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -66,7 +67,7 @@ impl Query {
     }
 }
 
-/// Base64 within a URL. A plus sign that the client did not escape stays one, and so does what became of it on the way.
+/// Decodes base64 in a URL. An unescaped `+`, or the space that it was decoded to, counts as `+`.
 fn decoded(value: &str) -> Option<Vec<u8>> {
     let mut letters = Vec::with_capacity(value.len());
     for byte in percent_decode_str(value) {

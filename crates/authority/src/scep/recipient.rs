@@ -1,4 +1,4 @@
-//! The recipient of SCEP requests to an authority: an RSA key and its certificate.
+//! The recipient of encrypted SCEP requests to a CA: an RSA key and its certificate.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use x509::Certificate;
 
 use crate::keystore::KeyStoreError;
 
-/// An authority's SCEP key, ready.
+/// The SCEP key of a CA with its certificate.
 pub(super) struct Recipient {
     pub(super) certificate: Certificate,
     pub(super) key: PrivateKey,
 }
 
-/// Why there is none.
+/// Reason why no recipient is available.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum RecipientError {
-    /// Its authority does not issue any more, and there was none before.
+    /// The CA issues no more certificates, and no earlier recipient exists.
     #[error("{0} does not issue")]
     NotIssuing(String),
-    /// The key cannot be opened.
+    /// The key cannot be decrypted.
     #[error("the SCEP key: {0}")]
     Key(#[from] KeyStoreError),
-    /// The authority's key did not sign.
+    /// Signing with the CA key failed.
     #[error("the key of the authority: {0}")]
     Sign(#[from] SignError),
-    /// What was signed is no certificate.
+    /// The signed document is not a valid certificate.
     #[error("the certificate of the SCEP key: {0}")]
     Faulty(String),
     /// An error of the database.

@@ -1,7 +1,7 @@
-//! The RSA key that requests to an authority are encrypted to, and its certificate.
+//! The RSA key to which clients encrypt requests to a CA, and its certificate.
 //!
-//! One for each authority in the whole cluster, made when it is first needed. Clients keep the certificate for long, so
-//! a new one is for the same key.
+//! Each CA has one such key in the whole cluster, generated at the first use. Clients store the certificate for a long time, so a
+//! new certificate is issued for the same key.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,20 +24,20 @@ use crate::tables;
 use crate::tables::{Insertion, NewIssued, RecipientRow};
 use crate::tree::{self, Ca, Urls};
 
-/// What every SCEP client can encrypt to; many cannot to larger ones.
+/// Key type that every SCEP client supports; many do not support larger keys.
 const KIND: KeyType = KeyType::Rsa2048;
-/// How long its certificate is valid, seconds: two years. A new one is made when two thirds are over.
+/// Lifetime of the certificate in seconds: two years. A new one is issued after two thirds of it.
 pub(crate) const RECIPIENT_LIFETIME_SECONDS: i64 = 730 * DAY;
-/// How far before now it begins, for clocks that are behind, seconds.
+/// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
 const BACKDATE_SECONDS: i64 = 300;
-/// How long it is kept in memory, and so how long a key may be used after it was blocked on another node.
+/// Lifetime of a cached recipient. After a key is blocked on another node, this node may use it for this time.
 const KEPT_FOR: Duration = Duration::from_secs(60);
-/// How long the authority's key may take; modules over a network are slow.
+/// Timeout of a signature with the CA key. Security modules in a network are slow.
 const SIGN_FOR: Duration = Duration::from_secs(30);
-/// The actor in the audit log.
+/// Actor in the audit log.
 const ACTOR: &str = "system:scep";
 
-/// A key at hand, and its row where it is not stored yet.
+/// A decrypted key, and its row if it is not stored yet.
 struct Key {
     id: Uuid,
     private: PrivateKey,
@@ -45,7 +45,7 @@ struct Key {
 }
 
 impl Scep {
-    /// The authority's SCEP key. Many may ask at once: it is made or opened once.
+    /// Returns the SCEP key of a CA. Concurrent calls generate or decrypt it only once.
     pub(super) async fn recipient(&self, ca: &Arc<Ca>) -> Result<Arc<Recipient>, RecipientError> {
         let (this, ca) = (self.clone(), Arc::clone(ca));
         let id = ca.id;
@@ -69,7 +69,7 @@ impl Scep {
             Some((certificate, key)) if !is_due(&certificate, ca, now) => {
                 return Ok(Recipient { certificate, key: key.private });
             }
-            // Better an old one than none.
+            // An old recipient is better than none.
             Some((certificate, key)) if !ca.may_issue(now) => {
                 return Ok(Recipient { certificate, key: key.private });
             }
@@ -85,7 +85,7 @@ impl Scep {
         if self.keep(ca, key, &certificate, row).await? {
             return Ok(Recipient { certificate, key: private });
         }
-        // Another node was faster.
+        // Another node stored its recipient first.
         let row = tables::Enrolments::of(authority.store()).recipient(ca.id).await?;
         let opened = match &row {
             Some(row) => self.open(row).await,
@@ -96,7 +96,7 @@ impl Scep {
         Ok(Recipient { certificate, key: key.private })
     }
 
-    /// The key and certificate of a row; `None`, and a word in the log, when they cannot be used.
+    /// Decrypts the key and parses the certificate of a row. Returns `None`, after logging the reason, if they cannot be used.
     async fn open(&self, row: &RecipientRow) -> Option<(Certificate, Key)> {
         let unusable = |reason: String| tracing::warn!(ca = %row.ca, "the SCEP key is replaced: {reason}");
         let certificate =
@@ -109,7 +109,7 @@ impl Scep {
         Some((certificate, key))
     }
 
-    /// The key itself, as decrypting needs it. Only keys sealed in the database can.
+    /// Returns the private key for decryption, which is possible only for keys that are stored encrypted in the database.
     async fn open_key(&self, id: Uuid) -> Result<Key, KeyStoreError> {
         let authority = &self.inner.authority;
         let row = store::Keys::of(authority.store()).get(id).await?.ok_or(KeyStoreError::Unknown(id))?;
@@ -150,7 +150,7 @@ impl Scep {
         Ok(certificate)
     }
 
-    /// Stores key and certificate in place of `before`; false when another node stored its own meanwhile.
+    /// Stores key and certificate in place of `before`. Returns false if another node has stored its own in the meantime.
     async fn keep(
         &self,
         ca: &Ca,
@@ -210,7 +210,7 @@ async fn store_issued(tx: &mut Tx, issued: NewIssued) -> Result<(), StoreError> 
     audit(tx, vec![event]).await
 }
 
-/// Whether two thirds of its life are over, or its authority got another key.
+/// Returns whether two thirds of the certificate's lifetime have passed, or the CA has a new key.
 fn is_due(certificate: &Certificate, ca: &Ca, now: UnixTime) -> bool {
     let life = certificate.not_after.since(certificate.not_before);
     now > certificate.not_before.plus(life / 3 * 2)
@@ -218,7 +218,7 @@ fn is_due(certificate: &Certificate, ca: &Ca, now: UnixTime) -> bool {
         || certificate.authority_key_id.as_deref() != Some(&ca.key_identifier())
 }
 
-/// The certificate that clients encrypt to (RFC 8894 section 3.5.2).
+/// Returns the tbsCertificate of the encryption certificate (RFC 8894 section 3.5.2).
 pub(crate) fn recipient_tbs(
     ca: &Ca,
     urls: Urls<'_>,
@@ -245,7 +245,7 @@ pub(crate) fn recipient_tbs(
     })
 }
 
-/// `CN=SCEP NAME`, within the 64 characters of a common name (RFC 5280 appendix A.1).
+/// Returns the subject `CN=SCEP NAME`, within the 64 characters of a common name (RFC 5280 appendix A.1).
 fn subject(ca: &str) -> Arc<[u8]> {
     let name: String = format!("SCEP {ca}").chars().take(64).collect();
     distinguished_name(&[(Attribute::CommonName, name)]).der

@@ -1,4 +1,4 @@
-//! Certificates of CAs, and requests for them.
+//! Checks of CA certificates and of CSRs for them.
 
 use keys::{KeyRef, Signer};
 use x509::csr::CertificateRequest;
@@ -10,14 +10,14 @@ use crate::Authority;
 use crate::keystore::NewKey;
 use crate::tree::Ca;
 
-/// The key that signs, and the CA that it is of; none for a key that was just made.
+/// The key that signs, and its CA; `None` for a newly generated key.
 pub(super) struct Issuing<'a> {
     pub(super) key: &'a KeyRef,
     pub(super) ca: Option<&'a Ca>,
 }
 
-/// A CA certificate is signed only for a key that the signer holds itself: a server cannot have a CA key of its own
-/// certified.
+/// Checks a CA certificate. It is signed only for a key of the signer itself, so that a server cannot obtain a CA certificate for
+/// its own key.
 pub(super) async fn check(
     authority: &Authority,
     issuing: Issuing<'_>,
@@ -70,7 +70,7 @@ async fn holds(
     Ok(false)
 }
 
-/// A request says nothing but the key's name: the external parent decides about the certificate.
+/// Checks a CSR. It contains only the name and the key; the external parent CA decides about the certificate.
 pub(super) fn check_request(key: &dyn Signer, tbs: &[u8]) -> Result<(), Refusal> {
     let der = build::signed(tbs, &key.algorithm(), &[0; 64]);
     let request = CertificateRequest::parse(&der)

@@ -1,4 +1,4 @@
-//! CA keys that sign only what the checks allow.
+//! CA keys that only sign documents which pass the checks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,26 +25,26 @@ use crate::profile::Profile;
 use crate::tables;
 use crate::tree::{Ca, CaError};
 
-/// The key provider of keys that only a signer process opens, as rows of the table `keys` name it.
+/// Provider name in the table `keys` for keys that only a signer process can use.
 pub const SIGNER_PROVIDER: &str = "signer";
 
-/// How far a server's clock may be from the signer's, seconds.
+/// Maximum difference in seconds between the clocks of a server and of the signer.
 const CLOCK_SECONDS: i64 = 120;
-/// Bytes of a serial number: 126 random bits.
+/// Length of a serial number in bytes, for 126 random bits.
 const SERIAL_BYTES: usize = 16;
 
-/// The signer's own rules, from the configuration of its host. The database cannot widen them.
+/// Rules of the signer, from the configuration of its host. The database cannot relax them.
 #[derive(Clone, Debug, Default)]
 pub struct SignerRules {
-    /// The only profiles that are signed for, each with the SHA-256 of its stored document in hexadecimal. Empty: every
-    /// profile of the database.
+    /// Allowed profiles, each with the SHA-256 of its stored document in hexadecimal. If empty, every profile in the database is
+    /// allowed.
     pub profiles: BTreeMap<String, String>,
-    /// The signer's folder for the newest CRL of each kind, by which a later one is judged. `None`: that of the database is
-    /// read at the start, and an intruder can have put an older one there.
+    /// Directory in which the signer stores the newest CRL of each kind, to check later ones. With `None`, the newest CRL is read
+    /// from the database at startup, where an intruder may have replaced it with an older one.
     pub crl_folder: Option<PathBuf>,
 }
 
-/// CA keys that sign only what the checks allow. `authority` is opened over the signer's own key store.
+/// CA keys that only sign documents which pass the checks. `authority` uses the signer's own key store.
 pub struct CheckedCaKeys {
     authority: Authority,
     rules: SignerRules,
@@ -53,14 +53,14 @@ pub struct CheckedCaKeys {
 }
 
 impl CheckedCaKeys {
-    /// Nothing is read yet.
+    /// Creates the checks. Nothing is read yet.
     #[must_use]
     pub fn new(authority: Authority, rules: SignerRules, consents: Arc<dyn Consents>) -> Self {
         let crls = KnownCrls::kept_in(rules.crl_folder.clone());
         Self { authority, rules, consents, crls }
     }
 
-    /// The stored CA with this id. One that another process has just stored is found at once.
+    /// Returns the stored CA with this identifier. A CA that another process has just stored is found immediately.
     ///
     /// # Errors
     /// [`CaError`]
@@ -106,7 +106,7 @@ impl CheckedCaKeys {
         Ok(signature)
     }
 
-    /// The key, opened here whatever the order holds.
+    /// Returns the key, always from the signer's own key store and not from the order.
     async fn key(&self, key: CaKey<'_>) -> Result<(KeyRef, Option<Arc<Ca>>), Refusal> {
         match key {
             CaKey::New(new) => Ok((self.authority.keystore().open_row(&new.row).await?, None)),
@@ -145,7 +145,7 @@ impl CheckedCaKeys {
         Ok(())
     }
 
-    /// The profile as it is stored now.
+    /// Returns the profile as stored now, with its version.
     async fn profile(&self, name: &str) -> Result<(Profile, DocumentVersion), Refusal> {
         let refuse = |reason: &str| Refusal::Profile { name: name.to_owned(), reason: reason.to_owned() };
         let row = tables::Profiles::of(self.authority.store()).get(name).await?;

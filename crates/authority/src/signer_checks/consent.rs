@@ -1,4 +1,4 @@
-//! Approvals, read by the signer from the database.
+//! Approvals, which the signer reads from the database.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use crate::issue::{ConsentRef, IssueRequest};
 use crate::plan::{DocumentVersion, IssuancePlan, PlannedKey};
 use crate::tables::{self, EnrolmentState};
 
-/// Reads the approvals of managed certificates.
+/// Access to the approvals of managed certificates.
 pub trait Consents: Send + Sync + fmt::Debug {
-    /// The plan that was approved for a run; `None` where no approval is given.
+    /// Returns the approved plan of a run; `None` without an approval.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     fn of_run<'a>(&'a self, run: &'a str) -> BoxFuture<'a, Result<Option<ApprovedPlan>, StoreError>>;
 }
 
-/// No approvals: nothing that needs one is signed.
+/// No approvals exist. Documents that need one are not signed.
 #[derive(Clone, Copy, Debug)]
 pub struct NoConsents;
 
@@ -33,20 +33,20 @@ impl Consents for NoConsents {
     }
 }
 
-/// A plan that was approved.
+/// An approved plan.
 #[derive(Clone, Debug)]
 pub struct ApprovedPlan {
     /// The plan as stored.
     pub plan: IssuancePlan,
-    /// The hash that the approval was given for.
+    /// SHA-256 of the plan to which the approval refers.
     pub sha256: [u8; 32],
-    /// Actors that approved.
+    /// Actors that approved the plan.
     pub decided_by: String,
-    /// Who may not approve it: the requester, and anyone who changed the plan.
+    /// Actors that may not approve the plan: the requester, and the actors that changed the plan.
     pub barred: Vec<String>,
 }
 
-/// Checks that a certificate under a profile that needs approval is one that was approved.
+/// Checks that a certificate under a profile with required approval was approved.
 pub(super) async fn check(
     authority: &Authority,
     consents: &dyn Consents,
@@ -81,7 +81,7 @@ pub(super) async fn check(
     }
 }
 
-/// Whether the request is what the plan says; otherwise the field that differs.
+/// Checks that the request matches the plan. An error names the field that differs.
 fn covers(plan: &IssuancePlan, request: &IssueRequest, version: &DocumentVersion) -> Result<(), String> {
     let differs = |field: &str| Err(format!("the approved plan has another {field}"));
     let names: Vec<String> = request.names.iter().map(ToString::to_string).collect();

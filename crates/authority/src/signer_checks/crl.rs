@@ -1,4 +1,4 @@
-//! CRLs: a later one never takes back what an earlier one said.
+//! Checks of CRLs: a later CRL must never undo a revocation of an earlier one.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -16,14 +16,14 @@ use crate::crl::{DELTA, SKEW_SECONDS};
 use crate::tables;
 use crate::tree::{Ca, Urls};
 
-/// How far a clock of a server may be from the signer's, seconds.
+/// Maximum difference in seconds between the clocks of a server and of the signer.
 const CLOCK_SECONDS: i64 = 600;
 
-/// State of the newest CRL of a kind.
+/// Contents of the newest CRL of a kind.
 #[derive(Debug, Default)]
 struct Known {
     number: Vec<u8>,
-    /// Certificates revoked for good.
+    /// Certificates that are revoked permanently, that is, not on hold.
     revoked: HashSet<SerialNumber>,
 }
 
@@ -37,15 +37,15 @@ impl Known {
     }
 }
 
-/// The newest CRLs, by CA and kind. One CRL is checked and signed at a time.
+/// The newest CRLs, by CA and kind. Only one CRL at a time is checked and signed.
 #[derive(Debug, Default)]
 pub(super) struct KnownCrls {
     all: Mutex<HashMap<(Uuid, i64), Arc<Known>>>,
-    /// Where the newest CRLs are kept; nowhere but in memory when `None`.
+    /// Directory of the newest CRLs; `None` to store them only in memory.
     folder: Option<PathBuf>,
 }
 
-/// A CRL that passed the checks. It becomes the newest one once it is signed.
+/// A CRL that passed the checks. It becomes the newest one after it is signed.
 pub(super) struct CheckedCrl<'a> {
     all: MutexGuard<'a, HashMap<(Uuid, i64), Arc<Known>>>,
     key: (Uuid, i64),
@@ -54,7 +54,7 @@ pub(super) struct CheckedCrl<'a> {
 }
 
 impl CheckedCrl<'_> {
-    /// The CRL is signed. It is kept before its signature is given out.
+    /// Stores the signed CRL as the newest one, before its signature is returned.
     pub(super) async fn signed(mut self, tbs: &[u8], signature: &[u8], ca: &Ca) -> Result<(), Refusal> {
         let Some(known) = self.known.take() else { return Ok(()) };
         if let Some(path) = self.path.take() {
@@ -68,7 +68,7 @@ impl CheckedCrl<'_> {
     }
 }
 
-/// In one step, and on the disk.
+/// Writes the file atomically and syncs it to disk.
 fn keep(path: &Path, der: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let mut file = std::fs::File::create(&new)?;
@@ -96,7 +96,7 @@ impl KnownCrls {
     ) -> Result<CheckedCrl<'_>, Refusal> {
         let crl = read(authority, ca, shard, tbs)?;
         let mut all = self.all.lock().await;
-        // A delta adds to the full CRL.
+        // A delta CRL adds to the full CRL.
         let full = shard.max(0);
         let known = match all.get(&(ca.id, full)) {
             Some(known) => Arc::clone(known),
@@ -110,7 +110,7 @@ impl KnownCrls {
             check_delta(&crl, &known)?;
             return Ok(CheckedCrl { all, key: (ca.id, full), known: None, path: None });
         }
-        // The newest one may have been lost before it was stored: then its number comes again.
+        // The newest CRL may have been lost before it was stored. Then the same number is used again.
         if is_above(&known.number, &number_of(&crl)?) {
             return Err(Refusal::Crl("its number is below that of the newest one".to_owned()));
         }
@@ -120,8 +120,8 @@ impl KnownCrls {
     }
 }
 
-/// The newest CRL of the database and the signer's folder. Only one that the CA signed counts: anyone who writes the database
-/// cannot make up another.
+/// Returns the newer CRL of the database and the signer's directory. Only CRLs signed by the CA count, so that an intruder in the
+/// database cannot forge one.
 async fn newest(authority: &Authority, ca: &Ca, shard: i64, path: Option<PathBuf>) -> Result<Known, Refusal> {
     let row = tables::Revocations::of(authority.store()).crl(ca.id, shard).await?;
     let kept = match path {
@@ -176,7 +176,7 @@ fn read(authority: &Authority, ca: &Ca, shard: i64, tbs: &[u8]) -> Result<Crl, R
     }
 }
 
-/// A delta may lift holds only.
+/// Checks a delta CRL. It may only release holds.
 fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
     if number_of(crl)? != known.number {
         return Err(Refusal::Crl("the delta has another number than the newest full CRL".to_owned()));
@@ -190,7 +190,7 @@ fn check_delta(crl: &Crl, known: &Known) -> Result<(), Refusal> {
     }
 }
 
-/// What was revoked stays on the CRL until its certificate has expired (RFC 5280 section 3.3).
+/// Checks that revoked certificates stay on the CRL until they have expired (RFC 5280 section 3.3).
 async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known) -> Result<(), Refusal> {
     let now = Known::of(crl);
     for serial in known.revoked.difference(&now.revoked) {
@@ -201,7 +201,8 @@ async fn check_entries(authority: &Authority, ca: &Ca, crl: &Crl, known: &Known)
     Ok(())
 }
 
-/// Judged by the certificate itself, which only the CA can have signed, not by columns of the database.
+/// Returns whether a certificate has expired. It uses the certificate, which only the CA can have signed, and not the columns of
+/// the database.
 async fn has_expired(authority: &Authority, ca: &Ca, serial: &SerialNumber) -> Result<bool, Refusal> {
     let row = tables::Issued::of(authority.store()).by_serial(ca.id, serial.content()).await?;
     let Some(certificate) = row.and_then(|row| Certificate::parse(&row.der).ok()) else { return Ok(false) };
@@ -215,7 +216,7 @@ fn number_of(crl: &Crl) -> Result<Vec<u8>, Refusal> {
     Ok(number.content()[start..].to_vec())
 }
 
-/// Numbers without leading zeros, big-endian.
+/// Compares CRL numbers (big-endian, without leading zeros).
 fn is_above(new: &[u8], old: &[u8]) -> bool {
     (new.len(), new) > (old.len(), old)
 }

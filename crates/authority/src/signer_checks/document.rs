@@ -1,10 +1,10 @@
-//! Documents that are not signed yet.
+//! Documents that are not yet signed.
 
 use x509::{Certificate, SignatureAlgorithm, build};
 
 use super::refusal::Refusal;
 
-/// A tbsCertificate, read as the certificate that it becomes. All of it is read, and nothing else than it.
+/// Parses a tbsCertificate as the resulting certificate. Trailing data is rejected.
 pub(super) fn certificate(tbs: &[u8], algorithm: &SignatureAlgorithm) -> Result<Certificate, Refusal> {
     let der = build::signed(tbs, algorithm, &[0; 64]);
     let draft = Certificate::parse(&der)
@@ -15,7 +15,7 @@ pub(super) fn certificate(tbs: &[u8], algorithm: &SignatureAlgorithm) -> Result<
     Ok(draft)
 }
 
-/// Compares a document with the expected one, and says what differs first.
+/// Compares a document with the expected one. An error describes the first difference.
 pub(super) fn same(draft: &Certificate, tbs: &[u8], expected: &[u8]) -> Result<(), Refusal> {
     if tbs == expected {
         return Ok(());

@@ -1,7 +1,8 @@
-//! What a signer process checks before a CA key signs, from the database and its own configuration.
+//! The checks of a signer process before a CA key signs, from the database and its own configuration.
 //!
-//! The server that orders a signature is not trusted: profile, approval, CA and earlier CRLs are read here. A document is
-//! compared byte by byte with the one that the request leads to under the profile. See docs/internals/signer.md.
+//! The server that orders a signature is not trusted: the signer itself reads the profile, the approval, the CA and earlier CRLs.
+//! It compares the document byte by byte with the document that results from the request and the profile. See
+//! docs/internals/signer.md.
 
 mod ca_certificate;
 mod checked;

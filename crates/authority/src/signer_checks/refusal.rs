@@ -1,4 +1,4 @@
-//! Why a signer does not sign.
+//! Reasons for which a signer rejects an order.
 
 use keys::SignError;
 use store::StoreError;
@@ -8,44 +8,44 @@ use crate::keystore::KeyStoreError;
 use crate::profile::ProfileError;
 use crate::tree::CaError;
 
-/// Why a signer does not sign. Nothing was signed.
+/// Reason why a signer rejects an order. Nothing was signed.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The document is not the one that its purpose leads to.
+    /// The document is not the one that results from its purpose.
     #[error("the document differs from what the signer makes of the request: {0}")]
     Differs(String),
-    /// The profile, or the policy that it names, forbids it.
+    /// The profile or one of its policies forbids the document.
     #[error(transparent)]
     Policy(#[from] IssueError),
-    /// The stored profile is not the one that the signer's configuration pins.
+    /// The stored profile does not match the signer's configuration.
     #[error("profile {name:?} is not signed for: {reason}")]
     Profile {
-        /// Its name.
+        /// Name of the profile.
         name: String,
-        /// Why.
+        /// Description of the mismatch.
         reason: String,
     },
-    /// The profile needs an approval.
+    /// The profile requires an approval.
     #[error("profile {profile:?} needs an approval: {reason}")]
     Consent {
-        /// The profile's name.
+        /// Name of the profile.
         profile: String,
-        /// The missing part.
+        /// Missing part of the approval.
         reason: String,
     },
-    /// The CRL takes back what an earlier one said.
+    /// The CRL undoes a revocation of an earlier one.
     #[error("the CRL is refused: {0}")]
     Crl(String),
-    /// The signer's folder cannot be read or written.
+    /// The signer's directory cannot be read or written.
     #[error("the newest CRL cannot be kept in the signer's folder: {0}")]
     NotKept(String),
-    /// The CA certificate or request is not one the signer signs.
+    /// The CA certificate or CSR is not allowed.
     #[error("the CA certificate is refused: {0}")]
     CaCertificate(String),
     /// The CA cannot be read.
     #[error(transparent)]
     Ca(#[from] CaError),
-    /// The key cannot be opened.
+    /// The key cannot be decrypted.
     #[error(transparent)]
     Key(#[from] KeyStoreError),
     /// An error of the database.
@@ -54,7 +54,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the same order may succeed later.
+    /// Returns whether the same order may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! Certificates of a CA's own services: its OCSP responder, and the key that SCEP clients encrypt to.
+//! Checks of the certificates for a CA's own services: its OCSP responder, and the key to which SCEP clients encrypt.
 
 use x509::{Certificate, UnixTime};
 
@@ -10,14 +10,15 @@ use crate::ocsp::responder_tbs;
 use crate::scep::{RECIPIENT_LIFETIME_SECONDS, recipient_tbs};
 use crate::tree::{Ca, Urls};
 
-/// Which service.
+/// A service of a CA that has a certificate.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Service {
     Ocsp,
     Scep,
 }
 
-/// Only key, serial number and dates are the server's to choose; the life is bounded.
+/// Checks the certificate of a service. The server may choose only the key, the serial number and the dates; the lifetime is
+/// limited.
 pub(super) fn check(authority: &Authority, ca: &Ca, service: Service, tbs: &[u8]) -> Result<(), Refusal> {
     let now = UnixTime(authority.clock().now_seconds());
     if !ca.publishes() {

@@ -1,4 +1,4 @@
-//! Certification authorities: their rows, their certificates, and the count of changes that caches ask.
+//! Storage of CAs: their rows, their certificates, and the change counter that caches check.
 
 use coded::named;
 use uuid::Uuid;
@@ -6,83 +6,83 @@ use uuid::Uuid;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx};
 
 store::handle! {
-    /// Certification authorities and their certificates.
+    /// Tables of the CAs and their certificates.
     Cas
 }
 
-/// Authorities one database holds: all of them are kept in memory.
+/// Maximum number of CAs in a database; all of them are cached.
 pub const CAS_MAX: usize = 10_000;
 
-/// A certification authority.
+/// A certification authority (CA).
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaRow {
-    /// Its identity.
+    /// Identifier of the CA.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the CA, unique.
     pub name: String,
-    /// Its key, in table `keys`.
+    /// Key of the CA in table `keys`.
     pub key_id: Uuid,
-    /// `pending`, `active`, `retiring` or `retired`.
+    /// State: `pending`, `active`, `retiring` or `retired`.
     pub state: String,
-    /// The authority here that signed it.
+    /// Parent CA on this server.
     pub parent_id: Option<Uuid>,
-    /// SHA-256 of its certificate; none while it is pending.
+    /// SHA-256 of the certificate; `None` while the CA is pending.
     pub sha256: Option<[u8; 32]>,
-    /// The specification that it was created from, JSON.
+    /// Specification from which the CA was created, JSON.
     pub specification: String,
-    /// The certification request, DER, of one below an external parent.
+    /// The CSR in DER, for a CA with an external parent.
     pub request: Option<Vec<u8>>,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// Since when it issues no more, µs.
+    /// Time in microseconds after which the CA issues no more certificates.
     pub retiring_at_us: Option<i64>,
-    /// Since when it signs nothing more, µs.
+    /// Time in microseconds after which the CA signs nothing any more.
     pub retired_at_us: Option<i64>,
 }
 
-/// An authority's row with its key's public facts.
+/// The row of a CA with the public properties of its key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaWithKey {
-    /// The row.
+    /// Row of the CA.
     pub ca: CaRow,
-    /// The key's kind.
+    /// Key type.
     pub key_type: String,
-    /// The key's DER SubjectPublicKeyInfo.
+    /// SubjectPublicKeyInfo of the key in DER.
     pub spki: Vec<u8>,
-    /// Since when it is the default, µs.
+    /// Time in microseconds since when the CA is the default.
     pub default_since_us: Option<i64>,
 }
 
 named! {
-    /// What a certificate is to its authority.
+    /// Role of a certificate for its CA.
     pub enum CaCertificateRole: "role of a CA certificate" {
-        /// Its certificate.
+        /// The CA's own certificate.
         Own => "own",
-        /// For the same name and key, by another issuer.
+        /// A certificate for the same name and key by another issuer (cross-signature).
         Cross => "cross",
-        /// Of an external parent, or further above.
+        /// A certificate of an external parent CA or above.
         Above => "above",
     }
 }
 
-/// A certificate of an authority.
+/// A certificate of a CA.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CaCertificateRow {
-    /// Whose.
+    /// Identifier of the CA.
     pub ca_id: Uuid,
     /// SHA-256 of `der`.
     pub sha256: [u8; 32],
     /// Role of the certificate for its CA.
     pub role: CaCertificateRole,
-    /// Its place among those of the same role, from 0.
+    /// Position among the certificates of the same role, from 0.
     pub position: i64,
-    /// The authority here that signed it.
+    /// CA on this server that signed the certificate.
     pub issuer_ca: Option<Uuid>,
-    /// The certificate.
+    /// The certificate in DER.
     pub der: Vec<u8>,
-    /// End of validity, µs.
+    /// End of validity in microseconds.
     pub not_after_us: i64,
-    /// When it was made or imported, µs.
+    /// Time of creation or import in microseconds.
     pub created_at_us: i64,
 }
 
@@ -137,8 +137,8 @@ VALUES (:ca_id, :sha256, :role, :position, :issuer_ca, :der, :not_after, :create
   NOTHING"
 };
 
-/// At most ?3, as no more needs to be told: a walk over what was issued, done once in an authority's life. Not counted
-/// are its own certificates, and those of authorities below it that are retired.
+/// Counts at most ?3 valid certificates that a CA issued, because larger numbers make no difference. It reads all certificates of
+/// the CA, but runs only once for each CA. The CA's own certificates and certificates of retired CAs are not counted.
 const LIVING_ISSUED: &str = "-- living_issued
 SELECT count(*) FROM (
     SELECT 1 FROM issued i WHERE i.ca = ?1 AND i.not_after > ?2 AND i.certificate_id NOT IN (
@@ -161,32 +161,32 @@ pub(crate) const ALL: &[&str] = &[
 ];
 pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &CERTIFICATES_INSERT];
 
-/// Everything known of the authorities, at one moment.
+/// All CAs and their certificates at one time.
 #[derive(Clone, Debug)]
 pub struct CaRows {
-    /// The count of changes when it was read.
+    /// Change counter at the time of reading.
     pub generation: i64,
-    /// The authorities, oldest first.
+    /// CAs, oldest first.
     pub cas: Vec<CaWithKey>,
-    /// Their certificates, by authority, role and position.
+    /// Certificates, by CA, role and position.
     pub certificates: Vec<CaCertificateRow>,
 }
 
 impl Cas<'_> {
-    /// How often the authorities were changed; another number, other authorities.
+    /// Returns the change counter of the CAs. It increases with every change.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn generation(self) -> Result<i64, StoreError> {
         let row = self.0.row(GENERATION, Vec::new()).await?;
         row.ok_or_else(|| StoreError::Corrupt("ca_generation is empty".to_owned()))?.int()
     }
 
-    /// All authorities with their certificates: three statements. A change in between is seen by the next reader,
-    /// because the count of changes is read first.
+    /// Returns all CAs with their certificates in three statements. The change counter is read first, so a concurrent change is
+    /// visible to the next reader.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn all(self) -> Result<CaRows, StoreError> {
         let generation = self.generation().await?;
         let cas = self.0.rows(Cost::Walk, CAS, vec![(CAS_MAX as i64).into()]).await?;
@@ -198,10 +198,10 @@ impl Cas<'_> {
         })
     }
 
-    /// How many certificates an authority issued that are valid after `now_us`, counted up to `most`.
+    /// Returns the number of certificates of a CA that are valid after `now_us`, counted up to `most`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn living_issued(self, ca: Uuid, now_us: i64, most: i64) -> Result<u64, StoreError> {
         let rows =
             self.0.rows(Cost::Walk, LIVING_ISSUED, vec![ca.into(), now_us.into(), most.into()]).await?;
@@ -209,10 +209,10 @@ impl Cas<'_> {
     }
 }
 
-/// Adds an authority; false when its name is taken or there are [`CAS_MAX`].
+/// Inserts a CA. Returns false if its name is in use or if there are already [`CAS_MAX`] CAs.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_ca(tx: &mut Tx, ca: &CaRow) -> Result<bool, StoreError> {
     let inserted = tx
@@ -235,10 +235,10 @@ pub async fn insert_ca(tx: &mut Tx, ca: &CaRow) -> Result<bool, StoreError> {
     changed(tx, inserted).await
 }
 
-/// Adds certificates to CAs; existing ones stay.
+/// Inserts certificates of CAs. Existing ones are not changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_ca_certificates(tx: &mut Tx, rows: Vec<CaCertificateRow>) -> Result<(), StoreError> {
     let columns = vec![
@@ -255,10 +255,10 @@ pub async fn insert_ca_certificates(tx: &mut Tx, rows: Vec<CaCertificateRow>) ->
     changed(tx, 1).await.map(drop)
 }
 
-/// Makes a pending authority active; false when it is not pending.
+/// Activates a pending CA. Returns false if it is not pending.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn install_ca(
     tx: &mut Tx,
@@ -270,51 +270,51 @@ pub async fn install_ca(
     changed(tx, installed).await
 }
 
-/// Puts another certificate of an active authority in place of the one it has; false when it has another by now, or is
-/// not active.
+/// Replaces the certificate of an active CA. Returns false if the CA is not active or if its certificate has changed in the
+/// meantime.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn renew_ca(tx: &mut Tx, id: Uuid, old: &[u8; 32], new: &[u8; 32]) -> Result<bool, StoreError> {
     let renewed = tx.execute(RENEW, vec![id.into(), (*old).into(), (*new).into()]).await?;
     changed(tx, renewed).await
 }
 
-/// Lets an active authority issue no more; false when it is not active.
+/// Retires an active CA from issuance. Returns false if it is not active.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn begin_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let moved = tx.execute(RETIRING, vec![id.into(), at_us.into()]).await?;
     changed(tx, moved).await
 }
 
-/// Lets a retiring authority sign nothing more; false when it is not retiring.
+/// Retires a retiring CA completely, so that it signs nothing any more. Returns false if it is not retiring.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn finish_retiring_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let moved = tx.execute(RETIRED, vec![id.into(), at_us.into()]).await?;
     changed(tx, moved).await
 }
 
-/// Makes an active authority the default; false when it is not active.
+/// Makes an active CA the default. Returns false if it is not active.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn make_default_ca(tx: &mut Tx, id: Uuid, at_us: i64) -> Result<bool, StoreError> {
     let made = tx.execute(MAKE_DEFAULT, vec![id.into(), at_us.into()]).await?;
     changed(tx, made).await
 }
 
-/// Removes an authority that never had a certificate; false when it is not pending.
+/// Deletes a CA that never had a certificate. Returns false if it is not pending.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn delete_pending_ca(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     let deleted = tx.execute(DELETE_PENDING, vec![id.into()]).await?;

@@ -1,4 +1,4 @@
-//! Changes that wait for approval because a profile that requires approval depends on what they change.
+//! Storage of changes that wait for approval because they affect a profile that requires approval.
 
 use coded::coded;
 use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page};
@@ -6,7 +6,7 @@ use store::{SealedColumn, sealed_column};
 use uuid::Uuid;
 
 store::handle! {
-    /// Changes that wait for approval.
+    /// Table of the changes that wait for approval.
     Changes
 }
 
@@ -15,44 +15,44 @@ coded! {
     pub enum ChangeState: "state of a pending change" {
         /// The change waits for approvals.
         Open = 0 => "open",
-        /// It has its approvals and is being applied.
+        /// The change has all its approvals and is being applied.
         Approved = 1 => "approved",
         /// The change was rejected.
         Rejected = 2 => "rejected",
-        /// The object changed after approval was asked for, or the change no longer fits it.
+        /// The object was modified after the request, or the change no longer applies to it.
         Void = 3 => "void",
         /// The change was applied.
         Applied = 4 => "applied",
     }
 }
 
-/// The changes themselves, for the rotation of the master key.
+/// Column with the encrypted changes, for the rotation of the master key.
 pub const SEALED_CHANGES: SealedColumn = sealed_column!("pending_changes", "uuid" Uuid "uuid", "sealed");
 
-/// A change that is about to wait.
+/// A change to store until it is approved.
 #[derive(Clone, Debug)]
 pub struct NewChange {
-    /// Its identity.
+    /// Identifier of the change.
     pub id: Uuid,
-    /// The action, as in the audit log: `profile.put`.
+    /// The action, such as `profile.put`.
     pub action: String,
-    /// The object of the change: `profile/vip`.
+    /// The object of the change, such as `profile/vip`.
     pub object: String,
-    /// The profiles that require approval and depend on the object, JSON.
+    /// Profiles that require approval and depend on the object, JSON.
     pub profiles: String,
-    /// How many people must approve it.
+    /// Number of people who must approve the change.
     pub needed: u32,
-    /// The plan, JSON.
+    /// Plan to approve, JSON.
     pub plan: String,
     /// SHA-256 of the plan's canonical encoding.
     pub plan_sha256: [u8; 32],
-    /// The change, sealed to [`SEALED_CHANGES`].
+    /// The change, encrypted for the column [`SEALED_CHANGES`].
     pub sealed: Vec<u8>,
-    /// Actor that requested it.
+    /// Actor that requested the change.
     pub requested_by: String,
-    /// Time of the request, µs.
+    /// Time of the request in microseconds.
     pub requested_at_us: i64,
-    /// Expiry, µs.
+    /// Expiry time in microseconds.
     pub expires_at_us: i64,
 }
 
@@ -69,7 +69,7 @@ pub struct ChangeRow {
     pub profiles: String,
     /// See [`NewChange::needed`].
     pub needed: u32,
-    /// Its state. An open one whose time is over has lapsed.
+    /// State of the change. An open change expires at `expires_at_us`.
     pub state: ChangeState,
     /// See [`NewChange::plan`].
     pub plan: String,
@@ -83,13 +83,13 @@ pub struct ChangeRow {
     pub requested_at_us: i64,
     /// See [`NewChange::expires_at_us`].
     pub expires_at_us: i64,
-    /// Actor that decided.
+    /// Actor that approved or rejected the change.
     pub decided_by: Option<String>,
-    /// When, µs.
+    /// Time of the decision in microseconds.
     pub decided_at_us: Option<i64>,
-    /// The note of the decision, or why the change is void.
+    /// Note of the decision, or the reason why the change is void.
     pub note: Option<String>,
-    /// People who approved this plan.
+    /// Number of people who have approved this plan.
     pub given: u32,
 }
 
@@ -122,7 +122,7 @@ WHERE (SELECT count(*) FROM pending_changes WHERE state = {ChangeState::Open} AN
 RETURNING needed")
 };
 
-/// Moves a change from state ?2 to ?3; ?7 tells whether the change itself is kept.
+/// Moves a change from state ?2 to ?3. ?7 determines whether the encrypted change is kept.
 const DECIDE: &str = "-- pending_change_decide
 UPDATE pending_changes SET state = ?3, decided_by = ?4, decided_at = ?5, note = ?6,
                            sealed = CASE WHEN CAST(?7 AS BIGINT) = 1 THEN sealed ELSE NULL END
@@ -135,10 +135,10 @@ pub(crate) const ALL: &[&str] =
     &[CHANGE, PAGE, DECIDE, TRIM, SEALED_CHANGES.page, SEALED_CHANGES.count, SEALED_CHANGES.heads];
 pub(crate) const BULKS: &[&Bulk] = &[&INSERT, &SEALED_CHANGES.replace];
 
-/// Stores a pending change; false while `open_max` others wait.
+/// Stores a pending change. Returns false if `open_max` changes are already waiting.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_change(tx: &mut Tx, new: NewChange, open_max: u32) -> Result<bool, StoreError> {
     let columns = vec![
@@ -158,36 +158,36 @@ pub async fn insert_change(tx: &mut Tx, new: NewChange, open_max: u32) -> Result
     Ok(tx.bulk(&INSERT, columns).await?.len() == 1)
 }
 
-/// A pending change as the transaction sees it.
+/// Returns a pending change, read within the transaction.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn change_row(tx: &mut Tx, id: Uuid) -> Result<Option<ChangeRow>, StoreError> {
     tx.row(CHANGE, vec![id.into()]).await?.map(row_of).transpose()
 }
 
-/// A step of a pending change.
+/// A state transition of a pending change.
 #[derive(Clone, Debug)]
 pub struct ChangeDecision {
-    /// Which.
+    /// Identifier of the change.
     pub id: Uuid,
     /// The present state.
     pub from: ChangeState,
-    /// The state it gets. Only an approved change keeps what it will do.
+    /// New state. Only an approved change keeps its encrypted contents.
     pub to: ChangeState,
     /// Actor that decided.
     pub by: String,
-    /// When, µs.
+    /// Time of the decision in microseconds.
     pub at_us: i64,
-    /// A note.
+    /// Note of the decision.
     pub note: Option<String>,
 }
 
-/// Takes a step; false when the change is in another state.
+/// Applies a state transition. Returns false if the change is in another state.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn decide_change(tx: &mut Tx, step: ChangeDecision) -> Result<bool, StoreError> {
     let kept = i64::from(step.to == ChangeState::Approved);
@@ -204,18 +204,18 @@ pub async fn decide_change(tx: &mut Tx, step: ChangeDecision) -> Result<bool, St
 }
 
 impl Changes<'_> {
-    /// A pending change.
+    /// Returns a pending change.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn get(self, id: Uuid) -> Result<Option<ChangeRow>, StoreError> {
         self.0.row(CHANGE, vec![id.into()]).await?.map(row_of).transpose()
     }
 
-    /// A page of changes in a state, the newest first. Open ones that lapsed are left out.
+    /// Returns a page of changes in a state, newest first. Expired open changes are omitted.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn page(
         self,
         state: ChangeState,
@@ -236,10 +236,10 @@ impl Changes<'_> {
         })
     }
 
-    /// Deletes open changes that lapsed before `before_us`; returns how many.
+    /// Deletes open changes that expired before `before_us`. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(TRIM, vec![before_us.into()]).await
     }

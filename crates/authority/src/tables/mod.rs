@@ -1,6 +1,6 @@
-//! The tables of the authority: CAs, profiles, certificates issued and revoked, ACME, enrolments.
+//! Storage of the authority: CAs, profiles, issued and revoked certificates, ACME, enrollments.
 //!
-//! Each noun has a handle, made by `Name::of(&store)`; functions that change rows take the transaction.
+//! Each table group has a handle, created with `Name::of(&store)`. Functions that change rows take the transaction.
 
 pub mod acme;
 mod cas;
@@ -43,7 +43,7 @@ pub use revocations::{
 pub use teams::{OwnedRow, Teams, count_certificate, put_team};
 pub use votes::{VoteRow, Votes, approvers_of, put_vote};
 
-/// Every statement of these tables, for the test that prepares them on both databases.
+/// All statements of these tables, for the test that prepares them on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[Sends] = &[
     acme::SENDS,

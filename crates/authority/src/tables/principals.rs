@@ -1,5 +1,5 @@
-//! Marks of principals: by what else an actor is known. They are kept when the identity goes, so that nobody becomes another
-//! person by removing a token.
+//! Storage of the marks of principals, that is, other identifiers of an actor. They are kept after the identity is deleted, so that
+//! a person cannot appear as another one by deleting a token.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,10 @@ SELECT mark FROM principals WHERE actor = :actor"
 
 pub(crate) const BULKS: &[&Bulk] = &[&NOTE, &OF];
 
-/// Notes the marks of a principal.
+/// Stores the marks of a principal.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn note_principal(tx: &mut Tx, principal: &Principal) -> Result<(), StoreError> {
     let marks: Vec<String> = principal.marks().map(str::to_owned).collect();
@@ -29,11 +29,11 @@ pub async fn note_principal(tx: &mut Tx, principal: &Principal) -> Result<(), St
     tx.bulk(&NOTE, vec![Column::Text(actors), Column::Text(marks)]).await.map(drop)
 }
 
-/// Every mark of these actors, their own names among them, and the marks of those marks: a token is its owner, and the owner has an
-/// address.
+/// Returns all marks of these actors, including their own names, and transitively the marks of these marks. For example, a token
+/// leads to its owner, and the owner to an email address.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn marks_of(tx: &mut Tx, actors: Vec<String>) -> Result<BTreeSet<String>, StoreError> {
     let mut marks: BTreeSet<String> = actors.iter().cloned().collect();

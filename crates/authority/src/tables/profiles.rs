@@ -1,24 +1,24 @@
-//! Profiles: what may be issued, kept as JSON that this crate does not look into.
+//! Storage of profiles as JSON. This module does not parse the JSON.
 
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of};
 
 store::handle! {
-    /// Profiles that certificates are issued by.
+    /// Table of the profiles.
     Profiles
 }
 
-/// A profile as stored.
+/// A stored profile.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileRow {
-    /// Its name.
+    /// Name of the profile.
     pub name: String,
-    /// Itself, JSON.
+    /// The profile as JSON.
     pub body: String,
-    /// Moved by every change, from 1.
+    /// Revision, from 1. Every change increases it.
     pub revision: i64,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// When it was last changed, µs.
+    /// Time of the last change in microseconds.
     pub updated_at_us: i64,
 }
 
@@ -28,7 +28,7 @@ SELECT name, body, revision, created_at, updated_at FROM profiles WHERE name = ?
 const LIST: &str = "-- profiles_list
 SELECT name, body, revision, created_at, updated_at FROM profiles WHERE name > ?1 ORDER BY name LIMIT ?2";
 
-/// ?4: the revision that must be in force, 0 for none yet, -1 for any.
+/// Stores a profile. ?4 is the required present revision: 0 for none, -1 for any.
 const PUT: &str = "-- profile_put
 INSERT INTO profiles (name, body, revision, created_at, updated_at)
 SELECT CAST(?1 AS TEXT), CAST(?2 AS TEXT), 1, CAST(?3 AS BIGINT), CAST(?3 AS BIGINT)
@@ -46,11 +46,11 @@ SELECT name, body, revision, created_at, updated_at FROM profiles ORDER BY name"
 
 pub(crate) const ALL: &[&str] = &[GET, LIST, PUT, DELETE, EVERY];
 
-/// Stores a profile. `expected` is the revision it replaces: `None` for any or none, `Some(0)` for none. `None` is
-/// answered when another one is in force.
+/// Stores a profile. `expected` is the revision to replace: `None` for any or none, `Some(0)` for none. Returns `None` if another
+/// revision is stored.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn put_profile(
     tx: &mut Tx,
@@ -63,45 +63,45 @@ pub async fn put_profile(
     tx.row(PUT, parameters).await?.map(row_of).transpose()
 }
 
-/// Removes a profile; false when it is not there, or in another revision than `expected`.
+/// Deletes a profile. Returns false if it does not exist or its revision is not `expected`.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn delete_profile(tx: &mut Tx, name: &str, expected: Option<i64>) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![name.into(), expected.unwrap_or(-1).into()]).await? > 0)
 }
 
-/// A profile as the transaction sees it.
+/// Returns a profile, read within the transaction.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn profile_row(tx: &mut Tx, name: &str) -> Result<Option<ProfileRow>, StoreError> {
     tx.row(GET, vec![name.into()]).await?.map(row_of).transpose()
 }
 
 impl Profiles<'_> {
-    /// A profile by its name.
+    /// Returns a profile by its name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn get(self, name: &str) -> Result<Option<ProfileRow>, StoreError> {
         self.0.row(GET, vec![name.into()]).await?.map(row_of).transpose()
     }
 
-    /// Every profile, in the order of their names: they are made by hand.
+    /// Returns all profiles in the order of their names. Their number is small, because people create them.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn all(self) -> Result<Vec<ProfileRow>, StoreError> {
         self.0.rows(Cost::Walk, EVERY, vec![]).await?.into_iter().map(row_of).collect()
     }
 
-    /// A page of profiles in the order of their names.
+    /// Returns a page of profiles in the order of their names.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn page(self, after: Option<&Cursor>, limit: usize) -> Result<Page<ProfileRow>, StoreError> {
         let key = after.map(|cursor| cursor.key("profiles", &[Value::Text(String::new())])).transpose()?;
         let after = key.and_then(|mut key| key.pop()).unwrap_or(Value::Text(String::new()));

@@ -1,24 +1,24 @@
-//! What teams own, their quotas, and the certificates that count against these.
+//! Storage of the objects that teams own, their quotas, and the counts of their certificates.
 
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 use crate::teams::owns::{OwnedKind, Owns, Quota};
 
 store::handle! {
-    /// What teams own, and their quotas.
+    /// Tables of the objects that teams own, and of their quotas.
     Teams
 }
 
 /// An object and the team that owns it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnedRow {
-    /// Its kind.
+    /// Kind of the object.
     pub kind: OwnedKind,
-    /// Its name.
+    /// Name of the object.
     pub object: String,
-    /// Its owner.
+    /// Team that owns the object.
     pub team: String,
-    /// When it came from another team, µs; `None` if it never did.
+    /// Time in microseconds at which the object came from another team; `None` if it never did.
     pub moved_at_us: Option<i64>,
 }
 
@@ -51,7 +51,7 @@ DELETE FROM team_quotas WHERE team = ?1";
 const PUT_QUOTA: &str = "-- team_quota_put
 INSERT INTO team_quotas (team, requests_per_second, certificates_per_day) VALUES (?1, ?2, ?3)";
 
-/// One more certificate on this day, unless there are ?3.
+/// Counts one more certificate on this day, unless the count is already ?3.
 const COUNT: &str = "-- team_day_count
 INSERT INTO team_days (team, day, certificates) VALUES (?1, ?2, 1)
 ON CONFLICT (team, day) DO UPDATE SET certificates = team_days.certificates + 1 WHERE team_days.certificates < ?3";
@@ -65,10 +65,10 @@ DELETE FROM team_days WHERE team = ?1 AND day < ?2";
 pub(crate) const ALL: &[&str] = &[OWNED, QUOTAS, RELEASE, DROP_QUOTA, PUT_QUOTA, COUNT, HAD, FORGET_DAYS];
 pub(crate) const BULKS: &[&Bulk] = &[&TAKEN, &CLAIM];
 
-/// Makes a team own these objects and no others. If another team owns one of them, nothing is changed, and that object is returned.
+/// Replaces the objects that a team owns. If another team owns one of them, nothing is changed, and that object is returned.
 ///
 /// # Errors
-/// [`StoreError::Stale`] when another team claims one at the same time; those of the database.
+/// [`StoreError::Stale`] if another team claims an object at the same time, or an error of the database.
 #[crate::boxed]
 pub async fn put_team(
     tx: &mut Tx,
@@ -99,10 +99,10 @@ pub async fn put_team(
     Ok(None)
 }
 
-/// Counts one more certificate of a team on a day; false when there are `most` already.
+/// Counts one more certificate of a team on a day. Returns false if the count is already `most`.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn count_certificate(tx: &mut Tx, team: &str, day: i64, most: u32) -> Result<bool, StoreError> {
     tx.execute(FORGET_DAYS, vec![team.into(), day.into()]).await?;
@@ -110,27 +110,27 @@ pub async fn count_certificate(tx: &mut Tx, team: &str, day: i64, most: u32) -> 
 }
 
 impl Teams<'_> {
-    /// Every object that a team owns.
+    /// Returns every object that a team owns.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn owned(self) -> Result<Vec<OwnedRow>, StoreError> {
         self.0.rows(Cost::Walk, OWNED, Vec::new()).await?.into_iter().map(owned).collect()
     }
 
-    /// The certificates of a team that count on a day.
+    /// Returns the number of certificates of a team that count on a day.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn certificates(self, team: &str, day: i64) -> Result<i64, StoreError> {
         let found = self.0.row(HAD, vec![team.into(), day.into()]).await?;
         found.map_or(Ok(0), |mut row| row.int())
     }
 
-    /// The quotas of every team that has some.
+    /// Returns the quotas of all teams that have one.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn quotas(self) -> Result<Vec<(String, Quota)>, StoreError> {
         let read = |mut row: Row| {
             let team = row.text()?;

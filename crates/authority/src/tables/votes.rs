@@ -1,23 +1,23 @@
-//! Votes of approvers: who approved which plan.
+//! Storage of the votes of approvers.
 
 use db::{Bulk, Column, Cost, StoreError, Tx};
 use uuid::Uuid;
 
 store::handle! {
-    /// Votes of approvers.
+    /// Table of the votes of approvers.
     Votes
 }
 
 /// One person's approval of a plan.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct VoteRow {
-    /// The identity of the approval, enrolment or pending change.
+    /// Identifier of the approval, enrollment or pending change.
     pub subject: Uuid,
     /// The approver.
     pub actor: String,
     /// SHA-256 of the approved plan.
     pub plan_sha256: [u8; 32],
-    /// When, µs.
+    /// Time of the vote in microseconds.
     pub voted_at_us: i64,
     /// The approver's note.
     pub note: Option<String>,
@@ -38,10 +38,10 @@ DELETE FROM approval_votes WHERE voted_at < ?1";
 pub(crate) const ALL: &[&str] = &[OF_PLAN, TRIM];
 pub(crate) const BULKS: &[&Bulk] = &[&PUT];
 
-/// The approvers of a plan, the first one first.
+/// Returns the approvers of a plan in order of time, read within the transaction.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn approvers_of(
     tx: &mut Tx,
@@ -55,7 +55,7 @@ pub async fn approvers_of(
 /// Stores a vote. It replaces the actor's vote for another plan of the same subject.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn put_vote(tx: &mut Tx, vote: &VoteRow) -> Result<(), StoreError> {
     let columns = vec![
@@ -69,19 +69,19 @@ pub async fn put_vote(tx: &mut Tx, vote: &VoteRow) -> Result<(), StoreError> {
 }
 
 impl Votes<'_> {
-    /// The approvers of a plan, the first one first.
+    /// Returns the approvers of a plan in order of time.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn approvers(self, subject: Uuid, plan_sha256: [u8; 32]) -> Result<Vec<String>, StoreError> {
         let rows = self.0.rows(Cost::Walk, OF_PLAN, vec![subject.into(), plan_sha256.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
-    /// Deletes votes from before `before_us`; returns how many.
+    /// Deletes votes from before `before_us`. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn trim(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(TRIM, vec![before_us.into()]).await
     }

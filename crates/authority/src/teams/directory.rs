@@ -1,4 +1,4 @@
-//! Who owns what, kept in memory for seconds; and the certificates that count against quotas.
+//! Cached directory of the objects that each team owns, and the counts of certificates for quotas.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,38 +12,38 @@ use super::ownership::Ownership;
 use crate::tables;
 use crate::tables::count_certificate;
 
-/// How long a node may act on what teams owned before another node changed it.
+/// Lifetime of the cached ownership. A change by another node takes effect here after this time at the latest.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// Knows which team owns what. Cheap to clone; the clones share a cache.
+/// Directory of the objects that each team owns. Clones are cheap and share the cache.
 #[derive(Clone)]
 pub struct TeamDirectory(Arc<DirectoryParts>);
 
 struct DirectoryParts {
     store: Store,
     cache: Cache<u64, Arc<Ownership>, Arc<StoreError>>,
-    /// Raised, it makes the cache forget.
+    /// Part of the cache key. Incrementing it invalidates the cache.
     generation: AtomicU64,
 }
 
-/// A team has had its certificates of this day.
+/// The team has used its daily quota of certificates.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the team {team} has had its {most} certificates of today (UTC)")]
 pub struct OverQuota {
-    /// Which team.
+    /// Name of the team.
     pub team: String,
-    /// How many a day.
+    /// Quota of certificates per day.
     pub most: u32,
-    /// When the next day begins.
+    /// Time until the next day begins.
     pub retry_after: Duration,
 }
 
-/// Why a certificate does not count.
+/// Reason why a certificate is not counted.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum QuotaError {
-    /// There are enough.
+    /// The quota is used up.
     #[error(transparent)]
     Over(#[from] OverQuota),
     /// An error of the database.
@@ -58,10 +58,10 @@ impl TeamDirectory {
         Self(Arc::new(DirectoryParts { store, cache: Cache::with_entries(2), generation: AtomicU64::new(0) }))
     }
 
-    /// Owners of all objects.
+    /// Returns the owners of all objects.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn ownership(&self) -> Result<Arc<Ownership>, Arc<StoreError>> {
         let generation = self.0.generation.load(Ordering::SeqCst);
@@ -79,12 +79,12 @@ impl TeamDirectory {
         self.0.cache.fetch(&generation, read).await
     }
 
-    /// Forgets what is in memory: after a change, so that it holds at once here.
+    /// Invalidates the cache after a change, so that the change takes effect immediately on this node.
     pub fn forget(&self) {
         self.0.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Counts a certificate against the quota of the team, if that has one.
+    /// Counts a certificate against the team's quota, if the team has one.
     ///
     /// # Errors
     /// [`QuotaError`]
@@ -104,7 +104,7 @@ impl TeamDirectory {
 }
 
 impl TeamDirectory {
-    /// Whether a certificate of the team would still count today. Another may come first.
+    /// Checks that the team has quota left for a certificate today. A concurrent request may use it first.
     ///
     /// # Errors
     /// [`QuotaError`]

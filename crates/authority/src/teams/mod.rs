@@ -1,7 +1,7 @@
 //! Teams as owners of names, profiles, issuers, targets and credential paths.
 //!
-//! [`Ownership`] is the one place that decides whether the objects of a request belong together: [`Ownership::admits`] for a grant of
-//! a caller, [`Ownership::check_issue`] for every certificate before it is issued, whatever the protocol.
+//! Only [`Ownership`] decides whether the objects of a request belong together. [`Ownership::admits`] decides for a grant of a
+//! caller, and [`Ownership::check_issue`] for every certificate before it is issued, over any protocol.
 
 mod directory;
 mod ownership;

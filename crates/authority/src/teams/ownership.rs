@@ -1,4 +1,4 @@
-//! Which team owns what, and which objects may be named together. Functions of values.
+//! The owners of objects, and the rules for objects in one request. Pure functions without I/O.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use api::access::{Object, Scope};
 use super::owns::{OwnedKind, Quota};
 use super::standing::Standing;
 
-/// Every object that belongs to a team, at one moment.
+/// All objects that teams own, at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
     objects: HashMap<(OwnedKind, String), Owner>,
-    /// Suffixes by their parents, for wildcards that cover them.
+    /// Owned suffixes by their parent names, for wildcards that cover them.
     below: HashMap<String, Vec<String>>,
-    /// Teams that own something, and whether names are among it.
+    /// Teams that own at least one object, and whether they own names.
     teams: HashMap<Arc<str>, OwnsNames>,
     quotas: HashMap<String, Quota>,
 }
@@ -25,7 +25,7 @@ struct Owner {
     moved_at_us: Option<i64>,
 }
 
-/// Whether a team owns names. One that does is issued these alone.
+/// Whether a team owns names. A team that owns names gets certificates only for these names.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum OwnsNames {
     #[default]
@@ -33,25 +33,25 @@ enum OwnsNames {
     Yes,
 }
 
-/// Why objects may not be named together. It says nothing of other teams.
+/// Reason why objects do not belong together. The messages reveal nothing about other teams.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Crossing {
-    /// A name of another team, or of a team where the caller has none.
+    /// A name belongs to another team, or to a team while the caller has none.
     #[error("{0}: this name does not belong to the team of the request")]
     Name(String),
     /// The name does not belong to the team.
     #[error("{0}: this name is outside the names of the team {1}")]
     Outside(String, String),
-    /// The profile, the issuer or a target is another team's.
+    /// The profile, the issuer or a target belongs to another team.
     #[error("the profile, the issuer and the targets do not all belong to the team of the request")]
     Objects,
-    /// An object came to another team after the certificate to renew was issued.
+    /// An object moved to another team after the certificate to renew was issued.
     #[error("an object of this certificate has moved to another team since it was issued: enrol again")]
     Moved,
 }
 
 impl Ownership {
-    /// Of these objects and quotas.
+    /// Creates the ownership from these objects and quotas.
     #[must_use]
     pub fn new(
         owned: impl IntoIterator<Item = (OwnedKind, String, String, Option<i64>)>,
@@ -72,26 +72,26 @@ impl Ownership {
         new
     }
 
-    /// The quota of a team.
+    /// Returns the quota of a team.
     #[must_use]
     pub fn quota(&self, team: &str) -> Quota {
         self.quotas.get(team).copied().unwrap_or_default()
     }
 
-    /// Whether some team has a quota of requests.
+    /// Returns whether at least one team has a request quota.
     #[must_use]
     pub fn limits_requests(&self) -> bool {
         self.quotas.values().any(|quota| quota.requests_per_second.is_some())
     }
 
-    /// Whether some team owns something of this kind.
+    /// Returns whether at least one team owns an object of this kind.
     #[must_use]
     pub fn owns_any(&self, kind: OwnedKind) -> bool {
         self.objects.keys().any(|(owned, _)| *owned == kind)
     }
 
-    /// The teams of an object: the one it is labelled with if that owns anything, and the owners of its profile, its issuer, each of
-    /// its names and targets, and its path.
+    /// Returns the teams of an object: the team in its label, if that team owns any object, and the owners of its profile, its
+    /// issuer, its names, its targets and its path.
     #[must_use]
     pub fn owners(&self, object: &Object) -> BTreeSet<&str> {
         let mut owners: BTreeSet<&str> = self.holders(object).map(|owner| &*owner.team).collect();
@@ -111,8 +111,9 @@ impl Ownership {
         owners
     }
 
-    /// Whether a grant of this scope admits to an object: the object is within its bounds, all that the object names belongs to one
-    /// team at most, and the grant is that team's. A scope of no bounds admits to everything.
+    /// Returns whether a grant with this scope gives access to an object. The object must be within the bounds of the scope. If its
+    /// parts belong to teams, they must all belong to one team, and the scope must be for this team. The scope [`Scope::Any`] gives
+    /// access to every object.
     #[must_use]
     pub fn admits(&self, scope: &Scope, object: &Object) -> bool {
         if *scope == Scope::Any {
@@ -128,13 +129,13 @@ impl Ownership {
         let Some(owner) = owners.first() else { return scope.reaches(object) };
         let within = match object.team {
             Some(_) => scope.reaches(object),
-            // What a team owns is within the team's scope without a label.
+            // An object that the team owns counts as within the team's scope even without a label.
             None => scope.reaches(&Object { team: Some((*owner).to_owned()), ..object.clone() }),
         };
         within && self.teams_of(scope).iter().eq([owner])
     }
 
-    /// The teams that a grant acts for: those it names, else the owners of what it names.
+    /// Returns the teams on whose behalf a grant acts: the teams that it names, otherwise the owners of the objects that it names.
     #[must_use]
     pub fn teams_of<'a>(&'a self, scope: &'a Scope) -> BTreeSet<&'a str> {
         let named: BTreeSet<&str> = scope.bounds().iter().filter_map(team_named).collect();
@@ -157,11 +158,11 @@ impl Ownership {
         }
     }
 
-    /// Whether a certificate may be issued; the team that it counts for.
+    /// Checks that a certificate may be issued. Returns the team to which it counts.
     ///
-    /// What a certificate names belongs to one team: that of its profile, its issuer, its targets and its label. A team that owns names
-    /// has certificates for these alone. A name of a team is not for others, unless they have proven that they control it, or held it
-    /// before it came to the team.
+    /// All objects of a certificate must belong to one team: its profile, its issuer, its targets and its label. A team that owns
+    /// names gets certificates only for these names. Other callers may not use a name of a team, unless they have validated control
+    /// of the name or held it before the team owned it.
     ///
     /// # Errors
     /// [`Crossing`]
@@ -173,7 +174,7 @@ impl Ownership {
             Standing::Team(team) => self.teams.get_key_value(team.as_str()).map(|(team, _)| &**team),
             _ => None,
         };
-        // Who is let into a team's profile without a team of its own, by a password or by ACME, is let in for that team.
+        // A caller without a team that is allowed to use a team's profile, by a password or by ACME, acts on behalf of that team.
         let foreign = of_caller.is_none() && matches!(standing, Standing::Team(_));
         if foreign && !teams.is_empty() {
             return Err(Crossing::Objects);
@@ -226,7 +227,7 @@ impl Ownership {
         }
     }
 
-    /// The owners of an object's profile, issuer, targets and path.
+    /// Returns the owners of an object's profile, issuer, targets and path.
     fn holders(&self, object: &Object) -> impl Iterator<Item = &Owner> {
         let one = |kind, name: Option<&String>| name.and_then(|name| self.owner(kind, name));
         let path = object.path.as_ref().map(|path| path.to_lowercase());
@@ -239,7 +240,7 @@ impl Ownership {
         found.into_iter().flatten().chain(targets)
     }
 
-    /// The owner of a name is that of its longest suffix, and of a path that of its longest start.
+    /// Returns the owner of an object. For a name, the longest owned suffix counts; for a path, the longest owned prefix.
     fn owner(&self, kind: OwnedKind, object: &str) -> Option<&Owner> {
         let (mut key, mut rest) = ((kind, object.to_owned()), object);
         loop {
@@ -255,7 +256,7 @@ impl Ownership {
         }
     }
 
-    /// The owners of a name: of its host, and for a wildcard of every suffix that it covers as well.
+    /// Returns the owners of a name: the owner of its host, and for a wildcard also the owners of all suffixes that it covers.
     fn owners_of_name(&self, name: &str) -> Vec<&Owner> {
         let name = name.to_ascii_lowercase();
         let host = host_of(&name).trim_end_matches('.');
@@ -281,7 +282,7 @@ fn team_named(bound: &Scope) -> Option<&str> {
     }
 }
 
-/// The host in a URI or a mailbox; any other name as it is.
+/// Returns the host of a URI or an email address, or any other name unchanged.
 fn host_of(name: &str) -> &str {
     let Some((_, rest)) = name.split_once("://") else {
         return name.rsplit_once('@').map_or(name, |(_, host)| host);
@@ -333,7 +334,7 @@ mod tests {
         for scope in ["any", "team:a", "team:a,profile:shared", "team:a,name:*.a.example,target:host-*"] {
             assert!(admits(scope, &plain), "{scope}");
         }
-        // The shared profile is nobody's, so a grant that names it alone is no team's.
+        // No team owns the shared profile, so a grant for this profile alone acts for no team.
         for scope in
             ["team:b", "profile:shared", "issuer:internal", "name:*.example", "team:b,profile:shared"]
         {
@@ -388,12 +389,12 @@ mod tests {
         assert_eq!(check("shared", None, &a, &team("a")), Ok(Some("a")));
         assert_eq!(check("shared", None, &["x.c.example"], &Standing::Nobody), Ok(None));
         assert_eq!(check("shared", None, &["x.c.example"], &team("unknown")), Ok(None));
-        // A team that owns no names has what its profiles allow.
+        // A team without names gets certificates for all names that its profiles allow.
         assert_eq!(check("c", None, &["x.c.example"], &team("c")), Ok(Some("c")));
         for standing in [Standing::Everything, Standing::Proven, Standing::Held { issued_at_us: 1 }] {
             assert_eq!(check("shared", None, &b, &standing), Ok(Some("b")), "{standing:?}");
             assert_eq!(check("web-a", None, &a, &standing), Ok(Some("a")), "{standing:?}");
-            // What its profile is for, nobody widens.
+            // Ownership never extends the names that a profile allows.
             assert!(check("web-a", None, &b, &standing).is_err(), "{standing:?}");
             assert!(check("web-a", None, &["x.c.example"], &standing).is_err(), "{standing:?}");
         }

@@ -6,15 +6,15 @@ use coded::coded;
 use serde::{Deserialize, Serialize};
 use x509::HostName;
 
-/// Objects that one team owns at most: they are in the memory of every node.
+/// Maximum number of objects of one team, because every node caches them.
 pub const OBJECTS_MAX: usize = 1_000;
-/// Longest name of an object, bytes.
+/// Maximum length of an object name in bytes.
 const OBJECT_MAX: usize = 1_024;
 
 coded! {
-    /// Kinds of objects that a team owns.
+    /// Kind of an object that a team owns.
     pub enum OwnedKind: "kind of owned object" {
-        /// A DNS suffix, with itself; or an address.
+        /// A DNS suffix, including the suffix itself, or an IP address.
         Name = 0 => "name",
         /// A profile.
         Profile = 1 => "profile",
@@ -22,77 +22,78 @@ coded! {
         Issuer = 2 => "issuer",
         /// A deployment target.
         Target = 3 => "target",
-        /// Credentials at a path and below.
+        /// A credential path: the credential and all credentials below it.
         Path = 4 => "path",
     }
 }
 
-/// The objects that a team owns. Each belongs to one team alone.
+/// The objects that a team owns. Each object belongs to exactly one team.
 #[derive(Clone, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Owns {
-    /// DNS suffixes (`a.example`: that name and all below it) and addresses. The longest suffix of a name decides about it.
+    /// DNS suffixes (`a.example` is that name and all its subdomains) and IP addresses. The longest matching suffix determines the
+    /// owner of a name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
-    /// Profiles, by name.
+    /// Names of profiles.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<String>,
-    /// Issuers, by name.
+    /// Names of issuers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuers: Vec<String>,
-    /// Deployment targets, by name.
+    /// Names of deployment targets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<String>,
-    /// Credential paths: `/a` is that credential and all below it.
+    /// Credential paths: `/a` is that credential and all credentials below it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
 
-/// How much a team may ask for. `None`: no limit of its own.
+/// Quotas of a team. `None` means that no team quota applies.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Quota {
-    /// Requests a second to the API and the credential store, of all its callers together.
+    /// Maximum requests per second to the API and the credential store, for all callers of the team together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<u32>,
-    /// Certificates a day (UTC), over every protocol and issuer.
+    /// Maximum certificates per day (UTC), over all protocols and issuers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates_per_day: Option<u32>,
 }
 
-/// Why a team cannot own this.
+/// Reason why the objects or quotas of a team are invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadOwns {
-    /// More than [`OBJECTS_MAX`].
+    /// The team has more than [`OBJECTS_MAX`] objects.
     #[error("a team owns up to {OBJECTS_MAX} objects")]
     TooMany,
-    /// A suffix or an address that is none.
+    /// The name is not a DNS suffix and not an IP address.
     #[error(
         "owns.names: {0:?} is no DNS name in lower case and no address: write a.example for that name and all below it"
     )]
     Name(String),
-    /// A path that is none.
+    /// The path is not a valid credential path.
     #[error("owns.paths: {0:?} is no path in lower case: write /a/b for that credential and all below it")]
     Path(String),
-    /// Empty, too long, or with control characters.
+    /// The name is empty, too long, or contains control characters.
     #[error("owns: {0:?} is no name of an object")]
     Object(String),
-    /// Written twice.
+    /// The object is listed twice.
     #[error("owns: {0:?} is there twice")]
     Twice(String),
-    /// A limit of nothing.
+    /// A quota is 0.
     #[error("quota: a limit is at least 1; leave it out for none")]
     Zero,
 }
 
 impl Owns {
-    /// Whether the team owns nothing.
+    /// Returns whether the team owns no object.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Every object with its kind.
+    /// Returns every object with its kind.
     pub(crate) fn objects(&self) -> impl Iterator<Item = (OwnedKind, &str)> {
         let lists = [
             (OwnedKind::Name, &self.names),
@@ -104,10 +105,10 @@ impl Owns {
         lists.into_iter().flat_map(|(kind, list)| list.iter().map(move |object| (kind, object.as_str())))
     }
 
-    /// Whether a team can own this.
+    /// Checks that the objects are valid.
     ///
     /// # Errors
-    /// [`BadOwns`] says what to correct.
+    /// [`BadOwns`] describes what to correct.
     pub fn check(&self) -> Result<(), BadOwns> {
         if self.objects().count() > OBJECTS_MAX {
             return Err(BadOwns::TooMany);
@@ -130,13 +131,13 @@ impl Owns {
 }
 
 impl Quota {
-    /// Whether there is no limit.
+    /// Returns whether no quota is set.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether each limit is at least one.
+    /// Checks that each quota is at least 1.
     ///
     /// # Errors
     /// [`BadOwns::Zero`].

@@ -1,4 +1,4 @@
-//! A CA as its users see it.
+//! A certification authority (CA) with its certificates and key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::keystore::{KeyId, KeyStore};
 named! {
     /// State of a CA.
     pub enum CaState: "CA state" {
-        /// Issues.
+        /// Issues certificates.
         Active => "active",
-        /// Issues no more; its CRLs and OCSP responses go on.
+        /// Issues no more certificates, but still signs CRLs and OCSP responses.
         Retiring => "retiring",
         /// Signs nothing any more.
         Retired => "retired",
@@ -26,64 +26,64 @@ named! {
 /// Certificates in DER, each signed by the next.
 pub type DerChain = Arc<[Arc<[u8]>]>;
 
-/// A certification authority with its certificate and key.
+/// A certification authority (CA) with its certificate and key.
 #[derive(Clone, Debug)]
 pub struct Ca {
-    /// Its identity; it stands in the addresses its certificates carry.
+    /// Identifier of the CA. It is part of the URLs in issued certificates.
     pub id: Uuid,
-    /// Its name, unique.
+    /// Name of the CA, unique.
     pub name: String,
-    /// Its certificate.
+    /// Certificate of the CA.
     pub certificate: Arc<Certificate>,
-    /// What a server sends above a certificate issued here, in order: this authority's certificate, then upwards
+    /// Chain that a server sends after a certificate issued by this CA, in order: the certificate of this CA and of its parents,
     /// without the root. Empty for a root.
     pub chain: DerChain,
-    /// Other such chains, through cross-signed certificates; at most eight.
+    /// Alternate chains through cross-signed certificates; at most eight.
     pub alternates: Arc<[DerChain]>,
-    /// The root's certificate; none when it lies above an external parent and was not imported.
+    /// Certificate of the root; `None` if the root belongs to an external parent and was not imported.
     pub anchor: Option<Arc<[u8]>>,
-    /// Signs with its key, and does what its state allows no matter what: ask [`Self::may_issue`].
+    /// Signer with the CA key. It does not check the state of the CA: check [`Self::may_issue`] before use.
     pub signer: KeyRef,
-    /// Its key.
+    /// Identifier of the CA key.
     pub key_id: KeyId,
-    /// The state.
+    /// State of the CA.
     pub state: CaState,
-    /// The path of the credential that it is, for one that the credential store keeps. Nobody here trusts it, and
-    /// nothing is issued from it that does not name it.
+    /// Path of the credential, for a CA in the credential store. This server does not trust such a CA, and issues from it only if a
+    /// request names it.
     pub credential: Option<Arc<str>>,
-    /// The authority here that signed it.
+    /// Parent CA on this server.
     pub parent: Option<Uuid>,
-    /// Since when it was chosen as the default, µs: see [`crate::Authority::issuing_ca`].
+    /// Time in microseconds since when the CA is the chosen default: see [`crate::Authority::issuing_ca`].
     pub default_since_us: Option<i64>,
-    /// When it was made or imported, µs.
+    /// Time of creation or import in microseconds.
     pub created_at_us: i64,
-    /// Since when it issues no more, µs.
+    /// Time in microseconds after which the CA issues no more certificates.
     pub retiring_at_us: Option<i64>,
-    /// Since when it signs nothing more, µs.
+    /// Time in microseconds after which the CA signs nothing any more.
     pub retired_at_us: Option<i64>,
 }
 
 impl Ca {
-    /// Whether it is a root: issuer and subject are one.
+    /// Returns whether the CA is a root, that is, whether its issuer and subject are the same.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.certificate.is_self_issued()
     }
 
-    /// Whether it issues at `now`: it is active and its certificate is valid.
+    /// Returns whether the CA can issue at `now`: it is active and its certificate is valid.
     #[must_use]
     pub fn may_issue(&self, now: UnixTime) -> bool {
         let certificate = &self.certificate;
         self.state == CaState::Active && certificate.not_before <= now && now <= certificate.not_after
     }
 
-    /// Whether it still signs CRLs and OCSP responses.
+    /// Returns whether the CA still signs CRLs and OCSP responses.
     #[must_use]
     pub fn publishes(&self) -> bool {
         self.state != CaState::Retired
     }
 
-    /// Its subjectKeyIdentifier, which what it issues carries as authorityKeyIdentifier.
+    /// Returns the subjectKeyIdentifier of the CA, which issued certificates contain as authorityKeyIdentifier.
     #[must_use]
     pub fn key_identifier(&self) -> Vec<u8> {
         let own = self.certificate.subject_key_id.clone();
@@ -91,24 +91,24 @@ impl Ca {
     }
 }
 
-/// An authority whose request waits for the certificate of an external parent.
+/// A CA whose CSR waits for the certificate of an external parent.
 #[derive(Clone, Debug)]
 pub struct PendingCa {
-    /// Its identity.
+    /// Identifier of the CA.
     pub id: Uuid,
-    /// Its name, unique among all.
+    /// Name of the CA, unique among all CAs.
     pub name: String,
-    /// Its key.
+    /// Identifier of the key.
     pub key_id: KeyId,
-    /// The certification request (RFC 2986), DER.
+    /// The CSR (RFC 2986) in DER.
     pub request: Arc<[u8]>,
-    /// The key's DER SubjectPublicKeyInfo, which the certificate must have.
+    /// SubjectPublicKeyInfo of the key in DER. The certificate must contain it.
     pub spki: Arc<[u8]>,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
 }
 
-/// Opens its key when it is used: a list of authorities opens none.
+/// A signer that decrypts its key at the first use, so that listing CAs decrypts no keys.
 pub(crate) struct LazySigner {
     pub(crate) keystore: KeyStore,
     pub(crate) id: KeyId,

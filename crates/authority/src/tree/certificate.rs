@@ -1,4 +1,4 @@
-//! The certificate of an authority: what stands in it, and its signing. Needs no database.
+//! Contents and signature of CA certificates. Needs no database.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::Urls;
 use super::error::NewCaError;
 use super::specification::{NewCa, Read};
 
-/// How long a key may take for one of the few signatures of an authority's life; modules over a network are slow.
+/// Timeout of a signature with a CA key for CA certificates, which are rare. Security modules in a network are slow.
 pub(crate) const SIGN_FOR: Duration = Duration::from_secs(30);
 
-/// Who signs an authority's certificate: the parent.
+/// The issuer of a CA certificate: the parent CA, or the CA itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Issuer<'a> {
     pub(crate) name: &'a str,
@@ -25,7 +25,7 @@ pub(crate) struct Issuer<'a> {
     pub(crate) points: Points,
 }
 
-/// Where an issuer publishes, as its certificates say; any list may be empty.
+/// URLs at which an issuer publishes, for its certificates. Each list may be empty.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Points {
     pub(crate) crl: Vec<String>,
@@ -34,7 +34,7 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// Of an authority that this server publishes for.
+    /// Returns the URLs of a CA that this server publishes for.
     pub(crate) fn of(urls: &Urls<'_>) -> Self {
         Self { crl: vec![urls.crl()], ocsp: vec![urls.ocsp()], issuer: vec![urls.certificate()] }
     }
@@ -51,23 +51,23 @@ impl Points {
     }
 }
 
-/// A certificate just made, which verifies under its issuer's key.
+/// A newly signed certificate. Its signature was verified with the issuer's key.
 #[derive(Clone, Debug)]
 pub(crate) struct Certified {
     pub(crate) certificate: Arc<Certificate>,
 }
 
-/// What the certificate of an authority says beside dates and names of its issuer.
+/// The contents of a CA certificate except the dates and the data of its issuer.
 #[derive(Clone, Debug)]
 pub(crate) struct Body<'a> {
     pub(crate) subject: &'a DistinguishedName,
     pub(crate) spki: &'a [u8],
-    /// Basic constraints to policies.
+    /// Extensions from the basic constraints to the policies.
     pub(crate) extensions: Vec<Extension>,
 }
 
 impl<'a> Body<'a> {
-    /// Of a new authority.
+    /// Returns the contents for a new CA.
     pub(crate) fn of(new: &NewCa, read: &'a Read, spki: &'a [u8], path_length: Option<u32>) -> Self {
         let mut extensions = vec![
             Extension::basic_constraints(BasicConstraints { ca: true, path_len: path_length }),
@@ -97,13 +97,13 @@ pub(crate) struct Dates {
 }
 
 impl Dates {
-    /// From now, a little backdated.
+    /// Returns dates that start now, slightly backdated.
     pub(crate) fn of(new: &NewCa, now: UnixTime) -> Self {
         Self { from: now.plus(-new.backdate_seconds), until: now.plus(new.lifetime_seconds - 1) }
     }
 
-    /// Within those of the issuer: a start before is moved, an end after is refused (a chain ends with its first
-    /// certificate to end, and clients tell that badly).
+    /// Limits the dates to those of the issuer. An earlier start is moved. A later end is an error, because a chain expires with
+    /// its first certificate, and clients report that poorly.
     pub(crate) fn within(self, issuer: &Certificate, now: UnixTime) -> Result<Self, NewCaError> {
         if self.until > issuer.not_after {
             return Err(NewCaError::Outlives {
@@ -116,7 +116,7 @@ impl Dates {
     }
 }
 
-/// The path length a new authority gets below an issuer: what was asked for, or what is left.
+/// Returns the path length of a new CA below an issuer: the requested one, or the maximum that the issuer allows.
 pub(crate) fn path_length_below(issuer: &Issuer<'_>, asked: Option<u32>) -> Result<Option<u32>, NewCaError> {
     let allowed = issuer.certificate.basic_constraints.and_then(|constraints| constraints.path_len);
     match (allowed, asked) {
@@ -128,7 +128,7 @@ pub(crate) fn path_length_below(issuer: &Issuer<'_>, asked: Option<u32>) -> Resu
     }
 }
 
-/// Signs a certificate, by the parent or by its own key, and checks the signature before it is used.
+/// Signs a certificate with the key of the parent or with its own key, and verifies the signature.
 pub(crate) async fn certify(
     body: Body<'_>,
     own: &dyn Signer,
@@ -159,7 +159,7 @@ pub(crate) async fn certify(
     verified(&der, signer.spki())
 }
 
-/// A faulty key or module gives signatures that are none: found now, not by clients.
+/// Verifies the signature, so that a faulty key or module is detected before clients detect it.
 fn verified(der: &[u8], issuer_spki: &[u8]) -> Result<Certified, NewCaError> {
     let unverified = |reason: String| NewCaError::Unverified(reason);
     let certificate = Certificate::parse(der).map_err(|error| unverified(error.to_string()))?;
@@ -168,7 +168,7 @@ fn verified(der: &[u8], issuer_spki: &[u8]) -> Result<Certified, NewCaError> {
     Ok(Certified { certificate: Arc::new(certificate) })
 }
 
-/// 126 random bits.
+/// Returns a serial number with 126 random bits.
 pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
     let mut bytes = [0; 16];
     let filled = aws_lc_rs::rand::fill(&mut bytes);
@@ -176,7 +176,7 @@ pub(crate) fn random_serial() -> Result<SerialNumber, SignError> {
     Ok(SerialNumber::from_random(bytes))
 }
 
-/// What the inventory keeps of a certificate, by which it is also found: every name, mailboxes and URIs included.
+/// Returns the inventory row of a certificate, with every name for searches, including email addresses and URIs.
 #[must_use]
 pub fn inventory_row(certificate: &Certificate) -> NewCertificate {
     let names: Vec<String> = certificate.subject_alt_names.iter().map(ToString::to_string).collect();

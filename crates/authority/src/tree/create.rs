@@ -1,4 +1,4 @@
-//! Roots, intermediates and cross-signed certificates made here.
+//! Creation of roots, intermediates and cross-signed certificates.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ use crate::keystore::{self, NewKey};
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow, Insertion, NewIssued, Source};
 
-/// How far certificates made again are backdated, for clocks that are behind.
+/// Seconds by which renewed and cross-signed certificates are backdated, for clients whose clocks are slow.
 pub(super) const BACKDATE_SECONDS: i64 = 300;
 
 impl Authority {
-    /// Makes a root: a key, and a certificate it signs itself. One transaction with its audit rows.
+    /// Creates a root: a key and a self-signed certificate, in one transaction with the audit events.
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
@@ -41,7 +41,7 @@ impl Authority {
         self.store_new(new, key, certified, None, actor).await
     }
 
-    /// Makes an intermediate below an authority here (id or name).
+    /// Creates an intermediate below a CA of this server (identifier or name).
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
@@ -65,8 +65,9 @@ impl Authority {
         self.store_new(new, key, certified, Some(parent.id), actor).await
     }
 
-    /// Signs the name and key of `ca` by `by` (each id or name): clients that trust the root of `by` then trust what `ca`
-    /// issues. The certificate says what that of `ca` says and ends with whichever of the two ends first.
+    /// Signs the name and key of `ca` with the key of `by` (each an identifier or name). Clients that trust the root of `by` then
+    /// also trust certificates issued by `ca`. The new certificate has the contents of the certificate of `ca`, and expires with
+    /// the earlier of the two.
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
@@ -192,7 +193,7 @@ impl Authority {
         }
     }
 
-    /// As any certificate it issued: it can be revoked, and stands in the inventory.
+    /// Returns the row of a CA certificate as an issued certificate, so that it can be revoked and is in the inventory.
     pub(super) fn issued_row(&self, certified: &Certified, issuer: Uuid, actor: &str) -> NewIssued {
         NewIssued {
             id: Uuid::now_v7(),
@@ -225,12 +226,12 @@ impl Authority {
     }
 }
 
-/// The stored form of a specification.
+/// Returns the stored form of a specification.
 pub(super) fn specification(new: &NewCa) -> String {
     serde_json::to_string(new).unwrap_or_default()
 }
 
-/// A path length that another certificate of an authority may have: that of the authority, or less where the issuer allows less.
+/// Returns the path length for another certificate of a CA: the same as before, or less if the issuer allows less.
 pub(super) fn path_length_again(issuer: &Issuer<'_>, own: Option<u32>) -> Result<Option<u32>, NewCaError> {
     let allowed = path_length_below(issuer, None)?;
     Ok(match (allowed, own) {
@@ -256,7 +257,7 @@ pub(super) fn extensions_again(ca: &Ca, path_length: Option<u32>) -> Vec<Extensi
     extensions
 }
 
-/// Why a transaction here was undone: the two words below, or the database.
+/// Error text of a transaction that was rolled back, like the next constant.
 pub(super) const NAME_TAKEN: &str = "name taken";
 pub(super) const KEY_BLOCKED: &str = "key blocked";
 

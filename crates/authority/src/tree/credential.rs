@@ -1,8 +1,9 @@
-//! Authorities that credentials are: revocable and published like any other, trusted by nobody here.
+//! CAs whose certificate and key are a credential. Their certificates can be revoked as usual, but this server does not trust such
+//! a CA.
 //!
-//! The credential store keeps such an authority's certificate and key as a value; a copy of the key stands in the table of
-//! keys, so that CRLs go on when the value is gone. Anyone who may write a credential may make such an authority: that is why
-//! neither clients nor profiles take it for one of the house's own.
+//! The credential store keeps the certificate and key of such a CA as a value. A copy of the key is in the table of keys, so that
+//! CRLs are still signed after the value is deleted. Anyone who may write a credential can create such a CA. Therefore neither
+//! client authentication nor profiles accept it like the server's own CAs.
 
 use std::sync::Arc;
 
@@ -21,22 +22,22 @@ use crate::Authority;
 use crate::issue::Source;
 use crate::tables::NewIssued;
 
-/// A credential that is an authority.
+/// A credential that is a CA.
 #[derive(Clone, Copy)]
 pub struct CredentialCa<'a> {
-    /// Its path.
+    /// Path of the credential.
     pub path: &'a str,
-    /// The version's certificate.
+    /// Certificate of the version.
     pub certificate: &'a Certificate,
-    /// The version's key.
+    /// Key of the version.
     pub key: &'a PrivateKey,
 }
 
 impl Authority {
-    /// The authority that a version of a credential is; taken in if it is not known yet.
+    /// Returns the CA of a credential version, and imports it if it is not known yet.
     ///
     /// # Errors
-    /// [`ImportError`]: what is no authority's certificate, or out of its dates, is not taken in.
+    /// [`ImportError`], for example if the certificate is not a CA certificate or not valid now.
     pub async fn credential_ca(
         &self,
         credential: CredentialCa<'_>,
@@ -58,7 +59,7 @@ impl Authority {
         let parent = parent_of(&chain, &known);
         let specification = json!({ "imported": true, CREDENTIAL: path });
         match self.take_in(&name, chain, parent, key.clone(), specification, actor).await {
-            // Another node, or another request, was quicker.
+            // Another node or request was faster.
             Err(ImportError::NameTaken(name)) => {
                 self.forget_cas();
                 let known = self.ca_by_certificate(&certificate.fingerprint).await?;
@@ -68,8 +69,8 @@ impl Authority {
         }
     }
 
-    /// What a certificate of such an authority carries, so that its revocation is noticed: where OCSP, the issuer's
-    /// certificate (RFC 5280 section 4.2.2.1) and the CRL (section 4.2.1.13) are.
+    /// Returns the extensions with which clients find the revocation status of a certificate of such a CA: the URLs of OCSP and of
+    /// the issuer's certificate (RFC 5280 section 4.2.2.1), and of the CRL (section 4.2.1.13).
     #[must_use]
     pub fn revocation_extensions(&self, ca: &Ca) -> [Extension; 2] {
         let urls = Urls::new(&self.options().base_url, ca.id);
@@ -79,7 +80,7 @@ impl Authority {
         ]
     }
 
-    /// A certificate that such an authority has signed, to be stored with [`crate::issue::record`].
+    /// Returns the row of a certificate that such a CA has signed, to store with [`crate::issue::record`].
     #[must_use]
     pub fn issued_by_credential(&self, ca: &Ca, certificate: &Certificate, requester: &str) -> NewIssued {
         NewIssued {
@@ -97,8 +98,9 @@ impl Authority {
     }
 }
 
-/// `credential deploy.cf.ca 01f3a2b4` of `/deploy/cf/ca`: as much of the end of the path as fits, dots for what no name of an
-/// authority has, and the beginning of the certificate's fingerprint, by which its versions differ.
+/// Returns the CA name of a credential, such as `credential deploy.cf.ca 01f3a2b4` for `/deploy/cf/ca`: the end of the path that
+/// fits, with dots for characters that CA names do not allow, and the beginning of the certificate's fingerprint, which
+/// distinguishes versions.
 fn name_of(path: &str, certificate: &Fingerprint) -> String {
     let tag = HEXLOWER.encode(&certificate.as_bytes()[..4]);
     let plain = |c: char| if c.is_alphanumeric() || "_-".contains(c) { c } else { '.' };

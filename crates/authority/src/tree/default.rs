@@ -1,4 +1,4 @@
-//! The default authority: from which is issued where none is named.
+//! The default CA, which issues if a request names none.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::Authority;
 use crate::tables;
 
 impl Authority {
-    /// The authority from which is issued where none is named: see [`Self::issuing_ca`]. `None`: none issues.
+    /// Returns the CA that issues if a request names none: see [`Self::issuing_ca`]. Returns `None` if no CA issues.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -25,7 +25,7 @@ impl Authority {
         Ok(default_of(&self.forest().await?.all, now, None))
     }
 
-    /// Makes an authority (id or name) the default: what names none is issued from it, for as long as it issues.
+    /// Makes a CA (identifier or name) the default. While it issues, it issues for all requests that name no CA.
     ///
     /// # Errors
     /// [`DefaultError`]
@@ -54,7 +54,7 @@ async fn default_step(tx: &mut Tx, id: Uuid, event: AuditEvent) -> Result<bool, 
     Ok(made)
 }
 
-/// Of authorities, oldest first, the default at `now`, were `without` retired.
+/// Returns the default at `now` among CAs (oldest first), as if `without` were retired.
 pub(super) fn default_of(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) -> Option<Arc<Ca>> {
     let own: Vec<&Arc<Ca>> = all.iter().filter(|ca| ca.credential.is_none()).collect();
     let issues = |ca: &&Arc<Ca>| ca.may_issue(now) && Some(ca.id) != without;
@@ -65,6 +65,6 @@ pub(super) fn default_of(all: &[Arc<Ca>], now: UnixTime, without: Option<Uuid>) 
         active.iter().copied().find(|ca| !parents.contains(&ca.id))
     };
     let default = chosen.max_by_key(|ca| ca.default_since_us);
-    // A root whose intermediates are retired issues only where nothing else does.
+    // A root whose intermediates are retired issues only if no other CA does.
     default.or_else(|| without_children(&own)).or_else(|| without_children(&active)).cloned()
 }

@@ -1,4 +1,4 @@
-//! All authorities in memory, and the chains through them.
+//! Cache of all CAs and their chains.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::error::CaError;
 use crate::keystore::KeyStore;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRows, CaWithKey};
 
-/// Authorities in one path: past any tree, and a bound on walking a damaged one.
+/// Maximum number of CAs in one path. It exceeds the depth of any CA tree and limits the traversal of damaged data.
 const PATH_MAX: usize = 16;
-/// Alternate chains offered of one authority.
+/// Maximum number of alternate chains of one CA.
 const ALTERNATES_MAX: usize = 8;
 
-/// The authorities kept in memory: read again when their count of changes differs, asked every
-/// [`crate::AuthorityOptions::cache_lifetime`], or when they were changed here.
+/// Cache of all CAs. It is read again after a change on this node, or if the change counter differs, which is checked every
+/// [`crate::AuthorityOptions::cache_lifetime`].
 pub struct Cas {
     pub(super) cache: Cache<(), Arc<Forest>, CaError>,
-    /// The last one read, true or not: saves reading what has not changed.
+    /// The last cached state, perhaps out of date. It avoids reading unchanged data again.
     pub(super) last: RwLock<Option<Arc<Forest>>>,
 }
 
@@ -33,11 +33,11 @@ impl Default for Cas {
     }
 }
 
-/// The authorities of one moment.
+/// All CAs at one time.
 #[derive(Debug, Default)]
 pub(crate) struct Forest {
     pub(super) generation: i64,
-    /// Oldest first.
+    /// All CAs, oldest first.
     pub(crate) all: Vec<Arc<Ca>>,
     pub(crate) pending: Vec<Arc<PendingCa>>,
     pub(super) by_id: HashMap<Uuid, Arc<Ca>>,
@@ -45,13 +45,13 @@ pub(crate) struct Forest {
     pub(super) by_certificate: HashMap<Fingerprint, Arc<Ca>>,
 }
 
-/// An authority on its way into the forest.
+/// A CA while its chains are being built.
 struct Node {
     row: CaWithKey,
     state: CaState,
     certificate: Arc<Certificate>,
     above: Vec<Arc<[u8]>>,
-    /// Those of before a renewal, still valid, none of them a root's.
+    /// Certificates from before a renewal that are still valid; empty for a root.
     earlier: Vec<Arc<[u8]>>,
     crosses: Vec<(Arc<[u8]>, Option<Uuid>)>,
 }
@@ -96,7 +96,7 @@ fn pending(row: &CaWithKey, request: &[u8]) -> PendingCa {
     }
 }
 
-/// One row that cannot be read must not take the others with it.
+/// Parses the rows of a CA. Returns `None` for an invalid row, so that the other CAs stay available.
 fn node(row: CaWithKey, certificates: Vec<CaCertificateRow>, now_us: i64) -> Option<Node> {
     let broken = |what: &str| tracing::error!(ca = %row.ca.id, name = row.ca.name, "the authority is left out: {what}");
     let own = certificates.iter().find(|certificate| Some(certificate.sha256) == row.ca.sha256);
@@ -155,7 +155,7 @@ fn authority(node: &Node, by_id: &HashMap<Uuid, &Node>, keystore: &KeyStore) -> 
 
 type Chain = Vec<Arc<[u8]>>;
 
-/// The chain from this CA upwards without the root, and the root.
+/// Returns the chain from this CA upwards without the root, and the root.
 fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8]>>) {
     let mut chain = Chain::new();
     for step in path(node, by_id) {
@@ -172,7 +172,8 @@ fn chain_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> (Chain, Option<Arc<[u8
     (chain, None)
 }
 
-/// Chains through a cross-signed certificate of this authority or one above it, or through one of before a renewal.
+/// Returns the chains through a cross-signed certificate of this CA or a CA above it, or through a certificate from before a
+/// renewal.
 fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     let mut alternates = Vec::new();
     let mut below = Chain::new();
@@ -195,7 +196,7 @@ fn alternates_of(node: &Node, by_id: &HashMap<Uuid, &Node>) -> Vec<DerChain> {
     alternates
 }
 
-/// The path from this node to the root.
+/// Returns the path from this node to the root.
 fn path<'a>(node: &'a Node, by_id: &'a HashMap<Uuid, &'a Node>) -> impl Iterator<Item = &'a Node> {
     let above = |node: &&'a Node| node.row.ca.parent_id.and_then(|id| by_id.get(&id).copied());
     std::iter::successors(Some(node), above).take(PATH_MAX)

@@ -1,4 +1,4 @@
-//! Authorities from elsewhere: with their key, or a key made here that an external parent certifies.
+//! Import of CAs with their key, and of certificates from an external parent for keys generated here.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,27 +21,27 @@ use crate::keystore;
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, CaRow};
 
-/// Certificates read of one chain: longer ones no client accepts.
+/// Maximum number of certificates in a chain. Clients accept no longer chains.
 const CHAIN_MAX: usize = 16;
 
-/// A certification request for an external parent.
+/// A CSR for an external parent CA.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The authority that waits for its certificate.
+    /// The CA that waits for its certificate.
     pub pending: Arc<PendingCa>,
-    /// The request (RFC 2986) in PEM.
+    /// The CSR (RFC 2986) in PEM.
     pub pem: String,
 }
 
-/// A chain taken in: the authority's certificate, and those above it.
+/// An imported chain: the certificate of the CA and those of its parents.
 pub(super) struct Chain {
     own: Certificate,
     above: Vec<Certificate>,
 }
 
 impl Authority {
-    /// Takes in an authority with its key: PEM of its certificate, followed by those above it (the root may be left
-    /// out), and PEM of the private key. When its issuer is an authority here, it becomes its child.
+    /// Imports a CA with its key: the PEM of its certificate, followed by those of its parents (the root may be omitted), and the
+    /// PEM of the private key. If its issuer is a CA of this server, that CA becomes its parent.
     ///
     /// # Errors
     /// [`ImportError`]; nothing is stored then.
@@ -66,7 +66,7 @@ impl Authority {
         self.take_in(name, chain, parent, key, json!({ "imported": true }), actor).await
     }
 
-    /// Stores an authority from elsewhere, its key sealed.
+    /// Stores an imported CA with its encrypted key.
     pub(super) async fn take_in(
         &self,
         name: &str,
@@ -104,8 +104,8 @@ impl Authority {
         Ok(self.ca_by_id(id).await?)
     }
 
-    /// Makes a key and a certification request for it, to be certified by an authority elsewhere (an offline root, for
-    /// one). It waits until [`Self::install_intermediate`].
+    /// Generates a key and a CSR, which an external CA (such as an offline root) certifies. The new CA is pending until
+    /// [`Self::install_intermediate`] is called.
     ///
     /// # Errors
     /// [`NewCaError`]; nothing is stored then.
@@ -153,7 +153,7 @@ impl Authority {
         Ok(Request { pending: Arc::new(pending), pem })
     }
 
-    /// Gives a pending authority its certificate: PEM of it, followed by those above it.
+    /// Installs the certificate of a pending CA: its PEM, followed by the certificates of its parents.
     ///
     /// # Errors
     /// [`ImportError`]; nothing is stored then.
@@ -193,10 +193,11 @@ impl Authority {
         Ok(self.ca_by_id(id).await?)
     }
 
-    /// Gives up a request that waits for a certificate. Its key stays, unused. False when it waits no longer.
+    /// Cancels a pending CA that waits for its certificate. Its key stays stored but unused. Returns false if the CA is no longer
+    /// pending.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     #[crate::boxed]
     pub async fn cancel_request(&self, id: Uuid, actor: &str) -> Result<bool, StoreError> {
         let event = self.event("ca.cancel", id, actor, json!({}));
@@ -206,7 +207,7 @@ impl Authority {
     }
 }
 
-/// That of these authorities that signed the first of the chain: by name and signature.
+/// Returns the CA among `cas` that signed the first certificate of the chain, found by name and signature.
 pub(super) fn parent_of(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
     if chain.own.is_self_issued() {
         return None;
@@ -219,7 +220,7 @@ pub(super) fn parent_of(chain: &Chain, cas: &[Arc<Ca>]) -> Option<Uuid> {
 }
 
 impl Chain {
-    /// A certificate without its chain.
+    /// Returns a chain with only the CA certificate.
     pub(super) fn alone(own: Certificate, now: UnixTime) -> Result<Self, ImportError> {
         check_own(&own, now)?;
         Ok(Self { own, above: Vec::new() })
@@ -260,7 +261,7 @@ impl Chain {
             created_at_us: now_us,
         };
         let mut rows = vec![row(&self.own, CaCertificateRole::Own, 0, parent)];
-        // Below an authority here the tree knows what is above.
+        // If the parent is a CA of this server, its chain is already known.
         if parent.is_none() {
             let above = self.above.iter().zip(0..);
             rows.extend(above.map(|(above, position)| row(above, CaCertificateRole::Above, position, None)));
@@ -303,7 +304,7 @@ fn check_own(own: &Certificate, now: UnixTime) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// A certification request in PEM (RFC 7468 section 7).
+/// Encodes a CSR in PEM (RFC 7468 section 7).
 pub(crate) fn request_pem(der: &[u8]) -> String {
     pem::encode("CERTIFICATE REQUEST", der)
 }

@@ -1,4 +1,4 @@
-//! Authorities found by id, name, key or certificate.
+//! Lookup of CAs by identifier, name, key or certificate.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::profile::Profile;
 use crate::tables;
 
 impl Authority {
-    /// The house's own authorities, oldest first: those that credentials are ([`Ca::credential`]) are left out.
+    /// Returns the server's own CAs, oldest first. CAs from the credential store ([`Ca::credential`]) are omitted.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -25,7 +25,7 @@ impl Authority {
         Ok(forest.all.iter().filter(|ca| ca.credential.is_none()).cloned().collect())
     }
 
-    /// Every authority, oldest first, those that credentials are among them.
+    /// Returns all CAs, oldest first, including those from the credential store.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -34,7 +34,7 @@ impl Authority {
         Ok(self.forest().await?.all.clone())
     }
 
-    /// The authority with this certificate.
+    /// Returns the CA with this certificate.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -43,7 +43,7 @@ impl Authority {
         Ok(self.forest().await?.by_certificate.get(certificate).cloned())
     }
 
-    /// The authorities whose request waits for a certificate.
+    /// Returns the pending CAs, which wait for a certificate.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -52,7 +52,7 @@ impl Authority {
         Ok(self.forest().await?.pending.clone())
     }
 
-    /// The authority with this id or name.
+    /// Returns the CA with this identifier or name.
     ///
     /// # Errors
     /// [`CaError`]
@@ -64,7 +64,7 @@ impl Authority {
         found.cloned().ok_or_else(|| CaError::Unknown(id_or_name.to_owned()))
     }
 
-    /// The authority with this id.
+    /// Returns the CA with this identifier.
     ///
     /// # Errors
     /// [`CaError`]
@@ -74,8 +74,8 @@ impl Authority {
         found.ok_or_else(|| CaError::Unknown(id.to_string()))
     }
 
-    /// The authorities with this key (SHA-256 of the SubjectPublicKeyInfo): several after a renewal by an external
-    /// parent.
+    /// Returns the CAs with this key (SHA-256 of the SubjectPublicKeyInfo). After a renewal by an external parent there are
+    /// several.
     ///
     /// # Errors
     /// [`CaError::Store`].
@@ -86,14 +86,13 @@ impl Authority {
         Ok(same.cloned().collect())
     }
 
-    /// Whom to issue from: the one named (id or name), or, when none is named, the default.
+    /// Returns the CA from which to issue: the named one (identifier or name), otherwise the default.
     ///
-    /// The default is the authority chosen last that issues. Without one it is the oldest authority that issues and has
-    /// no authority below it, so that another authority changes nothing for those who name none. A root whose intermediates
-    /// are retired is the last resort.
+    /// The default is the last chosen CA that issues. Without a choice, it is the oldest issuing CA that has no CA below it, so
+    /// that a new CA does not change the default. A root whose intermediates are retired is used only if no other CA issues.
     ///
     /// # Errors
-    /// [`CaError::Unknown`]; [`CaError::NoneIssues`] when none is named and none issues.
+    /// [`CaError::Unknown`]; [`CaError::NoneIssues`] if no CA is named and no CA issues.
     #[crate::boxed]
     pub async fn issuing_ca(&self, named: Option<&str>) -> Result<Arc<Ca>, CaError> {
         if let Some(named) = named {
@@ -102,7 +101,7 @@ impl Authority {
         self.default_ca().await?.ok_or(CaError::NoneIssues)
     }
 
-    /// Whom certificates of a profile come from: see [`Self::issuing_ca`].
+    /// Returns the CA that issues certificates of a profile: see [`Self::issuing_ca`].
     ///
     /// # Errors
     /// [`CaError`]
@@ -137,7 +136,7 @@ impl Authority {
         Ok(forest)
     }
 
-    /// After a change made here.
+    /// Invalidates the cache of CAs after a change on this node.
     pub(crate) fn forget_cas(&self) {
         self.cas_cache().cache.invalidate(&());
     }

@@ -1,7 +1,7 @@
-//! Roots and intermediates: made, imported, signed across, retired.
+//! Roots and intermediates: creation, import, cross-signing, retirement.
 //!
-//! All authorities are kept in memory, for as long as the count of changes in the database stays the same. A signer in
-//! a [`Ca`] opens its key when it is first used.
+//! All CAs are cached while the change counter in the database is unchanged. The signer in a [`Ca`] decrypts its key at the first
+//! use.
 
 mod ca;
 mod certificate;

@@ -1,5 +1,5 @@
-//! Another certificate for an authority that stays what it is: same key, name and key identifier, so that whatever it
-//! issued holds under the old certificate and the new one.
+//! Renewal of the certificate of a CA. Key, name and key identifier are unchanged, so that issued certificates are valid with both
+//! the old and the new certificate.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::ca_keys::{CaKey, Purpose};
 use crate::tables;
 use crate::tables::{CaCertificateRole, CaCertificateRow, NewIssued};
 
-/// Another call changed the authority first.
+/// Text of the error when another call changed the CA first.
 const CHANGED: &str = "changed";
 
 impl Authority {
-    /// Gives an authority (id or name) another certificate under its own key, signed by the parent it has here, or by
-    /// itself where it is a root. It says what the old one says, lives for `lifetime_seconds`, or as long as the old one
-    /// was made for, and is used from now on; the old one stays in an alternate chain while it is valid.
+    /// Issues a new certificate for a CA (identifier or name) and its present key. The parent CA signs it; a root signs its own.
+    /// The contents are those of the old certificate. The lifetime is `lifetime_seconds`, or the lifetime of the old certificate.
+    /// The new certificate is used from now on; the old one stays in an alternate chain while it is valid.
     ///
     /// # Errors
-    /// [`NewCaError`]: among them [`NewCaError::NotIssuing`] for one that is retired or whose parent does not issue, and
-    /// [`NewCaError::Elsewhere`] where the parent is no authority here; nothing is stored then.
+    /// [`NewCaError`], for example [`NewCaError::NotIssuing`] if the CA is retired or its parent does not issue, and
+    /// [`NewCaError::Elsewhere`] if the parent is not a CA of this server. Nothing is stored then.
     #[crate::boxed]
     pub async fn renew_ca(
         &self,
@@ -91,7 +91,7 @@ impl Authority {
     }
 }
 
-/// From now, for as long as was asked for or as the old one was made for.
+/// Returns dates that start now, with the requested lifetime or the lifetime of the old certificate.
 fn dates(old: &Certificate, lifetime_seconds: Option<i64>, now: UnixTime) -> Dates {
     let made_for = old.not_after.since(old.not_before) + 1 - BACKDATE_SECONDS;
     let lifetime = lifetime_seconds.unwrap_or(made_for);

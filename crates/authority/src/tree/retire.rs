@@ -1,4 +1,4 @@
-//! The end of an authority, in two steps.
+//! Retirement of a CA in two steps.
 
 use std::sync::Arc;
 
@@ -14,26 +14,26 @@ use super::{Ca, CaState};
 use crate::Authority;
 use crate::tables;
 
-/// What a call of [`Authority::retire`] did.
+/// The result of [`Authority::retire`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Retirement {
-    /// It issues no more; CRLs and OCSP responses go on.
+    /// The CA issues no more certificates, but still signs CRLs and OCSP responses.
     Begun,
-    /// It signs nothing any more.
+    /// The CA signs nothing any more.
     Done,
 }
 
-/// Living certificates counted before one gives up: more are not told apart.
+/// Limit for the count of valid certificates. Larger numbers are not distinguished.
 const LIVING_MAX: i64 = 1_000_000;
-/// Profiles that a refusal lists.
+/// Maximum number of profiles that an error lists.
 const NAMED_MAX: usize = 5;
-/// Profiles read at a time.
+/// Number of profiles to read at a time.
 const PROFILES_PAGE: usize = 100;
 
 impl Authority {
-    /// Retires an authority (id or name) one step further: an active one issues no more, and a retiring one signs
-    /// nothing any more. The first step needs another authority that issues, and that no profile names this one. The
-    /// second step needs every certificate that it issued to be expired or revoked.
+    /// Retires a CA (identifier or name) one step further: an active CA then issues no more certificates, and a retiring CA signs
+    /// nothing any more. The first step requires another CA that issues, and that no profile names this CA. The second step
+    /// requires that all its certificates are expired or revoked.
     ///
     /// # Errors
     /// [`RetireError`]
@@ -42,8 +42,8 @@ impl Authority {
         self.step_down(ca, false, actor).await
     }
 
-    /// As [`Self::retire`], without these conditions. What named this authority issues no more; clients can check
-    /// certificates that are still valid for revocation only until the last CRL expires.
+    /// Retires a CA like [`Self::retire`], without these conditions. Profiles that name this CA issue no more certificates. Clients
+    /// can check the revocation of still valid certificates only until the last CRL expires.
     ///
     /// # Errors
     /// [`RetireError`]
@@ -68,7 +68,7 @@ impl Authority {
         Ok(done)
     }
 
-    /// Whether everything that could be issued before can be issued without `ca`.
+    /// Checks that all profiles and requests can still issue certificates without `ca`.
     async fn check_dispensable(&self, ca: &Arc<Ca>) -> Result<(), RetireError> {
         if ca.credential.is_some() {
             return Ok(());
@@ -86,7 +86,7 @@ impl Authority {
         if issues && !replaced { Err(RetireError::Last(ca.name.clone())) } else { Ok(()) }
     }
 
-    /// Names of the profiles that name an authority, at most [`NAMED_MAX`].
+    /// Returns the names of the profiles that name a CA, at most [`NAMED_MAX`].
     async fn profiles_of(&self, ca: &Ca) -> Result<Vec<String>, RetireError> {
         let id = ca.id.to_string();
         let (mut named, mut after) = (Vec::new(), None);
@@ -110,7 +110,8 @@ impl Authority {
         if moved { Ok(Retirement::Begun) } else { Err(RetireError::Changed(ca.name.clone())) }
     }
 
-    /// What lives is counted before the transaction: a retiring authority issues no more, so it only gets less.
+    /// Completes the retirement. Valid certificates are counted before the transaction: a retiring CA issues no more certificates,
+    /// so their number can only decrease.
     async fn finish_retiring(
         &self,
         ca: &Arc<Ca>,

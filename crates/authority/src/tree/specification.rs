@@ -12,65 +12,67 @@ use x509::{DistinguishedName, NameConstraints, Subtree};
 
 use crate::tables::CAS_MAX;
 
-/// Characters of an authority's name.
+/// Maximum length of a CA name in characters.
 pub(super) const NAME_MAX: usize = 64;
-/// The longest life of an authority, seconds: fifty years, past any key of today.
+/// Maximum lifetime of a CA in seconds: fifty years, longer than present keys are expected to be secure.
 const LIFETIME_MAX: i64 = 50 * 366 * 86_400;
-/// The shortest, seconds: an hour, for tests of a chain.
+/// Minimum lifetime of a CA in seconds: one hour, for tests of a chain.
 pub(super) const LIFETIME_MIN: i64 = 60 * 60;
-/// The longest path below a root that anybody can use; more is a mistake.
+/// Maximum path length of a root; a larger value is probably a mistake.
 const PATH_LENGTH_MAX: u32 = 8;
-/// Name constraints of one authority, permitted and excluded together; OpenSSL and others give up on many more.
+/// Maximum number of name constraints of one CA, permitted and excluded together. OpenSSL and other libraries reject many more.
 const SUBTREES_MAX: usize = 1_024;
-/// Policies and usages of one authority, each.
+/// Maximum number of policies, and of usages, of one CA.
 const IDENTIFIERS_MAX: usize = 64;
 
-/// Authorities that are credentials, at most, every version of a credential counted: the rest of the places is the house's own.
+/// Maximum number of CAs from the credential store, where every version of a credential counts. The remaining capacity is reserved
+/// for the server's own CAs.
 pub(super) const CREDENTIAL_CAS_MAX: usize = CAS_MAX - 1_000;
-/// The member of a specification that has the path of the credential.
+/// Member of a specification that contains the path of the credential.
 pub(super) const CREDENTIAL: &str = "credential";
 
 /// Specification of a new CA.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewCa {
-    /// Its name here, unique: 1 to 64 letters, digits, dots, hyphens, underscores and spaces.
+    /// Name of the CA on this server, unique: 1 to 64 letters, digits, dots, hyphens, underscores and spaces.
     pub name: String,
-    /// Its distinguished name, `CN=Example Root, O=Example, C=DE`.
+    /// Distinguished name, such as `CN=Example Root, O=Example, C=DE`.
     pub subject: String,
-    /// The kind of key to make.
+    /// Type of the key to generate.
     #[serde(default = "default_key_type")]
     pub key_type: KeyType,
-    /// What shall hold the key (`pkcs11`); none: the database, sealed.
+    /// Key provider that stores the key (`pkcs11`); `None` to store it encrypted in the database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_provider: Option<String>,
-    /// How long it is valid, seconds from now: an hour to fifty years.
+    /// Lifetime from now in seconds: one hour to fifty years.
     pub lifetime_seconds: i64,
-    /// How many authorities may stand below it in a path (RFC 5280 section 4.2.1.9); none: as many as its parent allows.
+    /// Maximum number of intermediate CAs below this CA in a chain (RFC 5280 section 4.2.1.9); `None` for as many as the parent
+    /// allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_length: Option<u32>,
-    /// Which names certificates below it may have (RFC 5280 section 4.2.1.10).
+    /// Constraints on the names in certificates below this CA (RFC 5280 section 4.2.1.10).
     #[serde(default, skip_serializing_if = "NameLimits::is_empty")]
     pub name_limits: NameLimits,
-    /// Policies, dotted (RFC 5280 section 4.2.1.4).
+    /// Certificate policies, as dotted OIDs (RFC 5280 section 4.2.1.4).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
-    /// Extended key usages that certificates below it may have, dotted; empty: any.
+    /// Extended key usages allowed in certificates below this CA, as dotted OIDs. An empty list allows any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extended_key_usage: Vec<String>,
-    /// How long before now its validity begins, seconds, for clients whose clock is slow.
+    /// Seconds by which the start of validity precedes the present time, for clients whose clocks are slow.
     #[serde(default = "default_backdate")]
     pub backdate_seconds: i64,
 }
 
-/// Names permitted and excluded, each as `dns:example.com` (it and everything below), `ip:10.0.0.0/8`,
-/// `email:example.com`, `email:.example.com`, `uri:.example.com` or `dir:O=Example, C=DE`.
+/// Permitted and excluded names, each as `dns:example.com` (that name and its subdomains), `ip:10.0.0.0/8`, `email:example.com`,
+/// `email:.example.com`, `uri:.example.com` or `dir:O=Example, C=DE`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NameLimits {
-    /// Of each kind of name in here, names must fall under one of these.
+    /// Permitted subtrees. If the list has entries of one kind of name, every name of that kind must match one of them.
     pub permitted: Vec<String>,
-    /// Names must fall under none of these.
+    /// Excluded subtrees. No name may match one of them.
     pub excluded: Vec<String>,
 }
 
@@ -82,27 +84,27 @@ fn default_backdate() -> i64 {
     300
 }
 
-/// Why an authority cannot be what was asked for.
+/// Reason why the specification of a CA is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadCa {
-    /// Not a name.
+    /// The name is not a valid CA name.
     #[error(
         "{0:?} is no name of an authority: 1 to {NAME_MAX} letters, digits, '.', '-', '_' and spaces, and no UUID"
     )]
     Name(String),
-    /// Not a subject.
+    /// The subject is not a distinguished name.
     #[error("the subject: {0}")]
     Subject(String),
-    /// Too short or too long.
+    /// The lifetime is too short or too long.
     #[error("a lifetime of {0} seconds is not between an hour and fifty years")]
     Lifetime(i64),
-    /// Backdated too far.
+    /// The start of validity is too far in the past.
     #[error("backdate_seconds is {0}, and not between 0 and its lifetime")]
     Backdate(i64),
-    /// Too long a path.
+    /// The path length is too large.
     #[error("path length {0} is over {PATH_LENGTH_MAX}")]
     PathLength(u32),
-    /// Not a constraint.
+    /// The text is not a name constraint.
     #[error(
         "{text:?} is no name constraint: {reason}; dns:NAME, ip:NETWORK, email:DOMAIN, uri:DOMAIN and dir:NAME are"
     )]
@@ -112,10 +114,10 @@ pub enum BadCa {
         /// The error.
         reason: String,
     },
-    /// Too many of something.
+    /// A list has too many entries.
     #[error("{0}: too many")]
     TooMany(&'static str),
-    /// Not an object identifier.
+    /// The text is not an object identifier.
     #[error("{0:?} is no object identifier, such as 2.23.140.1.2.1")]
     Identifier(String),
 }
@@ -128,13 +130,13 @@ pub(crate) struct Read {
 }
 
 impl NewCa {
-    /// A root of ten years with a P-384 key.
+    /// Returns the specification of a root with a lifetime of ten years and a P-384 key.
     #[must_use]
     pub fn root(name: &str, subject: &str) -> Self {
         Self { key_type: KeyType::P384, lifetime_seconds: 3_650 * 86_400, ..Self::plain(name, subject) }
     }
 
-    /// An intermediate of five years with a P-256 key, with no authority below it.
+    /// Returns the specification of an intermediate with a lifetime of five years and a P-256 key, without CAs below it.
     #[must_use]
     pub fn intermediate(name: &str, subject: &str) -> Self {
         Self { lifetime_seconds: 1_825 * 86_400, path_length: Some(0), ..Self::plain(name, subject) }
@@ -155,7 +157,7 @@ impl NewCa {
         }
     }
 
-    /// Reads the texts and checks every bound.
+    /// Parses the texts and checks all limits.
     pub(crate) fn read(&self) -> Result<Read, BadCa> {
         check_name(&self.name)?;
         let subject = DistinguishedName::from_text(&self.subject);
@@ -178,11 +180,11 @@ impl NewCa {
     }
 }
 
-/// Whether an authority may have this name.
+/// Checks that the name is a valid CA name.
 pub(crate) fn check_name(name: &str) -> Result<(), BadCa> {
     let letters = name.chars().all(|c| c.is_alphanumeric() || "._- ".contains(c));
     let length = (1..=NAME_MAX).contains(&name.chars().count());
-    // A UUID is read as an id.
+    // A UUID is not a valid name, because it would be used as an identifier.
     if letters && length && name.trim() == name && Uuid::parse_str(name).is_err() {
         Ok(())
     } else {
@@ -200,7 +202,7 @@ fn check_identifiers(what: &'static str, identifiers: &[String]) -> Result<(), B
 }
 
 impl NameLimits {
-    /// Whether there is no limit.
+    /// Returns whether there are no name constraints.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.permitted.is_empty() && self.excluded.is_empty()
@@ -219,7 +221,7 @@ fn subtree(text: &str) -> Result<Subtree, BadCa> {
     let bad = |reason: String| BadCa::Limit { text: text.to_owned(), reason };
     let (kind, value) = text.split_once(':').ok_or_else(|| bad("it names no kind".to_owned()))?;
     let domain = || {
-        // Everything (an empty name) may be excluded; a leading dot stands for "below it".
+        // An empty name excludes everything; a leading dot means "below this name".
         let bare = value.strip_prefix('.').unwrap_or(value);
         if value.is_empty() {
             return Ok(String::new());
@@ -250,13 +252,13 @@ fn subtree(text: &str) -> Result<Subtree, BadCa> {
     }
 }
 
-/// A host name as certificates have it: A-labels, lower case.
+/// Parses a hostname in the form of certificates: A-labels, lower case.
 fn host(text: &str) -> Result<x509::HostName, String> {
     let ascii = idna::domain_to_ascii(text).map_err(|_| "it is no international domain name".to_owned())?;
     x509::HostName::parse(&ascii).map_err(|error| error.to_string())
 }
 
-/// The path of the credential that an authority is, from its specification.
+/// Returns the path of the credential that a CA is, from its specification.
 pub(super) fn credential_of(specification: &str) -> Option<Arc<str>> {
     let specification: Value = serde_json::from_str(specification).ok()?;
     Some(specification.get(CREDENTIAL)?.as_str()?.into())

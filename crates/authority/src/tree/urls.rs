@@ -2,8 +2,8 @@
 
 use uuid::Uuid;
 
-/// The addresses of one authority, under [`crate::AuthorityOptions::base_url`]. Certificates carry them for years: they
-/// name the authority by its id, which never changes.
+/// Publication URLs of one CA, under [`crate::AuthorityOptions::base_url`]. Issued certificates contain them for years, so they use
+/// the identifier of the CA, which never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Urls<'a> {
     base: &'a str,
@@ -11,37 +11,37 @@ pub struct Urls<'a> {
 }
 
 impl<'a> Urls<'a> {
-    /// Of this authority, under a base without a slash at its end.
+    /// Returns the URLs of a CA, under a base URL without a slash at its end.
     #[must_use]
     pub fn new(base: &'a str, ca: Uuid) -> Self {
         Self { base, ca }
     }
 
-    /// Its certificate, DER (RFC 5280 section 4.2.2.1, caIssuers).
+    /// Returns the URL of the certificate in DER (RFC 5280 section 4.2.2.1, caIssuers).
     #[must_use]
     pub fn certificate(&self) -> String {
         format!("{}/ca/{}.cer", self.base, self.ca)
     }
 
-    /// Its CRL with everything.
+    /// Returns the URL of the full CRL.
     #[must_use]
     pub fn crl(&self) -> String {
         format!("{}/crl/{}.crl", self.base, self.ca)
     }
 
-    /// Its CRL of one shard, from 1.
+    /// Returns the URL of the CRL of one shard, from 1.
     #[must_use]
     pub fn crl_shard(&self, shard: u32) -> String {
         format!("{}/crl/{}/{shard}.crl", self.base, self.ca)
     }
 
-    /// Its delta CRL.
+    /// Returns the URL of the delta CRL.
     #[must_use]
     pub fn delta_crl(&self) -> String {
         format!("{}/crl/{}/delta.crl", self.base, self.ca)
     }
 
-    /// Its OCSP responder; a GET request appends a slash and the request (RFC 6960 appendix A.1).
+    /// Returns the URL of the OCSP responder. A GET request appends a slash and the encoded request (RFC 6960 appendix A.1).
     #[must_use]
     pub fn ocsp(&self) -> String {
         format!("{}/ocsp/{}", self.base, self.ca)

@@ -1,20 +1,20 @@
-//! Reasons to refuse a signed request.
+//! Errors in signed requests.
 
 use x509::jwk::BadJwk;
 
-/// Why a signed request is not one.
+/// Reason why a signed request is rejected.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum JwsError {
-    /// It breaks a rule of the encoding.
+    /// The request violates a rule of the encoding.
     #[error("the request is not a flattened JWS: {0}")]
     Malformed(String),
-    /// An algorithm not understood here, or one that does not fit the key.
+    /// The algorithm is not supported or does not fit the key.
     #[error("the signature algorithm {0:?} is not accepted")]
     BadAlgorithm(String),
-    /// The key in it is not acceptable.
+    /// The key in the request is not acceptable.
     #[error("the key is not acceptable: {0}")]
     BadKey(#[from] BadJwk),
-    /// The signature is not the key's over these bytes.
+    /// The signature does not match the request and the key.
     #[error("the signature does not fit the key and the request")]
     BadSignature,
 }

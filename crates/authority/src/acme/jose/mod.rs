@@ -1,6 +1,6 @@
-//! Signed requests: flattened JSON Web Signatures (RFC 7515), the part of them that ACME uses (RFC 8555 section 6.2).
+//! Signed requests: flattened JSON Web Signatures (RFC 7515), limited to the features that ACME uses (RFC 8555 section 6.2).
 //!
-//! Everything here meets bytes from strangers: bounded, no recursion without a limit, no panic.
+//! This code parses untrusted input. All sizes and the nesting depth are limited, and it does not panic.
 
 mod error;
 pub(crate) mod strict;
@@ -15,29 +15,29 @@ use serde_json::{Map, Value};
 pub use error::JwsError;
 pub use x509::jwk::{Algorithm, JwkKey as AccountKey, thumbprint_of_spki};
 
-/// Bytes of a whole request. A request for a certificate with a hundred names and an RSA-4096 key has some 12 KiB.
+/// Maximum length of a request in bytes. A CSR with 100 names and an RSA-4096 key has about 12 KiB.
 pub const REQUEST_MAX: usize = 64 * 1024;
-/// Bytes of a key identifier or URL in a header.
+/// Maximum length in bytes of a key identifier or URL in a header.
 const TEXT_MAX: usize = 2_048;
 
-/// The signer named in the header: a key or an account.
+/// The signer that the header identifies.
 #[derive(Debug)]
 pub enum Signer {
-    /// The key itself.
+    /// The key is in the header.
     Key(Box<AccountKey>),
-    /// An account's URL, or the name of an external key.
+    /// The header has the URL of an account or the identifier of an external key.
     Kid(String),
 }
 
-/// A signed request, its signature not checked yet.
+/// A parsed signed request. Its signature is not yet verified.
 pub struct Jws {
-    /// The algorithm's name as sent.
+    /// Name of the algorithm in the request.
     alg: String,
     /// The signer.
     pub signer: Signer,
     /// The anti-replay nonce (RFC 8555 section 6.5.2).
     pub nonce: Option<String>,
-    /// The URL it is meant for (RFC 8555 section 6.4).
+    /// URL to which the request is addressed (RFC 8555 section 6.4).
     pub url: String,
     /// The decoded payload.
     pub payload: Vec<u8>,
@@ -46,7 +46,7 @@ pub struct Jws {
 }
 
 impl Jws {
-    /// Reads a flattened JWS.
+    /// Parses a flattened JWS.
     ///
     /// # Errors
     /// [`JwsError::Malformed`] or, for the key in it, [`JwsError::BadKey`].
@@ -57,10 +57,10 @@ impl Jws {
         Self::from_value(strict::parse(body).map_err(|error| malformed(&error.to_string()))?)
     }
 
-    /// [`Jws::parse`] of JSON that was read already (the one inside an external account binding).
+    /// Parses a flattened JWS from parsed JSON, such as the JWS in an external account binding.
     ///
     /// # Errors
-    /// As [`Jws::parse`].
+    /// The errors of [`Jws::parse`].
     pub fn from_value(value: Value) -> Result<Self, JwsError> {
         let Value::Object(mut members) = value else { return Err(malformed("it is not an object")) };
         let mut take = |name: &str| match members.remove(name) {
@@ -88,7 +88,7 @@ impl Jws {
         })
     }
 
-    /// Checks the signature with an account's key.
+    /// Verifies the signature with the key of an account.
     ///
     /// # Errors
     /// [`JwsError::BadAlgorithm`], [`JwsError::BadSignature`].
@@ -102,7 +102,7 @@ impl Jws {
         }
     }
 
-    /// Checks that the algorithm is one of those understood, before a key is known.
+    /// Checks that the algorithm is supported, before the key is known.
     ///
     /// # Errors
     /// [`JwsError::BadAlgorithm`].
@@ -110,10 +110,10 @@ impl Jws {
         Algorithm::named(&self.alg).map(drop).ok_or_else(|| JwsError::BadAlgorithm(self.alg.clone()))
     }
 
-    /// Checks the MAC with an external key (RFC 8555 section 7.3.4).
+    /// Verifies the MAC with the secret of an external key (RFC 8555 section 7.3.4).
     ///
     /// # Errors
-    /// As [`Jws::verify`].
+    /// The errors of [`Jws::verify`].
     pub fn verify_mac(&self, secret: &[u8]) -> Result<(), JwsError> {
         let algorithm = match self.alg.as_str() {
             "HS256" => hmac::HMAC_SHA256,
@@ -135,7 +135,7 @@ impl fmt::Debug for Jws {
 type Header = (String, Signer, Option<String>, String);
 
 fn read_header(header: &Map<String, Value>) -> Result<Header, JwsError> {
-    // RFC 7515 section 4.1.11: what is critical and not understood must be refused, and nothing is understood here.
+    // RFC 7515 section 4.1.11: an unsupported critical extension must be rejected, and no extension is supported.
     for refused in ["crit", "b64"] {
         if header.contains_key(refused) {
             return Err(malformed(&format!("its header has {refused:?}, which is not understood")));
@@ -162,7 +162,7 @@ fn decode(what: &str, text: &str) -> Result<Vec<u8>, JwsError> {
         .map_err(|_| malformed(&format!("{what:?} is not base64url without padding (RFC 7515 section 2)")))
 }
 
-/// SHA-256.
+/// Computes the SHA-256 hash.
 pub(crate) fn sha256(octets: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
     out.copy_from_slice(digest::digest(&digest::SHA256, octets).as_ref());

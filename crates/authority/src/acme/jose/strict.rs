@@ -1,18 +1,18 @@
-//! JSON as a signed request may have it: no member twice, bounded depth.
+//! A strict JSON parser for signed requests: no duplicate members, limited depth.
 
 use std::fmt;
 
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Levels of nesting; ACME's deepest object (a newAccount with its external binding) has four.
+/// Maximum nesting depth. The deepest object of ACME (newAccount with an external binding) has four levels.
 const DEPTH_MAX: usize = 16;
 
-/// Reads one JSON value. Two parsers that differ on which of two equal members counts would let one signature mean two
-/// things, so a repeated member is refused at every depth (RFC 7515 section 4, RFC 8725 section 2.4).
+/// Parses one JSON value. Duplicate members are rejected at every depth (RFC 7515 section 4, RFC 8725 section 2.4): parsers differ
+/// on which duplicate counts, so that one signature could have two meanings.
 ///
 /// # Errors
-/// What is wrong and where.
+/// Describes the fault and its position.
 pub(crate) fn parse(json: &[u8]) -> Result<Value, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let value = Strict { left: DEPTH_MAX }.deserialize(&mut deserializer)?;

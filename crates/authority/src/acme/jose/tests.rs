@@ -135,7 +135,7 @@ fn what_is_no_flattened_jws_is_refused() {
         good.to_string().replacen("\"payload\"", "\"signature\":\"\",\"payload\"", 1).into_bytes(),
         "twice",
     ));
-    // The last character of one byte holds four bits that must be zero.
+    // The last character of the encoding of one byte has four unused bits, which must be zero.
     table.push((br#"{"protected":"e31","payload":"","signature":""}"#.to_vec(), "base64url"));
     table.push((b"[]".to_vec(), "object"));
     table.push((vec![b' '; REQUEST_MAX + 1], "long"));

@@ -1,4 +1,4 @@
-//! Whether the owner of a name lets this authority issue for it: CAA (RFC 8659, RFC 8657).
+//! CAA checks: whether the owner of a domain allows this CA to issue for it (RFC 8659, RFC 8657).
 
 use super::issue_value::IssueValue;
 use super::resolver::{CaaRecord, Dns, DnsError};
@@ -6,21 +6,21 @@ use super::{Failure, Question};
 use crate::acme::options::Method;
 use crate::acme::problem::Kind;
 
-/// Tags that are understood or have no say here (the IANA registry of CAA properties).
+/// Tags that this CA evaluates, or that do not concern it (the IANA registry of CAA properties).
 const KNOWN_TAGS: [&str; 7] =
     ["issue", "issuewild", "iodef", "contactemail", "contactphone", "issuemail", "issuevmc"];
 
-/// Who wants to issue, and how the name was proven.
+/// The CA, account and validation method to check against CAA records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish<'a> {
     pub(crate) identities: &'a [String],
     pub(crate) wildcard: bool,
     pub(crate) account_url: &'a str,
-    /// `None`: without proof.
+    /// Validation method; `None` without validation.
     pub(crate) method: Option<Method>,
 }
 
-/// Looks from the name upwards for CAA records and judges by the first that are there (RFC 8659 section 3).
+/// Searches for CAA records from the name upwards and evaluates the first record set found (RFC 8659 section 3).
 pub(crate) async fn check(dns: &Dns, host: &str, wish: Wish<'_>) -> Result<(), Failure> {
     if wish.identities.is_empty() {
         return Ok(());
@@ -40,7 +40,7 @@ pub(crate) async fn check(dns: &Dns, host: &str, wish: Wish<'_>) -> Result<(), F
 }
 
 impl<'a> Wish<'a> {
-    /// For a proof.
+    /// Returns the check parameters for a validation.
     pub(crate) fn of(question: &'a Question, identities: &'a [String]) -> Self {
         Self {
             identities,
@@ -51,7 +51,8 @@ impl<'a> Wish<'a> {
     }
 }
 
-/// An authority that cannot find out must not issue (RFC 8659 section 3: no answer is not "none").
+/// Returns the failure for a DNS error. A CA must not issue if the lookup fails; a failed lookup does not mean that no records
+/// exist (RFC 8659 section 3).
 fn lookup_failed(name: &str, error: &DnsError) -> Failure {
     Failure::passing(Kind::Dns, format!("CAA of {name}: {error}"))
 }
@@ -79,7 +80,8 @@ fn judge(records: &[CaaRecord], wish: Wish<'_>) -> Result<(), String> {
     Err(format!("{reason}; its names are {}", wish.identities.join(", ")))
 }
 
-/// Whether one property allows; an error where it names this authority and forbids all the same.
+/// Returns whether one property allows the issuance. Returns an error if the property names this CA but its parameters forbid the
+/// issuance.
 fn allows(value: &[u8], wish: Wish<'_>) -> Result<bool, String> {
     let Some(value) = IssueValue::parse(value) else { return Ok(false) };
     if !wish.identities.contains(&value.domain) {
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn records_allow_as_rfc_8659_and_8657_say() {
         let account = "ca.example; accounturi=https://ca.example/acme/acct/1";
-        // records, allowed for a host, allowed for a wildcard
+        // Each row: the records, whether they allow a host, whether they allow a wildcard.
         let table: &[(&[(bool, &str, &str)], bool, bool)] = &[
             (&[(false, "iodef", "mailto:a@example")], true, true),
             (&[(true, "iodef", "mailto:a@example")], true, true),

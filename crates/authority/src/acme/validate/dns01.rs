@@ -10,17 +10,17 @@ use super::{Failure, Proven, Question};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
-/// Bytes of a record quoted to the client.
+/// Maximum number of bytes of a record that are quoted to the client.
 const QUOTED_MAX: usize = 100;
-/// Bytes of the account's hash in its label.
+/// Number of bytes of the account hash in the account label.
 const LABEL_HASH: usize = 10;
 
-/// Looks for the key authorization's hash below `host`.
+/// Validates the TXT record below `host` that contains the hash of the key authorization.
 pub(crate) async fn dns01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
     look(dns, format!("_acme-challenge.{host}"), question).await
 }
 
-/// The same below the account's own label, so that several accounts can prove one name at a time.
+/// Validates like `dns01`, but below the label of the account, so that several accounts can validate one name at the same time.
 pub(crate) async fn dns_account01(dns: &Dns, host: &str, question: &Question) -> Result<Proven, Failure> {
     look(dns, format!("{}._acme-challenge.{host}", account_label(&question.account_url)), question).await
 }
@@ -47,10 +47,10 @@ async fn look(dns: &Dns, name: String, question: &Question) -> Result<Proven, Fa
     })
 }
 
-/// `_` and the first bytes of the account URL's hash.
+/// Returns the account label: `_` and the first bytes of the hash of the account URL.
 fn account_label(account_url: &str) -> String {
     let hash = sha256(account_url.as_bytes());
-    // RFC 4648 section 6, in lower case: DNS does not tell the difference.
+    // RFC 4648 section 6, in lower case; DNS names are case-insensitive.
     format!("_{}", BASE32_NOPAD.encode(&hash[..LABEL_HASH]).to_ascii_lowercase())
 }
 
@@ -58,7 +58,7 @@ fn account_label(account_url: &str) -> String {
 mod tests {
     use super::*;
 
-    // The example of the draft, section 3.2.
+    // The example in section 3.2 of the draft.
     #[test]
     fn the_account_label_is_that_of_the_draft() {
         assert_eq!(account_label("https://example.com/acme/acct/ExampleAccount"), "_ujmmovf2vn55tgye");

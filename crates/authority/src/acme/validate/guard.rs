@@ -1,5 +1,5 @@
-//! Which addresses a validation may reach: names are the client's to choose, and must not open a way to this server's
-//! own services or its cloud's metadata (server-side request forgery).
+//! Address filter of validations. Clients choose the names, which must not give access to internal services or to cloud metadata
+//! (server-side request forgery).
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ const NEVER_V4: [(&str, &str); 9] = [
     ("224.0.0.0/4", "multicast"),
     ("240.0.0.0/4", "reserved"),
 ];
-/// The same of IPv6.
+/// IPv6 networks that contain no public hosts, with their names.
 const NEVER_V6: [(&str, &str); 7] = [
     ("::/128", "unspecified"),
     ("::1/128", "loopback"),
@@ -33,7 +33,7 @@ const NEVER_V6: [(&str, &str); 7] = [
 const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7", "198.18.0.0/15"];
 
-/// The rule.
+/// The address filter.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     allow: Vec<IpNet>,
@@ -51,10 +51,10 @@ impl Guard {
         Self { allow: options.allow_networks.clone(), deny }
     }
 
-    /// Whether `address` may be reached.
+    /// Checks that `address` may be contacted.
     ///
     /// # Errors
-    /// What kind of address it is.
+    /// Describes the forbidden kind of address.
     pub(crate) fn check(&self, address: IpAddr) -> Result<(), &'static str> {
         if self.allow.iter().any(|net| net.contains(&address)) {
             return Ok(());
@@ -64,7 +64,7 @@ impl Guard {
                 return Err(what);
             }
         }
-        // The one list of metadata services that all outgoing connections are held against.
+        // The list of metadata services that applies to all outgoing connections.
         let all = guard::Guard::default().address(address);
         all.map_err(|_| "link-local, or a cloud's metadata")
     }

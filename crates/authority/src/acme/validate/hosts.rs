@@ -1,4 +1,4 @@
-//! Host names resolved to the addresses that validation may reach.
+//! Resolution of hostnames to addresses that a validation may contact.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use super::guard::Guard;
 use super::proof::Failure;
 use crate::acme::problem::Kind;
 
-/// Addresses of one name tried.
+/// Maximum number of addresses of a name to try.
 const ADDRESSES_MAX: usize = 16;
 
-/// Names to addresses that may be reached.
+/// Resolver that returns only allowed addresses.
 pub(crate) struct Hosts {
     pub(super) resolver: Resolver,
     pub(super) guard: Guard,
@@ -20,9 +20,9 @@ pub(crate) struct Hosts {
 }
 
 impl Hosts {
-    /// The addresses of a host.
+    /// Returns the allowed addresses of a host.
     pub(super) async fn reach(&self, host: &str, limit: Duration) -> Result<Vec<IpAddr>, Failure> {
-        // With a final dot no search domain is tried: names in certificates are whole.
+        // The final dot prevents the use of search domains: names in certificates are fully qualified.
         let whole = format!("{host}.");
         let found = self.resolver.resolve(&whole, self.families, limit).await;
         let found = found

@@ -12,11 +12,11 @@ use super::{Failure, Hosts, Proven, Question};
 use crate::acme::identifier::Identifier;
 use crate::acme::problem::Kind;
 
-/// Redirects followed: Let's Encrypt's number.
+/// Maximum number of redirects to follow; the same as at Let's Encrypt.
 const REDIRECTS_MAX: usize = 10;
-/// Bytes of a body read; a key authorization has under 100.
+/// Maximum number of body bytes to read; a key authorization has fewer than 100.
 const BODY_MAX: usize = 8 * 1024;
-/// Bytes of a wrong body quoted to the client.
+/// Maximum number of bytes of an incorrect body that are quoted to the client.
 const QUOTED_MAX: usize = 60;
 const AGENT: &str = concat!("bulla/", env!("CARGO_PKG_VERSION"), " (ACME http-01)");
 
@@ -36,7 +36,8 @@ impl Http01 {
         let client = Client::builder()
             .dns_resolver(Guarded { hosts: hosts.clone(), limit })
             .redirect(reqwest::redirect::Policy::none())
-            // What is proven is control over the name, and https here is what a redirect made of http.
+            // The validation proves control of the name over HTTP. HTTPS occurs only after a redirect, so its certificate is not
+            // verified.
             .tls_danger_accept_invalid_certs(true)
             .no_proxy()
             .http1_only()
@@ -47,7 +48,7 @@ impl Http01 {
         Ok(Self { client, hosts, port, https_port })
     }
 
-    /// Fetches the key authorization.
+    /// Fetches and checks the key authorization.
     pub(crate) async fn prove(
         &self,
         identifier: &Identifier,
@@ -85,7 +86,7 @@ impl Http01 {
         Err(Failure::for_good(Kind::Connection, format!("{first}: more than {REDIRECTS_MAX} redirects")))
     }
 
-    /// Scheme, port and, where the host is an address, the address: names are checked as they are resolved.
+    /// Checks the scheme, the port and, if the host is an IP address, the address. Names are checked when they are resolved.
     fn check(&self, url: &Url) -> Result<(), Failure> {
         let refuse = |reason: &str| Err(Failure::for_good(Kind::Connection, format!("{url}: {reason}")));
         if !matches!(url.scheme(), "http" | "https") {
@@ -157,7 +158,7 @@ fn failure(url: &Url, error: &reqwest::Error) -> Failure {
     Failure::passing(Kind::Connection, format!("{url}: {last}"))
 }
 
-/// Resolves for the client, and lets only allowed addresses through.
+/// DNS resolver of the HTTP client, which returns only allowed addresses.
 struct Guarded {
     hosts: Arc<Hosts>,
     limit: Duration,

@@ -1,16 +1,16 @@
-//! The issue-value of CAA and of `dns-persist-01` records (RFC 8659 section 4.2).
+//! Parser of the issue-value in CAA and `dns-persist-01` records (RFC 8659 section 4.2).
 
 /// A parsed value: `ca.example; accounturi=…; …`.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) struct IssueValue {
-    /// In lower case, without a final dot; empty: nobody.
+    /// Domain in lower case, without a final dot; empty means that no CA may issue.
     pub(crate) domain: String,
-    /// Tags in lower case, values unchanged.
+    /// Parameters with tags in lower case and unchanged values.
     parameters: Vec<(String, String)>,
 }
 
 impl IssueValue {
-    /// `None` when it breaks the syntax, which must count as "nobody".
+    /// Parses an issue-value. Returns `None` for invalid syntax, which must count as "no CA may issue".
     pub(crate) fn parse(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?;
         let (domain, rest) = text.split_once(';').map_or((text, None), |(domain, rest)| (domain, Some(rest)));
@@ -38,7 +38,7 @@ impl IssueValue {
         Some(Self { domain, parameters })
     }
 
-    /// The value of a parameter that may stand once: `Err` when it stands more often.
+    /// Returns the value of a parameter. Returns `Err` if the parameter occurs more than once.
     pub(crate) fn one(&self, tag: &str) -> Result<Option<&str>, ()> {
         let mut all =
             self.parameters.iter().filter(|(found, _)| found == tag).map(|(_, value)| value.as_str());

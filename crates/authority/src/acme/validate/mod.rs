@@ -1,5 +1,4 @@
-//! Proof of control over a name: one try of one method. Who tries, how often and what follows stands in
-//! [`super::work`].
+//! Validation of identifiers: one attempt with one method. [`super::work`] schedules attempts and retries.
 
 pub(crate) mod caa;
 mod dns01;
@@ -28,16 +27,16 @@ use resolver::Dns;
 
 pub(crate) use proof::{Failure, Proven, Question};
 
-/// Why validation cannot be set up.
+/// Reason why validation cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The machine's resolver configuration.
+    /// The resolver configuration of the machine is invalid.
     #[error("the resolver cannot be set up: {0}")]
     Resolver(#[from] outbound::resolve::ResolveError),
-    /// The HTTP client.
+    /// The HTTP client cannot be created.
     #[error("the HTTP client cannot be set up: {0}")]
     Http(#[from] reqwest::Error),
-    /// The TLS client.
+    /// The TLS client cannot be configured.
     #[error("the TLS client cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
 }
@@ -60,7 +59,7 @@ impl Validator {
             [] => Resolver::system()?,
             servers => Resolver::with_upstreams(servers.to_vec()),
         };
-        // Looked at once: routes come and go with restarts.
+        // The usable address families are determined only here; a change needs a restart.
         let hosts =
             Arc::new(Hosts { resolver, guard: Guard::new(&validation), families: Families::usable() });
         let ports = (validation.http_port, validation.https_port);
@@ -76,7 +75,7 @@ impl Validator {
         })
     }
 
-    /// One try, the check of CAA included.
+    /// Makes one attempt, including the CAA check.
     pub(crate) async fn prove(&self, question: &Question, now_us: i64) -> Result<Proven, Failure> {
         let limit = self.options.try_limit();
         let trying = async {
@@ -90,7 +89,7 @@ impl Validator {
         })
     }
 
-    /// CAA alone; addresses have none.
+    /// Checks only CAA. IP addresses have no CAA records.
     pub(crate) async fn caa(&self, question: &Question) -> Result<(), Failure> {
         match &question.identifier {
             Identifier::Dns(host) => {
@@ -138,7 +137,7 @@ impl Validator {
     }
 }
 
-/// What hashed account URIs begin with (draft-ietf-acme-dns-persist-02 section 4.1).
+/// Returns the prefix of hashed account URIs (draft-ietf-acme-dns-persist-02 section 4.1).
 pub(crate) fn account_hash_prefix(base_url: &str) -> String {
     format!("{base_url}/acme/account-hash/")
 }

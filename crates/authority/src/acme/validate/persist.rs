@@ -1,4 +1,4 @@
-//! dns-persist-01 (draft-ietf-acme-dns-persist-02): a record that stays and names authority and account.
+//! dns-persist-01 (draft-ietf-acme-dns-persist-02): a permanent DNS record that names the CA and the account.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,18 +9,18 @@ use super::{Failure, Proven, Question};
 use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
-/// The CA's domain names and account URLs in the record.
+/// The rules for records: identities of the CA and accepted forms of account URIs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<'a> {
-    /// Its names.
+    /// Domain names of the CA.
     pub(crate) identities: &'a [String],
-    /// What hashed account URIs begin with (section 4.1).
+    /// Prefix of hashed account URIs (section 4.1).
     pub(crate) hash_prefix: &'a str,
-    /// Whether the account's URL itself is taken, as before draft 02.
+    /// Whether the plain account URL is accepted, as before draft 02.
     pub(crate) plain: bool,
 }
 
-/// Looks for a record of this account at `_validation-persist.HOST`.
+/// Searches for a record of this account at `_validation-persist.HOST`.
 pub(crate) async fn persist(
     dns: &Dns,
     host: &str,
@@ -48,7 +48,7 @@ pub(crate) async fn persist(
     Err(Failure::passing(kind, reason))
 }
 
-/// Whether a record serves, and until when (section 4.2).
+/// Returns whether a record is valid for this account, and until when (section 4.2).
 fn accepts(
     record: &[u8],
     host: &str,
@@ -86,9 +86,9 @@ fn accepts(
     }
 }
 
-/// Section 4.1: prefix, algorithm and hash over length, domain, thumbprint and account URL.
+/// Returns the hashed account URI (section 4.1): prefix, algorithm, and the hash of length, domain, thumbprint and account URL.
 fn hashed_uri(prefix: &str, domain: &str, thumbprint: &str, account_url: &str) -> String {
-    // Host names have 253 bytes at most.
+    // Cannot overflow: hostnames have at most 253 bytes.
     let length = [domain.len() as u8];
     let hash = sha256(&[&length, domain.as_bytes(), thumbprint.as_bytes(), account_url.as_bytes()].concat());
     format!("{prefix}sha-256/{}", URL_SAFE_NO_PAD.encode(hash))
@@ -100,10 +100,10 @@ mod tests {
 
     const PREFIX: &str = "https://ca.example/account-hash/";
     const ACCOUNT: &str = "https://ca.example/acct/123";
-    /// RFC 7638 section 3.1.
+    /// Example of RFC 7638 section 3.1.
     const THUMBPRINT: &str = "NzbLsXh8uDCcd-6MNwXF4W_7noWXFZAfHkxZsRGC9Xs";
 
-    // Section 10.2 of the draft.
+    // Example of section 10.2 of the draft.
     #[test]
     fn hashed_uris_are_those_of_the_draft() {
         let uri = |domain| hashed_uri(PREFIX, domain, THUMBPRINT, ACCOUNT);

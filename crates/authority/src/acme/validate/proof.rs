@@ -1,25 +1,25 @@
-//! One try of a proof: the question, and its two results.
+//! Input and results of one validation attempt.
 
 use crate::acme::identifier::Identifier;
 use crate::acme::options::Method;
 use crate::acme::problem::{Kind, Problem};
 
-/// The identifier to prove, and the account that proves it.
+/// The identifier to validate, the method and the account.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// Without `*.`.
+    /// Identifier without `*.`.
     pub(crate) identifier: Identifier,
     pub(crate) wildcard: bool,
-    /// `None`: nothing, the profile trusts.
+    /// Method; `None` if the profile requires no validation.
     pub(crate) method: Option<Method>,
     pub(crate) token: String,
     pub(crate) account_url: String,
-    /// Of the account's keys: the present one, then earlier ones (which only `dns-persist-01` looks at).
+    /// Thumbprints of the account's keys: the present one first, then earlier ones (used only by `dns-persist-01`).
     pub(crate) thumbprints: Vec<String>,
 }
 
 impl Question {
-    /// RFC 8555 section 8.1.
+    /// Returns the key authorization (RFC 8555 section 8.1).
     pub(crate) fn key_authorization(&self) -> String {
         format!("{}.{}", self.token, self.thumbprints.first().map_or("", String::as_str))
     }
@@ -37,12 +37,12 @@ impl Question {
     }
 }
 
-/// A proof.
+/// A successful validation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proven {
-    /// Observations for the audit log: addresses and answers.
+    /// Observations for the audit log: addresses and responses.
     pub(crate) evidence: Vec<String>,
-    /// Until when it may count, µs.
+    /// End of validity in microseconds.
     pub(crate) until_us: Option<i64>,
 }
 
@@ -52,13 +52,13 @@ impl Proven {
     }
 }
 
-/// No proof.
+/// A failed validation.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{detail}")]
 pub(crate) struct Failure {
     pub(super) kind: Kind,
     pub(super) detail: String,
-    /// Whether another try may go differently.
+    /// Whether a retry may succeed.
     pub(crate) passing: bool,
 }
 

@@ -1,7 +1,7 @@
-//! TXT and CAA records, asked for again each time: what was true before the client published its record must not count.
+//! Lookups of TXT and CAA records without a cache, so that a record counts as soon as the client has published it.
 //!
-//! A stub: it asks the configured name servers, over UDP from a random port with a random id, over TCP where the answer
-//! was cut, and follows aliases where they leave the zone.
+//! The stub resolver queries the configured DNS servers over UDP from a random port with a random identifier. It repeats a
+//! truncated query over TCP, and follows aliases that leave the zone.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,35 +11,35 @@ use hickory_proto::op::{Message, ResponseCode};
 use hickory_proto::rr::{DNSClass, Name, RData, RecordType};
 use outbound::{Deadline, resolve};
 
-/// Aliases followed in all.
+/// Maximum number of aliases to follow.
 const ALIASES_MAX: usize = 8;
-/// Records of one answer looked at: a zone with more is hostile.
+/// Maximum number of records of a response to evaluate. A zone with more records is considered hostile.
 const RECORDS_MAX: usize = 512;
-/// How long one packet waits for its answer; the whole look-up is bounded by its caller.
+/// Timeout of one UDP packet. The caller limits the whole lookup.
 const PATIENCE: Duration = Duration::from_millis(1_500);
-/// How long one server has before the next is asked: two packets.
+/// Time limit for one server before the next is queried: two packets.
 const SERVER_LIMIT: Duration = Duration::from_secs(3);
-/// Name servers used; of this machine's there are no more.
+/// Maximum number of DNS servers to use; resolver configurations have no more.
 const SERVERS_MAX: usize = 3;
 
-/// Why there is no answer: asking again may help.
+/// Reason why a lookup failed. A retry may succeed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(crate) enum DnsError {
-    /// The servers fail, or say that the zone's do.
+    /// The DNS servers returned an error.
     #[error("the name servers answer {code} for {name}")]
     Refused {
-        /// Which name.
+        /// Name of the lookup.
         name: String,
-        /// The response code.
+        /// DNS response code.
         code: String,
     },
-    /// No name server answered.
+    /// No DNS server responded.
     #[error("no name server answered for {0}")]
     Silent(String),
-    /// Aliases without an end.
+    /// The chain of aliases is too long or a loop.
     #[error("the aliases (CNAME) of {0} lead in a circle or too far")]
     Aliases(String),
-    /// Not a DNS name.
+    /// The name is not a DNS name.
     #[error("{0} is no DNS name")]
     BadName(String),
 }
@@ -48,7 +48,7 @@ pub(crate) enum DnsError {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct CaaRecord {
     pub(crate) critical: bool,
-    /// In lower case.
+    /// Tag in lower case.
     pub(crate) tag: String,
     pub(crate) value: Vec<u8>,
 }
@@ -59,7 +59,7 @@ pub(crate) struct Dns {
 }
 
 impl Dns {
-    /// With these servers, or those of this machine when there are none.
+    /// Creates a resolver with these servers, or with those of this machine if the list is empty.
     pub(crate) fn new(servers: &[SocketAddr]) -> Self {
         let mut servers = servers.to_vec();
         if servers.is_empty() {
@@ -69,7 +69,8 @@ impl Dns {
         Self { servers, turn: AtomicUsize::new(0) }
     }
 
-    /// The TXT records of a name, each with its parts put together; none where the name or the records do not exist.
+    /// Returns the TXT records of a name, each with its parts joined. Returns an empty list if the name or the records do not
+    /// exist.
     pub(crate) async fn txt(&self, name: &str) -> Result<Vec<Vec<u8>>, DnsError> {
         self.records(name, RecordType::TXT, |data| match data {
             RData::TXT(text) => Some(text.txt_data.concat()),
@@ -78,7 +79,7 @@ impl Dns {
         .await
     }
 
-    /// The CAA records of a name, without those of its parents.
+    /// Returns the CAA records of a name, without those of its parents.
     pub(crate) async fn caa(&self, name: &str) -> Result<Vec<CaaRecord>, DnsError> {
         self.records(name, RecordType::CAA, |data| match data {
             RData::CAA(caa) => Some(CaaRecord {
@@ -112,13 +113,14 @@ impl Dns {
             if !found.is_empty() || end == name || message.metadata.response_code == ResponseCode::NXDomain {
                 return Ok(found);
             }
-            // Only the alias was told: ask for what it leads to. Without a record there either, the loop ends next time.
+            // The response contains only the alias. Query its target. If the target has no records either, the loop ends in the
+            // next round.
             name = end;
         }
         Err(DnsError::Aliases(text.to_owned()))
     }
 
-    /// Asks one server after the other, each time beginning with another one.
+    /// Queries one server after the other, each time starting with a different one.
     async fn ask(&self, name: &Name, kind: RecordType) -> Result<Message, DnsError> {
         let mut worst = DnsError::Silent(name.to_ascii());
         let first = self.turn.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +141,7 @@ impl Dns {
     }
 }
 
-/// The name at the end of the aliases in a message; `None` when they lead in a circle.
+/// Returns the final name of the alias chain in a message; `None` if the chain is a loop.
 fn end_of(name: &Name, message: &Message) -> Option<Name> {
     let mut end = name.clone();
     for _ in 0..=ALIASES_MAX {

@@ -1,4 +1,4 @@
-//! tls-alpn-01 (RFC 8737), and for addresses RFC 8738.
+//! tls-alpn-01 (RFC 8737), and RFC 8738 for IP addresses.
 
 use std::fmt::Write as _;
 use std::io;
@@ -19,10 +19,10 @@ use crate::acme::jose::sha256;
 use crate::acme::problem::Kind;
 
 const PROTOCOL: &[u8] = b"acme-tls/1";
-/// id-pe-acmeIdentifier, RFC 8737 section 6.1.
+/// OID of id-pe-acmeIdentifier (RFC 8737 section 6.1).
 const ACME_IDENTIFIER: &str = "1.3.6.1.5.5.7.1.31";
 
-/// The handshake's settings, made once.
+/// Returns the TLS configuration of the handshake.
 pub(crate) fn config() -> Result<Arc<ClientConfig>, Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let verifier = Arc::new(AnyCertificate(provider.clone()));
@@ -32,12 +32,12 @@ pub(crate) fn config() -> Result<Arc<ClientConfig>, Error> {
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
     config.alpn_protocols = vec![PROTOCOL.to_vec()];
-    // A resumed session shows no certificate.
+    // In a resumed session the server sends no certificate.
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
 }
 
-/// Shakes hands over `stream` and judges the certificate.
+/// Performs the TLS handshake over `stream` and checks the certificate.
 pub(crate) async fn prove(
     config: Arc<ClientConfig>,
     stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -61,7 +61,7 @@ pub(crate) async fn prove(
     Ok(Proven::by(format!("handshake with {place}")))
 }
 
-/// The name itself, or for an address its reverse name (RFC 8738 section 6).
+/// Returns the server name for SNI: the name, or the reverse name of an IP address (RFC 8738 section 6).
 fn server_name(identifier: &Identifier) -> String {
     match identifier {
         Identifier::Dns(name) => name.clone(),
@@ -79,7 +79,7 @@ fn server_name(identifier: &Identifier) -> String {
     }
 }
 
-/// RFC 8737 section 3: self-signed, exactly this name, and the hash in a critical extension.
+/// Checks the certificate (RFC 8737 section 3): self-signed, only this name, and the hash in a critical extension.
 fn judge(der: &[u8], identifier: &Identifier, expected: &[u8; 32]) -> Result<(), String> {
     let certificate =
         Certificate::parse(der).map_err(|error| format!("the certificate cannot be read: {error}"))?;
@@ -102,7 +102,7 @@ fn judge(der: &[u8], identifier: &Identifier, expected: &[u8; 32]) -> Result<(),
     }
 }
 
-/// The content of the critical acmeIdentifier extension, which must stand there once.
+/// Returns the content of the critical acmeIdentifier extension, which must occur exactly once.
 fn acme_identifier(certificate: &[u8]) -> Option<Vec<u8>> {
     let mut tbs = der::Reader::new(certificate).sequence().ok()?.sequence().ok()?;
     let mut extensions = loop {
@@ -130,8 +130,8 @@ fn acme_identifier(certificate: &[u8]) -> Option<Vec<u8>> {
     found
 }
 
-/// Any certificate, but its key must have made the handshake's signature: otherwise a copy of it would do. The library's
-/// own check reads the certificate first, and refuses the critical extension.
+/// A certificate verifier that accepts any certificate but checks the handshake signature. Otherwise, a copy of the certificate
+/// would suffice. The check of the library parses the certificate first and would reject the critical extension.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

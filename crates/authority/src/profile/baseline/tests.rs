@@ -6,7 +6,7 @@ fn day(year: i64, month: i64, day: i64) -> UnixTime {
     UnixTime::from_civil(year, month, day, 0, 0, 0).unwrap()
 }
 
-/// What a test changes of a proposal that breaks nothing.
+/// A test case: the change to a valid proposal.
 struct Case {
     names: Vec<GeneralName>,
     common_names: Vec<String>,

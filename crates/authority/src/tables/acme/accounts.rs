@@ -1,4 +1,4 @@
-//! Accounts and the keys they had.
+//! Storage of ACME accounts and their earlier keys.
 
 use std::collections::HashSet;
 
@@ -14,83 +14,83 @@ use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 coded! {
     /// State of an account.
     pub enum AcmeAccountStatus: "ACME account status" {
-        /// In use.
+        /// The account is in use.
         Valid = 0 => "valid",
-        /// Ended by its owner (RFC 8555 section 7.3.6).
+        /// Deactivated by its owner (RFC 8555 section 7.3.6).
         Deactivated = 1 => "deactivated",
-        /// Ended by the operator.
+        /// Revoked by the operator.
         Revoked = 2 => "revoked",
     }
 }
 
-/// An account, with what its external key allows.
+/// An account, with the restrictions of its external key.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeAccount {
-    /// Its identity.
+    /// Identifier of the account.
     pub id: Uuid,
-    /// RFC 7638, of its key.
+    /// Thumbprint of the account key (RFC 7638).
     pub thumbprint: [u8; 32],
-    /// Its public key as canonical JSON.
+    /// Public key as canonical JSON.
     pub jwk: String,
-    /// The state.
+    /// State of the account.
     pub status: AcmeAccountStatus,
-    /// `mailto:` addresses.
+    /// Contacts, as `mailto:` URLs.
     pub contacts: Vec<String>,
-    /// Whether it agreed to the terms of service.
+    /// Whether the account agreed to the terms of service.
     pub terms_agreed: bool,
-    /// The external key it was bound with.
+    /// External key with which the account was bound.
     pub external_key: Option<Uuid>,
-    /// The profile of the directory it was made at.
+    /// Profile of the ACME directory at which the account was created.
     pub profile: String,
-    /// The address it was made from.
+    /// Network address from which the account was created.
     pub address: String,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// Time of the last change, µs.
+    /// Time of the last change in microseconds.
     pub updated_at_us: i64,
-    /// Until when it may have authorizations made without an order, µs.
+    /// Latest expiry of pre-authorizations of the account, in microseconds.
     pub preauthorized_until_us: Option<i64>,
-    /// Whether the external key is in force; true without one.
+    /// Whether the external key is enabled; true without one.
     pub external_key_active: bool,
-    /// Profiles the external key allows; none: any.
+    /// Profiles that the external key allows. An empty list allows any.
     pub allowed_profiles: Vec<String>,
-    /// Names the external key allows, by suffix; none: any.
+    /// Names that the external key allows, by suffix. An empty list allows any.
     pub allowed_names: Vec<String>,
-    /// The team that the external key binds it to.
+    /// Team to which the external key binds the account.
     pub team: Option<String>,
 }
 
-/// An account to be made.
+/// An account to create.
 #[derive(Clone, Debug)]
 pub struct NewAcmeAccount {
-    /// Its identity.
+    /// Identifier of the account.
     pub id: Uuid,
-    /// RFC 7638, of its key.
+    /// Thumbprint of the account key (RFC 7638).
     pub thumbprint: [u8; 32],
-    /// Its public key as canonical JSON.
+    /// Public key as canonical JSON.
     pub jwk: String,
-    /// `mailto:` addresses.
+    /// Contacts, as `mailto:` URLs.
     pub contacts: Vec<String>,
-    /// Whether it agreed to the terms of service.
+    /// Whether the account agreed to the terms of service.
     pub terms_agreed: bool,
-    /// The external key it is bound with.
+    /// External key with which the account is bound.
     pub external_key: Option<Uuid>,
-    /// The profile of the directory it is made at.
+    /// Profile of the ACME directory at which the account is created.
     pub profile: String,
-    /// The address it is made from.
+    /// Network address from which the account is created.
     pub address: String,
-    /// Now, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
 }
 
-/// How making an account went.
+/// Result of the creation of an account.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NewAcmeAccountOutcome {
     /// The account was created.
     Made,
-    /// There is one with this key.
+    /// An account with this key exists.
     KeyInUse,
-    /// The external key is gone, ended, or spent by another account; nothing was stored.
+    /// The external key is deleted, disabled, expired or already used by another account. Nothing was stored.
     ExternalKeySpent,
 }
 
@@ -107,14 +107,14 @@ pub(super) const ACCOUNT: &str = concat!("-- acme_account\n", columns!(), " WHER
 pub(super) const ACCOUNT_BY_KEY: &str =
     concat!("-- acme_account_by_key\n", columns!(), " WHERE a.thumbprint = ?1");
 
-/// Which of these keys are accounts'.
+/// Selects the given keys that belong to an account.
 pub(super) const KEYS_TAKEN: Bulk = db::bulk! {
     "-- acme_keys_taken
 SELECT thumbprint FROM acme_accounts
 WHERE thumbprint {among ?1 bytea}"
 };
 
-/// Newest first.
+/// Selects accounts, newest first.
 pub(super) const ACCOUNTS: &str =
     concat!("-- acme_accounts\n", columns!(), " WHERE a.id < ?1 ORDER BY a.id DESC LIMIT ?2");
 
@@ -126,7 +126,7 @@ VALUES (?1, ?2, ?3, 0, ?4, ?5, ?6, ?7, ?8, ?9, ?9) ON CONFLICT (thumbprint) DO N
 pub(super) const UNDO: &str = "-- acme_account_undo
 DELETE FROM acme_accounts WHERE id = ?1";
 
-/// What is NULL stays; the status changes from valid only.
+/// Updates an account. NULL keeps a value; the status changes only from valid.
 pub(super) const SET: &str = db::with_codes!([AcmeAccountStatus::{Valid}] "-- acme_account_set
 UPDATE acme_accounts SET status = ?2, contacts = COALESCE(?3, contacts), updated_at = ?5,
                          terms_agreed = CASE WHEN CAST(?4 AS BIGINT) = 1 THEN 1 ELSE terms_agreed END
@@ -148,10 +148,10 @@ WHERE id = ?1 AND (preauthorized_until IS NULL OR preauthorized_until < ?2)";
 pub(super) const EARLIER_KEYS: &str = "-- acme_account_earlier_keys
 SELECT thumbprint FROM acme_account_keys WHERE account = ?1 ORDER BY replaced_at DESC LIMIT ?2";
 
-/// Makes an account, spending its external key unless that is reusable.
+/// Creates an account. An external key that is not reusable is used up.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_acme_account(
     tx: &mut Tx,
@@ -179,21 +179,21 @@ pub async fn insert_acme_account(
     Ok(NewAcmeAccountOutcome::ExternalKeySpent)
 }
 
-/// A change of an account.
+/// A change to an account.
 #[derive(Clone, Debug)]
 pub struct AcmeAccountChange {
-    /// The status after the change.
+    /// New status.
     pub status: AcmeAccountStatus,
-    /// The new contacts; `None` keeps the old ones.
+    /// New contacts; `None` keeps the old ones.
     pub contacts: Option<Vec<String>>,
-    /// Whether the account agrees to the terms of service now. An earlier agreement stays.
+    /// Whether the account now agrees to the terms of service. An earlier agreement is kept.
     pub terms_agreed: bool,
 }
 
-/// Changes a valid account. Returns false when it is not valid.
+/// Changes a valid account. Returns false if the account is not valid.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn set_acme_account(
     tx: &mut Tx,
@@ -211,11 +211,11 @@ pub async fn set_acme_account(
     Ok(tx.execute(SET, parameters).await? == 1)
 }
 
-/// Gives a valid account another key, keeping the old thumbprint. False when the account is not valid or has another
-/// key by now, or when the new key is an account's already.
+/// Replaces the key of a valid account, and stores the old thumbprint. Returns false if the account is not valid, if its key has
+/// changed in the meantime, or if the new key belongs to an account.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn change_acme_account_key(
     tx: &mut Tx,
@@ -233,45 +233,45 @@ pub async fn change_acme_account_key(
     Ok(true)
 }
 
-/// Notes that an account has an authorization made without an order, until then at the latest.
+/// Records that an account has pre-authorizations, which expire at `until_us` at the latest.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn note_acme_preauthorization(tx: &mut Tx, id: Uuid, until_us: i64) -> Result<(), StoreError> {
     tx.execute(PREAUTHORIZED, vec![id.into(), until_us.into()]).await.map(drop)
 }
 
 impl Acme<'_> {
-    /// An account.
+    /// Returns an account.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn account(self, id: Uuid) -> Result<Option<AcmeAccount>, StoreError> {
         self.0.row(ACCOUNT, vec![id.into()]).await?.map(account).transpose()
     }
 
-    /// The account that has a key now.
+    /// Returns the account with this key.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn account_by_key(self, thumbprint: &[u8; 32]) -> Result<Option<AcmeAccount>, StoreError> {
         self.0.row(ACCOUNT_BY_KEY, vec![(*thumbprint).into()]).await?.map(account).transpose()
     }
 
-    /// Which of these thumbprints are those of accounts' present keys. One statement, however many.
+    /// Returns the given thumbprints that belong to the present key of an account, in a single statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn keys_taken(self, thumbprints: &[[u8; 32]]) -> Result<HashSet<[u8; 32]>, StoreError> {
         let rows = self.0.among(&KEYS_TAKEN, thumbprints.iter().map(|one| db::hex(one))).await?;
         rows.into_iter().map(|mut row| row.hash()).collect()
     }
 
-    /// Accounts, newest first.
+    /// Returns a page of accounts, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn accounts(
         self,
         after: Option<&Cursor>,
@@ -287,10 +287,10 @@ impl Acme<'_> {
         })
     }
 
-    /// Thumbprints of the keys an account had before, the latest first.
+    /// Returns the thumbprints of the earlier keys of an account, latest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn earlier_keys(self, account: Uuid, limit: usize) -> Result<Vec<[u8; 32]>, StoreError> {
         let limit = Value::Int(i64::try_from(limit).unwrap_or(i64::MAX));
         let rows = self.0.rows(Cost::Point, EARLIER_KEYS, vec![account.into(), limit]).await?;
@@ -322,7 +322,7 @@ fn account(mut row: Row) -> Result<AcmeAccount, StoreError> {
     }
     account.allowed_profiles = from_lines(&row.maybe_text()?.unwrap_or_default());
     account.allowed_names = from_lines(&row.maybe_text()?.unwrap_or_default());
-    // A key that was deleted allows nothing; one that has run out only binds no new accounts.
+    // A deleted external key allows nothing. An expired one only binds no new accounts.
     let (disabled_at_us, key) = (row.maybe_int()?, row.maybe_uuid()?);
     account.external_key_active = disabled_at_us.is_none() && key.is_some();
     account.team = row.maybe_text()?;

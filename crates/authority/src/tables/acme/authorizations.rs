@@ -1,4 +1,4 @@
-//! Authorizations: proofs of control over names, under way and done.
+//! Storage of authorizations.
 
 use std::collections::HashMap;
 
@@ -9,58 +9,59 @@ use super::handle::Acme;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 
 coded! {
-    /// Where an authorization stands, as stored; that it has expired is for the reader to tell.
+    /// Stored state of an authorization. Readers determine from the time whether it has expired.
     pub enum AcmeAuthorizationStatus: "ACME authorization status" {
-        /// Not proven yet.
+        /// Not yet validated.
         Pending = 0 => "pending",
-        /// Proven.
+        /// Validated.
         Valid = 1 => "valid",
-        /// The proof failed.
+        /// The validation failed.
         Invalid = 2 => "invalid",
         /// Deactivated by the account.
         Deactivated = 3 => "deactivated",
-        /// Taken back by the operator.
+        /// Revoked by the operator.
         Revoked = 4 => "revoked",
     }
 }
 
 coded! {
-    /// How a name may be proven: a type of challenge. In the order in which challenges are listed.
+    /// Validation method, which is a type of challenge. Challenges are listed in this order.
     pub enum Method: "ACME challenge type" {
-        /// RFC 8555 section 8.3.
+        /// Validation over HTTP (RFC 8555 section 8.3).
         Http01 = 0 => "http-01",
-        /// RFC 8555 section 8.4.
+        /// Validation by a TXT record (RFC 8555 section 8.4).
         Dns01 = 1 => "dns-01",
-        /// RFC 8737.
+        /// Validation over TLS (RFC 8737).
         TlsAlpn01 = 2 => "tls-alpn-01",
-        /// draft-ietf-acme-dns-account-label-03.
+        /// Validation by a TXT record of the account (draft-ietf-acme-dns-account-label-03).
         DnsAccount01 = 3 => "dns-account-01",
-        /// draft-ietf-acme-dns-persist-02. Offered only where the server's options name CAA identities.
+        /// Validation by a permanent TXT record (draft-ietf-acme-dns-persist-02). Available only if the server's options name CAA
+        /// identities.
         DnsPersist01 = 4 => "dns-persist-01",
     }
 }
 
 impl Method {
-    /// This method's bit in a set.
+    /// Returns the bit of this method in a bit set.
     pub(crate) fn bit(self) -> i64 {
         1 << self.code()
     }
 
-    /// The methods of a set.
+    /// Returns the methods in a bit set.
     pub(crate) fn of_bits(bits: i64) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |method| bits & method.bit() != 0)
     }
 }
 
-/// The code of [`AcmeProof::NotNeeded`].
+/// Database code of [`AcmeProof::NotNeeded`].
 const NOT_NEEDED: i64 = -1;
 
-/// What an authorization is proven by.
+/// The way in which an authorization is validated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum AcmeProof {
-    /// Nothing: the directory trusts its accounts.
+    /// No validation is required: the directory trusts its accounts.
     NotNeeded,
-    /// The challenge of this type.
+    /// Validated with the challenge of this type.
     Challenge(Method),
 }
 
@@ -80,66 +81,66 @@ impl AcmeProof {
     }
 }
 
-/// An authorization.
+/// An authorization of an account for an identifier.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeAuthorization {
-    /// Its identity, a UUIDv7.
+    /// Identifier of the authorization, a UUIDv7.
     pub id: Uuid,
-    /// Whose.
+    /// Account of the authorization.
     pub account: Uuid,
-    /// Under which profile's rules.
+    /// Profile whose rules apply.
     pub profile: String,
-    /// The identifier: `dns:a.example`, `ip:10.0.0.1`.
+    /// Name to validate, such as `dns:a.example` or `ip:10.0.0.1`.
     pub identifier: String,
-    /// Whether for `*.` of that name.
+    /// Whether the authorization is for the wildcard `*.` of the name.
     pub wildcard: bool,
-    /// The state.
+    /// State of the authorization.
     pub status: AcmeAuthorizationStatus,
-    /// Random bytes of all its challenges.
+    /// Random bytes of the token of all challenges.
     pub token: Vec<u8>,
-    /// The methods offered, a set of bits.
+    /// Available methods, as a bit set.
     pub methods: i64,
-    /// What it was answered or proven by; `None`: nothing yet.
+    /// Challenge to which the client responded, or with which the name was validated; `None` before a response.
     pub proof: Option<AcmeProof>,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// Expiry, µs.
+    /// Expiry time in microseconds.
     pub expires_at_us: i64,
-    /// When it was proven, or failed to be, µs.
+    /// Time of the successful or failed validation in microseconds.
     pub validated_at_us: Option<i64>,
-    /// Until when later orders may use it, µs.
+    /// Time in microseconds until which later orders may reuse the authorization.
     pub reusable_until_us: Option<i64>,
-    /// Why it is invalid, JSON.
+    /// Error of a failed validation, JSON.
     pub error: Option<String>,
-    /// End of the claim by the node that validates it, µs.
+    /// Expiry of the claim by the node that validates, in microseconds.
     pub claimed_until_us: Option<i64>,
 }
 
-/// An answer to a challenge: validation is to begin.
+/// A response to a challenge, after which the validation begins.
 #[derive(Clone, Copy, Debug)]
 pub struct AcmeAnswer {
-    /// The authorization.
+    /// Identifier of the authorization.
     pub id: Uuid,
-    /// The method answered.
+    /// Method of the challenge.
     pub method: Method,
-    /// Until when this node validates it, µs.
+    /// Expiry of this node's claim in microseconds.
     pub claimed_until_us: i64,
 }
 
-/// A validation's outcome.
+/// The result of a validation.
 #[derive(Clone, Debug)]
 pub struct AcmeValidated {
-    /// The authorization.
+    /// Identifier of the authorization.
     pub id: Uuid,
-    /// Valid or invalid.
+    /// New state: valid or invalid.
     pub status: AcmeAuthorizationStatus,
-    /// When, µs.
+    /// Time of the result in microseconds.
     pub at_us: i64,
-    /// When it now ends, µs.
+    /// New expiry time in microseconds.
     pub expires_at_us: i64,
-    /// Until when later orders may use it, µs.
+    /// Time in microseconds until which later orders may reuse the authorization.
     pub reusable_until_us: Option<i64>,
-    /// Why not, JSON.
+    /// Error of a failed validation, JSON.
     pub error: Option<String>,
 }
 
@@ -167,7 +168,7 @@ VALUES (:id, :account, :profile, :identifier, :wildcard, :status, :token, :metho
   :validated_at, :reusable_until) ON CONFLICT (id) DO NOTHING"
 };
 
-/// Starts a validation, if the authorization is pending and unanswered.
+/// Starts the validation of pending authorizations without a response.
 pub(super) const BEGIN: Bulk = db::bulk! { (id uuid, method bigint, claimed_until bigint)
     db::with_codes!([AcmeAuthorizationStatus::{Pending}] "-- acme_validation_begin
 UPDATE acme_authorizations SET method = :method, claimed_until = :claimed_until
@@ -176,7 +177,7 @@ WHERE id = :id AND status = {AcmeAuthorizationStatus::Pending}
 RETURNING id")
 };
 
-/// Only what is pending still: the account may have given it up meanwhile.
+/// Stores results of authorizations that are still pending: the account may have deactivated one in the meantime.
 pub(super) const END: Bulk = db::bulk! {
     (id uuid, status bigint, validated_at bigint, expires_at bigint, reusable_until bigint, error text)
     db::with_codes!([AcmeAuthorizationStatus::{Pending}] "-- acme_validation_end
@@ -185,13 +186,13 @@ UPDATE acme_authorizations SET status = :status, validated_at = :validated_at, e
 WHERE id = :id AND status = {AcmeAuthorizationStatus::Pending} RETURNING id")
 };
 
-/// Only what nobody else has taken over since: a claim is known by its end.
+/// Releases claims that no other node has taken over. The expiry of a claim identifies it.
 pub(super) const RELEASE: Bulk = db::bulk! { (id uuid, claimed bigint, now bigint)
     "-- acme_validations_release
 UPDATE acme_authorizations SET claimed_until = :now WHERE id = :id AND claimed_until = :claimed"
 };
 
-/// Only what is pending or valid.
+/// Deactivates an authorization that is pending or valid.
 pub(super) const DEACTIVATE: &str = db::with_codes!([AcmeAuthorizationStatus::{Invalid}] "-- acme_authorization_deactivate
 UPDATE acme_authorizations SET status = ?3, reusable_until = NULL, claimed_until = NULL
 WHERE id = ?1 AND account = ?2 AND status < {AcmeAuthorizationStatus::Invalid}");
@@ -210,7 +211,8 @@ DELETE FROM acme_authorizations WHERE id IN
     (SELECT id FROM acme_authorizations WHERE id < ?1 ORDER BY id LIMIT ?2{| FOR UPDATE SKIP LOCKED})"
 };
 
-/// Ids in one statement. A list is filled up to the next of these with its first member, so that few statements exist.
+/// Numbers of identifiers in one statement. A list is padded with its first member to the next of these sizes, so that few
+/// different statements exist.
 const SIZES: [usize; 5] = [1, 2, 8, 32, 128];
 
 fn those(count: usize, first: usize) -> String {
@@ -254,10 +256,10 @@ fn padded<T: Clone>(all: &[T]) -> Option<(usize, Vec<T>)> {
     Some((size, padded))
 }
 
-/// Adds authorizations.
+/// Inserts authorizations.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) -> Result<(), StoreError> {
     let column = |of: fn(&AcmeAuthorization) -> i64| Column::Int(new.iter().map(of).collect());
@@ -280,10 +282,10 @@ pub async fn insert_acme_authorizations(tx: &mut Tx, new: &[AcmeAuthorization]) 
     tx.bulk(&INSERT, columns).await.map(drop)
 }
 
-/// Notes that challenges were answered; gives back those authorizations that were waiting for it.
+/// Stores responses to challenges. Returns the authorizations that were pending without a response.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
@@ -294,10 +296,10 @@ pub async fn begin_acme_validations(tx: &mut Tx, answers: &[AcmeAnswer]) -> Resu
     ids(tx.bulk(&BEGIN, columns).await?)
 }
 
-/// Notes how validations went; gives back those authorizations that were pending still.
+/// Stores results of validations. Returns the authorizations that were still pending.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn end_acme_validations(tx: &mut Tx, ended: &[AcmeValidated]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
@@ -311,10 +313,10 @@ pub async fn end_acme_validations(tx: &mut Tx, ended: &[AcmeValidated]) -> Resul
     ids(tx.bulk(&END, columns).await?)
 }
 
-/// Ends a pending or valid authorization of `account`; false when it is neither.
+/// Deactivates a pending or valid authorization of `account`. Returns false if it is neither.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn deactivate_acme_authorization(tx: &mut Tx, id: Uuid, account: Uuid) -> Result<bool, StoreError> {
     let parameters = vec![id.into(), account.into(), AcmeAuthorizationStatus::Deactivated.code().into()];
@@ -326,18 +328,18 @@ pub(super) fn ids(rows: Vec<Row>) -> Result<Vec<Uuid>, StoreError> {
 }
 
 impl Acme<'_> {
-    /// An authorization.
+    /// Returns an authorization.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn authorization(self, id: Uuid) -> Result<Option<AcmeAuthorization>, StoreError> {
         self.0.row(AUTHORIZATION, vec![id.into()]).await?.map(authorization).transpose()
     }
 
-    /// These authorizations, in the order asked for; those that are gone are left out. One statement, however many.
+    /// Returns these authorizations in the given order, in a single statement. Deleted ones are omitted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn authorizations(self, ids: &[Uuid]) -> Result<Vec<AcmeAuthorization>, StoreError> {
         let rows = self.0.among(&AUTHORIZATIONS, ids.iter().map(|id| id.simple())).await?;
         let mut found = rows.into_iter().map(authorization).collect::<Result<Vec<_>, _>>()?;
@@ -346,10 +348,10 @@ impl Acme<'_> {
         Ok(found)
     }
 
-    /// An account's authorizations for these identifiers that later orders may use.
+    /// Returns an account's authorizations for these identifiers that later orders may reuse.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn reusable(
         self,
         account: Uuid,
@@ -369,10 +371,10 @@ impl Acme<'_> {
         Ok(found)
     }
 
-    /// Of these identifiers, those an account has valid authorizations for, each with whether for a wildcard.
+    /// Returns the identifiers for which an account has a valid authorization, each with its wildcard flag.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn held(
         self,
         account: Uuid,
@@ -391,10 +393,10 @@ impl Acme<'_> {
         Ok(found)
     }
 
-    /// Claims validations whose claim expired.
+    /// Claims validations whose claim has expired.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn claim_validations(
         self,
         lapsed_by_us: i64,
@@ -404,10 +406,10 @@ impl Acme<'_> {
         self.claim("claim_acme_validations", &CLAIM, lapsed_by_us, until_us, limit).await
     }
 
-    /// Deletes authorizations whose id is below `before`; says how many.
+    /// Deletes authorizations whose identifier is less than `before`. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn tidy_authorizations(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_authorizations", &TIDY, before, limit).await
     }

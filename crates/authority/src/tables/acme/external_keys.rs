@@ -1,4 +1,4 @@
-//! Keys for external account binding (RFC 8555 section 7.3.4).
+//! Storage of keys for external account binding (RFC 8555 section 7.3.4).
 
 use uuid::Uuid;
 
@@ -8,41 +8,41 @@ use super::place::{place, placed};
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of, page};
 use store::{SealedColumn, sealed_column};
 
-/// An external key.
+/// A key for external account binding.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeExternalKey {
-    /// Its identity.
+    /// Identifier of the key.
     pub id: Uuid,
-    /// The name clients give.
+    /// Key identifier that clients send.
     pub kid: String,
-    /// The MAC key, sealed.
+    /// MAC key, encrypted.
     pub secret: Vec<u8>,
-    /// A description.
+    /// Description for people.
     pub label: String,
-    /// Whether it may bind any number of accounts.
+    /// Whether the key may bind any number of accounts.
     pub reusable: bool,
-    /// Profiles its accounts may use; none: any.
+    /// Profiles that the accounts of the key may use. An empty list allows any.
     pub profiles: Vec<String>,
-    /// Names its accounts may ask for, by suffix; none: any.
+    /// Names that the accounts of the key may request, by suffix. An empty list allows any.
     pub names: Vec<String>,
-    /// The team that its accounts act for.
+    /// Team on whose behalf the accounts of the key act.
     pub team: Option<String>,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// Actor that created it.
+    /// Actor that created the key.
     pub created_by: String,
-    /// When it stops binding new accounts, µs.
+    /// Time in microseconds after which the key binds no new accounts.
     pub expires_at_us: Option<i64>,
-    /// Since when neither it nor its accounts may do anything, µs.
+    /// Time in microseconds at which the key and its accounts were disabled.
     pub disabled_at_us: Option<i64>,
-    /// When it last bound an account, µs.
+    /// Time of the last account binding in microseconds.
     pub used_at_us: Option<i64>,
-    /// Accounts bound.
+    /// Number of accounts bound with the key.
     pub uses: i64,
 }
 
 impl AcmeExternalKey {
-    /// Whether it can bind an account now.
+    /// Returns whether the key can bind an account now.
     #[must_use]
     pub fn can_bind(&self, now_us: i64) -> bool {
         self.disabled_at_us.is_none()
@@ -51,30 +51,30 @@ impl AcmeExternalKey {
     }
 }
 
-/// An external key to be made.
+/// A key for external account binding to create.
 #[derive(Clone, Debug)]
 pub struct NewAcmeExternalKey {
-    /// Its identity.
+    /// Identifier of the key.
     pub id: Uuid,
-    /// The name clients give.
+    /// Key identifier that clients send.
     pub kid: String,
-    /// The MAC key, sealed.
+    /// MAC key, encrypted.
     pub secret: Vec<u8>,
-    /// A description.
+    /// Description for people.
     pub label: String,
-    /// Whether it may bind any number of accounts.
+    /// Whether the key may bind any number of accounts.
     pub reusable: bool,
-    /// Profiles its accounts may use; none: any.
+    /// Profiles that the accounts of the key may use. An empty list allows any.
     pub profiles: Vec<String>,
-    /// Names its accounts may ask for, by suffix; none: any.
+    /// Names that the accounts of the key may request, by suffix. An empty list allows any.
     pub names: Vec<String>,
-    /// The team that its accounts act for.
+    /// Team on whose behalf the accounts of the key act.
     pub team: Option<String>,
-    /// Now, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// Actor that creates it.
+    /// Actor that creates the key.
     pub created_by: String,
-    /// When it stops binding new accounts, µs.
+    /// Time in microseconds after which the key binds no new accounts.
     pub expires_at_us: Option<i64>,
 }
 
@@ -85,14 +85,14 @@ macro_rules! columns {
     };
 }
 
-/// The secrets, for the rotation of the master key.
+/// Column with the encrypted MAC keys, for the rotation of the master key.
 pub const SEALED_SECRETS: SealedColumn = sealed_column!("acme_external_keys", "id" Uuid "uuid", "secret");
 
 pub(super) const KEY: &str = concat!("-- acme_external_key\n", columns!(), " WHERE id = ?1");
 
 pub(super) const KEY_BY_KID: &str = concat!("-- acme_external_key_by_kid\n", columns!(), " WHERE kid = ?1");
 
-/// Newest first.
+/// Selects external keys, newest first.
 pub(super) const KEYS: &str =
     concat!("-- acme_external_keys\n", columns!(), " WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 
@@ -110,15 +110,15 @@ pub(super) const USE: &str = "-- acme_external_key_use
 UPDATE acme_external_keys SET used_at = ?2, uses = uses + 1
 WHERE id = ?1 AND disabled_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) AND (reusable = 1 OR uses = 0)";
 
-/// Counts one use; false when it has none left.
+/// Counts one use of the key. Returns false if the key cannot be used any more.
 pub(super) async fn spend(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(USE, vec![id.into(), now_us.into()]).await? == 1)
 }
 
-/// Stores an external key; false when its name is taken.
+/// Stores an external key. Returns false if its name is in use.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> Result<bool, StoreError> {
     let parameters: Vec<Value> = vec![
@@ -137,45 +137,45 @@ pub async fn insert_acme_external_key(tx: &mut Tx, new: &NewAcmeExternalKey) -> 
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
 
-/// Ends an external key and all that its accounts may do; false when there is none.
+/// Disables an external key and its accounts. Returns false if it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn disable_acme_external_key(tx: &mut Tx, id: Uuid, now_us: i64) -> Result<bool, StoreError> {
     Ok(tx.execute(DISABLE, vec![id.into(), now_us.into()]).await? == 1)
 }
 
-/// Removes an external key, which ends what its accounts may do; false when there was none.
+/// Deletes an external key, which also disables its accounts. Returns false if it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn delete_acme_external_key(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
 impl Acme<'_> {
-    /// An external key.
+    /// Returns an external key.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn external_key(self, id: Uuid) -> Result<Option<AcmeExternalKey>, StoreError> {
         self.0.row(KEY, vec![id.into()]).await?.map(external_key).transpose()
     }
 
-    /// The external key of a name.
+    /// Returns the external key with a key identifier.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn external_key_named(self, kid: &str) -> Result<Option<AcmeExternalKey>, StoreError> {
         self.0.row(KEY_BY_KID, vec![kid.into()]).await?.map(external_key).transpose()
     }
 
-    /// External keys, newest first.
+    /// Returns a page of external keys, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn external_keys(
         self,
         after: Option<&Cursor>,

@@ -1,6 +1,6 @@
-//! The handle [`Acme`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Acme`]. Its methods are in the other files of this directory, together with their SQL statements.
 
 store::handle! {
-    /// Rows of the ACME server: accounts, external keys, orders, authorizations, limits.
+    /// Tables of the ACME server: accounts, external keys, orders, authorizations, limits.
     Acme
 }

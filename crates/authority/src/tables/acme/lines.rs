@@ -1,11 +1,11 @@
-//! A list kept in one text column.
+//! Encoding of a list in one text column.
 
-/// A list kept in one text column, one a line.
+/// Encodes a list for one text column, with one item on each line.
 pub(super) fn lines(all: &[String]) -> String {
     all.join("\n")
 }
 
-/// From [`lines`].
+/// Decodes the output of [`lines`].
 pub(super) fn from_lines(text: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }

@@ -1,7 +1,7 @@
-//! The ACME server's rows: accounts, external keys, orders, authorizations, limits.
+//! Storage of the ACME server: accounts, external keys, orders, authorizations, limits.
 //!
-//! What goes through here a thousand times a second (orders, answers to challenges, validations, certificates) is
-//! written for many at once, and each call is a constant number of statements.
+//! Frequent writes (orders, responses to challenges, validations, certificates) are batched. Each call runs a constant number of
+//! statements.
 
 mod accounts;
 mod authorizations;

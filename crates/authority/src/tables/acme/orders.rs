@@ -1,4 +1,4 @@
-//! Orders.
+//! Storage of ACME orders.
 
 use std::collections::HashMap;
 
@@ -15,69 +15,69 @@ use db::{Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, limit_of,
 coded! {
     /// Stored status of an order. The states ready, invalid (by an authorization) and expired are derived when it is read.
     pub enum AcmeOrderStatus: "ACME order status" {
-        /// Not finalized.
+        /// The order is not finalized.
         Pending = 0 => "pending",
-        /// Finalized; the certificate is being issued.
+        /// The order is finalized, and its certificate is being issued.
         Processing = 1 => "processing",
-        /// The certificate is there.
+        /// The certificate is issued.
         Valid = 2 => "valid",
-        /// Refused for ever.
+        /// The order was rejected permanently.
         Invalid = 3 => "invalid",
     }
 }
 
-/// An order.
+/// An order of an account.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeOrder {
-    /// Its identity, a UUIDv7.
+    /// Identifier of the order, a UUIDv7.
     pub id: Uuid,
-    /// Whose.
+    /// Account that placed the order.
     pub account: Uuid,
-    /// By which profile the certificate is made.
+    /// Profile with which the certificate is issued.
     pub profile: String,
-    /// The state.
+    /// State of the order.
     pub status: AcmeOrderStatus,
-    /// The identifiers: `dns:*.a.example`, `ip:10.0.0.1`.
+    /// Identifiers of the order, such as `dns:*.a.example` or `ip:10.0.0.1`.
     pub names: Vec<String>,
-    /// One for each name, in the same order.
+    /// Authorizations: one for each name, in the same order.
     pub authorizations: Vec<Uuid>,
-    /// The notBefore asked for, µs.
+    /// Requested notBefore in microseconds.
     pub not_before_us: Option<i64>,
-    /// The notAfter asked for, µs.
+    /// Requested notAfter in microseconds.
     pub not_after_us: Option<i64>,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// By when it must be finalized, µs.
+    /// Time in microseconds by which the order must be finalized.
     pub expires_at_us: i64,
-    /// The certificate it replaces (RFC 9773 section 5).
+    /// The certificate that the order replaces (RFC 9773 section 5).
     pub replaces: Option<String>,
-    /// The certificate request, DER, once finalized.
+    /// The CSR in DER, after the finalization.
     pub csr: Option<Vec<u8>>,
     /// The issued certificate.
     pub certificate: Option<Uuid>,
-    /// Why it is invalid, JSON.
+    /// Reason why the order is invalid, JSON.
     pub error: Option<String>,
-    /// End of the claim by the node that issues it, µs.
+    /// Expiry of the claim by the node that issues, in microseconds.
     pub claimed_until_us: Option<i64>,
 }
 
-/// An order to be issued.
+/// A finalized order whose certificate is to be issued.
 #[derive(Clone, Debug)]
 pub struct AcmeFinalized {
-    /// The order.
+    /// Identifier of the order.
     pub id: Uuid,
-    /// The certificate request, DER.
+    /// The CSR in DER.
     pub csr: Vec<u8>,
-    /// Until when this node issues it, µs.
+    /// Expiry of this node's claim in microseconds.
     pub claimed_until_us: i64,
 }
 
-/// How issuing went.
+/// The result of an issuance.
 #[derive(Clone, Debug)]
 pub struct AcmeIssued {
-    /// The order.
+    /// Identifier of the order.
     pub id: Uuid,
-    /// What was issued, or why nothing can be, JSON.
+    /// Identifier of the issued certificate, or the error as JSON.
     pub outcome: Result<Uuid, String>,
 }
 
@@ -100,18 +100,18 @@ macro_rules! with_statuses {
     };
 }
 
-/// An account's, newest first, without those refused.
+/// Selects the orders of an account, newest first, without rejected ones.
 pub(super) const ORDERS_OF: &str = with_statuses!(concat!(
     "-- acme_orders_of\n",
     columns!(),
     " WHERE account = ?1 AND id < ?2 AND status < {AcmeOrderStatus::Invalid} ORDER BY id DESC LIMIT ?3"
 ));
 
-/// Everybody's, newest first.
+/// Selects all orders, newest first.
 pub(super) const ORDERS: &str =
     concat!("-- acme_orders\n", columns!(), " WHERE id < ?1 ORDER BY id DESC LIMIT ?2");
 
-/// An order that has replaced a certificate, or is about to.
+/// Selects an order that has replaced a certificate or will replace it.
 pub(super) const REPLACEMENT: &str = with_statuses!(
     "-- acme_replacement
 SELECT id FROM acme_orders WHERE replaces = ?1 AND replaces IS NOT NULL
@@ -134,14 +134,14 @@ UPDATE acme_orders SET status = {AcmeOrderStatus::Processing}, csr = :csr, claim
 WHERE id = :id AND status = {AcmeOrderStatus::Pending} RETURNING id")
 };
 
-/// Also from processing only: of two nodes that issued, both with the same certificate, one is first.
+/// Stores the results of processing orders. If two nodes issued the same certificate, only the first one stores its result.
 pub(super) const END: Bulk = db::bulk! { (id uuid, status bigint, certificate uuid, error text)
     with_statuses!("-- acme_issuance_end
 UPDATE acme_orders SET status = :status, certificate = :certificate, error = :error, claimed_until = NULL
 WHERE id = :id AND status = {AcmeOrderStatus::Processing} RETURNING id")
 };
 
-/// Only what nobody else has taken over since: a claim is known by its end.
+/// Releases claims that no other node has taken over. The expiry of a claim identifies it.
 pub(super) const RELEASE: Bulk = db::bulk! { (id uuid, claimed bigint, now bigint)
     "-- acme_issuances_release
 UPDATE acme_orders SET claimed_until = :now WHERE id = :id AND claimed_until = :claimed"
@@ -161,10 +161,10 @@ DELETE FROM acme_orders WHERE id IN
     (SELECT id FROM acme_orders WHERE id < ?1 ORDER BY id LIMIT ?2{| FOR UPDATE SKIP LOCKED})"
 };
 
-/// Adds pending orders.
+/// Inserts pending orders.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), StoreError> {
     let columns = vec![
@@ -182,10 +182,10 @@ pub async fn insert_acme_orders(tx: &mut Tx, new: &[AcmeOrder]) -> Result<(), St
     tx.bulk(&INSERT, columns).await.map(drop)
 }
 
-/// Fixes what is to be issued; gives back those orders that were pending.
+/// Stores CSRs of finalized orders. Returns the orders that were pending.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Result<Vec<Uuid>, StoreError> {
     let columns = vec![
@@ -196,10 +196,10 @@ pub async fn begin_acme_issuances(tx: &mut Tx, orders: &[AcmeFinalized]) -> Resu
     ids(tx.bulk(&BEGIN, columns).await?)
 }
 
-/// Notes how issuing went; gives back those orders that were processing still.
+/// Stores results of issuances. Returns the orders that were still processing.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssued]) -> Result<Vec<Uuid>, StoreError> {
     let status = |one: &AcmeIssued| match one.outcome {
@@ -216,19 +216,18 @@ pub async fn end_acme_issuances(tx: &mut Tx, ended: &[AcmeIssued]) -> Result<Vec
 }
 
 impl Acme<'_> {
-    /// An order.
+    /// Returns an order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn order(self, id: Uuid) -> Result<Option<AcmeOrder>, StoreError> {
         self.0.row(ORDER, vec![id.into()]).await?.map(order).transpose()
     }
 
-    /// These orders, each with its authorizations where it is not finalized yet; those that are gone are left out. Two
-    /// statements, however many.
+    /// Returns these orders in two statements, each with its authorizations if it is not yet finalized. Deleted orders are omitted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn orders_with_authorizations(
         self,
         ids: &[Uuid],
@@ -243,10 +242,10 @@ impl Acme<'_> {
         Ok(orders.into_iter().map(with).collect())
     }
 
-    /// The authorizations of those of these orders that are not finalized yet, by order. One statement, however many.
+    /// Returns the authorizations of these orders in a single statement, by order. Finalized orders are omitted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn authorizations_of(
         self,
         orders: &[AcmeOrder],
@@ -262,10 +261,10 @@ impl Acme<'_> {
         Ok(pending().map(of).collect())
     }
 
-    /// An account's orders, newest first, without those refused.
+    /// Returns a page of the orders of an account, newest first, without rejected ones.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn orders_of(
         self,
         account: Uuid,
@@ -278,28 +277,28 @@ impl Acme<'_> {
         page(self.0.rows(Cost::Walk, ORDERS_OF, parameters).await?, limit, "acme-orders-of", keyed)
     }
 
-    /// Everybody's orders, newest first.
+    /// Returns a page of all orders, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn orders(self, after: Option<&Cursor>, limit: usize) -> Result<Page<AcmeOrder>, StoreError> {
         let place = place(after, "acme-orders")?;
         let (limit, asked) = limit_of(limit);
         page(self.0.rows(Cost::Walk, ORDERS, vec![place, asked.into()]).await?, limit, "acme-orders", keyed)
     }
 
-    /// An order that has replaced a certificate or is about to.
+    /// Returns an order that has replaced a certificate or will replace it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn replacement(self, certificate: &str) -> Result<Option<Uuid>, StoreError> {
         self.0.row(REPLACEMENT, vec![certificate.into()]).await?.map(|mut row| row.uuid()).transpose()
     }
 
-    /// Claims issuances whose claim expired.
+    /// Claims issuances whose claim has expired.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn claim_issuances(
         self,
         lapsed_by_us: i64,
@@ -309,19 +308,19 @@ impl Acme<'_> {
         self.claim("claim_acme_issuances", &CLAIM, lapsed_by_us, until_us, limit).await
     }
 
-    /// Deletes orders whose id is below `before`; says how many.
+    /// Deletes orders whose identifier is less than `before`. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn tidy_orders(self, before: Uuid, limit: usize) -> Result<u64, StoreError> {
         self.tidy("tidy_acme_orders", &TIDY, before, limit).await
     }
 
-    /// Gives back what was claimed, so that anyone who looks next takes it over at once: of validations and of issuances
-    /// the id and the end of the claim, µs. What another has taken over since stays with it.
+    /// Releases claims of validations and issuances, so that other nodes can take them over immediately. Each claim is given as the
+    /// identifier and the expiry in microseconds. Claims that another node has taken over are not changed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn release_claims(
         self,
         validations: Vec<(Uuid, i64)>,

@@ -1,4 +1,4 @@
-//! Limits of single accounts, networks and names.
+//! Storage of rate limit overrides for single accounts, networks and names.
 
 use uuid::Uuid;
 
@@ -7,41 +7,41 @@ use coded::named;
 use super::handle::Acme;
 use db::{Cost, Row, StoreError, Tx, Value};
 
-/// Overrides read; an operator has a handful.
+/// Maximum number of overrides to read; operators have only a few.
 const OVERRIDES_MAX: i64 = 10_000;
 
 named! {
-    /// A limit of an ACME client.
+    /// A rate limit of ACME clients.
     pub enum AcmeLimit: "ACME limit" {
-        /// Accounts that a network makes.
+        /// New accounts of a network.
         NewAccounts => "new_accounts",
-        /// Orders of an account.
+        /// New orders of an account.
         Orders => "orders",
-        /// Validations of an account and a name that fail.
+        /// Failed validations of an account and name.
         FailedValidations => "failed_validations",
         /// Certificates of an account for the same names.
         DuplicateCertificates => "duplicate_certificates",
     }
 }
 
-/// A limit that holds in place of the general one.
+/// A limit for one subject that replaces the general limit.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AcmeLimitOverride {
-    /// Its identity.
+    /// Identifier of the override.
     pub id: Uuid,
-    /// Which limit.
+    /// Limit that is overridden.
     pub kind: AcmeLimit,
-    /// Whose: an account's id, a network, a name.
+    /// Subject of the limit: the identifier of an account, a network, or a name.
     pub subject: String,
-    /// How many in `seconds`; `None`: any number.
+    /// Number of events allowed in each period of `seconds`; `None` for no limit.
     pub allowed: Option<u32>,
-    /// In how long, seconds.
+    /// Length of the period in seconds.
     pub seconds: u32,
-    /// Why, in words.
+    /// Reason for the override.
     pub note: String,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub created_at_us: i64,
-    /// Actor that created it.
+    /// Actor that created the override.
     pub created_by: String,
 }
 
@@ -58,10 +58,10 @@ RETURNING id";
 pub(super) const DELETE: &str = "-- acme_limit_override_delete
 DELETE FROM acme_limit_overrides WHERE id = ?1";
 
-/// Stores an override in place of the one for the same limit and subject; answers the id in force.
+/// Stores an override, which replaces the one for the same limit and subject. Returns the identifier of the stored override.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Result<Uuid, StoreError> {
     let parameters: Vec<Value> = vec![
@@ -78,20 +78,20 @@ pub async fn put_acme_limit_override(tx: &mut Tx, new: &AcmeLimitOverride) -> Re
     stored.ok_or_else(|| StoreError::Corrupt("an override that was not stored".to_owned()))?.uuid()
 }
 
-/// Removes an override; false when there was none.
+/// Deletes an override. Returns false if it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn delete_acme_limit_override(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
 }
 
 impl Acme<'_> {
-    /// Every override, oldest first.
+    /// Returns all overrides, oldest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn limit_overrides(self) -> Result<Vec<AcmeLimitOverride>, StoreError> {
         let rows = self.0.rows(Cost::Point, OVERRIDES, vec![OVERRIDES_MAX.into()]).await?;
         rows.into_iter().map(over).collect()

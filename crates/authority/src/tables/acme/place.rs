@@ -1,10 +1,10 @@
-//! The place of a row in a listing that goes by ids, newest first.
+//! Cursors of lists that are sorted by identifier, newest first.
 
 use uuid::Uuid;
 
 use db::{Cursor, StoreError, Value, key_or};
 
-/// The id after which a listing goes on, newest first; ids stand in cursors as text.
+/// Returns the identifier after which a list continues, newest first. Cursors contain identifiers as text.
 pub(super) fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, StoreError> {
     let key = key_or(after, listing, &[Value::Text(Uuid::max().to_string())])?;
     match key.first() {
@@ -13,7 +13,7 @@ pub(super) fn place(after: Option<&Cursor>, listing: &str) -> Result<Value, Stor
     }
 }
 
-/// [`place`] of a row.
+/// Returns the cursor values of a row, for [`place`].
 pub(super) fn placed(id: Uuid) -> Vec<Value> {
     vec![Value::Text(id.to_string())]
 }

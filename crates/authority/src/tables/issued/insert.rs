@@ -1,4 +1,4 @@
-//! Inserts issued certificates into all tables at once.
+//! Inserts issued certificates into all tables in one step.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -24,13 +24,13 @@ const KEYS_USED: Bulk = db::bulk! { (key_sha256 bytea)
 SELECT key_sha256, request_sha256, issued_uuid FROM issuance_keys WHERE key_sha256 = {any key_sha256}"
 };
 
-/// A row whose issuer is not in `issuers` yet is not stored and not answered.
+/// Inserts certificates. A row whose issuer is not yet in `issuers` is neither stored nor returned.
 const CERTIFICATE: &str = "-- issued_certificate
 INSERT INTO certificates (sha256, issuer_id, subject, serial, not_before, not_after, key_algorithm, key_bits,
                           spki_sha256, first_seen_at, last_seen_at)
 SELECT ?1, i.id, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?10 FROM issuers i WHERE i.name_sha256 = ?2 RETURNING sha256, id";
 
-/// All four tables at once, names as one text with a separator. As [`CERTIFICATE`] where the issuer is missing.
+/// Inserts into all four tables, with the names as one text with separators. Like [`CERTIFICATE`], it skips rows without an issuer.
 const WHOLE: &str = "-- issued_whole
 WITH n AS (
     SELECT * FROM UNNEST(?1::bytea[], ?2::bytea[], ?3::text[], ?4::text[], ?5::bigint[], ?6::bigint[], ?7::text[],
@@ -60,7 +60,7 @@ WITH n AS (
 )
 SELECT c.sha256, c.id FROM c";
 
-/// PostgreSQL takes everything in one.
+/// PostgreSQL executes everything in one statement.
 const WITHIN_WHOLE: &str = "-- within_whole
 SELECT 1";
 
@@ -69,7 +69,7 @@ const DERS: Bulk = Bulk { sqlite: DER, postgres: WITHIN_WHOLE };
 const NAMES: Bulk = Bulk { sqlite: NAME, postgres: WITHIN_WHOLE };
 const ISSUED: Bulk = Bulk { sqlite: ISSUED_ROW, postgres: WITHIN_WHOLE };
 
-/// Stands between names in one text: no name holds it.
+/// Separator of names in one text. No name contains it.
 const SEPARATOR: char = '\u{1f}';
 
 const ISSUERS: Bulk = db::bulk! { (hash bytea, name text)
@@ -88,7 +88,7 @@ INSERT INTO issued (certificate_id, uuid, ca, serial, spki_sha256, profile, sour
                     shard)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// The inventory's counts, which every issuing transaction moves; ?2: the certificates of each issuer.
+/// Updates the counters of the inventory, which every issuing transaction changes. ?2 is the number of certificates of each issuer.
 const COUNTS: Bulk = Bulk {
     sqlite: "-- issued_counts
 UPDATE issuers SET certificates = certificates + ?2 WHERE name_sha256 = ?1",
@@ -110,11 +110,11 @@ pub(crate) const ALL: &[&str] = &[TOTAL];
 pub(crate) const BULKS: &[&Bulk] =
     &[&BLOCKED, &KEYS_CLAIM, &KEYS_USED, &CERTIFICATES, &ISSUERS, &DERS, &NAMES, &ISSUED, &COUNTS];
 
-/// Stores certificates as issued and in the inventory: a constant number of statements on PostgreSQL. Answers what
-/// became of each, in order. Their serial numbers and DER are new.
+/// Stores certificates in the tables of issued certificates and of the inventory, in a constant number of statements on PostgreSQL.
+/// Returns the result for each row, in order. Serial numbers and DER must be new.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn insert_issued(tx: &mut Tx, rows: &[NewIssued]) -> Result<Vec<Insertion>, StoreError> {
     let blocked = blocked_among(tx, rows).await?;
@@ -141,7 +141,7 @@ async fn blocked_among(tx: &mut Tx, rows: &[NewIssued]) -> Result<HashSet<[u8; 3
     tx.bulk(&BLOCKED, vec![Column::Blob(keys)]).await?.into_iter().map(|mut row| row.hash()).collect()
 }
 
-/// Rows whose key somebody else has used, before or at the same time, are repeats.
+/// Claims the idempotency keys of the rows. A row whose key was used earlier or concurrently is marked as a repeat.
 async fn claim_keys(tx: &mut Tx, rows: &[NewIssued], fates: &mut [Insertion]) -> Result<(), StoreError> {
     let keyed: Vec<(usize, &NewIssued, Once)> = rows
         .iter()
@@ -201,7 +201,7 @@ async fn insert_certificates(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), Stor
     }
 }
 
-/// Everything of those whose issuer is known; answers which those are.
+/// Inserts all data of the rows whose issuer is known. Returns which rows these are.
 async fn insert_whole(tx: &mut Tx, new: &[&NewIssued]) -> Result<HashSet<[u8; 32]>, StoreError> {
     let mut columns = facts(new);
     let whole = tx.is_postgres();
@@ -224,14 +224,14 @@ async fn insert_whole(tx: &mut Tx, new: &[&NewIssued]) -> Result<HashSet<[u8; 32
     Ok(ids.into_keys().collect())
 }
 
-/// Every name by `form`, with a separator that no name holds.
+/// Returns all names of a row, transformed by `form` and joined with the separator.
 fn joined(row: &NewIssued, form: impl Fn(&str) -> String) -> String {
     let names: Vec<String> =
         row.certificate.names.iter().map(|name| form(&name.replace(SEPARATOR, "\u{fffd}"))).collect();
     names.join("\u{1f}")
 }
 
-/// The columns of `certificates`.
+/// Returns the columns of the table `certificates`.
 fn facts(new: &[&NewIssued]) -> Vec<Column> {
     let all = || new.iter().map(|row| &row.certificate);
     vec![
@@ -248,7 +248,7 @@ fn facts(new: &[&NewIssued]) -> Vec<Column> {
     ]
 }
 
-/// Columns of issuer and requester.
+/// Returns the columns of issuer and requester.
 fn origin(new: &[&NewIssued]) -> [Column; 6] {
     [
         Column::Uuid(new.iter().map(|row| row.id).collect()),
@@ -260,7 +260,7 @@ fn origin(new: &[&NewIssued]) -> [Column; 6] {
     ]
 }
 
-/// On SQLite: writes the contents of the rows that were stored.
+/// Inserts the contents of the stored rows, on SQLite.
 async fn insert_contents(
     tx: &mut Tx,
     new: &[&NewIssued],
@@ -302,7 +302,7 @@ async fn insert_contents(
     tx.bulk(&ISSUED, columns).await.map(drop)
 }
 
-/// Last, as every issuing transaction moves these rows: they are locked for as short as can be.
+/// Updates the counters. This is the last step, because every issuing transaction locks these rows.
 async fn count(tx: &mut Tx, new: &[&NewIssued]) -> Result<(), StoreError> {
     let mut issuers: BTreeMap<[u8; 32], i64> = BTreeMap::new();
     for row in new {

@@ -1,19 +1,19 @@
-//! Search: issued certificates by the beginning of a serial number, fingerprint or key hash, and by a name or what it lies
-//! below. Each statement probes one index and reads a bounded number of rows.
+//! Search of issued certificates by the beginning of a serial number, fingerprint or key hash, or by a name and its subdomains.
+//! Each statement uses one index and reads a limited number of rows.
 
 use super::{Issued, IssuedRow, row_of};
 use db::{Cost, StoreError, Value, reversed};
 
-/// What to look for. Ranges are from the first value on and before the second.
+/// What to search for. A range includes its first value and excludes its second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum IssuedSearch {
-    /// The content bytes of the serial number.
+    /// Range of serial numbers (content bytes).
     Serial(Vec<u8>, Vec<u8>),
-    /// SHA-256 of the certificate.
+    /// Range of SHA-256 fingerprints of certificates.
     Sha256(Vec<u8>, Vec<u8>),
-    /// SHA-256 of the SubjectPublicKeyInfo.
+    /// Range of SHA-256 hashes of the SubjectPublicKeyInfo.
     Key(Vec<u8>, Vec<u8>),
-    /// With this name, or one below it.
+    /// This name or a subdomain of it.
     Name(String),
 }
 
@@ -45,10 +45,10 @@ const NAME: &str = found!(
 pub(crate) const ALL: &[&str] = &[SERIAL, SHA256, KEY, NAME];
 
 impl Issued<'_> {
-    /// Issued certificates that match, in no order of use; `most` are looked at.
+    /// Returns matching issued certificates in no particular order. At most `most` rows are examined.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn search(self, what: &IssuedSearch, most: usize) -> Result<Vec<IssuedRow>, StoreError> {
         let most: Value = i64::try_from(most).unwrap_or(i64::MAX).into();
         let range = |low: &Vec<u8>, high: &Vec<u8>| vec![Value::Blob(low.clone()), Value::Blob(high.clone())];

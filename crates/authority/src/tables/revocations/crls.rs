@@ -1,4 +1,4 @@
-//! CRLs as stored, once for the whole cluster, and the certificates of OCSP responders.
+//! Storage of CRLs and of the certificates of OCSP responders, once for the whole cluster.
 
 use uuid::Uuid;
 
@@ -7,54 +7,54 @@ use super::handle::Revocations;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 use x509::crl::Reason;
 
-/// Where a CRL stands. Shard 0 is the full one.
+/// The state of a CRL. Shard 0 is the full CRL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CrlState {
-    /// Its CA.
+    /// CA of the CRL.
     pub ca: Uuid,
-    /// Which one.
+    /// Number of the shard.
     pub shard: i64,
-    /// Moved by every revocation that concerns it.
+    /// Counter that every revocation on this CRL increments.
     pub changes: i64,
-    /// `changes` when the newest was made.
+    /// Value of `changes` when the newest CRL was created.
     pub built: i64,
-    /// Number of the newest; 0 when there is none yet.
+    /// Number of the newest CRL; 0 if no CRL was issued yet.
     pub number: i64,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub this_update_us: i64,
-    /// Expiry, µs.
+    /// Expiry time in microseconds.
     pub next_update_us: i64,
-    /// When the next one is to be made at the latest, µs.
+    /// Latest time in microseconds at which the next CRL is created.
     pub refresh_at_us: i64,
 }
 
-/// The newest CRL of a kind. Shard -1 is the delta.
+/// The newest CRL of a kind. Shard -1 is the delta CRL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CrlRow {
-    /// Its number (RFC 5280 section 5.2.3).
+    /// CRL number (RFC 5280 section 5.2.3).
     pub number: i64,
-    /// Creation time, µs.
+    /// Creation time in microseconds.
     pub this_update_us: i64,
-    /// Expiry, µs.
+    /// Expiry time in microseconds.
     pub next_update_us: i64,
     /// Number of certificates on the CRL.
     pub entries: i64,
-    /// The number of the full one it builds upon, for a delta.
+    /// Number of the base CRL, for a delta CRL.
     pub base: Option<i64>,
-    /// Itself.
+    /// The CRL in DER.
     pub der: Vec<u8>,
 }
 
-/// A CRL just made.
+/// A newly created CRL.
 #[derive(Clone, Debug)]
 pub struct BuiltCrl {
-    /// Its CA.
+    /// CA of the CRL.
     pub ca: Uuid,
-    /// Which one; -1 for the delta.
+    /// Number of the shard; -1 for the delta CRL.
     pub shard: i64,
-    /// `changes` as read before its entries were.
+    /// Value of `changes`, read before the entries.
     pub built: i64,
-    /// When the next one is to be made at the latest, µs.
+    /// Latest time in microseconds at which the next CRL is created.
     pub refresh_at_us: i64,
     /// The CRL to serve.
     pub crl: CrlRow,
@@ -65,13 +65,13 @@ pub struct BuiltCrl {
 pub struct OcspResponderRow {
     /// The CA.
     pub ca: Uuid,
-    /// Its key, in `keys`.
+    /// Key in table `keys`.
     pub key_id: Uuid,
-    /// Its certificate, DER.
+    /// Certificate of the responder in DER.
     pub certificate: Vec<u8>,
-    /// Start of validity, µs.
+    /// Start of validity in microseconds.
     pub not_before_us: i64,
-    /// End of validity, µs.
+    /// End of validity in microseconds.
     pub not_after_us: i64,
 }
 
@@ -92,7 +92,7 @@ WHERE shard >= 0 AND (changes <> built OR refresh_at <= ?1) ORDER BY ca, shard";
 const STATE: &str = "-- crl_state
 SELECT ca, shard, changes, built, number, this_update, next_update, refresh_at FROM crls WHERE ca = ?1 AND shard = ?2";
 
-/// ?9: the number that must be in force; any below 0.
+/// Stores a CRL. ?9 is the required number of the present CRL; a negative number for any.
 const STORE: &str = "-- crl_store
 INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries, base)
 VALUES (?1, ?2, ?3, ?3, ?4, ?5, ?6, ?7, ?8, ?10)
@@ -120,14 +120,14 @@ const GET: &str = "-- crl_get
 SELECT c.number, c.this_update, c.next_update, c.entries, c.base, d.der
 FROM crls c JOIN crl_ders d ON d.ca = c.ca AND d.shard = c.shard WHERE c.ca = ?1 AND c.shard = ?2";
 
-/// Full ones only: every revocation moves one.
+/// Sums the counters of full CRLs only, because every revocation increments one.
 const CHANGES: &str = "-- crl_changes
 SELECT CAST(COALESCE(SUM(changes), 0) AS BIGINT) FROM crls WHERE shard = 0";
 
 const NUMBER: &str = "-- crl_number
 SELECT number FROM crls WHERE ca = ?1 AND shard = ?2";
 
-/// ?2: what ended before is left out. Holds that were lifted are not revocations.
+/// Selects the entries of a full CRL, without certificates that expired before ?2. A hold that was released is not a revocation.
 const ENTRIES_FULL: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_entries_full
 SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
 WHERE ca = ?1 AND not_after >= ?2 AND reason <> {Reason::RemoveFromCrl}");
@@ -136,7 +136,7 @@ const ENTRIES_SHARD: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_en
 SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
 WHERE ca = ?1 AND shard = ?3 AND not_after >= ?2 AND reason <> {Reason::RemoveFromCrl}");
 
-/// Lifted holds: a delta CRL lists them with the revocations.
+/// Selects released holds, which a delta CRL lists together with the revocations.
 const LIFTED_SINCE: &str = db::with_codes!([Reason::{RemoveFromCrl}] "-- crl_lifted_since
 SELECT serial, revoked_at, reason, invalidity_at, recorded_at FROM revocations
 WHERE ca = ?1 AND not_after >= ?2 AND reason = {Reason::RemoveFromCrl} AND recorded_at >= ?3");
@@ -170,21 +170,21 @@ pub(crate) const ALL: &[&str] = &[
 
 pub(crate) const BULKS: &[&Bulk] = &[&BEGIN];
 
-/// Makes the rows of CRLs, due at once; those that are there stay as they are.
+/// Inserts rows for CRLs, which are due immediately. Existing rows are not changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn crls_begin(tx: &mut Tx, crls: &[(Uuid, i64)]) -> Result<(), StoreError> {
     let (cas, shards) = crls.iter().copied().unzip();
     tx.bulk(&BEGIN, vec![Column::Uuid(cas), Column::Int(shards)]).await.map(drop)
 }
 
-/// Stores a CRL, and a full one as a base for deltas; false when another one than `before` is the newest. `None`: whichever
-/// is.
+/// Stores a CRL; a full CRL is also stored as a base for delta CRLs. Returns false if the number of the present CRL is not
+/// `before`. `None` accepts any.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Result<bool, StoreError> {
     let BuiltCrl { ca, shard, crl, .. } = built;
@@ -213,10 +213,10 @@ pub async fn crl_store(tx: &mut Tx, built: &BuiltCrl, before: Option<i64>) -> Re
     Ok(true)
 }
 
-/// Makes this responder its CA's.
+/// Stores the OCSP responder of a CA, in place of the present one.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn put_ocsp_responder(tx: &mut Tx, row: &OcspResponderRow) -> Result<(), StoreError> {
     let parameters = vec![
@@ -230,59 +230,60 @@ pub async fn put_ocsp_responder(tx: &mut Tx, row: &OcspResponderRow) -> Result<(
 }
 
 impl Revocations<'_> {
-    /// Every CRL there is, deltas aside.
+    /// Returns the states of all CRLs except delta CRLs.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_states(self) -> Result<Vec<CrlState>, StoreError> {
         self.0.rows(Cost::Walk, STATES, Vec::new()).await?.into_iter().map(state_of).collect()
     }
 
-    /// CRLs to be made at `now_us`.
+    /// Returns the CRLs that are due at `now_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crls_due(self, now_us: i64) -> Result<Vec<CrlState>, StoreError> {
         self.0.rows(Cost::Point, DUE, vec![now_us.into()]).await?.into_iter().map(state_of).collect()
     }
 
-    /// State of a CRL.
+    /// Returns the state of a CRL.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_state(self, ca: Uuid, shard: i64) -> Result<Option<CrlState>, StoreError> {
         self.0.row(STATE, vec![ca.into(), shard.into()]).await?.map(state_of).transpose()
     }
 
-    /// The newest CRL of a kind.
+    /// Returns the newest CRL of a kind.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl(self, ca: Uuid, shard: i64) -> Result<Option<CrlRow>, StoreError> {
         let found = self.0.rows(Cost::Walk, GET, vec![ca.into(), shard.into()]).await?.into_iter().next();
         found.map(crl_of).transpose()
     }
 
-    /// Moved by every revocation of any CA.
+    /// Returns a counter that every revocation of any CA increments.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_changes(self) -> Result<i64, StoreError> {
         self.0.row(CHANGES, Vec::new()).await?.map_or(Ok(0), |mut row| row.int())
     }
 
-    /// The number of the newest CRL of a kind.
+    /// Returns the number of the newest CRL of a kind.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_number(self, ca: Uuid, shard: i64) -> Result<Option<i64>, StoreError> {
         self.0.row(NUMBER, vec![ca.into(), shard.into()]).await?.map(|mut row| row.int()).transpose()
     }
 
-    /// What a CRL tells: all of the CA (shard 0) or of one shard, without certificates that ended before `ended_us`.
+    /// Returns the entries of a CRL, for the whole CA (shard 0) or for one shard. Certificates that expired before `ended_us` are
+    /// omitted.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_entries(
         self,
         ca: Uuid,
@@ -299,10 +300,10 @@ impl Revocations<'_> {
         self.0.rows(Cost::Walk, statement, parameters).await?.into_iter().map(entry_of).collect()
     }
 
-    /// Holds of a CA lifted since `from_us` (reason 8).
+    /// Returns the holds of a CA that were released since `from_us` (reason 8, removeFromCRL).
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_lifted_since(
         self,
         ca: Uuid,
@@ -313,19 +314,19 @@ impl Revocations<'_> {
         self.0.rows(Cost::Walk, LIFTED_SINCE, parameters).await?.into_iter().map(entry_of).collect()
     }
 
-    /// Number and time of the oldest full CRL that has not ended at `now_us`.
+    /// Returns number and time of the oldest full CRL that is still valid at `now_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_base_oldest(self, ca: Uuid, now_us: i64) -> Result<Option<(i64, i64)>, StoreError> {
         let found = self.0.row(BASE_OLDEST, vec![ca.into(), now_us.into()]).await?;
         found.map(|mut row| Ok((row.int()?, row.int()?))).transpose()
     }
 
-    /// The OCSP responder of a CA.
+    /// Returns the OCSP responder of a CA.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn ocsp_responder(self, ca: Uuid) -> Result<Option<OcspResponderRow>, StoreError> {
         let found = self.0.row(RESPONDER, vec![ca.into()]).await?;
         found

@@ -1,6 +1,6 @@
-//! The handle [`Revocations`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Revocations`]. Its methods are in the other files of this directory, together with their SQL statements.
 
 store::handle! {
-    /// Revoked certificates, blocked keys, CRLs and OCSP responders.
+    /// Tables of revoked certificates, blocked keys, CRLs and OCSP responders.
     Revocations
 }

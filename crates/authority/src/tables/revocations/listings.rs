@@ -1,4 +1,4 @@
-//! Pages of revocations and of blocked keys, and what is published of each CA.
+//! Pages of revocations and of blocked keys, and the publication state of each CA.
 
 use uuid::Uuid;
 
@@ -6,28 +6,28 @@ use super::handle::Revocations;
 use db::{Cost, Cursor, Page, Row, StoreError, Tx, Value, hex, key_or, limit_of, page};
 use x509::crl::Reason;
 
-/// A revocation as a listing shows it.
+/// A revocation in a list.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevocationEntry {
-    /// The certificate, in `issued`.
+    /// Certificate in table `issued`.
     pub certificate: Uuid,
-    /// Its CA.
+    /// CA that issued the certificate.
     pub ca: Uuid,
-    /// The content bytes of its serial number.
+    /// Content bytes of the serial number.
     pub serial: Vec<u8>,
-    /// The profile it was issued by.
+    /// Profile with which the certificate was issued.
     pub profile: String,
-    /// Why; [`Reason::RemoveFromCrl`] when it was taken off hold again.
+    /// Revocation reason; [`Reason::RemoveFromCrl`] after a release from hold.
     pub reason: Reason,
-    /// The date in the CRL, µs.
+    /// Revocation date in the CRL, in microseconds.
     pub revoked_at_us: i64,
-    /// When it was recorded, µs.
+    /// Time in microseconds at which the revocation was recorded.
     pub recorded_at_us: i64,
-    /// End of the certificate's validity, µs.
+    /// End of the certificate's validity in microseconds.
     pub not_after_us: i64,
-    /// Actor that revoked it.
+    /// Actor that revoked the certificate.
     pub actor: String,
-    /// The call that did it.
+    /// Identifier of the revocation request.
     pub action: Uuid,
 }
 
@@ -36,47 +36,47 @@ pub struct RevocationEntry {
 pub struct BlockedKey {
     /// SHA-256 of the SubjectPublicKeyInfo.
     pub spki_sha256: [u8; 32],
-    /// When it was blocked, µs.
+    /// Time in microseconds at which the key was blocked.
     pub blocked_at_us: i64,
-    /// Actor that blocked it.
+    /// Actor that blocked the key.
     pub actor: String,
 }
 
-/// What is published of one CRL.
+/// The publication state of one CRL.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CrlStatus {
-    /// Its CA.
+    /// CA of the CRL.
     pub ca: Uuid,
-    /// 0 for the full one, -1 for the delta, otherwise the shard.
+    /// 0 for the full CRL, -1 for the delta CRL, otherwise the number of the shard.
     pub shard: i64,
-    /// Number of the newest; 0 when there is none yet.
+    /// Number of the newest CRL; 0 if no CRL was issued yet.
     pub number: i64,
-    /// Whether revocations wait for the next one.
+    /// Whether revocations wait for the next CRL.
     pub pending: bool,
-    /// When the newest was made, µs.
+    /// Creation time of the newest CRL in microseconds.
     pub this_update_us: i64,
-    /// When the newest ends, µs.
+    /// Expiry time of the newest CRL in microseconds.
     pub next_update_us: i64,
-    /// When the next one is to be made at the latest, µs.
+    /// Latest time in microseconds at which the next CRL is created.
     pub refresh_at_us: i64,
     /// Number of certificates on the CRL.
     pub entries: i64,
-    /// Attempts since the newest that failed.
+    /// Number of failed attempts since the newest CRL.
     pub failures: i64,
-    /// When the last of them failed, µs.
+    /// Time of the last failed attempt in microseconds.
     pub failed_at_us: Option<i64>,
-    /// The last error.
+    /// Error of the last failed attempt.
     pub last_error: Option<String>,
 }
 
-/// Which responder signs for a CA, and for how long.
+/// The OCSP responder of a CA and its validity.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct ResponderStatus {
-    /// The CA.
+    /// Identifier of the CA.
     pub ca: Uuid,
-    /// Start of the responder certificate's validity, µs.
+    /// Start of the responder certificate's validity in microseconds.
     pub not_before_us: i64,
-    /// Its end, µs.
+    /// End of the responder certificate's validity in microseconds.
     pub not_after_us: i64,
 }
 
@@ -117,13 +117,13 @@ UPDATE crls SET failures = failures + 1, failed_at = ?3, last_error = ?4 WHERE c
 
 pub(crate) const ALL: &[&str] = &[PAGE, PAGE_OF_CA, BLOCKED, CRLS, RESPONDERS, FAILED];
 
-/// Longest error that is kept, in characters.
+/// Maximum length of a stored error in characters.
 const ERROR_CHARS_MAX: usize = 1_000;
 
-/// Notes that a CRL could not be made.
+/// Records that a CRL could not be created.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn note_crl_failure(
     tx: &mut Tx,
@@ -137,10 +137,10 @@ pub async fn note_crl_failure(
 }
 
 impl Revocations<'_> {
-    /// A page of revocations, the newest first; of one CA or of all.
+    /// Returns a page of revocations of one CA or of all, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn page(
         self,
         ca: Option<Uuid>,
@@ -166,16 +166,16 @@ impl Revocations<'_> {
         })
     }
 
-    /// A page of blocked keys, the newest first.
+    /// Returns a page of blocked keys, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`], or an error of the database.
     pub async fn blocked_page(
         self,
         after: Option<&Cursor>,
         limit: usize,
     ) -> Result<Page<BlockedKey>, StoreError> {
-        // A cursor holds no bytes: the hash is in it as hexadecimal text.
+        // A cursor cannot contain bytes, so the hash is hexadecimal text.
         let first = [Value::Int(i64::MAX), Value::Text("00".repeat(32))];
         let mut parameters = key_or(after, "blocked-keys", &first)?;
         let Some(Value::Text(digits)) = parameters.pop() else { return Err(StoreError::BadCursor) };
@@ -190,10 +190,10 @@ impl Revocations<'_> {
         })
     }
 
-    /// The state of every CRL, deltas included.
+    /// Returns the state of every CRL, including delta CRLs.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn crl_statuses(self) -> Result<Vec<CrlStatus>, StoreError> {
         let rows = self.0.rows(Cost::Walk, CRLS, Vec::new()).await?;
         rows.into_iter()
@@ -215,10 +215,10 @@ impl Revocations<'_> {
             .collect()
     }
 
-    /// The OCSP responders of all CAs.
+    /// Returns the OCSP responders of all CAs.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn responder_statuses(self) -> Result<Vec<ResponderStatus>, StoreError> {
         let rows = self.0.rows(Cost::Walk, RESPONDERS, Vec::new()).await?;
         rows.into_iter()

@@ -1,4 +1,4 @@
-//! Revocations: marked by sets, read by CRL. Blocked keys.
+//! Storage of revocations and blocked keys. Certificates are revoked in sets and read by CRL.
 
 pub(crate) mod crls;
 mod handle;
@@ -14,70 +14,70 @@ use db::{Bulk, Column, Cost, Row, StoreError, Tx, Value};
 pub use handle::Revocations;
 use x509::crl::Reason;
 
-/// Which certificates to revoke.
+/// The certificates to revoke.
 #[derive(Clone, Debug)]
 pub enum RevocationTarget {
-    /// One.
+    /// One certificate, by its identifier.
     Id(Uuid),
-    /// One, by the SHA-256 of its DER.
+    /// One certificate, by the SHA-256 of its DER.
     Sha256([u8; 32]),
-    /// One, by its CA and the content bytes of its serial number.
+    /// One certificate, by its CA and the content bytes of its serial number.
     Serial(Uuid, Vec<u8>),
-    /// All with this public key.
+    /// All certificates with this public key.
     Key([u8; 32]),
-    /// All that a filter finds.
+    /// All certificates that match a filter.
     Filter(IssuedFilter),
 }
 
-/// What to write of each.
+/// The data to store for each revoked certificate.
 #[derive(Clone, Debug)]
 pub struct RevocationMark {
-    /// The call that does it.
+    /// Identifier of the revocation request.
     pub action: Uuid,
-    /// [`Reason::RemoveFromCrl`] takes certificates off hold.
+    /// Revocation reason. [`Reason::RemoveFromCrl`] releases certificates from hold.
     pub reason: Reason,
-    /// The date in the CRL, µs.
+    /// Revocation date in the CRL, in microseconds.
     pub revoked_at_us: i64,
-    /// Since when the key is thought to be compromised, µs.
+    /// Time in microseconds since when the key is suspected to be compromised.
     pub invalidity_at_us: Option<i64>,
-    /// Now, µs. What has ended before is left alone.
+    /// Present time in microseconds. Certificates that have expired are not changed.
     pub now_us: i64,
-    /// The actor.
+    /// Actor that revokes.
     pub actor: String,
 }
 
-/// What a target matched, before the call.
+/// Number of certificates that a target matched before the revocation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Matched {
-    /// Certificates.
+    /// Number of matched certificates.
     pub all: i64,
-    /// Of them, those that have ended.
+    /// Number of matched certificates that have expired.
     pub expired: i64,
 }
 
-/// A revocation as a CRL tells it.
+/// A revocation as a CRL entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevocationRow {
-    /// The content bytes of the serial number.
+    /// Content bytes of the serial number.
     pub serial: Vec<u8>,
-    /// When, µs.
+    /// Revocation date in microseconds.
     pub revoked_at_us: i64,
-    /// Why.
+    /// Revocation reason.
     pub reason: Reason,
-    /// Since when the key is thought to be compromised, µs.
+    /// Time in microseconds since when the key is suspected to be compromised.
     pub invalidity_at_us: Option<i64>,
-    /// Time of the request, µs.
+    /// Time in microseconds at which the revocation was recorded.
     pub recorded_at_us: i64,
 }
 
-/// A certificate that an action has changed.
+/// A certificate whose revocation state a request changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RevokedRow {
-    /// Its id outside.
+    /// Public identifier.
     pub id: Uuid,
-    /// Its CA.
+    /// CA that issued the certificate.
     pub ca: Uuid,
-    /// The content bytes of its serial number.
+    /// Content bytes of the serial number.
     pub serial: Vec<u8>,
 }
 
@@ -87,8 +87,8 @@ macro_rules! with_reasons {
     };
 }
 
-/// A target that is on no CRL yet: inserted. One that is: changed where RFC 5280 section 5.3.1 lets it, which is from
-/// hold to anything, from good again to anything, and from any other reason to keyCompromise.
+/// Inserts or updates the revocations of the target. An existing revocation is changed only where RFC 5280 section 5.3.1 allows it:
+/// from hold or from released to any reason, and from any other reason to keyCompromise.
 macro_rules! upsert {
     () => {
         "\nON CONFLICT (certificate_id) DO UPDATE
@@ -149,7 +149,7 @@ const IDS_MATCHED: Bulk = db::bulk! { (uuid uuid)
 SELECT not_after FROM issued WHERE uuid = {any uuid}"
 };
 
-/// Every CRL that an action concerns: the full one and the shards of its certificates.
+/// Marks every CRL that a revocation affects: the full CRL and the shards of the certificates.
 const MARK: &str = "-- crls_mark
 INSERT INTO crls (ca, shard, changes, built, number, this_update, next_update, refresh_at, entries)
 SELECT DISTINCT x.ca, x.shard, 1, 0, 0, 0, 0, 0, 0 FROM (
@@ -167,8 +167,8 @@ SELECT uuid, ca, serial FROM revocations WHERE recorded_at >= ?1 ORDER BY record
 const KEY_BLOCK: &str = "-- key_block
 INSERT INTO blocked_keys (spki_sha256, blocked_at, actor) VALUES (?1, ?2, ?3) ON CONFLICT (spki_sha256) DO NOTHING";
 
-/// Waits for transactions that have looked for blocked keys and may yet store a certificate with this one; those that
-/// come later see it.
+/// Waits for transactions that have already checked for blocked keys and may still store a certificate with this key. Later
+/// transactions see the block.
 const KEYS_LOCK: &str = "-- keys_lock
 LOCK TABLE blocked_keys IN ACCESS EXCLUSIVE MODE";
 
@@ -179,7 +179,7 @@ pub(crate) const ALL: &[&str] = &[MARK, OF_ACTION, SINCE, KEY_BLOCK, KEY_BLOCKED
 pub(crate) const POSTGRES: &[&str] = &[KEYS_LOCK];
 pub(crate) const BULKS: &[&Bulk] = &[&BY_IDS, &HOLDS_LIFT_IDS, &IDS_MATCHED];
 
-/// The condition of a target on `issued i` and its parameters, counted from `first`.
+/// Returns the SQL condition of a target on `issued i`, and its parameters, numbered from `first`.
 fn target_condition(target: &RevocationTarget, first: usize) -> (String, Vec<Value>) {
     let one = |text: &str, value: Value| (text.replace("{}", &format!("?{first}")), vec![value]);
     match target {
@@ -231,11 +231,10 @@ fn matched_statement(target: &RevocationTarget) -> (String, Vec<Value>) {
     (statement, parameters)
 }
 
-/// Revokes what `target` finds, or takes it off hold: two statements, however many certificates. Answers how many were
-/// changed.
+/// Revokes the certificates of `target` or releases them from hold, in two statements. Returns the number of changed certificates.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn revoke(
     tx: &mut Tx,
@@ -277,10 +276,10 @@ fn mark_values(mark: &RevocationMark) -> Vec<Value> {
     ]
 }
 
-/// [`revoke`] for a list of ids.
+/// Revokes like [`revoke`], for a list of identifiers.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn revoke_ids(
     tx: &mut Tx,
@@ -317,19 +316,19 @@ pub async fn revoke_ids(
     Ok((matched, changed))
 }
 
-/// What an action has changed, at most `limit`.
+/// Returns the certificates that a revocation request changed, at most `limit`.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn revoked_by(tx: &mut Tx, action: Uuid, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
     tx.rows(OF_ACTION, vec![action.into(), limit.into()]).await?.into_iter().map(revoked_of).collect()
 }
 
-/// Blocks a public key: nothing is issued for it from the commit on. False when it was blocked before.
+/// Blocks a public key. After the commit, no certificate is issued for it. Returns false if it was already blocked.
 ///
 /// # Errors
-/// Those of the database.
+/// Fails if the database fails.
 #[crate::boxed]
 pub async fn block_spki(
     tx: &mut Tx,
@@ -348,25 +347,25 @@ fn revoked_of(mut row: Row) -> Result<RevokedRow, StoreError> {
 }
 
 impl Revocations<'_> {
-    /// Whether nothing is issued for this public key.
+    /// Returns whether this public key is blocked.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn key_is_blocked(self, spki_sha256: &[u8; 32]) -> Result<bool, StoreError> {
         Ok(self.0.row(KEY_BLOCKED, vec![(*spki_sha256).into()]).await?.is_some())
     }
 
-    /// What was revoked or taken off hold at this time or later, at most `limit`, oldest first.
+    /// Returns the certificates that were revoked or released from hold at or after this time, at most `limit`, oldest first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Fails if the database fails.
     pub async fn since(self, from_us: i64, limit: i64) -> Result<Vec<RevokedRow>, StoreError> {
         let found = self.0.rows(Cost::Walk, SINCE, vec![from_us.into(), limit.into()]).await?;
         found.into_iter().map(revoked_of).collect()
     }
 }
 
-/// Each statement in its fullest form, for the test that prepares all statements.
+/// Returns each statement with all conditions, for the test that prepares all statements.
 pub(crate) fn composed() -> Vec<String> {
     let targets = [
         RevocationTarget::Id(Uuid::nil()),
