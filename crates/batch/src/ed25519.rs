@@ -1,4 +1,4 @@
-//! Ed25519.
+//! Ed25519 keys, nonces and jobs.
 
 use std::fmt;
 
@@ -10,29 +10,29 @@ use crate::{LANES, number};
 #[cfg(any(target_arch = "x86_64", batch_model))]
 pub(crate) const ORDER_WORDS: [u64; 4] =
     [0x5812_631a_5cf5_d3ed, 0x14de_f9de_a2f7_9cd6, 0, 0x1000_0000_0000_0000];
-/// 8·L, above every scalar that was clamped.
+/// 8·L, which is above every clamped scalar.
 const EIGHT_ORDERS: [u64; 4] = [0xc093_18d2_e7ae_9f68, 0xa6f7_cef5_17bc_e6b2, 0, 0x8000_0000_0000_0000];
-/// Limbs of a number.
+/// Number of limbs of a scalar.
 const LIMBS: usize = 5;
 
-/// Bytes of stack that are wiped after what handles secrets: several times what it takes.
+/// Bytes of stack that are wiped after handling secrets: several times the needed amount.
 pub(crate) const STACK: usize = 32 * 1024;
 
 /// r of each lane, limb by limb.
 pub(crate) type Scalars = [[u64; LANES]; LIMBS];
-/// What each lane made, where it is sound.
+/// The output of each lane, or `None` where a check failed.
 pub(crate) type Committed = [Option<[u8; 32]>; LANES];
 
-/// A private key. It holds secrets: wiped when dropped, and not shown.
+/// A private key. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Ed25519Key {
-    /// s, with which signatures are made.
+    /// s, used to compute signatures.
     pub(crate) private: [u64; LIMBS],
-    /// 8·L - s, with which they are checked.
+    /// 8·L - s, used to check signatures.
     pub(crate) negative: [u64; LIMBS],
 }
 
-/// What is kept of a batch between its halves: the secret scalars, wiped when dropped, and R once more.
+/// State of a batch between its two halves: the secret scalars, wiped when dropped, and a second copy of R.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Ed25519Nonces {
     pub(crate) scalars: Scalars,
@@ -40,47 +40,47 @@ pub struct Ed25519Nonces {
 }
 
 impl Ed25519Nonces {
-    /// R of each lane, as it was made; for those that are not sound anything.
+    /// Returns R of each lane. Lanes whose check failed contain arbitrary bytes.
     #[must_use]
     pub const fn points(&self) -> &[[u8; 32]; LANES] {
         &self.points
     }
 }
 
-/// One signature, of which R is known.
+/// The second half of one signature, after R is known.
 #[derive(Clone, Copy)]
 pub struct Ed25519Job<'a> {
-    /// By which key.
+    /// The signing key.
     pub key: &'a Ed25519Key,
     /// SHA-512 of R, the public key and the message.
     pub challenge: &'a [u8; 64],
-    /// The same, hashed again, with R as it was kept ([`Ed25519Nonces::points`]).
+    /// The same hash, computed again from [`Ed25519Nonces::points`].
     pub challenge_again: &'a [u8; 64],
-    /// SHA-512 of the key's prefix and the message, hashed again.
+    /// SHA-512 of the key's prefix and the message, computed again.
     pub nonce_again: &'a [u8; 64],
 }
 
 pub(crate) use Ed25519Job as Job;
 
 impl Ed25519Key {
-    /// Takes the first half of the hash of a private key (RFC 8032 section 5.1.5); it is clamped here.
+    /// Creates a key from the first half of the hash of a private key (RFC 8032 section 5.1.5), and clamps it.
     #[must_use]
     pub fn new(half: &[u8; 32]) -> Box<Self> {
-        // Filled where it stays: what is moved leaves copies behind.
+        // Fill the key at its final address: moving it would leave copies behind.
         let mut key = Box::new(Self { private: [0; LIMBS], negative: [0; LIMBS] });
         key.fill(half);
         zeroize_stack::<STACK>();
         key
     }
 
-    /// A key whose signatures do not pass their check, for tests of what becomes of them.
+    /// Returns a key whose signatures fail their check, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn unsound() -> Box<Self> {
         Box::new(Self { private: [1, 0, 0, 0, 0], negative: [1, 0, 0, 0, 0] })
     }
 
-    /// In a frame of its own, which can be wiped after it.
+    /// A separate stack frame, which can be wiped afterwards.
     #[inline(never)]
     fn fill(&mut self, half: &[u8; 32]) {
         let mut words = number::words_from_lowest::<4, 32>(half);

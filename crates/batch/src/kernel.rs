@@ -1,11 +1,11 @@
-//! The proof that the processor has the instructions.
+//! A token which proves that the processor has the needed instructions.
 
-/// The instructions are there.
+/// A token which proves that the processor has the needed instructions.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel(());
 
 impl Kernel {
-    /// Asks the processor, and the system whether it keeps the registers.
+    /// Detects whether the processor has the instructions and the operating system saves their registers.
     #[must_use]
     pub fn detect() -> Option<Self> {
         #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -16,13 +16,13 @@ impl Kernel {
     }
 }
 
-/// Whether the processor has the instructions, and the system keeps their registers.
+/// Returns whether the processor has the instructions and the operating system saves their registers.
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 fn is_there() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
-/// The model of the instructions is everywhere.
+/// The model of the instructions runs on every processor.
 #[cfg(batch_model)]
 fn is_there() -> bool {
     true

@@ -1,4 +1,4 @@
-//! Keys as the kernel reads them.
+//! RSA keys in the form that the kernel reads.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use zeroize::{Zeroize, ZeroizeOnDrop, zeroize_stack};
 
 use crate::number::{self, BITS};
 
-/// Bytes of a modulus, and of what goes in and out.
+/// Size of a modulus, an input and a result in bytes.
 pub const OCTETS: usize = 256;
 
 /// Bytes of stack that are wiped after an operation on secrets: several times what the operation uses, because the compiler
@@ -16,17 +16,17 @@ pub(crate) const STACK: usize = 128 * 1024;
 /// One private operation.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// By which key.
+    /// The private key.
     pub key: &'a Key,
-    /// On what: big-endian, below the modulus.
+    /// Input, big-endian and below the modulus.
     pub input: &'a [u8; OCTETS],
 }
 
-/// Words of a prime.
+/// Number of words of a prime.
 const WORDS: usize = 16;
-/// Limbs of a prime; R is 2^1040.
+/// Number of limbs of a prime. R is 2^1040.
 const LIMBS: usize = 20;
-/// Bits of R.
+/// Number of bits of R.
 const R: usize = LIMBS * BITS;
 
 /// The numbers of an RSA private key with two primes (RFC 8017 section 3.2), big-endian.
@@ -48,18 +48,18 @@ pub struct Parts<'a> {
     pub coefficient: &'a [u8],
 }
 
-/// A private key. It holds secrets: wiped when dropped, and not shown.
+/// A private key. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct Key {
-    /// That of p, then that of q.
+    /// Values of p, then those of q.
     pub(crate) sides: [Side; 2],
-    /// 1/q modulo p, times R.
+    /// 1/q modulo p, in Montgomery form.
     pub(crate) coefficient: [u64; LIMBS],
     /// n
     pub(crate) modulus: [u64; 2 * LIMBS],
     /// -1/n modulo 2^52.
     pub(crate) inverse: u64,
-    /// R⁴ modulo n: the square of what R is for numbers of this length.
+    /// R⁴ modulo n, for the conversion into Montgomery form.
     pub(crate) r4: [u64; 2 * LIMBS],
 }
 
@@ -73,17 +73,17 @@ pub(crate) struct Side {
     pub(crate) r2: [u64; LIMBS],
     /// R³ modulo the prime.
     pub(crate) r3: [u64; LIMBS],
-    /// d modulo the prime less one: in words, as windows of four bits are read from it.
+    /// d modulo the prime less one, as words, which are read in windows of four bits.
     pub(crate) exponent: [u64; WORDS],
 }
 
 impl Key {
-    /// Takes the numbers of a key of 2,048 bits, whose primes have 1,024 each and whose public exponent is 65,537, as nearly all
-    /// have; `None` for others. Some 0.2 ms of work, which depends on the lengths of what is given alone. Whether the numbers
-    /// belong together shows when they are used.
+    /// Creates a key from the numbers of a 2,048-bit key with primes of 1,024 bits and the public exponent 65,537. `None` for other
+    /// keys. Takes about 0.2 ms; the time depends only on the lengths of the inputs. Whether the numbers form a valid key is
+    /// detected when the key is used.
     #[must_use]
     pub fn new(parts: &Parts<'_>) -> Option<Box<Self>> {
-        // Filled where it stays: what is moved leaves copies behind.
+        // Fill the key at its final address: moving it would leave copies behind.
         let mut key = Box::new(Self::zero());
         let filled = key.fill(parts);
         zeroize_stack::<STACK>();
@@ -96,7 +96,7 @@ impl Key {
         Self { sides, coefficient: [0; LIMBS], modulus, inverse: 0, r4 }
     }
 
-    /// In a frame of its own, which can be wiped after it.
+    /// A separate stack frame, which can be wiped afterwards.
     #[inline(never)]
     fn fill(&mut self, parts: &Parts<'_>) -> Option<()> {
         let exponent: [u64; 1] = number::words(parts.public_exponent)?;
@@ -144,7 +144,7 @@ impl Side {
     }
 }
 
-/// Half of what is one more than the words hold: below every odd number whose highest bit is set.
+/// Half of 2^(64·`WORDS`): below every odd number whose highest bit is set.
 fn half<const WORDS: usize>() -> [u64; WORDS] {
     std::array::from_fn(|word| if word + 1 == WORDS { 1 << 63 } else { 0 })
 }

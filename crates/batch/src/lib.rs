@@ -1,24 +1,25 @@
-//! Signatures eight at a time: one in each 64-bit lane of AVX-512's registers, by its instructions for 52-bit products (IFMA). A batch
-//! that is not full costs as much as a full one.
+//! Signatures in batches of eight: one per 64-bit lane of AVX-512 registers, with the instructions for 52-bit products (IFMA). A
+//! partial batch costs as much as a full one.
 //!
-//! - [`Kernel`]: exists where the processor has the instructions, and makes the signatures.
-//! - [`Key`]: the numbers of an RSA-2048 key in the form the kernel reads, for its private operation (RFC 8017 section 5.2.1). Eight
-//!   together cost less than three made one by one.
-//! - [`P256Key`]: the same of a key on P-256, for ECDSA (FIPS 186-5 section 6.4). Eight cost little more than two.
-//! - [`Ed25519Key`]: the same of an Ed25519 key (RFC 8032). Its hashes are made outside, between two halves.
+//! - [`Kernel`]: exists where the processor has the instructions, and computes the signatures.
+//! - [`Key`]: the numbers of an RSA-2048 key, for the private operation (RFC 8017 section 5.2.1). Eight operations together cost
+//! less than three separate ones.
+//! - [`P256Key`]: the numbers of a P-256 key, for ECDSA (FIPS 186-5 section 6.4). Eight signatures cost little more than two.
+//! - [`Ed25519Key`]: the numbers of an Ed25519 key (RFC 8032). The caller computes its hashes, between two halves.
 //!
-//! Anyone who holds keys owns those; they are wiped when dropped.
+//! Callers own the keys, which are wiped when dropped.
 //!
-//! Time and memory addresses depend on no number of a key, on no nonce and on no input: exponents and scalars are read in the same
-//! windows, tables are read whole, nothing is branched on. Each result is checked before it leaves, as a faulty one may give
-//! the key away (Boneh, DeMillo and Lipton 1997): an RSA one is raised to the public exponent again, for the others see
-//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. What was computed on the way is wiped, and with it the stack below
-//! the call, as far as a compiler lets one know where it puts things, and the vector registers.
+//! Execution time and memory addresses do not depend on keys, nonces or inputs: exponents and scalars are read in fixed windows,
+//! tables are read whole, and there are no branches on secrets. Each result is checked before it is returned, because a faulty one
+//! may reveal the key (Boneh, DeMillo and Lipton 1997). An RSA result is raised to the public exponent again; for the others see
+//! [`Kernel::p256_signatures`] and [`Kernel::ed25519_responses`]. Intermediate values, the vector registers and the stack below the
+//! call are wiped, as far as a compiler allows it.
 //!
-//! The package in `model/` compiles the same source with a model of the instructions (`batch_model`) and runs the same tests, on every machine.
+//! The package in `model/` compiles the same source with a model of the instructions (`batch_model`) and runs the same tests on
+//! every machine.
 
 #![cfg_attr(batch_model, allow(unused_unsafe, reason = "the model of the instructions is safe"))]
-// Functions of the processor's features are no closures' equals; the model's are.
+// Functions with target features cannot replace closures. The model's functions could, hence the lint.
 #![cfg_attr(batch_model, allow(clippy::redundant_closure))]
 
 #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -37,8 +38,8 @@ pub use lanes::LANES;
 pub use p256::{P256Job, P256Key, SignatureOutcome};
 
 impl Kernel {
-    /// `input` to the private exponent, modulo the modulus, of each job; in their order, [`LANES`] at a time. `None` where the
-    /// result does not lead back to the input: a fault of the machine, a key whose numbers do not belong together, or an
+    /// Raises the `input` of each job to the private exponent, modulo the modulus. Results are in the order of the jobs, which run
+    /// [`LANES`] at a time. `None` where the check against the input fails: because of a hardware fault, an inconsistent key, or an
     /// input that is not below the modulus.
     #[must_use]
     pub fn private_operations(self, jobs: &[Job<'_>]) -> Vec<Option<[u8; OCTETS]>> {
@@ -46,7 +47,7 @@ impl Kernel {
         for eight in jobs.chunks(LANES) {
             #[cfg(any(target_arch = "x86_64", batch_model))]
             {
-                // Lanes without a job do the first one's.
+                // Lanes without a job repeat the first one.
                 let lanes = std::array::from_fn(|lane| *eight.get(lane).unwrap_or(&eight[0]));
                 results.extend(avx512::private_operations(self, &lanes).into_iter().take(eight.len()));
             }
@@ -56,9 +57,8 @@ impl Kernel {
         results
     }
 
-    /// Has the tables made that [`Self::p256_signatures`] reads, which takes a millisecond, once: 208 KB for as long as the process lives.
-    /// False where they are not what they must be, by a checksum of all of them: a fault of the machine, after which every signature
-    /// is [`SignatureOutcome::Faulty`].
+    /// Builds the tables for [`Self::p256_signatures`] once, in a millisecond: 208 KB for the life of the process. Returns false
+    /// when their checksum is wrong because of a hardware fault. Every signature is then [`SignatureOutcome::Faulty`].
     #[must_use]
     pub fn prepare_p256(self) -> bool {
         #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -67,26 +67,25 @@ impl Kernel {
         false
     }
 
-    /// The signatures of these jobs in their order, [`LANES`] at a time.
+    /// Signs the jobs in their order, [`LANES`] at a time.
     ///
-    /// Before one leaves it is held against this:
-    /// - k·G satisfies the equation of the curve, in the coordinates of which r is made: a fault in the arithmetic of points leads off
-    ///   it. A fault that makes k·G of a wrong table entry, sign, or number of steps leads to another point of the curve:
-    ///   entries carry what multiple of G they are modulo 2^52 - 1, which is added up as each addition ends and must be k.
-    /// - r is x of that point modulo n.
-    /// - s·k - r·d is the digest modulo n, for another copy of d in another form than that with which s was made, and for k as it was
-    ///   multiplied with G and not as it was inverted.
+    /// Each signature is checked before it is returned:
+    /// - k·G satisfies the curve equation, in the coordinates that give r. A fault in the point arithmetic leads off the curve. A
+    /// wrong table entry, sign or number of steps leads to another point of the curve. Tags detect that: each entry has its
+    /// multiple of G modulo 2^52 - 1, and the sum of the added tags must be k.
+    /// - r is the x coordinate of that point modulo n.
+    /// - s·k - r·d is the digest modulo n. This check uses another copy of d in another form, and k as it was multiplied with G,
+    /// not its inverse.
     ///
-    /// Anyone who had a signature with one such fault could learn bits of k or d of it. What two faults at once could do, or one that
-    /// strikes a nonce before it comes here, is not looked for; nonces with fresh randomness keep even those from being
-    /// compared with a sound signature of the same nonce.
+    /// A signature with one such fault could reveal bits of k or d. Two simultaneous faults, and faults in a nonce before the call,
+    /// are not detected. Nonces with fresh randomness prevent that such a signature is compared with a sound one of the same nonce.
     #[must_use]
     pub fn p256_signatures(self, jobs: &[P256Job<'_>]) -> Vec<SignatureOutcome> {
         let mut results = Vec::with_capacity(jobs.len());
         for eight in jobs.chunks(LANES) {
             #[cfg(any(target_arch = "x86_64", batch_model))]
             {
-                // Lanes without a job do the first one's.
+                // Lanes without a job repeat the first one.
                 let lanes = std::array::from_fn(|lane| *eight.get(lane).unwrap_or(&eight[0]));
                 results.extend(avx512::p256::signatures(self, &lanes).into_iter().take(eight.len()));
             }
@@ -96,8 +95,8 @@ impl Kernel {
         results
     }
 
-    /// Has the tables made that [`Self::ed25519_commitments`] reads, which takes a millisecond, once: 303 KB for as long as the process
-    /// lives. False as [`Self::prepare_p256`].
+    /// Builds the tables for [`Self::ed25519_commitments`] once, in a millisecond: 303 KB for the life of the process. Returns
+    /// false as [`Self::prepare_p256`] does.
     #[must_use]
     pub fn prepare_ed25519(self) -> bool {
         #[cfg(any(target_arch = "x86_64", batch_model))]
@@ -106,9 +105,9 @@ impl Kernel {
         false
     }
 
-    /// The first half of each of up to [`LANES`] signatures: R of r, of the SHA-512 of the key's prefix and the message; and what their
-    /// second halves need. `None` for a lane where what was encoded is no point of the curve, or R not the multiple asked for, as
-    /// tags of the tables' entries tell (see [`Self::p256_signatures`]).
+    /// Computes the first half of up to [`LANES`] signatures: R for each nonce hash r, the SHA-512 of the key's prefix and the
+    /// message. Also returns the state for the second half. `None` for a lane whose encoded R is not on the curve, or is not the
+    /// requested multiple by the tags of the table entries (see [`Self::p256_signatures`]).
     ///
     /// # Panics
     /// With more nonces than [`LANES`].
@@ -130,11 +129,11 @@ impl Kernel {
         (made.into_iter().take(nonces.len()).collect(), kept)
     }
 
-    /// The second half of each: S, for the nonces that the first halves were made of, in their order; they are wiped by it.
+    /// Computes the second half S of each signature, for the nonces of the first half, in their order. Wipes the nonces.
     ///
-    /// These nonces are the same whenever the same is signed, so that anyone who has two signatures of one nonce, of which one is faulty
-    /// in R, in its hash or in S, has the key. S leaves only where r and S agree with hashes of the message that were made again
-    /// after R was, and with another copy of the key; `None` for other lanes.
+    /// Ed25519 nonces are deterministic. So two signatures with the same nonce, one of them faulty in R, in its hash or in S,
+    /// reveal the key. S is returned only where it matches r, recomputed hashes of the message, and another copy of the key. Other
+    /// lanes return `None`.
     ///
     /// # Panics
     /// With more jobs than [`LANES`].
@@ -161,8 +160,7 @@ impl Kernel {
     }
 }
 
-/// What tests of the kernel run on. Where `BULLA_IFMA` is set, as where the processor has the instructions, it is a failure that there
-/// is none.
+/// Returns the kernel for tests. Fails the test where `BULLA_IFMA` is set but the instructions are missing.
 #[cfg(all(test, any(target_arch = "x86_64", batch_model)))]
 fn tested() -> Option<Kernel> {
     let kernel = Kernel::detect();

@@ -1,17 +1,17 @@
-//! Numbers of one lane: words of 64 bits, the lowest first, and limbs of 52. Nothing here branches on their values.
+//! Numbers of one lane: 64-bit words, lowest first, and 52-bit limbs. No function branches on their values.
 
 #[cfg(any(target_arch = "x86_64", batch_model))]
 use crate::avx512::barrier::opaque_word;
-// There are no kernels.
+// Without AVX-512 there are no kernels and no barrier module.
 #[cfg(not(any(target_arch = "x86_64", batch_model)))]
 use std::hint::black_box as opaque_word;
 
-/// Bits of a limb.
+/// Number of bits in a limb.
 pub(crate) const BITS: usize = 52;
-/// A limb of ones.
+/// A limb with all bits set.
 pub(crate) const LIMB_MAX: u64 = (1 << BITS) - 1;
 
-/// A big-endian number. `None` when it needs more words; zeros before it are passed over.
+/// Parses a big-endian number. `None` when it needs more words. Skips leading zeros.
 pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
     let mut words = [0; WORDS];
     for (at, octet) in octets.iter().rev().enumerate() {
@@ -24,7 +24,7 @@ pub(crate) fn words<const WORDS: usize>(octets: &[u8]) -> Option<[u64; WORDS]> {
     Some(words)
 }
 
-/// A number of 64 bits a word whose lowest byte is first.
+/// Parses a little-endian number into 64-bit words.
 pub(crate) fn words_from_lowest<const WORDS: usize, const OCTETS: usize>(
     octets: &[u8; OCTETS],
 ) -> [u64; WORDS] {
@@ -35,7 +35,7 @@ pub(crate) fn words_from_lowest<const WORDS: usize, const OCTETS: usize>(
     words
 }
 
-/// The same number in limbs; bits past them are left out.
+/// Converts words to limbs. Drops bits that do not fit.
 pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]) -> [u64; LIMBS] {
     std::array::from_fn(|limb| {
         let (word, bit) = (limb * BITS / 64, limb * BITS % 64);
@@ -48,14 +48,14 @@ pub(crate) fn limbs<const WORDS: usize, const LIMBS: usize>(words: &[u64; WORDS]
     })
 }
 
-/// A number in limbs, each below 2^52, as big-endian bytes; bits past them are left out.
+/// Converts limbs, each below 2^52, to big-endian bytes. Drops bits that do not fit.
 #[cfg(any(test, target_arch = "x86_64", batch_model))]
 pub(crate) fn octets<const LIMBS: usize, const OCTETS: usize>(limbs: &[u64; LIMBS]) -> [u8; OCTETS] {
     let mut octets = [0; OCTETS];
     for (at, octet) in octets.iter_mut().rev().enumerate() {
         let (limb, bit) = (8 * at / BITS, 8 * at % BITS);
         let low = limbs.get(limb).map_or(0, |low| low >> bit);
-        // At most four of the byte's bits are the next limb's.
+        // At most four bits of the byte come from the next limb.
         let high = match bit {
             45.. => limbs.get(limb + 1).map_or(0, |high| high << (BITS - bit)),
             _ => 0,
@@ -65,7 +65,7 @@ pub(crate) fn octets<const LIMBS: usize, const OCTETS: usize>(limbs: &[u64; LIMB
     octets
 }
 
-/// `number`·2^`times` modulo `modulus`, for a number below it.
+/// Returns `number`·2^`times` modulo `modulus`, for a `number` below `modulus`.
 pub(crate) fn doubled<const WORDS: usize>(
     number: &[u64; WORDS],
     modulus: &[u64; WORDS],
@@ -80,8 +80,8 @@ pub(crate) fn doubled<const WORDS: usize>(
             *word = twice;
         }
         let (less, is_whole) = difference(&number, modulus);
-        // Twice the number is not below the modulus: it has a bit more, or nothing was borrowed.
-        // Opaque before it is computed with: a mask that comes of a comparison the compiler makes a branch of.
+        // The doubled number is at least the modulus if it overflows or the subtraction does not borrow. The barrier keeps the
+        // compiler from turning the comparison into a branch.
         let is_whole = opaque_word(u64::from(is_whole));
         let keep = (is_whole | carry) ^ 1;
         let mask = opaque_word(keep.wrapping_neg());
@@ -92,7 +92,7 @@ pub(crate) fn doubled<const WORDS: usize>(
     number
 }
 
-/// a - b, and whether it is not less than nothing.
+/// Returns a - b, and whether a is at least b.
 pub(crate) fn difference<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS]) -> ([u64; WORDS], bool) {
     let (mut less, mut borrow) = ([0; WORDS], false);
     for word in 0..WORDS {
@@ -104,9 +104,9 @@ pub(crate) fn difference<const WORDS: usize>(a: &[u64; WORDS], b: &[u64; WORDS])
     (less, !borrow)
 }
 
-/// -1/`odd` modulo 2^52.
+/// Returns -1/`odd` modulo 2^52.
 pub(crate) const fn negative_inverse(odd: u64) -> u64 {
-    // Right in three bits; each step doubles them (Newton).
+    // Correct in three bits; each Newton step doubles the number of correct bits.
     let mut inverse = odd;
     let mut step = 0;
     while step < 5 {

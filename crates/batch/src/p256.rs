@@ -1,4 +1,4 @@
-//! ECDSA on P-256.
+//! ECDSA keys and jobs on P-256.
 
 use std::fmt;
 
@@ -9,12 +9,12 @@ use crate::number;
 /// n, the order of the group (SP 800-186 section 3.2.1.3), in words.
 pub(crate) const ORDER_WORDS: [u64; 4] =
     [0xf3b9_cac2_fc63_2551, 0xbce6_faad_a717_9e84, u64::MAX, 0xffff_ffff_0000_0000];
-/// Limbs of a number; R is 2^260.
+/// Number of limbs of a number. R is 2^260.
 const LIMBS: usize = 5;
-/// Bits of R.
+/// Number of bits of R.
 const R: usize = LIMBS * number::BITS;
 
-/// Bytes of stack that are wiped after signatures: more than twice what they take.
+/// Bytes of stack that are wiped after signatures: more than twice the needed amount.
 pub(crate) const STACK: usize = 40 * 1024;
 
 /// The outcome of one signature.
@@ -22,53 +22,53 @@ pub(crate) const STACK: usize = 40 * 1024;
 pub enum SignatureOutcome {
     /// r and s, big-endian, 32 bytes each.
     Signature([u8; 64]),
-    /// Not to be made with this nonce: it is out of range, or r or s would be zero.
+    /// The nonce cannot be used: it is out of range, or r or s would be zero.
     Refused,
-    /// It did not pass its check: a fault of the machine, or of the key's numbers.
+    /// The check failed: a hardware fault, or an inconsistent key.
     Faulty,
 }
 
-/// A private key. It holds secrets: wiped when dropped, and not shown.
+/// A private key. Wiped when dropped, and omitted from debug output.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub struct P256Key {
-    /// d·R modulo n, with which signatures are made.
+    /// d·R modulo n, used to compute signatures.
     pub(crate) private: [u64; LIMBS],
-    /// (n - d)·R modulo n, with which they are checked.
+    /// (n - d)·R modulo n, used to check signatures.
     pub(crate) negative: [u64; LIMBS],
 }
 
 /// One signature.
 #[derive(Clone, Copy)]
 pub struct P256Job<'a> {
-    /// By which key.
+    /// The signing key.
     pub key: &'a P256Key,
-    /// Over what: the leftmost 256 bits of a digest, big-endian; below 2^256.
+    /// The leftmost 256 bits of the digest to sign, big-endian.
     pub digest: &'a [u8; 32],
-    /// k, big-endian: above zero, below n, a secret, and not used for anything else (FIPS 186-5 appendix A.3).
+    /// The secret k, big-endian: above zero, below n, and never used twice (FIPS 186-5 appendix A.3).
     pub nonce: &'a [u8; 32],
 }
 
 pub(crate) use P256Job as Job;
 
 impl P256Key {
-    /// Takes d, big-endian; `None` where it is not between 0 and n. Some 4 µs of work, which depend on no number.
+    /// Creates a key from d, big-endian. `None` when d is not between 0 and n. Takes about 4 µs, independent of the value.
     #[must_use]
     pub fn new(private: &[u8]) -> Option<Box<Self>> {
-        // Filled where it stays: what is moved leaves copies behind.
+        // Fill the key at its final address: moving it would leave copies behind.
         let mut key = Box::new(Self { private: [0; LIMBS], negative: [0; LIMBS] });
         let filled = key.fill(private);
         zeroize_stack::<STACK>();
         filled.map(|()| key)
     }
 
-    /// A key whose signatures do not pass their check, for tests of what becomes of them.
+    /// Returns a key whose signatures fail their check, for tests.
     #[doc(hidden)]
     #[must_use]
     pub fn unsound() -> Box<Self> {
         Box::new(Self { private: [1, 0, 0, 0, 0], negative: [1, 0, 0, 0, 0] })
     }
 
-    /// In a frame of its own, which can be wiped after it.
+    /// A separate stack frame, which can be wiped afterwards.
     #[inline(never)]
     fn fill(&mut self, private: &[u8]) -> Option<()> {
         let private: [u64; 4] = number::words(private)?;

@@ -1,8 +1,8 @@
-//! Values of which the compiler knows nothing: it can neither turn masks made of them into branches, masked loads or masked permutations, nor
-//! leave out a second computation for a check.
+//! Optimization barriers: values about which the compiler can assume nothing. It cannot turn masks into branches, masked loads or
+//! masked permutations, and cannot remove a repeated computation that serves as a check.
 //!
-//! Each is a block of inline assembly without an instruction. The compiler must take it that the assembly changes its operand (Rust
-//! reference, "Rules for inline assembly"); `std::hint::black_box` promises nothing.
+//! Each barrier is a block of inline assembly without an instruction. The compiler must assume that the assembly changes its
+//! operand (Rust reference, "Rules for inline assembly"). `std::hint::black_box` guarantees nothing.
 
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 use std::arch::asm;
@@ -11,14 +11,14 @@ use std::hint::black_box;
 
 use super::instructions::__m512i;
 
-/// The same vector.
+/// Returns the vector unchanged.
 #[cfg(not(batch_model))]
 #[inline]
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
 pub(super) fn opaque(vector: __m512i) -> __m512i {
     let mut vector = vector;
-    // SAFETY: there is no instruction.
+    // SAFETY: the assembly contains no instruction.
     unsafe { asm!("/* {0} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags)) };
     vector
 }
@@ -28,7 +28,7 @@ pub(super) fn opaque(vector: __m512i) -> __m512i {
     black_box(vector)
 }
 
-/// The same number.
+/// Returns the number unchanged.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [__m512i; LIMBS] {
@@ -39,7 +39,7 @@ pub(super) fn opaque_number<const LIMBS: usize>(number: &[__m512i; LIMBS]) -> [_
     number
 }
 
-/// The same bytes, as memory holds them.
+/// Returns the bytes unchanged, as stored in memory.
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
@@ -47,7 +47,7 @@ pub(super) fn opaque_octets<const OCTETS: usize, const LANES: usize>(
     octets: &[[u8; OCTETS]; LANES],
 ) -> [[u8; OCTETS]; LANES] {
     let mut octets = *octets;
-    // SAFETY: there is no instruction. The compiler must take it that memory behind the pointer was written.
+    // SAFETY: the assembly contains no instruction. The compiler must assume that the memory behind the pointer was written.
     unsafe { asm!("/* {0} */", in(reg) &raw mut octets, options(nostack, preserves_flags)) };
     octets
 }
@@ -59,13 +59,13 @@ pub(super) fn opaque_octets<const OCTETS: usize, const LANES: usize>(
     black_box(*octets)
 }
 
-/// The same word.
+/// Returns the word unchanged.
 #[cfg(all(target_arch = "x86_64", not(batch_model)))]
 #[inline]
 #[allow(unsafe_code, reason = "assembly without an instruction")]
 pub(crate) fn opaque_word(word: u64) -> u64 {
     let mut word = word;
-    // SAFETY: there is no instruction.
+    // SAFETY: the assembly contains no instruction.
     unsafe { asm!("/* {0} */", inout(reg) word, options(nomem, nostack, preserves_flags)) };
     word
 }

@@ -1,9 +1,9 @@
-//! Multiples of a fixed point by digits: what curves have in common.
+//! Fixed-point multiplication with a comb of signed digits, shared by all curves.
 //!
-//! An odd scalar k below 2^259 is a sum of 37 odd digits d_i·128^i with |d_i| < 128: with m = (k + 2^259 - 1)/2, which is k without its
-//! lowest bit and with bit 258 set, and windows u_i of seven bits of m, d_i = 2·u_i - 127. A table holds (2·e + 1)·128^i times the point
-//! for each e below 64 and each i; signs are put in by the addition. Each digit is looked up by reading all of its window's
-//! entries, and costs one addition. No digit is zero, so no lane ever adds nothing.
+//! An odd scalar k below 2^259 is a sum of 37 odd digits d_i·128^i with |d_i| < 128. Let m = (k + 2^259 - 1)/2, which is k without
+//! its lowest bit and with bit 258 set. With windows u_i of seven bits of m, d_i = 2·u_i - 127. For each e below 64 and each i, a
+//! table holds (2·e + 1)·128^i times the point; the addition applies the sign. Each lookup reads all entries of the digit's window,
+//! and each digit costs one addition. No digit is zero, so no lane ever adds the neutral element.
 
 use super::barrier::opaque;
 use super::instructions::{
@@ -18,23 +18,23 @@ use crate::{LANES, number};
 
 /// Bits of a digit.
 pub(super) const DIGIT: usize = 7;
-/// Digits of a scalar.
+/// Number of digits of a scalar.
 pub(super) const DIGITS: usize = 37;
-/// Odd multiples in a window.
+/// Number of odd multiples in a window.
 pub(super) const ENTRIES: usize = 1 << (DIGIT - 1);
-/// Vectors with one limb of all of them.
+/// Number of vectors that hold one limb of all entries.
 const VECTORS: usize = ENTRIES / LANES;
-/// What tags are modulo.
+/// Modulus of the tags.
 const TAG_MAX: u64 = number::LIMB_MAX;
 
-/// The multiples of one place, a row for each limb of their coordinates; and their tags.
+/// The multiples for one digit position: a row for each limb of their coordinates, and their tags.
 pub(super) struct Window<const ROWS: usize> {
     rows: [[__m512i; VECTORS]; ROWS],
     tags: [__m512i; VECTORS],
 }
 
 impl<const ROWS: usize> Window<ROWS> {
-    /// Of the limbs of each entry's coordinates.
+    /// Builds a window from the limbs of each entry's coordinates.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn of(entries: &[[u64; ROWS]; ENTRIES], place: usize) -> Self {
         let tag = |entry: usize| {
@@ -46,7 +46,7 @@ impl<const ROWS: usize> Window<ROWS> {
     }
 }
 
-/// What shows whether tables are as they must be: a change of one word always shows, and others but for one in 2^64.
+/// Checksum that detects corrupted tables: always a change of one word, and any other change except with probability 2^-64.
 pub(super) struct Checksum(u64);
 
 impl Checksum {
@@ -58,13 +58,13 @@ impl Checksum {
         self.0 = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     }
 
-    /// Of all lanes of a constant.
+    /// Adds all lanes of a constant.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn add_number(&mut self, number: &Short) {
         number.iter().for_each(|limb| lanes(*limb).into_iter().for_each(|word| self.add(word)));
     }
 
-    /// Of all entries and tags of a table.
+    /// Adds all entries and tags of the windows.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn add_windows<const ROWS: usize>(&mut self, windows: &[Window<ROWS>]) {
         for Window { rows, tags } in windows {
@@ -79,22 +79,22 @@ impl Checksum {
     }
 }
 
-/// Faults, for tests of what finds them.
+/// Fault injection for tests of the checks.
 #[cfg(test)]
 impl<const ROWS: usize> Window<ROWS> {
-    /// Shifts each index to the entry of another one, with its tag.
+    /// Rotates the entries and their tags, so that each index selects another entry.
     pub(super) fn shift(&mut self) {
         self.rows.iter_mut().for_each(|row| row.rotate_left(1));
         self.tags.rotate_left(1);
     }
 
-    /// One entry's tag has lost a bit.
+    /// Flips a bit of one entry's tag.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn flip_tag(&mut self) {
         self.tags[3] = _mm512_xor_si512(self.tags[3], across([0, 0, 0, 0, 0, 1 << 51, 0, 0]));
     }
 
-    /// Each entry has lost a bit of a coordinate.
+    /// Flips a bit in a coordinate of each entry.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn flip(&mut self) {
         for vector in &mut self.rows[0] {
@@ -108,24 +108,24 @@ fn vectors(values: &[u64; ENTRIES]) -> [__m512i; VECTORS] {
     std::array::from_fn(|vector| across(std::array::from_fn(|element| values[LANES * vector + element])))
 }
 
-/// What a digit adds.
+/// The operand of one digit's addition.
 pub(super) struct Step<const ROWS: usize> {
-    /// The limbs of the entry's coordinates.
+    /// Limbs of the entry's coordinates.
     pub(super) rows: [__m512i; ROWS],
     pub(super) sign: Sign,
 }
 
-/// Whether an entry is added or subtracted.
+/// Whether an entry is added or subtracted, and its tag.
 #[derive(Clone, Copy)]
 pub(super) struct Sign {
-    /// All ones where the entry is to be taken away, else all zeros.
+    /// All ones where the entry is subtracted, else all zeros.
     pub(super) negative: __m512i,
-    /// The entry's, with its sign.
+    /// Tag of the entry, with its sign.
     tag: __m512i,
 }
 
 impl Sign {
-    /// Of what is added without a tag, as tables are made.
+    /// Returns a plus sign with a zero tag, for additions while the tables are built.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn plus() -> Self {
@@ -133,12 +133,12 @@ impl Sign {
     }
 }
 
-/// What the digit of this place adds.
+/// Returns the operand for the digit at this position.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn step<const ROWS: usize>(windows: &[Window<ROWS>], scalars: &Short, place: usize) -> Step<ROWS> {
     let bits = bits(scalars, DIGIT * place + 1);
-    // The highest digit is positive, as bit 258 is set. Others are where their highest bit is.
+    // The highest digit is positive, as bit 258 is set. Another digit is positive if its highest bit is set.
     let high = if place + 1 == DIGITS {
         _mm512_set1_epi64(1)
     } else {
@@ -150,9 +150,9 @@ pub(super) fn step<const ROWS: usize>(windows: &[Window<ROWS>], scalars: &Short,
     Step { rows, sign: Sign { negative, tag } }
 }
 
-/// Which multiple was made: the tags of all entries that were added, with their signs. A tag is the multiple of the point that the entry
-/// is, modulo 2^52 - 1; it is chosen and signed with the entry, by the same registers, so that a wrong one shows; and told as the
-/// last part of the entry's addition, so that one that was passed over shows, too.
+/// Check value of a computed multiple: the sum of the signed tags of all added entries. A tag is the entry's multiple of the point,
+/// modulo 2^52 - 1. The same registers select and sign an entry and its tag, so that a wrong entry is detected. The tag is added
+/// after the entry's addition, so that a skipped addition is detected, too.
 pub(super) struct Tags(__m512i);
 
 impl Tags {
@@ -162,7 +162,8 @@ impl Tags {
         Self(_mm512_setzero_si512())
     }
 
-    /// Tells what was added, once the sum stands: one limb of each of its coordinates must be known for it.
+    /// Adds the tag of an addition. The new tag depends on one limb of each coordinate of `sum`, so that the sum must be computed
+    /// first.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn tell(&mut self, sign: &Sign, sum: [__m512i; 4]) {
@@ -172,26 +173,26 @@ impl Tags {
         self.0 = _mm512_add_epi64(self.0, _mm512_xor_si512(sign.tag, nothing));
     }
 
-    /// The lanes whose multiple was made of this scalar's digits, each once and in its place.
+    /// Returns the lanes whose sum of tags matches the scalar: each digit was added once, at its position.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn are_of(&self, scalars: &Short) -> __mmask8 {
         let modulus = _mm512_set1_epi64(TAG_MAX.cast_signed());
-        // The sum's size is below 37 times the modulus.
+        // The absolute value of the tag sum is below 37 times the modulus.
         let mut difference = _mm512_add_epi64(self.0, _mm512_slli_epi64::<6>(modulus));
         for limb in scalars {
-            // 2^52 is 1.
+            // 2^52 is 1 modulo 2^52 - 1.
             difference = _mm512_add_epi64(difference, _mm512_sub_epi64(modulus, *limb));
         }
         for _ in 0..2 {
             let high = _mm512_srli_epi64::<BITS>(difference);
             difference = _mm512_add_epi64(_mm512_and_si512(difference, modulus), high);
         }
-        // A multiple of the modulus that is not zero, as what was folded is not: the modulus.
+        // The folded value is not zero. So it is a multiple of the modulus only if it equals the modulus.
         _mm512_cmpeq_epi64_mask(difference, modulus)
     }
 }
 
-/// Seven bits from this one on; bits past the number are zero.
+/// Returns the seven bits from bit `from`. Bits past the number are zero.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn bits(scalars: &Short, from: usize) -> __m512i {
@@ -204,8 +205,8 @@ fn bits(scalars: &Short, from: usize) -> __m512i {
     _mm512_and_si512(found, _mm512_set1_epi64((1 << DIGIT) - 1))
 }
 
-/// The entry of each lane's index, of which six bits are read, and its tag. Whole vectors are read whatever the index says; which
-/// element goes to which lane is decided between registers.
+/// Returns the entry and the tag of each lane's index (six bits). Always reads whole vectors, whatever the index is; the selection
+/// happens between registers.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i; ROWS], __m512i) {
@@ -215,7 +216,7 @@ fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i
         _mm512_sub_epi64(_mm512_setzero_si512(), bit)
     };
     let (fifth, sixth) = (mask(_mm512_srli_epi64::<4>(index)), mask(_mm512_srli_epi64::<5>(index)));
-    // The compiler would make masked permutations of it, if it knew what they are.
+    // Without the barrier the compiler would turn these masks into masked permutations.
     let (fifth, sixth) = (opaque(fifth), opaque(sixth));
     let one = |vectors: &[__m512i; VECTORS]| {
         let sixteen = |at: usize| _mm512_permutex2var_epi64(vectors[2 * at], index, vectors[2 * at + 1]);
@@ -229,7 +230,7 @@ fn chosen<const ROWS: usize>(window: &Window<ROWS>, index: __m512i) -> ([__m512i
     (rows, one(&window.tags))
 }
 
-/// The first where the mask has ones, the second where it has zeros.
+/// Returns the first vector where the mask has ones, the second where it has zeros.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn either(mask: __m512i, first: __m512i, second: __m512i) -> __m512i {

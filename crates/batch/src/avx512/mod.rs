@@ -1,4 +1,4 @@
-//! The operations on a processor with AVX-512 IFMA.
+//! The kernels for processors with AVX-512 IFMA.
 
 pub(crate) mod barrier;
 mod comb;
@@ -29,18 +29,17 @@ use montgomery::{Eight, LIMBS, Moduli, multiply};
 use power::{ENTRIES, Exponents, Table, WORDS, power};
 use wide::{EightWide, WIDE, WideModuli, carry, multiply_add, multiply_wide, reduce, same};
 
-/// As [`Kernel::private_operations`]; each lane a job.
+/// Same as [`Kernel::private_operations`]. Each lane is a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn private_operations(there: Kernel, jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
-    // SAFETY: there is a `Kernel` only where `Kernel::detect` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `Kernel::detect` has found the features that the function is compiled for.
     let results = unsafe { operate(jobs) };
     zeroize_stack::<STACK>();
     registers::clear(there);
     results
 }
 
-/// Everything secret that is computed on the way. The registers, and what the compiler puts aside of them, are not in it: those
-/// are cleared, and the stack is wiped.
+/// All secret intermediate values. Registers and spilled registers are not in here: registers are cleared, and the stack is wiped.
 #[derive(Zeroize, ZeroizeOnDrop)]
 struct Scratch {
     moduli: [Moduli; 2],
@@ -48,10 +47,10 @@ struct Scratch {
     powers_of_r: [[Eight; 2]; 2],
     exponents: [Exponents; 2],
     coefficient: Eight,
-    /// 1, times R.
+    /// R modulo each prime (1 in Montgomery form).
     ones: [Eight; 2],
     tables: [Table; 2],
-    /// Of the tables, by a window of the exponents.
+    /// Table entry that a window of the exponent selected.
     chosen: Eight,
     numbers: [Eight; 2],
     high: Eight,
@@ -60,7 +59,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// In a frame of its own, as nobody else needs one so large.
+    /// In a separate function, because the value needs a large stack frame.
     #[inline(never)]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn zero() -> Box<Self> {
@@ -81,7 +80,7 @@ impl Scratch {
         })
     }
 
-    /// Filled where it stays: what is moved leaves copies behind.
+    /// Fills the values at their final address: moving a value would leave copies behind.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     fn of(jobs: &[Job<'_>; LANES]) -> Box<Self> {
         let mut scratch = Self::zero();
@@ -99,7 +98,7 @@ impl Scratch {
     }
 }
 
-/// In a frame of its own, which can be wiped after it.
+/// A separate stack frame, which can be wiped afterwards.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
@@ -113,20 +112,20 @@ fn operate(jobs: &[Job<'_>; LANES]) -> [Option<[u8; OCTETS]>; LANES] {
     let sound = leads_back(&input, jobs, &mut scratch);
     let limbs = scratch.result.map(|limb| lanes(limb));
     std::array::from_fn(|lane| {
-        // That a result is faulty is no secret, once it does not leave.
+        // A faulty result need not be hidden in time: it is not returned.
         let result = || number::octets::<WIDE, OCTETS>(&limbs.map(|limb| limb[lane]));
         (sound >> lane & 1 == 1).then(result)
     })
 }
 
-/// The input to the exponent of each prime.
+/// Raises the input to the private exponent of each prime.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn raise(input: &EightWide, scratch: &mut Scratch) {
     let Scratch { moduli, powers_of_r, exponents, ones, tables, chosen, numbers, high, .. } = scratch;
     let one = one();
     for side in 0..2 {
         let (number, modulus, [r2, r3]) = (&mut numbers[side], &moduli[side], &powers_of_r[side]);
-        // The lower half and the upper one, which stands R higher; both times R.
+        // The lower half and the upper half, which is scaled by R; both are multiplied by R.
         number.copy_from_slice(&input[..LIMBS]);
         high.copy_from_slice(&input[LIMBS..]);
         multiply(number, r2, modulus);
@@ -145,12 +144,12 @@ fn raise(input: &EightWide, scratch: &mut Scratch) {
     }
 }
 
-/// One number modulo n of the two modulo p and q (Garner): with `h` = (m1 - m2)/q modulo p it is m2 + h·q.
+/// Combines the results modulo p and q to one modulo n (Garner): with `h` = (m1 - m2)/q modulo p it is m2 + h·q.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn recombine(scratch: &mut Scratch) {
     let Scratch { moduli: [p, q], coefficient, numbers: [h, m2], result, .. } = scratch;
     for limb in 0..LIMBS {
-        // Twice p is more than q, as the primes have the same number of bits.
+        // Adding 2·p avoids a negative number: 2·p exceeds q, as the primes have the same number of bits.
         let more = _mm512_add_epi64(h[limb], _mm512_add_epi64(p.limbs[limb], p.limbs[limb]));
         h[limb] = _mm512_sub_epi64(more, m2[limb]);
     }
@@ -160,7 +159,7 @@ fn recombine(scratch: &mut Scratch) {
     *result = multiply_add(h, &q.limbs, m2);
 }
 
-/// The lanes whose result, to the public exponent 65,537 modulo n, is the input.
+/// Checks the results: returns the lanes in which result^65,537 modulo n equals the input.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch) -> u8 {
     let zero = _mm512_setzero_si512();
@@ -174,13 +173,13 @@ fn leads_back(input: &EightWide, jobs: &[Job<'_>; LANES], scratch: &mut Scratch)
     for _ in 0..16 {
         *raised = multiply_wide(raised, raised, &modulus);
     }
-    // By the result as it is, which takes the last R out again.
+    // Multiply by the result without Montgomery form, which removes the last factor R.
     *raised = multiply_wide(raised, result, &modulus);
     reduce(raised, &modulus.limbs);
     same(raised, input)
 }
 
-/// 1 in each lane.
+/// Returns 1 in each lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn one() -> Eight {
     let mut one = [_mm512_setzero_si512(); LIMBS];

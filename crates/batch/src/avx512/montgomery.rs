@@ -1,8 +1,9 @@
-//! Montgomery multiplication of eight pairs of 1,024-bit numbers at once: "almost", in that what comes out is below twice the
-//! modulus when what goes in is (R is 2^1040, sixteen bits above the modulus), so that nothing is ever subtracted.
+//! Montgomery multiplication of eight pairs of 1,024-bit numbers in parallel. It is an "almost" Montgomery multiplication: results
+//! are below twice the modulus when the factors are (R is 2^1040, sixteen bits above the modulus). So no final subtraction is
+//! needed.
 //!
-//! A number stands as twenty limbs of 52 bits; a vector is one limb of eight numbers. The 64-bit sums leave twelve bits for up
-//! to eighty products before anything is carried.
+//! A number consists of twenty limbs of 52 bits; a vector holds one limb of eight numbers. The 64-bit sums have twelve spare bits
+//! for up to eighty products before a carry.
 
 use super::instructions::{
     __m512i, _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64,
@@ -11,29 +12,29 @@ use super::instructions::{
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-/// Limbs of a number as long as a prime.
+/// Number of limbs of a prime.
 pub(super) const LIMBS: usize = 20;
-/// Positions that one row of products touches: the window of sums that are kept in registers.
+/// Number of positions that one row of products changes: the window of sums that stays in registers.
 const WINDOW: usize = LIMBS + 1;
 /// Bits of a limb.
 pub(super) const BITS: u32 = 52;
-/// A limb of ones.
+/// A limb with all bits set.
 pub(super) const LIMB_MAX: i64 = (1 << BITS) - 1;
 
 /// Eight numbers.
 pub(super) type Eight = [__m512i; LIMBS];
 
-/// Eight moduli: secrets, as primes are.
+/// Eight moduli. They are secret, as they are primes of private keys.
 #[derive(Zeroize, ZeroizeOnDrop)]
 pub(super) struct Moduli {
-    /// Their limbs.
+    /// Limbs of the moduli.
     pub(super) limbs: Eight,
     /// -1/modulus modulo 2^52.
     pub(super) inverse: __m512i,
 }
 
-/// Does each row of a product in turn, and tells it the limbs after its own. All in one piece of code, so that every sum has a
-/// register of its own: the window moves by names, not by moves.
+/// Expands to all rows of a product, and passes to each row the limbs after its own. The code is fully unrolled, so that every sum
+/// has its own register: the window shifts by renaming, not by copying.
 macro_rules! rows {
     ($row:ident) => {
         $row!(0; 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19);
@@ -78,7 +79,7 @@ macro_rules! add_row {
     };
 }
 
-/// How often the modulus must be added for the lowest limb of the window to become zero.
+/// Returns how often the modulus must be added to make the window's lowest limb zero.
 macro_rules! quotient {
     ($window:ident, $at:literal, $modulus:ident) => {
         _mm512_madd52lo_epu64(_mm512_setzero_si512(), $window[$at % WINDOW], $modulus.inverse)
@@ -95,7 +96,7 @@ macro_rules! reduce {
     }};
 }
 
-/// a·b/R modulo the modulus instead of a: below twice the modulus where a·b is below R times it.
+/// Replaces a by a·b/R modulo the modulus. The result is below twice the modulus if a·b is below R times the modulus.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
     let mut window = [_mm512_setzero_si512(); WINDOW];
@@ -112,12 +113,12 @@ pub(super) fn multiply(a: &mut Eight, b: &Eight, modulus: &Moduli) {
     carried(a, &window);
 }
 
-/// a·a/R modulo the modulus instead of a, as [`multiply`]: products of two different limbs are made once, by a limb and the
-/// doubled rest.
+/// Replaces a by a·a/R modulo the modulus, like [`multiply`]. Products of two different limbs are computed once, with a doubled
+/// limb.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
     let mut window = [_mm512_setzero_si512(); WINDOW];
-    // 2a, and each of its limbs without what the limb below carries into it; bits past the limb's are not looked at.
+    // 2a, and each of its limbs without the carry from the limb below. Bits beyond 52 are ignored.
     let (mut shifted, mut doubled) = (*a, *a);
     for limb in 0..LIMBS {
         shifted[limb] = _mm512_add_epi64(a[limb], a[limb]);
@@ -139,7 +140,7 @@ pub(super) fn square(a: &mut Eight, modulus: &Moduli) {
     carried(a, &window);
 }
 
-/// The number that a window after its last row holds, in limbs of 52 bits.
+/// Converts the window after its last row to a number in limbs of 52 bits.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn carried(number: &mut Eight, window: &[__m512i; WINDOW]) {

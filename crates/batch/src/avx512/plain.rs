@@ -1,4 +1,4 @@
-//! Arithmetic in plain words, for tests by the million. It is itself held against big integers.
+//! Arithmetic in plain words, for tests with millions of cases. It is itself tested against big integers.
 
 use num_bigint::BigUint;
 
@@ -6,19 +6,19 @@ use super::instructions::{__m512i, _mm512_setzero_si512};
 use super::lanes::{across, lanes};
 use crate::{LANES, number};
 
-/// Numbers modulo one of so many words.
+/// Arithmetic modulo a number of `WORDS` words.
 pub(super) struct Plain<const WORDS: usize> {
     modulus: [u64; WORDS],
-    /// 2^(64·i) modulo it, for each i from `WORDS` to `2·WORDS + 2`.
+    /// 2^(64·i) modulo the modulus, for each i from `WORDS` to `2·WORDS + 2`.
     powers: Vec<[u64; WORDS]>,
 }
 
-/// The words of a big integer.
+/// Returns the words of a big integer.
 pub(super) fn words<const WORDS: usize>(of: &BigUint) -> [u64; WORDS] {
     number::words(&of.to_bytes_be()).unwrap()
 }
 
-/// The words of a number in limbs, each below 2^52.
+/// Converts a number from limbs, each below 2^52, to words.
 pub(super) fn of_limbs(limbs: &[u64]) -> Vec<u64> {
     let mut words = vec![0; limbs.len() * number::BITS / 64 + 1];
     for (limb, value) in limbs.iter().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn of_limbs(limbs: &[u64]) -> Vec<u64> {
     words
 }
 
-/// The words of each lane's number.
+/// Returns the words of each lane's number.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn of_lanes(limbs: &[__m512i]) -> [Vec<u64>; LANES] {
     let mut each = [const { Vec::new() }; LANES];
@@ -52,7 +52,7 @@ pub(super) fn product(a: &[u64], b: &[u64]) -> Vec<u64> {
     product
 }
 
-/// Adds a·b to `sum`, and gives what does not fit into it.
+/// Adds a·b to `sum` and returns the carry.
 fn add_times(sum: &mut [u64], a: &[u64], b: u64) -> u64 {
     let mut carry = 0;
     for (at, word) in sum.iter_mut().enumerate() {
@@ -64,13 +64,13 @@ fn add_times(sum: &mut [u64], a: &[u64], b: u64) -> u64 {
 }
 
 impl<const WORDS: usize> Plain<WORDS> {
-    /// Its highest bit must be set but for a few.
+    /// The modulus must have few leading zero bits.
     pub(super) fn new(modulus: &BigUint) -> Self {
         let power = |word: usize| words(&((BigUint::from(1_u8) << (64 * word)) % modulus));
         Self { modulus: words(modulus), powers: (WORDS..=2 * WORDS + 2).map(power).collect() }
     }
 
-    /// What is left of a number.
+    /// Reduces a number modulo the modulus.
     pub(super) fn residue(&self, of: &[u64]) -> [u64; WORDS] {
         let mut rest = of.to_vec();
         rest.resize(rest.len().max(WORDS + 1), 0);
@@ -92,7 +92,7 @@ impl<const WORDS: usize> Plain<WORDS> {
     }
 }
 
-/// Random words (SplitMix64), and limbs at the edges of what they may be.
+/// Random words (SplitMix64), and limbs with edge values.
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
@@ -103,7 +103,7 @@ impl Chance {
         mixed ^ mixed >> 31
     }
 
-    /// A limb of up to `most`: any one, and in a quarter of cases one of those by which carries run far.
+    /// Returns a limb up to `most`: any value, and in a quarter of cases one that causes long carries.
     pub(super) fn limb(&mut self, most: u64) -> u64 {
         let word = self.word();
         match self.word() % 24 {
@@ -116,7 +116,7 @@ impl Chance {
     }
 }
 
-/// Eight numbers of such limbs; the highest is up to `highest`.
+/// Returns eight numbers of such limbs. The highest limb is at most `highest`.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn any_numbers<const LIMBS: usize>(chance: &mut Chance, highest: u64) -> [__m512i; LIMBS] {
     let mut most = [number::LIMB_MAX; LIMBS];
@@ -124,7 +124,7 @@ pub(super) fn any_numbers<const LIMBS: usize>(chance: &mut Chance, highest: u64)
     most.map(|most| across(std::array::from_fn(|_| chance.limb(most))))
 }
 
-/// Holds a·b against `found`·2^(52·`shift`), lane by lane.
+/// Asserts that a·b is congruent to `found`·2^(52·`shift`), lane by lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn is_product<const WORDS: usize>(
     plains: &[&Plain<WORDS>; LANES],
@@ -141,7 +141,7 @@ pub(super) fn is_product<const WORDS: usize>(
     }
 }
 
-/// How many lanes of each operation are held against plain numbers: `BULLA_BATCH_CASES`, or this many.
+/// Returns how many lanes of each operation to compare with plain numbers: `BULLA_BATCH_CASES`, or `usual`.
 pub(super) fn cases(usual: usize) -> usize {
     let given = std::env::var("BULLA_BATCH_CASES").ok();
     given.map_or(usual, |given| given.parse().expect("BULLA_BATCH_CASES is a number"))
@@ -155,7 +155,7 @@ mod tests {
         words.iter().rev().fold(BigUint::ZERO, |sum, word| (sum << 64) + *word)
     }
 
-    /// The reference beside big integers.
+    /// Tests this arithmetic against big integers.
     #[test]
     fn plain_words_are_what_big_integers_are() {
         let mut chance = Chance(1);

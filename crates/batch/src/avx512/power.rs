@@ -1,4 +1,4 @@
-//! Powers modulo the two primes of eight keys, side by side: while one waits for its last carries the other has products to make.
+//! Powers modulo the two primes of eight keys, interleaved: while one waits for its last carries, the other computes products.
 
 use super::barrier::opaque;
 use super::instructions::{
@@ -7,21 +7,22 @@ use super::instructions::{
 };
 use super::montgomery::{Eight, LIMBS, Moduli, multiply, square};
 
-/// Bits of an exponent that are read at once. With five the tables outgrow the nearest cache.
+/// Number of bits of an exponent that are read at a time. With five, the tables would exceed the first-level cache.
 const WINDOW: usize = 4;
-/// Powers in a table.
+/// Number of powers in a table.
 pub(super) const ENTRIES: usize = 1 << WINDOW;
-/// Words of an exponent.
+/// Number of words in an exponent.
 pub(super) const WORDS: usize = 16;
-/// Windows of a word.
+/// Number of windows in a word.
 const WINDOWS: usize = 64 / WINDOW;
 
-/// Eight exponents, in words.
+/// Eight exponents as words.
 pub(super) type Exponents = [__m512i; WORDS];
-/// The first powers of eight bases.
+/// The lowest powers of eight bases.
 pub(super) type Table = [Eight; ENTRIES];
 
-/// Each of `numbers` to its exponent, modulo its modulus; all times R. `ones` are R; `tables` and `chosen` are room.
+/// Raises each of `numbers` to its exponent modulo its modulus. All values are in Montgomery form. `ones` are R; `tables` and
+/// `chosen` are scratch space.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn power(
     numbers: &mut [Eight; 2],
@@ -58,13 +59,14 @@ pub(super) fn power(
     }
 }
 
-/// Of each lane's table the power that its index says. All are read whole, whatever it says: a load under a mask need not be.
+/// Selects the power that each lane's index names. Always reads the whole table: a masked load might depend on the index.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn choose(chosen: &mut Eight, table: &Table, index: __m512i) {
     let mut found = [_mm512_setzero_si512(); LIMBS];
     for (entry, candidate) in table.iter().enumerate() {
         let differs = _mm512_xor_si512(index, _mm512_set1_epi64(entry as i64));
-        // Nothing less one is below nothing. The compiler would make a masked load of it, if it knew what it is.
+        // The difference minus one is negative only for zero. Without the barrier the compiler would turn the mask into a masked
+        // load.
         let here = _mm512_srai_epi64::<63>(_mm512_sub_epi64(differs, _mm512_set1_epi64(1)));
         let here = opaque(here);
         for limb in 0..LIMBS {

@@ -1,5 +1,5 @@
-//! The vector registers after secrets were computed with in them. Compiled code that knows only of older instructions never writes the upper
-//! sixteen, so that they would keep what they hold until the next batch.
+//! Clears the vector registers after computations with secrets. Code compiled for older instruction sets never writes the upper
+//! sixteen registers, so they would keep secrets until the next batch.
 
 #[cfg(not(batch_model))]
 use std::arch::asm;
@@ -10,11 +10,11 @@ use crate::Kernel;
 #[cfg(batch_model)]
 pub(super) fn clear(_there: Kernel) {}
 
-/// Clears all of them.
+/// Clears all vector registers.
 #[cfg(not(batch_model))]
 #[allow(unsafe_code, reason = "instructions that not every processor has")]
 pub(super) fn clear(_there: Kernel) {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     unsafe { clear_all() }
 }
 
@@ -23,7 +23,7 @@ pub(super) fn clear(_there: Kernel) {
 #[target_feature(enable = "avx512f")]
 #[allow(unsafe_code, reason = "no other way to name a register")]
 fn clear_all() {
-    // SAFETY: neither memory nor stack is touched, and all that changes is told.
+    // SAFETY: touches neither memory nor stack, and declares every changed register.
     unsafe {
         asm!(
             "vzeroall",
@@ -52,13 +52,13 @@ fn clear_all() {
 mod tests {
     use crate::{Ed25519Job, Ed25519Key, P256Job, P256Key};
 
-    /// What the upper sixteen hold.
+    /// Returns the content of the upper sixteen registers.
     #[inline(never)]
     #[target_feature(enable = "avx512f")]
     #[allow(unsafe_code, reason = "no other way to name a register")]
     fn upper() -> [[u64; 8]; 16] {
         let mut found = [[1; 8]; 16];
-        // SAFETY: sixteen registers of 64 bytes are stored where there is room for them.
+        // SAFETY: sixteen registers of 64 bytes are stored into memory of this size.
         unsafe {
             std::arch::asm!(
                 "vmovdqu64 [{to}], zmm16", "vmovdqu64 [{to} + 64], zmm17",
@@ -76,12 +76,12 @@ mod tests {
         found
     }
 
-    /// All sixteen hold something.
+    /// Fills all sixteen registers.
     #[inline(never)]
     #[target_feature(enable = "avx512f")]
     #[allow(unsafe_code, reason = "no other way to name a register")]
     fn fill() {
-        // SAFETY: neither memory nor stack is touched, and all that changes is told.
+        // SAFETY: touches neither memory nor stack, and declares every changed register.
         unsafe {
             std::arch::asm!(
                 "vpternlogd zmm16, zmm16, zmm16, 255", "vmovdqa64 zmm17, zmm16",
@@ -101,10 +101,10 @@ mod tests {
 
     #[allow(unsafe_code, reason = "functions of instructions that not every processor has")]
     fn after(work: impl FnOnce()) -> [[u64; 8]; 16] {
-        // SAFETY: anyone who calls this has a `Kernel`.
+        // SAFETY: the test has a `Kernel`, so the instructions exist.
         unsafe { fill() };
         work();
-        // SAFETY: the same.
+        // SAFETY: the test has a `Kernel`, so the instructions exist.
         unsafe { upper() }
     }
 
@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(after(|| super::clear(kernel)), [[0; 8]; 16]);
     }
 
-    /// Of the four that the C library does not copy results with. An RSA operation of a test build leaves zeros in them anyway.
+    /// Tests the four registers that the C library does not use for copies. An RSA operation of a test build leaves zeros in the
+    /// others anyway.
     #[test]
     fn nothing_stays_in_the_upper_registers() {
         let Some(kernel) = crate::tested() else { return };

@@ -1,4 +1,4 @@
-//! Numbers as long as those of a curve: five limbs of 52 bits, eight numbers at once.
+//! Numbers of the size of curve coordinates: five limbs of 52 bits, eight numbers in parallel.
 
 use super::barrier::opaque;
 use super::instructions::{
@@ -10,17 +10,17 @@ use super::montgomery::{BITS, LIMB_MAX};
 use super::wide;
 use crate::number;
 
-/// Limbs of a number; what is computed with stays below 2^260.
+/// Number of limbs. Values stay below 2^260.
 pub(super) const LIMBS: usize = 5;
 
-/// Eight numbers, their limbs below 2^52 unless it is said otherwise.
+/// Eight numbers. Their limbs are below 2^52 unless stated otherwise.
 pub(super) type Short = [__m512i; LIMBS];
 
-/// Sums of products, each below 2^63, at the place of one limb.
+/// Sums of products by limb position, each below 2^63.
 pub(super) type Columns = [__m512i; 2 * LIMBS];
 
-/// An odd modulus, for arithmetic in Montgomery's form with R = 2^260: with bounds of a and b times the modulus m a product is below
-/// (ab·m/R + 1)·m.
+/// An odd modulus m, for arithmetic in Montgomery form with R = 2^260. For factors below a·m and b·m, the product is below (ab·m/R
+/// + 1)·m.
 pub(super) struct Modulus {
     pub(super) limbs: [u64; LIMBS],
     /// -1/m modulo 2^52.
@@ -44,7 +44,7 @@ impl Modulus {
         self.reduced(squared(a))
     }
 
-    /// A sum of products over R.
+    /// Reduces a sum of products and divides it by R.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     fn reduced(&self, mut columns: Columns) -> Short {
@@ -61,7 +61,7 @@ impl Modulus {
         carried(&[columns[5], columns[6], columns[7], columns[8], columns[9]])
     }
 
-    /// The residue below the modulus of a number below twice the modulus.
+    /// Reduces a number below twice the modulus to its residue below the modulus.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn canonical(&self, number: &Short) -> Short {
         let mut residue = *number;
@@ -70,7 +70,7 @@ impl Modulus {
     }
 }
 
-/// The same number in each lane.
+/// Returns the same number in each lane.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn broadcast(limbs: &[u64; LIMBS]) -> Short {
@@ -86,7 +86,7 @@ pub(super) fn product(a: &Short, b: &Short) -> Columns {
     columns
 }
 
-/// Adds a·b.
+/// Adds a·b to `columns`.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
@@ -100,7 +100,7 @@ pub(super) fn add_product(columns: &mut Columns, a: &Short, b: &Short) {
     }
 }
 
-/// a·a: products of two different limbs are made once, and their sums doubled.
+/// a·a. Products of two different limbs are computed once, and their sums doubled.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn squared(a: &Short) -> Columns {
@@ -121,7 +121,8 @@ pub(super) fn squared(a: &Short) -> Columns {
     columns
 }
 
-/// Gives each limb its 52 bits and the next what is above them, which may be less than nothing. The number is not.
+/// Normalizes each limb to 52 bits and carries the rest, which may be negative, to the next. The number itself must not be
+/// negative.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn carried(limbs: &Short) -> Short {
@@ -147,7 +148,8 @@ pub(super) fn sum(a: &Short, b: &Short) -> Short {
     carried(&limbs)
 }
 
-/// The lanes in which two numbers have the same limbs. One comparison of all of them: a chain would load under the mask of the last.
+/// Returns the lanes in which two numbers have the same limbs. A single comparison covers all limbs: a chain of comparisons would
+/// use masked loads.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
@@ -159,7 +161,7 @@ pub(super) fn same(a: &Short, b: &Short) -> __mmask8 {
     _mm512_cmpeq_epi64_mask(opaque(differ), zero)
 }
 
-/// The lanes in which all limbs are zero.
+/// Returns the lanes in which all limbs are zero.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn is_zero(number: &Short) -> __mmask8 {

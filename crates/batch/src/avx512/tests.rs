@@ -8,12 +8,12 @@ use super::wide::{WIDE, WideModuli, multiply_wide};
 use super::{Eight, EightWide, across, gather};
 use crate::{LANES, number};
 
-/// Lanes of each operation that are held against plain words; by the model of the instructions fewer.
+/// Number of lanes of each operation that are compared with plain words. Fewer with the model of the instructions.
 const CASES: usize = if cfg!(batch_model) { 10_000 } else { 100_000 };
-/// Batches between two sets of moduli.
+/// Number of batches with the same set of moduli.
 const ROUNDS: usize = 125;
 
-/// An odd number whose highest bit is set.
+/// Returns an odd number whose highest bit is set.
 fn modulus<const WORDS: usize>(chance: &mut Chance) -> [u64; WORDS] {
     let mut words: [u64; WORDS] = std::array::from_fn(|_| match chance.word() % 8 {
         0 => 0,
@@ -31,7 +31,7 @@ fn big(words: &[u64]) -> BigUint {
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn products_modulo_primes() {
-    // Below 2^1024, which is at most twice a modulus.
+    // Keeps numbers below 2^1024, which is at most twice a modulus.
     const HIGHEST: u64 = (1 << 36) - 1;
     let mut chance = Chance(1_024);
     for _ in 0..cases(CASES).div_ceil(LANES * ROUNDS) {
@@ -56,7 +56,7 @@ fn products_modulo_primes() {
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn products_modulo_moduli() {
-    // Below 2^2048, which is at most twice a modulus.
+    // Keeps numbers below 2^2048, which is at most twice a modulus.
     const HIGHEST: u64 = (1 << 20) - 1;
     let mut chance = Chance(2_048);
     for _ in 0..cases(CASES).div_ceil(LANES * ROUNDS) {

@@ -1,4 +1,4 @@
-//! Numbers as long as the whole modulus: too many limbs for the registers, and seldom multiplied.
+//! Numbers of the size of the whole modulus: too many limbs for the registers, but rarely multiplied.
 
 use super::barrier::opaque;
 use super::instructions::{
@@ -8,21 +8,21 @@ use super::instructions::{
 };
 use super::montgomery::{BITS, Eight, LIMB_MAX, LIMBS};
 
-/// Limbs of a modulus.
+/// Number of limbs of a modulus.
 pub(super) const WIDE: usize = 2 * LIMBS;
 
-/// Eight numbers as long as a modulus.
+/// Eight numbers of the size of a modulus.
 pub(super) type EightWide = [__m512i; WIDE];
 
 /// Eight moduli of keys.
 pub(super) struct WideModuli {
-    /// Their limbs.
+    /// Limbs of the moduli.
     pub(super) limbs: EightWide,
     /// -1/modulus modulo 2^52.
     pub(super) inverse: __m512i,
 }
 
-/// a·b/R² modulo the modulus, below twice the modulus where both factors are.
+/// a·b/R² modulo the modulus. The result is below twice the modulus when both factors are.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn multiply_wide(a: &EightWide, b: &EightWide, modulus: &WideModuli) -> EightWide {
     let zero = _mm512_setzero_si512();
@@ -62,7 +62,7 @@ pub(super) fn multiply_add(a: &Eight, b: &Eight, c: &Eight) -> EightWide {
     sums
 }
 
-/// Gives each limb its 52 bits and the next what is above them, which may be less than nothing.
+/// Normalizes each limb to 52 bits and carries the rest, which may be negative, to the next.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn carry(limbs: &mut [__m512i]) {
     let mask = _mm512_set1_epi64(LIMB_MAX);
@@ -74,7 +74,7 @@ pub(super) fn carry(limbs: &mut [__m512i]) {
     }
 }
 
-/// Takes the modulus off once where the number is not below it.
+/// Subtracts the modulus once, unless the number is below it.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulus: &[__m512i; LENGTH]) {
     let zero = _mm512_setzero_si512();
@@ -87,7 +87,7 @@ pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulu
         less[limb] = _mm512_and_si512(difference, mask);
         borrow = _mm512_srai_epi64::<BITS>(difference);
     }
-    // The compiler would make masked loads and stores of it, if it knew what it is.
+    // Without the barrier the compiler would turn this mask into masked loads and stores.
     let below = opaque(_mm512_srai_epi64::<63>(borrow));
     for limb in 0..LENGTH {
         let kept = _mm512_and_si512(below, number[limb]);
@@ -95,7 +95,7 @@ pub(super) fn reduce<const LENGTH: usize>(number: &mut [__m512i; LENGTH], modulu
     }
 }
 
-/// The lanes in which two numbers are the same, as [`super::short::same`].
+/// Returns the lanes in which two numbers are equal, like [`super::short::same`].
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn same(a: &EightWide, b: &EightWide) -> __mmask8 {
     let zero = _mm512_setzero_si512();

@@ -1,4 +1,4 @@
-//! Multiples of edwards25519's base point B, by digits ([`super::super::comb`]). The formulas of addition have no exceptions.
+//! Multiples of edwards25519's base point B, by digits ([`super::super::comb`]). The addition formulas are complete.
 
 use super::super::instructions::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
@@ -11,9 +11,9 @@ use super::point::{Affine, Constants, Entry, Point};
 use crate::ed25519::ORDER_WORDS;
 use crate::{LANES, number};
 
-/// Limbs of an entry.
+/// Number of limbs of an entry.
 const ROWS: usize = 3 * LIMBS;
-/// The bits of R.
+/// Number of bits of R.
 const R: usize = LIMBS * number::BITS;
 
 const BASE_X: [u64; 4] =
@@ -23,36 +23,36 @@ const BASE_Y: [u64; 4] =
 const D: [u64; 4] =
     [0x75eb_4dca_1359_78a3, 0x0070_0a4d_4141_d8ab, 0x8cc7_4079_7779_e898, 0x5203_6cee_2b6f_fe73];
 
-/// Of all of [`Curve`], as a test makes it of plain numbers.
+/// Expected checksum of [`Curve`], which a test computes with plain numbers.
 pub(super) const CHECKSUM: u64 = 0x2dc5_0db1_4a65_47f4;
 
-/// Constants of the curve. No secrets.
+/// Constants of the curve. They are not secret.
 pub(super) struct Curve {
     pub(super) constants: Constants,
     /// R² and R³ modulo L.
     pub(super) order_r2: Short,
     pub(super) order_r3: Short,
-    /// From the lowest place on.
+    /// Tables, from the lowest digit position on.
     pub(super) windows: Vec<Window<ROWS>>,
 }
 
-/// A multiple of B, and what shows that it is the one that was asked for.
+/// A multiple of B, and tags that prove that it is the requested one.
 pub(super) struct Multiple {
     pub(super) point: Point,
     tags: Tags,
 }
 
 impl Curve {
-    /// The one there is, which takes a millisecond to make: anyone who comes first makes it, and others wait. `None`, for as long as the
-    /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
+    /// Returns the shared tables. The first caller builds them in a millisecond, and others wait. `None` for the rest of the
+    /// process if the tables are corrupt: they would corrupt every later signature.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn get() -> Option<&'static Self> {
         static CURVE: OnceLock<Option<Box<Curve>>> = OnceLock::new();
-        // Looked at where it stays.
+        // Check the tables at their final address.
         CURVE.get_or_init(|| Some(Box::new(Self::made())).filter(|curve| curve.is_sound())).as_deref()
     }
 
-    /// Whether all of it is what it was when it was held against plain numbers.
+    /// Returns whether the tables match the checksum that was verified with plain numbers.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_sound(&self) -> bool {
         self.checksum() == CHECKSUM
@@ -76,14 +76,14 @@ impl Curve {
         checksum.value()
     }
 
-    /// k·B of each odd k below 2^256.
+    /// Returns k·B for each odd k below 2^256.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
         self.multiple_by(scalars, |_| true)
     }
 
-    /// The same, of the additions that are made. All are, but in tests.
+    /// Same as `multiple`, but tests can skip additions with `is_made`.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
@@ -101,7 +101,7 @@ impl Curve {
 }
 
 impl Multiple {
-    /// The lanes whose multiple is that of this scalar.
+    /// Returns the lanes whose multiple is that of this scalar.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
         self.tags.are_of(scalars)
@@ -115,13 +115,13 @@ fn entry_of(step: &Step<ROWS>) -> Entry {
     Entry { sum: [s0, s1, s2, s3, s4], difference: [d0, d1, d2, d3, d4], product: [p0, p1, p2, p3, p4] }
 }
 
-/// The multiples of each place; eight places at once.
+/// Computes the multiples for each digit position, eight positions in parallel.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
     let mut place = base.extended(&constants.one);
     let mut places = Vec::with_capacity(DIGITS);
     for _ in 0..DIGITS {
-        // All lanes are the same.
+        // All lanes are equal.
         places.push([place.x, place.y, place.z].map(|number| number.map(|limb| lanes(limb)[0])));
         for _ in 0..DIGIT {
             place = place.doubled();
@@ -144,14 +144,14 @@ fn windows(base: &Affine, constants: &Constants) -> Vec<Window<ROWS>> {
     windows
 }
 
-/// The odd multiples of eight points.
+/// Computes the odd multiples of eight points.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
     let mut next = point.extended(&constants.one);
     let twice = next.doubled();
     let twice = twice.affine(&inverse(&twice.z)).entry(&constants.d);
     let mut points = vec![next];
-    // Products of Z of all points so far: one inverse is enough (Montgomery 1987).
+    // Products of the Z coordinates of all points so far, so that one inversion is enough (Montgomery 1987).
     let mut products = vec![next.z];
     for entry in 1..ENTRIES {
         next.add(&twice, &Sign::plus(), &mut Tags::none());
@@ -168,7 +168,7 @@ fn entries(point: &Affine, constants: &Constants) -> Vec<Entry> {
     entries
 }
 
-/// What a lane's entries are.
+/// Builds the window from the entries in one lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn window(entries: &[Entry], lane: usize, place: usize) -> Window<ROWS> {
     let mut limbs = [[0; ROWS]; ENTRIES];

@@ -1,4 +1,4 @@
-//! Arithmetic modulo p = 2^255 - 19 (RFC 8032 section 5.1). Numbers stand for their residues and are not kept below p: factors are below
+//! Arithmetic modulo p = 2^255 - 19 (RFC 8032 section 5.1). Numbers represent their residues and may exceed p: factors are below
 //! 2^260, and a product is below 2^255 + 2^215.
 
 use super::super::instructions::{
@@ -25,7 +25,7 @@ pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))
 }
 
-/// a to the power of 2^`times`.
+/// Squares a `times` times: a to the power of 2^`times`.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn squared_often(a: &Short, times: usize) -> Short {
     let mut power = *a;
@@ -35,8 +35,9 @@ fn squared_often(a: &Short, times: usize) -> Short {
     power
 }
 
-/// The residue of a sum of products. 2^260 is 608, so that each upper limb goes down by five and is multiplied by that, in two parts: the
-/// lowest 52 bits, and what is above them. At last all from 2^255 on, which is 19, so that the highest limb has room for a carry.
+/// Reduces a sum of products. As 2^260 is congruent to 608, each upper limb is multiplied by 608 and added five limbs lower, in two
+/// parts: the lowest 52 bits and the rest. Finally the bits from 2^255 on are multiplied by 19 and added, so that the highest limb
+/// has room for a carry.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn reduced(columns: Columns) -> Short {
@@ -56,8 +57,8 @@ fn reduced(columns: Columns) -> Short {
     carried(&[l0, l1, l2, l3, l4])
 }
 
-/// The residue of a number between -2^260 and 2^260, whose limbs may have 56 bits and be less than nothing: above zero and below
-/// 2.001·p. Of the multiple of 2^255 in it the same one of p is taken off, and p is added.
+/// Reduces a number between -2^260 and 2^260 to a residue above zero and below 2.001·p. Its limbs may be negative and have up to 56
+/// bits. Subtracts p as often as the number contains 2^255, and adds p once.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn folded(number: &Short) -> Short {
@@ -94,7 +95,7 @@ pub(super) fn subtract(a: &Short, b: &Short) -> Short {
     folded(&limbs)
 }
 
-/// The residue below p of a number below 2·p.
+/// Reduces a number below 2·p to its residue below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn below_prime(number: &Short) -> Short {
     let mut residue = *number;
@@ -102,17 +103,18 @@ fn below_prime(number: &Short) -> Short {
     residue
 }
 
-/// The residue below p of a number below 2^260.
+/// Reduces a number below 2^260 to its residue below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn canonical(number: &Short) -> Short {
-    // Folded it may be above 2·p, by so little that two steps do.
+    // The folded number may exceed 2·p by so little that two steps are enough.
     below_prime(&below_prime(&folded(number)))
 }
 
-/// 1/a (a to the power of p - 2, Fermat); zero for zero.
+/// Returns 1/a (a to the power of p - 2, Fermat); zero for zero.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn inverse(a: &Short) -> Short {
-    // p - 2 has 250 ones, a zero, a one, a zero and two ones: 32 times 2^250 - 1, and 11. Names say how many ones an exponent has.
+    // In binary, p - 2 is 250 ones, a zero, a one, a zero and two ones: 32·(2^250 - 1) + 11. The variable names say how many ones
+    // an exponent has.
     let two = square(a);
     let nine = multiply(&squared_often(&two, 2), a);
     let eleven = multiply(&nine, &two);

@@ -1,4 +1,4 @@
-//! Ed25519 (RFC 8032 section 5.1.6) but for its hashes, each lane a signature.
+//! Ed25519 (RFC 8032 section 5.1.6) without its hashes. Each lane computes one signature.
 
 mod curve;
 mod field;
@@ -26,41 +26,41 @@ use point::Affine;
 /// L, the order of the base point.
 const ORDER: Modulus = Modulus::new([0x2_631a_5cf5_d3ed, 0xd_ea2f_79cd_6581, 0x14_def9, 0, 0x1000_0000_0000]);
 
-/// Has the tables made that every signature reads. Whether they are sound.
+/// Builds the tables that every signature reads. Returns whether they are sound.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn prepare(_there: Kernel) -> bool {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     unsafe { Curve::get().is_some() }
 }
 
-/// R of each nonce where it is sound, and r and R to be kept.
+/// Returns R of each nonce whose computation is sound. Stores r and R in `kept`.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn commitments(there: Kernel, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let committed = unsafe { Curve::get().map_or([None; LANES], |curve| commit(curve, nonces, kept)) };
     zeroize_stack::<STACK>();
     registers::clear(there);
     committed
 }
 
-/// S of each job where it is sound, by r of before.
+/// Returns S of each job whose computation is sound, with the earlier r.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn responses(there: Kernel, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let responses = unsafe { Curve::get().map_or([None; LANES], |curve| respond(curve, jobs, scalars)) };
     zeroize_stack::<STACK>();
     registers::clear(there);
     responses
 }
 
-/// In a frame of its own, which can be wiped after it.
+/// A separate stack frame, which can be wiped afterwards.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn commit(curve: &Curve, nonces: &[&[u8; 64]; LANES], kept: &mut Ed25519Nonces) -> Committed {
     commit_by(curve, nonces, kept, |_| ())
 }
 
-/// The same with a fault in what is encoded, for tests of what finds it.
+/// Same as `commit`, but tests can inject a fault into the point to encode.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn commit_by(
@@ -77,7 +77,7 @@ fn commit_by(
     spoil(&mut point);
     let encoded = encoded(&point);
     kept.scalars = r.map(|limb| lanes(limb));
-    // These are looked at; a later fault in either copy shows in what is hashed of them.
+    // These copies are checked. A later fault in either copy changes the hash computed from it.
     kept.points = encoded;
     let sound = is_encoded(curve, &kept.points, &point.x)
         & multiple.is_of(&odd)
@@ -85,7 +85,7 @@ fn commit_by(
     std::array::from_fn(|lane| (sound >> lane & 1 == 1).then_some(encoded[lane]))
 }
 
-/// In a frame of its own, which can be wiped after it.
+/// A separate stack frame, which can be wiped afterwards.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committed {
@@ -94,10 +94,10 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committ
     gather(&mut r, &of_lane.each_ref());
     gather(&mut private, &jobs.map(|job| &job.key.private));
     gather(&mut negative, &jobs.map(|job| &job.key.negative));
-    // k·s is below 1.1·L, and S what is left of r + k·s after L is taken off as often as twice.
+    // k·s is below 1.1·L. S is r + k·s, reduced by subtracting L at most twice.
     let product = ORDER.multiply(&wide(curve, &jobs.map(|job| job.challenge)), &private);
     let s = ORDER.canonical(&ORDER.canonical(&sum(&r, &product)));
-    // S + k·(8·L - s) - r is a multiple of L, for r and k of the hashes made again.
+    // Check with recomputed hashes: S + k·(8·L - s) - r must be a multiple of L.
     let again = wide(curve, &jobs.map(|job| job.challenge_again));
     let right = ORDER.multiply(&again, &negative);
     let nonce = ORDER.multiply(&wide(curve, &jobs.map(|job| job.nonce_again)), &broadcast(&[1, 0, 0, 0, 0]));
@@ -119,7 +119,7 @@ fn respond(curve: &Curve, jobs: &[Job<'_>; LANES], scalars: &Scalars) -> Committ
     })
 }
 
-/// Numbers of 512 bits, the lowest byte first, modulo L and times R; below 3.1·L.
+/// Reduces numbers of 512 bits, lowest byte first, modulo L and multiplies them by R. The results are below 3.1·L.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
     let limbs: [[u64; 2 * LIMBS]; LANES] =
@@ -127,12 +127,12 @@ fn wide(curve: &Curve, of: &[&[u8; 64]; LANES]) -> Short {
     let mut both = [_mm512_setzero_si512(); 2 * LIMBS];
     gather(&mut both, &limbs.each_ref());
     let [l0, l1, l2, l3, l4, h0, h1, h2, h3, h4] = both;
-    // The upper half stands R higher.
+    // The upper half is scaled by R.
     let low = ORDER.multiply(&[l0, l1, l2, l3, l4], &curve.order_r2);
     sum(&low, &ORDER.multiply(&[h0, h1, h2, h3, h4], &curve.order_r3))
 }
 
-/// Of each number and its sum with L the odd one: the same multiple of the base point.
+/// Returns the number or its sum with L, whichever is odd: both give the same multiple of the base point.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn odd(number: &Short) -> Short {
     let one = _mm512_set1_epi64(1);
@@ -144,7 +144,7 @@ fn odd(number: &Short) -> Short {
     odd
 }
 
-/// y and the lowest bit of x, the lowest byte first (RFC 8032 section 5.1.2); both are below p.
+/// Encodes y and the lowest bit of x, lowest byte first (RFC 8032 section 5.1.2). Both are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
     let signs = lanes(_mm512_and_si512(point.x[0], _mm512_set1_epi64(1)));
@@ -157,7 +157,7 @@ fn encoded(point: &Affine) -> [[u8; 32]; LANES] {
     })
 }
 
-/// The lanes in which what was encoded is a point of the curve, with this x, and both its numbers are below p.
+/// Returns the lanes in which the encoding is a point of the curve with this x, and x and y are below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &Short) -> __mmask8 {
     let words = opaque_octets(encoded).map(|octets| number::words_from_lowest::<4, 32>(&octets));
@@ -168,7 +168,7 @@ fn is_encoded(curve: &Curve, encoded: &[[u8; 32]; LANES], x: &Short) -> __mmask8
     gather(&mut sign, &signs.each_ref());
     let point = Affine { x: opaque_number(x), y };
     let lowest = _mm512_and_si512(point.x[0], _mm512_set1_epi64(1));
-    // x and x + p are the same residue, but have not the same lowest bit.
+    // x and x + p are the same residue, but differ in their lowest bit.
     is_zero(&point.off_curve(&curve.constants))
         & same(&field::canonical(&point.x), &point.x)
         & same(&field::canonical(&point.y), &point.y)

@@ -1,7 +1,7 @@
-//! Points of edwards25519 (RFC 8032 section 5.1: -x² + y² = 1 + d·x²·y²), eight at once, in extended coordinates (Hisil, Wong, Carter and
-//! Dawson 2008): x = X/Z, y = Y/Z, x·y = T/Z.
+//! Points of edwards25519 (RFC 8032 section 5.1: -x² + y² = 1 + d·x²·y²), eight in parallel, in extended coordinates (Hisil, Wong,
+//! Carter and Dawson 2008): x = X/Z, y = Y/Z, x·y = T/Z.
 //!
-//! The formulas hold for all points, as -1 is a square modulo p and d is none. What is computed stays below 5·p.
+//! The formulas hold for all points, as -1 is a square modulo p and d is not. Computed coordinates stay below 5·p.
 
 use super::super::comb::{Sign, Tags, either};
 use super::super::instructions::{__m512i, _mm512_setzero_si512};
@@ -17,7 +17,7 @@ pub(super) struct Point {
     pub(super) t: Short,
 }
 
-/// Eight points as they are added: numbers below p.
+/// Eight points in the form used by additions: numbers below p.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     /// y + x
@@ -60,7 +60,7 @@ impl Affine {
         }
     }
 
-    /// y² - x² - 1 - d·x²·y², below p: zero where the points are on the curve.
+    /// Returns y² - x² - 1 - d·x²·y², below p. It is zero for points on the curve.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn off_curve(&self, constants: &Constants) -> Short {
         let (xx, yy) = (square(&self.x), square(&self.y));
@@ -70,11 +70,11 @@ impl Affine {
 }
 
 impl Point {
-    /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-hwcd-3): seven products.
-    /// Told among the tags when that is done.
+    /// Adds `other`, or subtracts it in the lanes whose `negative` is all ones (madd-2008-hwcd-3): seven products. Then adds the
+    /// tag of this addition to `tags`.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn add(&mut self, other: &Entry, sign: &Sign, tags: &mut Tags) {
-        // -(x, y) is (-x, y): sum and difference change places, and the product its sign.
+        // -(x, y) is (-x, y): swap sum and difference, and negate the product.
         let (sum, difference) = swapped(sign.negative, &other.sum, &other.difference);
         let a = multiply(&subtract(&self.y, &self.x), &difference);
         let b = multiply(&add(&self.y, &self.x), &sum);
@@ -89,7 +89,7 @@ impl Point {
         tags.tell(sign, [self.x[0], self.y[0], self.z[0], self.t[0]]);
     }
 
-    /// Twice the points (dbl-2008-hwcd).
+    /// Doubles the points (dbl-2008-hwcd).
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn doubled(&self) -> Self {
         let (a, b, zz) = (square(&self.x), square(&self.y), square(&self.z));
@@ -100,14 +100,14 @@ impl Point {
         Self { x: multiply(&e, &f), y: multiply(&g, &h), z: multiply(&f, &g), t: multiply(&e, &h) }
     }
 
-    /// Their coordinates, by 1/Z; not below p, but below 2·p.
+    /// Returns the affine coordinates, given 1/Z. They are below 2·p, not always below p.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn affine(&self, inverse: &Short) -> Affine {
         Affine { x: multiply(&self.x, inverse), y: multiply(&self.y, inverse) }
     }
 }
 
-/// Both as they are, or each in the other's place where the mask is all ones.
+/// Returns both numbers, swapped where the mask is all ones.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn swapped(mask: __m512i, first: &Short, second: &Short) -> (Short, Short) {

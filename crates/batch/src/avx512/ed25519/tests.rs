@@ -1,4 +1,4 @@
-//! The arithmetic beside plain numbers, and what the checks find.
+//! Tests of the arithmetic against plain numbers, and of the fault checks.
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use super::super::plain::{Chance, Plain, any_numbers, cases, is_product};
 use super::*;
 use crate::Ed25519Key;
 
-/// As often as a number below 2^260 may hold the prime.
+/// A number below 2^260 may contain the prime this many times.
 const TIMES: u32 = 31;
 
 fn big(limbs: &[u64; LIMBS]) -> BigUint {
@@ -24,7 +24,7 @@ fn order() -> BigUint {
     big(&ORDER.limbs)
 }
 
-/// R modulo this.
+/// Returns R modulo `modulus`.
 fn r(modulus: &BigUint) -> BigUint {
     (BigUint::from(1_u8) << 260_u32) % modulus
 }
@@ -47,7 +47,7 @@ fn to(short: &Short) -> [BigUint; LANES] {
     std::array::from_fn(|lane| big(&limbs.map(|limb| limb[lane])))
 }
 
-/// Numbers that are congruent, lane by lane, and below this many times the modulus.
+/// Asserts that the numbers are congruent, lane by lane, and smaller than `below` times the modulus.
 fn congruent(found: &[BigUint; LANES], wanted: &[BigUint; LANES], modulus: &BigUint, below: u32) {
     for (found, wanted) in found.iter().zip(wanted) {
         assert_eq!(found % modulus, wanted % modulus);
@@ -91,7 +91,7 @@ fn order_holds(a: &[BigUint; LANES], wide_number: &[[u8; 64]; LANES]) {
     congruent(&to(&found), &wanted, &l, 4);
 }
 
-/// Numbers of all sizes, and those about the multiples of the prime.
+/// Generates numbers of all sizes, and numbers near multiples of the prime.
 fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
     let edge = (0..=TIMES, 0_u32..=20, any::<bool>()).prop_map(|(times, by, is_more)| {
         let multiple = prime() * times;
@@ -102,7 +102,7 @@ fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
     prop::array::uniform8(prop_oneof![2 => any, 1 => edge, 1 => full])
 }
 
-/// Hashes of all sizes.
+/// Generates hashes of all sizes.
 fn hash() -> impl Strategy<Value = [u8; 64]> {
     prop_oneof![
         Just([0; 64]),
@@ -129,7 +129,7 @@ proptest! {
     }
 }
 
-/// Lanes of each operation that are held against plain words; by the model of the instructions fewer.
+/// Number of lanes of each operation that are compared with plain words. Fewer with the model of the instructions.
 const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
@@ -141,7 +141,7 @@ fn products_are_those_of_plain_words() {
         let b: Short = any_numbers(&mut chance, number::LIMB_MAX);
         is_product(&prime, [&a, &b], &field::multiply(&a, &b), 0);
         is_product(&prime, [&a, &a], &field::square(&a), 0);
-        // By what is below 2·L.
+        // The second factor is below 2·L.
         let small: Short = any_numbers(&mut chance, (1 << 45) - 1);
         is_product(&order, [&a, &small], &ORDER.multiply(&a, &small), LIMBS);
     }
@@ -163,7 +163,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
     let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
     let multiple = curve.multiple(&of(&same));
     assert_eq!(multiple.is_of(&of(&same)), __mmask8::MAX);
-    // Each digit by so little and so much, in one lane.
+    // Change each digit by a small and a large amount, in one lane.
     for place in 0..36_u32 {
         for times in [2_u8, 126] {
             let mut other = same.clone();
@@ -186,7 +186,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
     }
 }
 
-/// Whatever happens to a coordinate once the point is known, and to what was encoded.
+/// Any fault in a coordinate or in the encoding is detected.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_was_encoded_wrong_is_found() {
     let curve = Curve::get().unwrap();
@@ -218,7 +218,7 @@ fn what_was_encoded_wrong_is_found() {
             assert_eq!(made(&|point| flip(&mut point.y)), wanted, "y {limb} {bit}");
         }
     }
-    // In the bytes themselves, the sign of x among them.
+    // Faults in the encoded bytes, including the sign of x.
     let base = of(&std::array::from_fn(|lane| BigUint::from(2 * lane + 1)));
     let point = curve.multiple(&base).point;
     let point = point.affine(&field::inverse(&point.z));
@@ -230,14 +230,14 @@ fn what_was_encoded_wrong_is_found() {
         wrong[2][bit / 8] ^= 1 << (bit % 8);
         assert_eq!(is_encoded(curve, &wrong, &point.x), !(1 << 2), "{bit}");
     }
-    // y = 1 + p is one byte string for the neutral point, y = 1 the other.
+    // The neutral point has two byte strings: y = 1 and y = 1 + p.
     let neutral = [in_lane([1, 0, 0, 0, 0]), sum(&in_lane([1, 0, 0, 0, 0]), &in_lane(field::PRIME))];
     let [one, again] = neutral.map(|y| encoded(&Affine { x: [_mm512_setzero_si512(); LIMBS], y }));
     let zero = [_mm512_setzero_si512(); LIMBS];
     assert_eq!([one, again].map(|encoded| is_encoded(curve, &encoded, &zero) >> 2 & 1), [1, 0]);
 }
 
-/// An addition that was passed over, in any place: the sum is another point of the curve.
+/// A skipped addition at any position is detected: the sum is another point of the curve.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn an_addition_that_is_lost_is_found() {
     let curve = Curve::get().unwrap();
@@ -250,7 +250,7 @@ fn an_addition_that_is_lost_is_found() {
     }
 }
 
-/// The tables, once they are made, and the constants.
+/// Flips bits in finished tables and in constants.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn tables_that_lost_a_bit_are_not_used() {
     let mut curve = Curve::made();
@@ -281,7 +281,7 @@ fn tables_that_lost_a_bit_are_not_used() {
     assert!(curve.is_sound());
 }
 
-/// The sum of any two points (RFC 8032 section 5.1.4's law, in affine coordinates).
+/// Adds two points in affine coordinates (the addition law of RFC 8032 section 5.1.4).
 fn plus(a: &[BigUint; 2], b: &[BigUint; 2], d: &BigUint) -> [BigUint; 2] {
     let (p, one) = (&prime(), BigUint::from(1_u8));
     let product = d * &a[0] * &b[0] % p * &a[1] * &b[1] % p;
@@ -291,7 +291,7 @@ fn plus(a: &[BigUint; 2], b: &[BigUint; 2], d: &BigUint) -> [BigUint; 2] {
     [x, y]
 }
 
-/// What the tables must be, by plain numbers alone (RFC 8032 section 5.1).
+/// Computes the expected tables with plain numbers only (RFC 8032 section 5.1).
 #[test]
 fn the_checksum_is_that_of_numbers() {
     let (p, l, one) = (prime(), order(), BigUint::from(1_u8));
@@ -330,7 +330,7 @@ fn the_checksum_is_that_of_numbers() {
     assert_eq!(checksum.value(), curve::CHECKSUM, "{:#x}", checksum.value());
 }
 
-/// A table that gives other entries than it was asked for, or spoilt ones, in any place.
+/// No signature leaves the kernel when a table at any position returns wrong or corrupt entries.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_a_faulty_table_makes_does_not_leave() {
     let mut curve = Curve::made();

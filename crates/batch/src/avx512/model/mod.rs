@@ -1,31 +1,31 @@
-//! A model of the instructions in plain words: a vector is eight words. The functions have the names and meanings of those in
-//! `core::arch::x86_64` (Intel's intrinsics guide), so that the kernels' own source runs with either. For tests: the words are computed with in
-//! constant time, but slowly, and nothing is wiped.
+//! A software model of the instructions: a vector is eight words. The functions have the names and meanings of those in
+//! `core::arch::x86_64` (Intel's intrinsics guide), so that the kernels' source runs with either. For tests only: constant-time but
+//! slow, and nothing is wiped.
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests;
 
 use zeroize::DefaultIsZeroes;
 
-// Each instruction is a call: inlined, the unrolled products of RSA would be code by the megabyte, and take minutes to compile.
+// Instructions are never inlined: the unrolled products of RSA would become megabytes of code and take minutes to compile.
 
-/// Words of a vector.
+/// Number of words in a vector.
 const WORDS: usize = 8;
 /// A word of 52 ones.
 const LOW_52: u64 = (1 << 52) - 1;
 
-/// Eight words, the lowest first.
+/// Eight words, lowest first.
 #[allow(non_camel_case_types, reason = "the processor's name")]
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(align(64))]
 pub(crate) struct __m512i([u64; WORDS]);
 
-/// Four words, the lowest first.
+/// Four words, lowest first.
 #[allow(non_camel_case_types, reason = "the processor's name")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct __m256i([u64; WORDS / 2]);
 
-/// A bit for each word of a vector.
+/// One bit for each word of a vector.
 #[allow(non_camel_case_types, reason = "the processor's name")]
 pub(crate) type __mmask8 = u8;
 
@@ -51,7 +51,7 @@ pub(crate) fn _mm512_set1_epi64(word: i64) -> __m512i {
     __m512i([word.cast_unsigned(); WORDS])
 }
 
-/// The highest word comes first.
+/// The highest word is the first argument.
 #[allow(clippy::too_many_arguments, reason = "the processor's form")]
 #[inline(never)]
 pub(crate) fn _mm512_set_epi64(h: i64, g: i64, f: i64, e: i64, d: i64, c: i64, b: i64, a: i64) -> __m512i {
@@ -73,7 +73,7 @@ pub(crate) fn _mm512_and_si512(a: __m512i, b: __m512i) -> __m512i {
     both(a, b, |a, b| a & b)
 }
 
-/// Not a, and b.
+/// Bitwise (not a) and b.
 #[inline(never)]
 pub(crate) fn _mm512_andnot_si512(a: __m512i, b: __m512i) -> __m512i {
     both(a, b, |a, b| !a & b)
@@ -89,7 +89,7 @@ pub(crate) fn _mm512_xor_si512(a: __m512i, b: __m512i) -> __m512i {
     both(a, b, |a, b| a ^ b)
 }
 
-/// Bit 4a + 2b + c of `TABLE`, for each bit.
+/// For each bit position: bit 4a + 2b + c of `TABLE`.
 #[inline(never)]
 pub(crate) fn _mm512_ternarylogic_epi64<const TABLE: i32>(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     __m512i(std::array::from_fn(|at| {
@@ -111,7 +111,7 @@ pub(crate) fn _mm512_srli_epi64<const BITS: u32>(a: __m512i) -> __m512i {
     each(a, |a| a.checked_shr(BITS).unwrap_or(0))
 }
 
-/// With copies of the sign.
+/// Arithmetic shift: fills with copies of the sign bit.
 #[inline(never)]
 pub(crate) fn _mm512_srai_epi64<const BITS: u32>(a: __m512i) -> __m512i {
     each(a, |a| (a.cast_signed() >> BITS.min(63)).cast_unsigned())
@@ -133,13 +133,13 @@ fn product_52(b: u64, c: u64) -> u128 {
     u128::from(b & LOW_52) * u128::from(c & LOW_52)
 }
 
-/// a, and the lower 52 bits of the product.
+/// a plus the lower 52 bits of the product.
 #[inline(never)]
 pub(crate) fn _mm512_madd52lo_epu64(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     __m512i(std::array::from_fn(|at| a.0[at].wrapping_add(product_52(b.0[at], c.0[at]) as u64 & LOW_52)))
 }
 
-/// a, and the upper 52 bits of the product.
+/// a plus the upper 52 bits of the product.
 #[inline(never)]
 pub(crate) fn _mm512_madd52hi_epu64(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
     __m512i(std::array::from_fn(|at| a.0[at].wrapping_add((product_52(b.0[at], c.0[at]) >> 52) as u64)))
@@ -150,7 +150,7 @@ pub(crate) fn _mm512_cmpeq_epi64_mask(a: __m512i, b: __m512i) -> __mmask8 {
     (0..WORDS).fold(0, |mask, at| mask | u8::from(a.0[at] == b.0[at]) << at)
 }
 
-/// Of each word of `index` the lowest three bits choose a word, and the next one whether it is a's or b's.
+/// The lowest three bits of each word of `index` select a word; the next bit selects a or b.
 #[inline(never)]
 pub(crate) fn _mm512_permutex2var_epi64(a: __m512i, index: __m512i, b: __m512i) -> __m512i {
     each(index, |index| {

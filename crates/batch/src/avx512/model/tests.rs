@@ -1,13 +1,14 @@
-//! The model beside the processor's instructions, where it has them: random words, and edges of every width that the kernels use.
+//! Compares the model with the processor's instructions, if it has them: random words, and edge values of every width that the
+//! kernels use.
 
 use std::arch::x86_64 as processor;
 
 use super::*;
 
-/// Rounds of the same with other words.
+/// Number of rounds with other words.
 const ROUNDS: u64 = 20_000;
 
-/// Words from a seed (SplitMix64), and edges among them.
+/// Random words from a seed (SplitMix64), mixed with edge values.
 struct Words(u64);
 
 impl Words {
@@ -120,7 +121,7 @@ fn the_model_does_what_the_processor_does() {
     }
 }
 
-/// Without the processor: what the reference says of a few words (Intel's intrinsics guide).
+/// Without the processor: expected values from Intel's intrinsics guide.
 #[test]
 fn products_are_cut_where_the_reference_says() {
     let of = |word: u64| __m512i([word; WORDS]);

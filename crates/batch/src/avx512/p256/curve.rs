@@ -1,11 +1,12 @@
 //! Multiples of P-256's base point G, by digits ([`super::super::comb`]).
 //!
-//! **The formulas of addition hold for every odd k below n.** The digits are summed from the highest, which is positive. Let A be
-//! the sum before d_i·128^i = D is added, as a number. A is an odd multiple of 128^(i+1), and positive, as the rest is less than
-//! its highest digit's place; so 0 < |D| < 128^(i+1) ≤ A, and A + D < n + 128^i. The points would be the same or inverse to each
-//! other only if A ± D were a multiple of n, and as 0 < A ± D < 2·n, only if it were n. A ± D is a multiple of 128^i and n
-//! is odd, so i = 0, where A + D = k < n is not n. If A - D were n, D would be (k - n)/2 < 0, and as A is 128 modulo 256, n
-//! modulo 256 would be 128 - D > 128. It is 81.
+//! **The addition formulas hold for every odd k below n.** The digits are summed from the highest, which is positive. Let A be the
+//! sum, as a number, before D = d_i·128^i is added. A is an odd multiple of 128^(i+1). It is positive, as the remaining digits are
+//! less than one unit of the highest one. So 0 < |D| < 128^(i+1) ≤ A, and A + D < n + 128^i.
+//!
+//! The points are equal or inverse to each other only if A ± D is a multiple of n. As 0 < A ± D < 2·n, it must be n. A ± D is a
+//! multiple of 128^i and n is odd, so i = 0. There A + D = k < n is not n. If A - D were n, D would be (k - n)/2 < 0. As A is 128
+//! modulo 256, n modulo 256 would be 128 - D > 128. But it is 81.
 
 use super::super::instructions::{__mmask8, _mm512_setzero_si512};
 use std::sync::OnceLock;
@@ -19,9 +20,9 @@ use super::point::{Affine, Point};
 use crate::p256::ORDER_WORDS;
 use crate::{LANES, number};
 
-/// Limbs of both coordinates.
+/// Number of limbs of both coordinates.
 const ROWS: usize = 2 * LIMBS;
-/// The bits of R².
+/// Number of bits of R².
 const TWICE_R: usize = 2 * LIMBS * number::BITS;
 
 const BASE_X: [u64; 4] =
@@ -31,38 +32,38 @@ const BASE_Y: [u64; 4] =
 const B: [u64; 4] =
     [0x3bce_3c3e_27d2_604b, 0x651d_06b0_cc53_b0f6, 0xb3eb_bd55_7698_86bc, 0x5ac6_35d8_aa3a_93e7];
 
-/// Of all of [`Curve`], as a test makes it of plain numbers.
+/// Expected checksum of [`Curve`], which a test computes with plain numbers.
 pub(super) const CHECKSUM: u64 = 0x1932_eaf0_79b6_69ab;
 
-/// Constants of the curve. No secrets.
+/// Constants of the curve. They are not secret.
 pub(super) struct Curve {
-    /// b, in Montgomery's form.
+    /// b, in Montgomery form.
     pub(super) b: Short,
-    /// R modulo p.
+    /// R modulo p (1 in Montgomery form).
     pub(super) one: Short,
     /// R² modulo n.
     pub(super) order_r2: Short,
-    /// From the lowest place on.
+    /// Tables, from the lowest digit position on.
     pub(super) windows: Vec<Window<ROWS>>,
 }
 
-/// A multiple of G, and what shows that it is the one that was asked for.
+/// A multiple of G, and tags that prove that it is the requested one.
 pub(super) struct Multiple {
     pub(super) point: Point,
     tags: Tags,
 }
 
 impl Curve {
-    /// The one there is, which takes a millisecond to make: anyone who comes first makes it, and others wait. `None`, for as long as the
-    /// process lives, where something went wrong: a fault that strikes then would strike every signature after it.
+    /// Returns the shared tables. The first caller builds them in a millisecond, and others wait. `None` for the rest of the
+    /// process if the tables are corrupt: they would corrupt every later signature.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn get() -> Option<&'static Self> {
         static CURVE: OnceLock<Option<Box<Curve>>> = OnceLock::new();
-        // Looked at where it stays.
+        // Check the tables at their final address.
         CURVE.get_or_init(|| Some(Box::new(Self::made())).filter(|curve| curve.is_sound())).as_deref()
     }
 
-    /// Whether all of it is what it was when it was held against plain numbers.
+    /// Returns whether the tables match the checksum that was verified with plain numbers.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_sound(&self) -> bool {
         self.checksum() == CHECKSUM
@@ -86,14 +87,14 @@ impl Curve {
         checksum.value()
     }
 
-    /// k·G of each odd k below n.
+    /// Returns k·G for each odd k below n.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple(&self, scalars: &Short) -> Multiple {
         self.multiple_by(scalars, |_| true)
     }
 
-    /// The same, of the additions that are made. All are, but in tests.
+    /// Same as `multiple`, but tests can skip additions with `is_made`.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn multiple_by(&self, scalars: &Short, is_made: impl Fn(usize) -> bool) -> Multiple {
@@ -112,7 +113,7 @@ impl Curve {
 }
 
 impl Multiple {
-    /// The lanes whose multiple is that of this scalar.
+    /// Returns the lanes whose multiple is that of this scalar.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
     pub(super) fn is_of(&self, scalars: &Short) -> __mmask8 {
         self.tags.are_of(scalars)
@@ -126,7 +127,7 @@ fn affine_of(step: &Step<ROWS>) -> Affine {
     Affine { x: [x0, x1, x2, x3, x4], y: [y0, y1, y2, y3, y4] }
 }
 
-/// The residue below p of a number below 2·p.
+/// Reduces a number below 2·p to its residue below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn below_prime(number: &Short) -> Short {
     let mut residue = *number;
@@ -134,13 +135,13 @@ fn below_prime(number: &Short) -> Short {
     residue
 }
 
-/// The multiples of each place; eight places at once.
+/// Computes the multiples for each digit position, eight positions in parallel.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
     let mut place = base.extended(one);
     let mut places = Vec::with_capacity(DIGITS);
     for _ in 0..DIGITS {
-        // All lanes are the same.
+        // All lanes are equal.
         places.push([place.x, place.y, place.zz, place.zzz].map(|number| number.map(|limb| lanes(limb)[0])));
         for _ in 0..DIGIT {
             place = place.doubled();
@@ -163,13 +164,13 @@ fn windows(base: &Affine, one: &Short) -> Vec<Window<ROWS>> {
     windows
 }
 
-/// The coordinates of the odd multiples of eight points.
+/// Computes the coordinates of the odd multiples of eight points.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn entries(point: &Affine, one: &Short) -> Vec<Affine> {
     let twice = point.extended(one).doubled();
     let twice = affine(&twice, &inverse(&twice.zzz));
     let mut points = vec![point.extended(one)];
-    // Products of ZZZ of all points so far: one inverse is enough (Montgomery 1987).
+    // Products of the ZZZ coordinates of all points so far, so that one inversion is enough (Montgomery 1987).
     let mut products = vec![*one];
     for entry in 1..ENTRIES {
         let mut next = points[entry - 1];
@@ -192,7 +193,7 @@ fn affine(point: &Point, inverse: &Short) -> Affine {
     Affine { x: below_prime(&x), y: below_prime(&y) }
 }
 
-/// What a lane's entries are.
+/// Builds the window from the entries in one lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn window(entries: &[Affine], lane: usize, place: usize) -> Window<ROWS> {
     let mut limbs = [[0; ROWS]; ENTRIES];

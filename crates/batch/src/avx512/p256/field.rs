@@ -1,7 +1,7 @@
-//! Arithmetic modulo p = 2^256 - 2^224 + 2^192 + 2^96 - 1 (SP 800-186 section 3.2.1.3), in Montgomery's form with R = 2^260.
+//! Arithmetic modulo p = 2^256 - 2^224 + 2^192 + 2^96 - 1 (SP 800-186 section 3.2.1.3), in Montgomery form with R = 2^260.
 //!
-//! Numbers stand for their residues and are not kept below p. With bounds of a·p and b·p a product is below (ab/16 + 1)·p, so
-//! that sums of a few need not be reduced before they are multiplied.
+//! Numbers represent their residues and may exceed p. For factors below a·p and b·p, the product is below (ab/16 + 1)·p. So small
+//! sums need no reduction before a multiplication.
 
 use super::super::instructions::{
     _mm512_add_epi64, _mm512_and_si512, _mm512_madd52hi_epu64, _mm512_madd52lo_epu64, _mm512_set1_epi64,
@@ -18,7 +18,7 @@ pub(super) const PRIME: [u64; LIMBS] =
 /// p, in words.
 pub(super) const PRIME_WORDS: [u64; 4] = [u64::MAX, 0xffff_ffff, 0, 0xffff_ffff_0000_0001];
 
-/// `times`·p; its limbs have more than 52 bits.
+/// `times`·p. Its limbs have more than 52 bits.
 pub(super) const fn multiple(times: u64) -> [u64; LIMBS] {
     let mut limbs = PRIME;
     let mut limb = 0;
@@ -49,7 +49,7 @@ pub(super) fn square(a: &Short) -> Short {
     reduced(squared(a))
 }
 
-/// a to the power of 2^`times`, and as often divided by R as it is multiplied.
+/// Returns a to the power of 2^`times`, in Montgomery form.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn squared_often(a: &Short, times: usize) -> Short {
     let mut power = *a;
@@ -59,8 +59,8 @@ fn squared_often(a: &Short, times: usize) -> Short {
     power
 }
 
-/// A sum of products over R. As p is -1 modulo 2^52, each lowest limb says itself how often p must be added for it to become zero;
-/// what is added above it are the limbs of p + 1.
+/// Reduces a sum of products and divides it by R. As p is -1 modulo 2^52, each lowest limb is itself the multiple of p to add. The
+/// limbs above are then those of p + 1.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn reduced(mut columns: Columns) -> Short {
@@ -80,7 +80,7 @@ fn reduced(mut columns: Columns) -> Short {
     carried(&[columns[5], columns[6], columns[7], columns[8], columns[9]])
 }
 
-/// a - b + `TIMES`·p, for b of at most that.
+/// a - b + `TIMES`·p, for b up to `TIMES`·p.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
@@ -92,8 +92,8 @@ pub(super) fn subtract<const TIMES: u64>(a: &Short, b: &Short) -> Short {
     carried(&limbs)
 }
 
-/// The residue of a number between -2^260 and 2^260, whose limbs may have 56 bits and be less than nothing: above zero and below
-/// 2.001·p. Of the multiple of 2^256 in it the same one of p is taken off, and p is added.
+/// Reduces a number between -2^260 and 2^260 to a residue above zero and below 2.001·p. Its limbs may be negative and have up to 56
+/// bits. Subtracts p as often as the number contains 2^256, and adds p once.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 pub(super) fn folded(number: &Short) -> Short {
@@ -114,7 +114,7 @@ pub(super) fn folded(number: &Short) -> Short {
     carried(&sum)
 }
 
-/// a/R, below p: the residue that a number in Montgomery's form stands for.
+/// Converts a from Montgomery form: a/R, reduced below p.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn canonical(a: &Short) -> Short {
     let mut residue = multiply(a, &broadcast(&[1, 0, 0, 0, 0]));
@@ -122,10 +122,11 @@ pub(super) fn canonical(a: &Short) -> Short {
     residue
 }
 
-/// 1/a (a to the power of p - 2, Fermat), in Montgomery's form as a is; zero for zero.
+/// Returns 1/a (a to the power of p - 2, Fermat). Input and result are in Montgomery form. Zero for zero.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn inverse(a: &Short) -> Short {
-    // Names say how many ones an exponent has. p - 2 has 32, 31 zeros, a one, 96 zeros, 94 ones, a zero and a one.
+    // The variable names say how many ones an exponent has. In binary, p - 2 is 32 ones, 31 zeros, a one, 96 zeros, 94 ones, a zero
+    // and a one.
     let ones2 = multiply(&square(a), a);
     let ones4 = multiply(&squared_often(&ones2, 2), &ones2);
     let ones8 = multiply(&squared_often(&ones4, 4), &ones4);

@@ -1,22 +1,22 @@
-//! Inverses modulo p and n side by side (Fermat: powers of the modulus less two): while one square waits for its carries the other has
-//! products to make. The exponents are no secret.
+//! Inverses modulo p and n, interleaved (Fermat: power of the modulus less two). While one square waits for its carries, the other
+//! computes products. The exponents are not secret.
 
 use super::super::short::Short;
 use super::field::{self, PRIME_WORDS};
 use super::order::ORDER;
 use crate::p256::ORDER_WORDS;
 
-/// Bits of an exponent that are read at once.
+/// Number of bits of an exponent that are read at a time.
 const WINDOW: usize = 4;
-/// Windows of a word.
+/// Number of windows in a word.
 const WINDOWS: usize = 64 / WINDOW;
-/// Powers in a table, without the first.
+/// Number of powers in a table, without the zeroth.
 const ENTRIES: usize = (1 << WINDOW) - 1;
 
-/// 1/a modulo p and 1/b modulo n, in Montgomery's form as they are; zero for zero.
+/// Returns 1/a modulo p and 1/b modulo n. Inputs and results are in Montgomery form. Zero for zero.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
-    // The windows of p - 2 are 0, 1, 13 and 15; those of n - 2 any.
+    // The windows of p - 2 are only 0, 1, 13 and 15; the windows of n - 2 have any value.
     let three = field::multiply(&field::square(a), a);
     let twelve = field::square(&field::square(&three));
     let (thirteen, fifteen) = (field::multiply(&twelve, a), field::multiply(&twelve, &three));
@@ -24,7 +24,7 @@ pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
     for at in 1..ENTRIES {
         powers[at] = ORDER.multiply(&powers[at - 1], b);
     }
-    // The first windows of both are full.
+    // The first window of both exponents is 15.
     let (mut of_a, mut of_b) = (fifteen, powers[ENTRIES - 1]);
     for window in (0..4 * WINDOWS - 1).rev() {
         for _ in 0..WINDOW {
@@ -45,9 +45,9 @@ pub(super) fn inverses(a: &Short, b: &Short) -> (Short, Short) {
     (of_a, of_b)
 }
 
-/// A window of the modulus less two.
+/// Returns a window of the modulus less two.
 fn bits(modulus: &[u64; 4], window: usize) -> usize {
-    // Both moduli end in more than two, so that nothing is borrowed from a word.
+    // The lowest word of both moduli is above two, so that no borrow occurs.
     let word = modulus[window / WINDOWS] - if window < WINDOWS { 2 } else { 0 };
     (word >> (WINDOW * (window % WINDOWS))) as usize & ENTRIES
 }

@@ -1,4 +1,4 @@
-//! ECDSA on P-256 (FIPS 186-5 section 6.4.1), each lane a signature.
+//! ECDSA on P-256 (FIPS 186-5 section 6.4.1). Each lane computes one signature.
 
 mod curve;
 mod field;
@@ -23,38 +23,38 @@ use crate::{Kernel, LANES, SignatureOutcome, number};
 use curve::Curve;
 use order::ORDER;
 
-/// Has the tables made that every signature reads. Whether they are sound.
+/// Builds the tables that every signature reads. Returns whether they are sound.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn prepare(_there: Kernel) -> bool {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     unsafe { Curve::get().is_some() }
 }
 
-/// As [`Kernel::p256_signatures`]; each lane a job.
+/// Same as [`Kernel::p256_signatures`]. Each lane is a job.
 #[allow(unsafe_code, reason = "a function of instructions that not every processor has")]
 pub(crate) fn signatures(there: Kernel, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
-    // SAFETY: there is a `Kernel` only where `is_there` has found the features that the function is compiled for.
+    // SAFETY: a `Kernel` exists only where `is_there` has found the features that the function is compiled for.
     let made = unsafe { Curve::get().map_or([SignatureOutcome::Faulty; LANES], |curve| sign(curve, jobs)) };
     zeroize_stack::<STACK>();
     registers::clear(there);
     made
 }
 
-/// In a frame of its own, which can be wiped after it.
+/// A separate stack frame, which can be wiped afterwards.
 #[inline(never)]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn sign(curve: &Curve, jobs: &[Job<'_>; LANES]) -> [SignatureOutcome; LANES] {
     sign_by(curve, jobs, |_| ())
 }
 
-/// The same with a fault in k·R, for a test of what finds it.
+/// Same as `sign`, but a test can inject a fault into k·R.
 #[inline]
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -> [SignatureOutcome; LANES] {
     let nonces = numbers(&jobs.map(|job| job.nonce));
     let digests = numbers(&jobs.map(|job| job.digest));
     let usable = in_range(&nonces);
-    // r: the x of k·G modulo n, which is that of (n - k)·G.
+    // r is the x coordinate of k·G modulo n, which equals that of (n - k)·G.
     let odd = odd(&nonces);
     let multiple = curve.multiple(&odd);
     let mut nonces_r = ORDER.multiply(&nonces, &curve.order_r2);
@@ -63,13 +63,13 @@ fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -
     let point = multiple.point.affine(&of_point);
     let x = field::canonical(&point.x);
     let r = ORDER.canonical(&x);
-    // s: (z + r·d)/k modulo n.
+    // s is (z + r·d)/k modulo n.
     let [mut private, mut negative] = [[_mm512_setzero_si512(); LIMBS]; 2];
     gather(&mut private, &jobs.map(|job| &job.key.private));
     gather(&mut negative, &jobs.map(|job| &job.key.negative));
     let s = ORDER.multiply(&sum(&ORDER.multiply(&r, &private), &digests), &of_nonces);
     let s = ORDER.canonical(&s);
-    // What is found wrong must lead nowhere else, whatever it was.
+    // Compute all checks without branches: a fault must not change the control flow.
     let sound = is_zero(&point.off_curve(&curve.b))
         & multiple.is_of(&odd)
         & (same(&odd, &nonces) | same(&sum(&odd, &nonces), &broadcast(&ORDER.limbs)))
@@ -90,7 +90,7 @@ fn sign_by(curve: &Curve, jobs: &[Job<'_>; LANES], spoil: impl Fn(&mut Short)) -
     })
 }
 
-/// Big-endian numbers, one a lane.
+/// Loads big-endian numbers, one per lane.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
     let limbs = of.map(|octets| number::limbs(&number::words::<4>(octets).unwrap_or_default()));
@@ -99,14 +99,14 @@ fn numbers(of: &[&[u8; 32]; LANES]) -> Short {
     numbers
 }
 
-/// The lanes whose number is neither zero nor above n - 1.
+/// Returns the lanes whose number is between 1 and n - 1.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn in_range(number: &Short) -> __mmask8 {
-    // Only a number below n stays what it is.
+    // Reduction keeps only a number below n unchanged.
     same(&ORDER.canonical(number), number) & !is_zero(number)
 }
 
-/// Of each number and what it lacks to n the odd one. As multipliers of a point they differ in the sign of y alone.
+/// Returns the number or n minus the number, whichever is odd. As multipliers of a point they differ only in the sign of y.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn odd(number: &Short) -> Short {
     let order = broadcast(&ORDER.limbs);
@@ -123,14 +123,14 @@ fn odd(number: &Short) -> Short {
     odd
 }
 
-/// The lanes in which r is x or x - n.
+/// Returns the lanes in which r is x or x - n.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f"))]
 fn is_reduced(x: &Short, r: &Short) -> __mmask8 {
     same(x, r) | same(x, &sum(r, &broadcast(&ORDER.limbs)))
 }
 
-/// The lanes in which s·k - z + r·(n - d) is a multiple of n: the same equation by another copy of the key, and by k as its multiple was
-/// made of it and not as it was inverted.
+/// Returns the lanes in which s·k - z + r·(n - d) is a multiple of n. This repeats the equation with another copy of the key, and
+/// with k as used for k·G, not its inverse.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn is_solved(nonces: &Short, digests: &Short, [r, negative]: [&Short; 2], s: &Short) -> __mmask8 {
     let right = ORDER.multiply(r, negative);
@@ -139,7 +139,7 @@ fn is_solved(nonces: &Short, digests: &Short, [r, negative]: [&Short; 2], s: &Sh
         let positive = _mm512_add_epi64(_mm512_add_epi64(rest[limb], rest[limb]), right[limb]);
         rest[limb] = _mm512_sub_epi64(positive, digests[limb]);
     }
-    // All of it over R, as s·k is: what was below 4·n is n at most, and the sum below 2.1·n.
+    // Divide the rest by R, like s·k: what was below 4·n is then at most n, and the sum is below 2.1·n.
     let rest = ORDER.multiply(&carried(&rest), &broadcast(&[1, 0, 0, 0, 0]));
     let sum = sum(&ORDER.multiply(s, &opaque_number(nonces)), &rest);
     is_zero(&ORDER.canonical(&ORDER.canonical(&sum)))

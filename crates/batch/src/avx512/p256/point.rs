@@ -1,9 +1,9 @@
-//! Points of P-256 (SP 800-186 section 3.2.1.3: y² = x³ - 3x + b), eight at once, in coordinates in which they are added without
-//! inverses: x = X/ZZ, y = Y/ZZZ, ZZ³ = ZZZ² (Sutherland's "XYZZ").
+//! Points of P-256 (SP 800-186 section 3.2.1.3: y² = x³ - 3x + b), eight in parallel, in coordinates that need no inversion for
+//! additions: x = X/ZZ, y = Y/ZZZ, ZZ³ = ZZZ² (Sutherland's "XYZZ").
 //!
-//! The formulas hold for points that differ and are not inverse to each other, and for the doubling of any; where they do not,
-//! what comes out has ZZ = 0. See [`super::curve`] for why that does not happen. X stays below 2.1·p, Y below 3.9·p, ZZ and ZZZ
-//! below 1.3·p.
+//! The addition formulas hold for points that differ and are not inverse to each other; the doubling formula holds for all points.
+//! Otherwise the result has ZZ = 0. [`super::curve`] explains why that does not happen. X stays below 2.1·p, Y below 3.9·p, ZZ and
+//! ZZZ below 1.3·p.
 
 use super::super::comb::{Sign, Tags};
 use super::super::instructions::{__m512i, _mm512_add_epi64, _mm512_sub_epi64, _mm512_xor_si512};
@@ -19,7 +19,7 @@ pub(super) struct Point {
     pub(super) zzz: Short,
 }
 
-/// Eight points of which both coordinates are known, below p.
+/// Eight points in affine coordinates, below p.
 #[derive(Clone, Copy)]
 pub(super) struct Affine {
     pub(super) x: Short,
@@ -27,7 +27,7 @@ pub(super) struct Affine {
 }
 
 impl Affine {
-    /// The same points; `one` is R.
+    /// Converts to extended coordinates. `one` is R.
     #[inline]
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn extended(&self, one: &Short) -> Point {
@@ -36,12 +36,12 @@ impl Affine {
 }
 
 impl Point {
-    /// Adds `other`, or takes it away in the lanes whose `negative` is all ones and not all zeros (madd-2008-s): ten products. Told
-    /// among the tags when that is done.
+    /// Adds `other`, or subtracts it in the lanes whose `negative` is all ones (madd-2008-s): ten products. Then adds the tag of
+    /// this addition to `tags`.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn add(&mut self, other: &Affine, sign: &Sign, tags: &mut Tags) {
         let (u2, s2) = (multiply(&other.x, &self.zz), multiply(&other.y, &self.zzz));
-        // Below 4.1·p and 6.1·p.
+        // The results are below 4.1·p and 6.1·p.
         let p = subtract::<3>(&u2, &self.x);
         let r = with_sign_less(&s2, sign.negative, &self.y);
         let pp = square(&p);
@@ -62,7 +62,7 @@ impl Point {
         tags.tell(sign, [self.x[0], self.y[0], self.zz[0], self.zzz[0]]);
     }
 
-    /// Twice the points (dbl-2008-s-1).
+    /// Doubles the points (dbl-2008-s-1).
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn doubled(&self) -> Self {
         let u = sum::<1>(&self.y, &self.y);
@@ -77,7 +77,7 @@ impl Point {
         Self { x, y, zz: multiply(&v, &self.zz), zzz: multiply(&w, &self.zzz) }
     }
 
-    /// Their coordinates, by 1/ZZZ; not below p, but below 2·p.
+    /// Returns the affine coordinates, given 1/ZZZ. They are below 2·p, not always below p.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn affine(&self, inverse: &Short) -> Affine {
         // 1/Z, as ZZ = Z² and ZZZ = Z³.
@@ -87,7 +87,7 @@ impl Point {
 }
 
 impl Affine {
-    /// y² - x³ + 3x - b, below p: zero where the points are on the curve.
+    /// Returns y² - x³ + 3x - b, below p. It is zero for points on the curve.
     #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
     pub(super) fn off_curve(&self, b: &Short) -> Short {
         let (xx, yy) = (square(&self.x), square(&self.y));

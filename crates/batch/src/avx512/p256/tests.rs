@@ -1,4 +1,4 @@
-//! The arithmetic beside plain numbers, and what the checks find.
+//! Tests of the arithmetic against plain numbers, and of the fault checks.
 
 use num_bigint::BigUint;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::super::plain::{Chance, Plain, any_numbers, cases, is_product};
 use super::*;
 use crate::P256Key;
 
-/// As often as a number below 2^260 may hold the modulus.
+/// A number below 2^260 may contain the modulus this many times.
 const TIMES: u32 = 15;
 
 fn prime() -> BigUint {
@@ -23,7 +23,7 @@ fn big(limbs: &[u64; LIMBS]) -> BigUint {
     limbs.iter().rev().fold(BigUint::ZERO, |sum, limb| (sum << number::BITS) + *limb)
 }
 
-/// R modulo this.
+/// Returns R modulo `modulus`.
 fn r(modulus: &BigUint) -> BigUint {
     (BigUint::from(1_u8) << 260_u32) % modulus
 }
@@ -46,7 +46,7 @@ fn to(short: &Short) -> [BigUint; LANES] {
     std::array::from_fn(|lane| big(&limbs.map(|limb| limb[lane])))
 }
 
-/// Numbers that are congruent, lane by lane, and below this many times the modulus.
+/// Asserts that the numbers are congruent, lane by lane, and smaller than `below` times the modulus.
 fn congruent(found: &[BigUint; LANES], wanted: &[BigUint; LANES], modulus: &BigUint, below: u32) {
     for (found, wanted) in found.iter().zip(wanted) {
         assert_eq!(found % modulus, wanted % modulus);
@@ -62,7 +62,7 @@ fn each(a: &[BigUint; LANES], of: impl Fn(usize, &BigUint) -> BigUint) -> [BigUi
 fn field_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     let p = prime();
     let (x, y) = (of(a), of(b));
-    // A sum of two such products would not fit.
+    // With larger factors, the sum of two products would overflow.
     let [small_a, small_b] = [a, b].map(|numbers| each(numbers, |_, number| number % (&p * 4_u8)));
     let (small_x, small_y) = (of(&small_a), of(&small_b));
     let inverse = r(&p).modinv(&p).unwrap();
@@ -110,7 +110,7 @@ fn order_holds(a: &[BigUint; LANES], b: &[BigUint; LANES]) {
     }
 }
 
-/// Numbers of all sizes, and those about the multiples of both moduli.
+/// Generates numbers of all sizes, and numbers near multiples of both moduli.
 fn numbers_below_2_260() -> impl Strategy<Value = [BigUint; LANES]> {
     let edge =
         (0..=TIMES, any::<bool>(), 0_u32..=4, any::<bool>()).prop_map(|(times, is_order, by, is_more)| {
@@ -137,7 +137,7 @@ proptest! {
     }
 }
 
-/// Lanes of each operation that are held against plain words; by the model of the instructions fewer.
+/// Number of lanes of each operation that are compared with plain words. Fewer with the model of the instructions.
 const CASES: usize = if cfg!(batch_model) { 250_000 } else { 1_000_000 };
 
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
@@ -171,7 +171,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
     let same: [BigUint; LANES] = std::array::from_fn(|_| scalar.clone());
     let multiple = curve.multiple(&of(&same));
     assert_eq!(multiple.is_of(&of(&same)), __mmask8::MAX);
-    // Each digit by so little and so much, in one lane.
+    // Change each digit by a small and a large amount, in one lane.
     for place in 0..37_u32 {
         for times in [2_u8, 126] {
             let mut other = same.clone();
@@ -194,7 +194,7 @@ fn what_is_another_multiple_or_no_point_is_found() {
     }
 }
 
-/// A table that gives other entries than it was asked for, or spoilt ones, in any place.
+/// No signature leaves the kernel when a table at any position returns wrong or corrupt entries.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_a_faulty_table_makes_does_not_leave() {
     let (key, mut curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::made());
@@ -213,7 +213,7 @@ fn what_a_faulty_table_makes_does_not_leave() {
     }
 }
 
-/// An addition that was passed over, in any place: the sum is another point of the curve.
+/// A skipped addition at any position is detected: the sum is another point of the curve.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn an_addition_that_is_lost_is_found() {
     let curve = Curve::get().unwrap();
@@ -226,7 +226,7 @@ fn an_addition_that_is_lost_is_found() {
     }
 }
 
-/// k·R that is not k's, with which s would be made and checked.
+/// A corrupt k·R, which both computes and checks s, is detected.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn what_a_spoilt_nonce_makes_does_not_leave() {
     let (key, curve) = (P256Key::new(&[0x5a; 32]).unwrap(), Curve::get().unwrap());
@@ -244,7 +244,7 @@ fn what_a_spoilt_nonce_makes_does_not_leave() {
     }
 }
 
-/// The tables, once they are made, and the constants.
+/// Flips bits in finished tables and in constants.
 #[cfg_attr(not(batch_model), target_feature(enable = "avx512f,avx512ifma"))]
 fn tables_that_lost_a_bit_are_not_used() {
     let mut curve = Curve::made();
@@ -271,7 +271,7 @@ fn tables_that_lost_a_bit_are_not_used() {
     assert!(curve.is_sound());
 }
 
-/// The sum of two points that are neither the same nor inverse to each other, or twice one.
+/// Adds two points that are not inverse to each other, or doubles one, in affine coordinates.
 fn plus(a: &[BigUint; 2], b: &[BigUint; 2]) -> [BigUint; 2] {
     let p = &prime();
     let less = |a: &BigUint, b: &BigUint| (a + (p - b % p)) % p;
@@ -286,7 +286,7 @@ fn plus(a: &[BigUint; 2], b: &[BigUint; 2]) -> [BigUint; 2] {
     [x, y]
 }
 
-/// What the tables must be, by plain numbers alone (SP 800-186 section 3.2.1.3).
+/// Computes the expected tables with plain numbers only (SP 800-186 section 3.2.1.3).
 #[test]
 fn the_checksum_is_that_of_numbers() {
     let hex = |digits: &[u8]| BigUint::parse_bytes(digits, 16).unwrap();
