@@ -22,9 +22,9 @@ use crate::agent_policy::{self, PolicyArgs, PolicyFileArgs};
 use crate::config::Configuration;
 use crate::joining::read;
 
-/// Holds an enrolment token, for those who do not want it in the list of processes.
+/// Environment variable with an enrolment token. It keeps the token out of the process list.
 const TOKEN_VARIABLE: &str = "BULLA_ENROLL_TOKEN";
-/// Time at shutdown for deployments in progress: reloading a server and verifying it takes some seconds.
+/// Timeout for deployments in progress at shutdown. Reloading a server and verifying it takes some seconds.
 pub(crate) const GRACE: Duration = Duration::from_secs(65);
 
 /// `bulla agent`
@@ -35,24 +35,24 @@ pub(crate) struct AgentArgs {
 }
 
 impl AgentArgs {
-    /// Whether this host's agent works.
+    /// Whether the command runs the agent of this host.
     pub(crate) fn works(&self) -> bool {
         matches!(self.command, AgentCommand::Run(_) | AgentCommand::WorkOnce(_))
     }
 }
 
-/// What to do with agents. The first five are done on an agent's host, the others over a server's API.
+/// Commands for agents. The first five run on an agent's host, the others use a server's API.
 #[derive(Debug, Subcommand)]
 enum AgentCommand {
-    /// Make this host an agent of a server: makes a key here, and gets a client certificate for it
+    /// Make this host an agent of a server: create a key here, and get a client certificate for it
     Enroll(EnrollArgs),
-    /// Work as an agent until stopped: make keys, deploy certificates
+    /// Run the agent until stopped: create keys, deploy certificates
     Run(WorkArgs),
-    /// Do what there is to do now, and end
+    /// Do the pending work once, then exit
     WorkOnce(WorkArgs),
-    /// What the server may have done on this host: write, show or check the policy
+    /// The policy: what the server may do on this host; write, show or check it
     Policy(PolicyArgs),
-    /// What this host's agent is and what it has deployed
+    /// Show this host's agent and its deployments
     Status(StatusArgs),
     #[command(flatten)]
     Server(AgentServerCommand),
@@ -61,7 +61,7 @@ enum AgentCommand {
 /// `bulla agent enroll`
 #[derive(Args, Debug)]
 struct EnrollArgs {
-    /// The server
+    /// URL of the server
     #[arg(long, value_name = "URL")]
     server: String,
     /// The enrolment token
@@ -70,10 +70,10 @@ struct EnrollArgs {
     /// File of certificates to trust for the server (PEM) [default: this host's roots]
     #[arg(long, value_name = "FILE", conflicts_with = "ca_sha256")]
     ca: Option<PathBuf>,
-    /// SHA-256 of the server's certificate, or of an authority's above it that it sends
+    /// SHA-256 of the server's certificate, or of a CA certificate in the chain that it sends
     #[arg(long, value_name = "FINGERPRINT")]
     ca_sha256: Option<Fingerprint>,
-    /// The agent's name [default: this host's]
+    /// Name of the agent [default: this host's name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -134,7 +134,7 @@ async fn enroll(args: &EnrollArgs) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Opens the agent of a folder. Where there is no policy, there is a warning.
+/// Opens the agent of a folder. Prints a warning if there is no policy.
 pub(crate) async fn open(state: &Path, policy: PolicyFile) -> Outcome<Agent> {
     if !policy.path().exists() {
         tracing::warn!(

@@ -1,4 +1,4 @@
-//! The folder of this host's agent, and why an agent cannot go on.
+//! The folder of this host's agent, and the errors that stop an agent.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use cli::exit::{Exit, Problem, chain};
 
 use crate::joining::not_joined;
 
-/// Where the agent keeps what it has.
+/// Folder of the agent's state.
 #[derive(Args, Debug)]
 pub(crate) struct FolderArgs {
-    /// The agent's folder; only its owner may enter it
+    /// The agent's folder; only the owner may access it
     #[arg(long, value_name = "FOLDER", env = "BULLA_AGENT_STATE", default_value = STATE_FOLDER)]
     pub(crate) state: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `bulla agent policy`: what the server may have done on this host.
+//! `bulla agent policy`: what the server may do on this host.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,7 +13,7 @@ use cli::exit::{Exit, Outcome, Problem, chain};
 
 use crate::agent_folder::{FolderArgs, failed};
 
-/// Everybody may read the policy; its owner alone writes it.
+/// File mode of the policy: everyone may read it, only the owner may write it.
 const MODE: u32 = 0o644;
 const FOLDER_MODE: u32 = 0o755;
 
@@ -24,16 +24,16 @@ pub(crate) struct PolicyArgs {
     command: PolicyCommand,
 }
 
-/// What to do with the policy of this host.
+/// Commands for the policy of this host.
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
     /// Write a policy that allows nothing, with an example of each rule in comments
     #[command(after_help = "Example:\n  bulla agent policy init")]
     Init(PolicyFileArgs),
-    /// Show the rules of the policy, and whether it is accepted
+    /// Show the rules of the policy, and whether the agent accepts it
     #[command(after_help = "Example:\n  bulla agent policy show --output json")]
     Show(ShowArgs),
-    /// Show what the targets of this agent need, and the lines that the policy lacks
+    /// Show what the targets of this agent need, and the lines that are missing in the policy
     #[command(
         after_help = "Exit code 6: the policy lacks something.\n\nExamples:\n  bulla agent policy check\n  \
         bulla agent policy check --lines >> /etc/bulla/agent.toml   # once they are read and wanted\n  \
@@ -42,10 +42,10 @@ enum PolicyCommand {
     Check(CheckArgs),
 }
 
-/// Where the policy is.
+/// Path of the policy.
 #[derive(Args, Debug)]
 pub(crate) struct PolicyFileArgs {
-    /// The policy: what the server may have done on this host
+    /// The policy: what the server may do on this host
     #[arg(long, value_name = "FILE", env = "BULLA_AGENT_POLICY", default_value = POLICY_FILE)]
     policy: PathBuf,
 }
@@ -74,7 +74,7 @@ struct CheckArgs {
     policy: PolicyFileArgs,
     #[command(flatten)]
     folder: FolderArgs,
-    /// A target to check instead of those of the server: a JSON file, as `bulla target create` takes it
+    /// Check this target instead of the server's targets: a JSON file, as for `bulla target create`
     #[arg(long, value_name = "FILE")]
     target: Option<PathBuf>,
     /// Print the missing lines only
@@ -149,7 +149,7 @@ async fn check(args: &CheckArgs) -> Outcome<Exit> {
     Ok(if all.is_empty() || args.lines { Exit::Ok } else { Exit::Refused })
 }
 
-/// The targets to check, by name.
+/// The targets to check, each with its name.
 async fn targets(args: &CheckArgs) -> Outcome<Vec<(String, Target)>> {
     let Some(path) = &args.target else {
         let own = Agent::targets(&args.folder.state).await.map_err(|error| failed(&error))?;
@@ -161,7 +161,7 @@ async fn targets(args: &CheckArgs) -> Outcome<Vec<(String, Target)>> {
     let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
     let mut value: serde_json::Value =
         serde_json::from_slice(&text).map_err(|error| wrong(error.to_string()))?;
-    // The whole body of `POST /api/v1/targets`, or its target alone.
+    // The file is the whole body of `POST /api/v1/targets`, or only its target.
     if let Some(inner) = value.get_mut("target") {
         value = inner.take();
     }

@@ -1,4 +1,4 @@
-//! `bulla break-glass`: a token for the administrator of the host who has nobody to approve a change of access.
+//! `bulla break-glass`: an emergency token for the administrator of the host, for use when no approver is available.
 
 use clap::Args;
 use cli::Global;
@@ -10,13 +10,13 @@ use store::Clock;
 use crate::config::Configuration;
 use crate::database;
 
-/// Characters of a reason.
+/// Maximum characters of a reason.
 const REASON_MAX: usize = 1_000;
 
 /// `bulla break-glass`
 #[derive(Args, Debug)]
 pub(crate) struct BreakGlassArgs {
-    /// Why: the audit log keeps it
+    /// Reason, recorded in the audit log
     #[arg(long, value_name = "TEXT")]
     reason: String,
     /// The control plane's database: a file, sqlite:FILE or postgres://USER@HOST/DATABASE [default: as configured]
@@ -24,7 +24,7 @@ pub(crate) struct BreakGlassArgs {
     db: Option<String>,
 }
 
-/// Writes a token for everything, good for a day, into the database, with its audit record, and prints it.
+/// Writes an all-permissions token, valid for one day, and its audit record to the database. Prints the token.
 pub(crate) async fn run(args: &BreakGlassArgs, global: &Global) -> Outcome<Exit> {
     let reason = args.reason.trim();
     if reason.is_empty() || reason.chars().count() > REASON_MAX || reason.chars().any(char::is_control) {

@@ -1,4 +1,4 @@
-//! `bulla ca`: certification authorities. Ceremonies are held here, offline; what a server does is asked over its API.
+//! `bulla ca`: certification authorities. Ceremonies run offline on this machine; the other commands use the API of a server.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,9 +19,9 @@ use x509::Fingerprint;
 
 use crate::config::Configuration;
 
-/// The program, as transcripts name it.
+/// Name and version of this program in transcripts.
 const TOOL: &str = concat!("bulla ", env!("CARGO_PKG_VERSION"));
-/// Bytes of a plan or a file with a passphrase, at most.
+/// Maximum bytes of a plan or of a passphrase file.
 const INPUT_MAX: u64 = 1024 * 1024;
 
 /// `bulla ca`
@@ -33,10 +33,10 @@ pub(crate) struct CaArgs {
     command: CaCommand,
 }
 
-/// What to do with authorities.
+/// Commands for certification authorities.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CaCommand {
-    /// Make a root on a machine without network, with a transcript that the root signs
+    /// Create a root on a machine without network, with a transcript that the root signs
     Ceremony(CeremonyArgs),
     #[command(flatten)]
     Server(AuthorityCommand),
@@ -49,14 +49,14 @@ pub(crate) struct CeremonyArgs {
     pub(crate) command: CeremonyCommand,
 }
 
-/// Steps of a ceremony. None needs a server, a database or a network.
+/// Steps of a ceremony. No step needs a server, a database or a network.
 #[derive(Debug, Subcommand)]
 pub(crate) enum CeremonyCommand {
-    /// Print a plan to begin with (TOML)
+    /// Print an example plan (TOML)
     Plan,
-    /// Make a root by a plan: key, certificate, first revocation list, certificates for requests
+    /// Create a root from a plan: key, certificate, first revocation list, certificates for requests
     Root(RootArgs),
-    /// Let a root made before sign requests and a revocation list
+    /// Sign requests and a revocation list with an existing root
     Sign(SignArgs),
     /// Check a ceremony's folder: signature, every file, every certificate
     Verify(VerifyArgs),
@@ -65,10 +65,10 @@ pub(crate) enum CeremonyCommand {
 /// `bulla ca ceremony root`
 #[derive(Args, Debug)]
 pub(crate) struct RootArgs {
-    /// The plan (TOML); paths of requests in it are relative to its folder
+    /// The plan (TOML); paths of requests in it are relative to the plan's folder
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
-    /// The folder to write; it is made, or must be empty
+    /// The output folder; it is created, or must be empty
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
     #[command(flatten)]
@@ -78,13 +78,13 @@ pub(crate) struct RootArgs {
 /// `bulla ca ceremony sign`
 #[derive(Args, Debug)]
 pub(crate) struct SignArgs {
-    /// The plan (TOML); paths of requests in it are relative to its folder
+    /// The plan (TOML); paths of requests in it are relative to the plan's folder
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
     /// The folder with the root: root.pem and root.key.pem
     #[arg(long, value_name = "FOLDER")]
     root: PathBuf,
-    /// The folder to write; it is made, or must be empty
+    /// The output folder; it is created, or must be empty
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub(crate) struct VerifyArgs {
     /// The ceremony's folder, or a copy without the root's key
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// SHA-256 of the root's certificate, from paper: without it any root would do
+    /// SHA-256 of the root's certificate, from paper; without it any root is accepted
     #[arg(long, value_name = "SHA256")]
     fingerprint: Option<Fingerprint>,
     /// Print the transcript as JSON
@@ -176,7 +176,7 @@ async fn sign(args: &SignArgs) -> Outcome<()> {
     tell(&made.map_err(|error| failed(&error))?, &args.out)
 }
 
-/// Prints the result, after reading it again from disk.
+/// Reads the result again from disk and prints it.
 fn tell(transcript: &Transcript, folder: &Path) -> Outcome<()> {
     verify_transcript(folder, Some(&transcript.root.fingerprint)).map_err(|error| refused(&error))?;
     cli::exit::print(transcript.to_text().trim_end())?;

@@ -25,7 +25,7 @@ use crate::run_command::RunArgs;
 use crate::scan_command::ScanArgs;
 use crate::serve_command::{ServeArgs, UpArgs};
 
-/// The commands as `bulla --help` lists them, in the order of work.
+/// Groups of commands in `bulla --help`, in the order of a typical workflow.
 const GROUPS: &[Group] = &[
     Group { heading: "Discover", commands: &["scan", "search", "inventory", "watch", "ct", "rules"] },
     Group { heading: "Certificates", commands: &["cert", "ca", "profile", "issuer", "acme"] },
@@ -74,7 +74,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// The command line that this process was given. Where there is none, or it asks for help, this ends the process.
+    /// Parses the command line of this process. Exits on an error or a request for help.
     pub(crate) fn of_process() -> Self {
         let (line, renamed) = spelling::renewed(std::env::args_os().collect(), RENAMED);
         let command = help::grouped(Self::command(), GROUPS);
@@ -91,14 +91,14 @@ impl Cli {
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Scan endpoints, files and clouds for certificates and problems
     Scan(Box<ScanArgs>),
-    /// List, show and compare what scans have found
+    /// List, show and compare scan results
     Inventory(InventoryArgs),
-    /// Run everything on embedded defaults, for a first try
+    /// Run all roles with embedded defaults, for evaluation
     Up(UpArgs),
     /// Run the control plane as a service
     Serve(ServeArgs),
@@ -106,7 +106,7 @@ pub(crate) enum Command {
     Issuance(IssuanceCommand),
     /// Certification authorities: create, import, cross-sign, retire
     Ca(Box<CaArgs>),
-    /// Agents: the hosts that deploy certificates; make this host one
+    /// Agents: hosts that deploy certificates; make this host an agent
     Agent(Box<AgentArgs>),
     #[command(flatten)]
     Operation(OperationCommand),
@@ -116,35 +116,35 @@ pub(crate) enum Command {
     Edge(Box<EdgeArgs>),
     /// TLS-intercepting proxy: inspect traffic, inject credentials
     Proxy(Box<ProxyArgs>),
-    /// Run a command whose only way to the network is a proxy
+    /// Run a command that reaches the network only through a proxy
     ///
-    /// On Linux the command is in namespaces of its own: it reaches no network, no Unix socket of the host and no process of the host. The
-    /// proxy decides what it reaches, and injects credentials that it never sees.
+    /// On Linux the command runs in its own namespaces: it reaches no network, no Unix socket of the host and no process of the
+    /// host. The proxy decides which servers the command reaches, and injects credentials that the command never sees.
     Run(Box<RunArgs>),
     #[command(flatten)]
     Access(AccessCommand),
-    /// Make an emergency token on the host of the control plane
+    /// Create an emergency token on the host of the control plane
     ///
-    /// The token may do everything, is good for a day, and has a record in the audit log.
+    /// The token has all permissions and is valid for one day. The audit log has a record of it.
     ///
     /// Example: bulla break-glass --reason "the only approver has left; ticket 123"
     BreakGlass(BreakGlassArgs),
-    /// Rules that findings come from: severity, source, advice
+    /// Rules that produce findings: severity, source, advice
     Rules(RulesArgs),
-    /// Simulated estate on loopback, with ground truth, for trials
+    /// Simulated estate on loopback, with ground truth, for tests
     Fleet(FleetArgs),
     /// Measure Bulla on this machine
     Bench(BenchArgs),
-    /// Check the configuration, or show where each value comes from
+    /// Check the configuration, or show the origin of each value
     Config(ConfigArgs),
     /// Check this machine, the configuration and the server
     Doctor(DoctorArgs),
-    /// Completions for your shell: install or print
+    /// Install or print completions for your shell
     #[command(subcommand)]
     Completions(CompletionsCommand),
-    /// Write the manual pages into a folder
+    /// Write the manual pages to a folder
     Man {
-        /// The folder; it is made if it does not exist
+        /// The folder; it is created if it does not exist
         folder: PathBuf,
     },
 }

@@ -1,4 +1,4 @@
-//! A role of this process that runs beside others: the key service, the proxy, the terminator, the agent.
+//! A role that runs in this process with other roles: the key service, the proxy, the terminator, the agent.
 
 use std::future::Future;
 
@@ -10,27 +10,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Role;
 
-/// The addresses of a role, and notes about it, for people and for `bulla doctor`.
+/// The addresses of a role, with notes for users and `bulla doctor`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Description {
-    /// Where it listens, the most important address first: `https://HOST:PORT`, `unix:PATH`.
+    /// Listen addresses, the most important one first: `https://HOST:PORT`, `unix:PATH`.
     pub(crate) places: Vec<String>,
-    /// Lines below the addresses.
+    /// Notes that are printed below the addresses.
     pub(crate) notes: Vec<String>,
 }
 
-/// The outcome of a graceful shutdown.
+/// The result of a graceful shutdown.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub(crate) enum Drained {
-    /// Every request under way finished.
+    /// All requests in progress finished.
     All,
-    /// Some requests were cut off.
+    /// Some requests were aborted.
     CutOff,
 }
 
 impl Drained {
-    /// The exit of a process that ran this alone; says on stderr what was cut off.
+    /// The exit code of a process with only this role. Prints a message on stderr if requests were aborted.
     pub(crate) fn exit(self) -> Exit {
         if self == Self::CutOff {
             eprintln!("some connections had not ended and were cut off");
@@ -49,18 +49,18 @@ impl From<bool> for Drained {
     }
 }
 
-/// A role that runs on a task of its own.
+/// A role that runs in its own task.
 pub(crate) struct Component {
     pub(crate) role: Role,
     pub(crate) description: Description,
     stop: CancellationToken,
-    /// Cancelled when the task ends, also by a panic.
+    /// Cancelled when the task ends, also after a panic.
     ended: CancellationToken,
     task: JoinHandle<Drained>,
 }
 
 impl Component {
-    /// `run` ends after `stop` is cancelled, once requests under way have finished.
+    /// Spawns the task. `run` must end after `stop` is cancelled and the requests in progress have finished.
     pub(crate) fn spawn(
         role: Role,
         description: Description,
@@ -87,7 +87,7 @@ impl Component {
     }
 }
 
-/// Waits until one of the roles has ended, although nothing stopped it; for ever without roles.
+/// Waits until a role ends without a stop request. Never returns if there are no roles.
 pub(crate) async fn first_ended(components: &[Component]) -> Role {
     let ended = components.iter().map(|component| {
         Box::pin(async move {

@@ -16,12 +16,12 @@ pub(crate) struct ConfigArgs {
     pub(crate) command: ConfigCommand,
 }
 
-/// What to do with the configuration.
+/// Commands for the configuration.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
-    /// Read the file and the environment, and say what is wrong
+    /// Check the file and the environment, and report errors
     Check,
-    /// Print every key with its value and where the value comes from
+    /// Print every key with its value and the origin of the value
     Show,
 }
 
@@ -60,8 +60,8 @@ pub(crate) async fn run(args: &ConfigArgs, global: &Global) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Holds the connections to a database server against what it and this machine have. One that does not answer is said, and is
-/// no fault of the configuration.
+/// Checks that the database server and this machine allow the configured number of connections. An unavailable server is reported,
+/// but it is not a configuration error.
 async fn check_connections(settings: &StoreSettings) -> Outcome<()> {
     let Ok(url) = settings.url.parse::<StoreUrl>() else { return Ok(()) };
     if !settings.enabled || url.sqlite_path().is_some() {

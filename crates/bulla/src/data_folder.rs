@@ -1,4 +1,4 @@
-//! The data folder: made where it is missing, and files written to it.
+//! The data folder: its creation, and writing files to it.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use cli::connection::local;
 use cli::exit::{Exit, Outcome, Problem};
 
-/// The data folder, made for its owner only when it is missing.
+/// Returns the data folder. A missing folder is created, with access for its owner only.
 pub(crate) fn folder() -> Outcome<PathBuf> {
     let folder = cli::data::folder()?;
     let mut private = std::fs::DirBuilder::new();
@@ -15,13 +15,13 @@ pub(crate) fn folder() -> Outcome<PathBuf> {
     Ok(folder)
 }
 
-/// Others may read or write.
+/// Permission bits of group and others.
 const OTHERS: u32 = 0o077;
 const OTHERS_WRITE: u32 = 0o022;
 const OTHERS_ENTER: u32 = 0o007;
 const STICKY: u32 = 0o1000;
 
-/// Refuses a data folder in which others could replace the master key, and an admin token that others can read.
+/// Rejects a data folder in which others could replace the master key, and an admin token that others can read.
 pub(crate) fn check() -> Outcome<()> {
     let folder = folder()?;
     let mode = |path: &Path| path.metadata().map(|found| found.permissions().mode() & 0o7777).ok();
@@ -46,8 +46,8 @@ fn open_to_others(path: &Path, what: &str, found: u32, mode: &str) -> Problem {
         .hint(format!("run: chmod {mode} {path}"))
 }
 
-/// In one step, so that a reader never sees half of it. A file that holds this text already is left alone: a server also starts on a
-/// disk that is full.
+/// Writes a file atomically, so that a reader never sees a partial file. A file with the same text is not written again, so that a
+/// server also starts on a full disk.
 pub(crate) fn put(path: &Path, text: &str) -> Outcome<()> {
     let text = format!("{}\n", text.trim_end());
     match std::fs::read(path) {
@@ -56,7 +56,7 @@ pub(crate) fn put(path: &Path, text: &str) -> Outcome<()> {
     }
 }
 
-/// [`put`] of bytes as they are.
+/// Like [`put`], for bytes.
 pub(crate) fn put_bytes(path: &Path, bytes: &[u8]) -> Outcome<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let write = || {
@@ -65,11 +65,11 @@ pub(crate) fn put_bytes(path: &Path, bytes: &[u8]) -> Outcome<()> {
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::rename(&new, path)?;
-        // The name too: the first token counts once this is done.
+        // Sync the folder too, so that the new file name survives a crash.
         path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
     };
     write().map_err(|error| {
-        // Half of it is of no use, and takes room.
+        // A partial file is useless and takes disk space.
         let _ = std::fs::remove_file(&new);
         refused(path, &error)
     })

@@ -1,4 +1,4 @@
-//! The database of the configuration: its address, how it is opened, its errors as problems.
+//! The database of the configuration: its address, its options, and its errors as problems.
 
 use std::os::unix::fs::DirBuilderExt;
 
@@ -8,8 +8,8 @@ use store::{Connections, Store, StoreError, StoreUrl};
 
 use crate::config::StoreSettings;
 
-/// The inventory's address: `--db`, else the configuration's, else the file in the data folder,
-/// whose folder is made (0700).
+/// The inventory's address: `--db`, else the configured database, else the file in the data folder. A missing data folder is
+/// created (0700).
 pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Outcome<StoreUrl> {
     let given = flag.or(Some(settings.url.as_str()).filter(|url| !url.is_empty()));
     if let Some(text) = given {
@@ -28,7 +28,7 @@ pub(crate) fn inventory_url(flag: Option<&str>, settings: &StoreSettings) -> Out
     Ok(StoreUrl::sqlite(folder.join("inventory.db")))
 }
 
-/// Opens the inventory, with connections that the server and this machine have.
+/// Opens the inventory, with as many connections as the server and this machine allow.
 pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<Store> {
     let store = Store::open_with(url, &settings.options()?).await;
     let store = store.map_err(|error| problem(&error))?;
@@ -36,7 +36,7 @@ pub(crate) async fn open(url: &StoreUrl, settings: &StoreSettings) -> Outcome<St
     Ok(store)
 }
 
-/// Whether there may be so many connections to the database.
+/// Returns an error if the database server or this machine does not allow so many connections.
 pub(crate) fn fits(connections: Connections) -> Outcome<()> {
     let database = Database { connections: connections.ours, connections_max: connections.servers };
     let fits = database.check(outbound::limits::descriptor_budget());

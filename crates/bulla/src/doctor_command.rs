@@ -1,4 +1,4 @@
-//! `bulla doctor`: checks this machine, the configuration and the server, and says what to do about each problem.
+//! `bulla doctor`: checks this machine, the configuration and the server, and gives advice on each problem.
 
 use std::path::Path;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::listening::socket;
 use crate::master_keys;
 use crate::role_files::{self, ProcessRoles};
 
-/// Sockets below which a server or a scan of a large network is slow.
+/// Number of file descriptors below which a server or a scan of a large network is slow.
 const DESCRIPTORS_WANTED: usize = 8_192;
-/// How far two clocks may be apart: certificates are valid from a minute before they are issued.
+/// Maximum clock difference in seconds. Certificates are valid from one minute before they are issued.
 const CLOCK_WITHIN_SECONDS: i64 = 30;
-/// For a role of a process on this host.
+/// Timeout for a role of a process on this host.
 const ROLE_WITHIN: Duration = Duration::from_secs(2);
-/// For one name.
+/// Timeout for resolving one name.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(5);
 
 /// `bulla doctor`
@@ -41,7 +41,7 @@ pub(crate) struct DoctorArgs {
     show: Output,
 }
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -79,13 +79,13 @@ impl Check {
         self
     }
 
-    /// Failed for `problem`, whose hint is the advice.
+    /// A failed check. The hint of `problem` is the advice.
     fn failed(check: &'static str, problem: Problem) -> Self {
         Self::new(check, State::Failed, problem.message).advised(problem.hint.unwrap_or_default())
     }
 }
 
-/// Runs `bulla doctor`. The exit code is 1 where a check failed.
+/// Runs `bulla doctor`. The exit code is 1 if a check failed.
 pub(crate) async fn run(args: &DoctorArgs, global: &Global) -> Outcome<Exit> {
     let mut checks = vec![descriptors(), roots(), data()];
     match Configuration::load(global.config.as_deref()) {
@@ -199,7 +199,7 @@ fn sqlite(file: &Path) -> Check {
     }
 }
 
-/// The server, where one is known; otherwise whether one could listen here.
+/// Checks the server if one is known. Otherwise checks whether the address of `server.listen` is free.
 async fn server(args: &DoctorArgs, settings: &Settings) -> Vec<Check> {
     let Ok(client) = Client::open(&args.server, &settings.client) else {
         return vec![
@@ -228,7 +228,7 @@ fn unreachable(base: &str, problem: Problem) -> Check {
     if own { check.advised("start the local server: bulla up") } else { check }
 }
 
-/// Whether the server's host has addresses.
+/// Checks whether the server's host name has addresses.
 async fn names(base: &str) -> Check {
     const CHECK: &str = "DNS";
     let host = reqwest::Url::parse(base).ok().and_then(|url| url.host_str().map(str::to_owned));
@@ -287,7 +287,7 @@ async fn version(client: &Client) -> Check {
     }
 }
 
-/// Whether each role of the processes on this host still runs and answers.
+/// Checks whether each role of the processes on this host still runs and responds.
 async fn roles() -> Vec<Check> {
     let processes = match role_files::all() {
         Ok(processes) => processes,
@@ -304,7 +304,7 @@ async fn roles() -> Vec<Check> {
     checks
 }
 
-/// `process` is none where it has ended.
+/// Checks one role. `process` is `None` if the process has ended.
 async fn one_role(role: Role, description: &Description, process: Option<u32>) -> Check {
     let check = match role {
         Role::Server => "role server",
@@ -328,7 +328,7 @@ async fn one_role(role: Role, description: &Description, process: Option<u32>) -
     }
 }
 
-/// Connects to a place of a role, `unix:PATH` or `SCHEME://HOST:PORT`.
+/// Connects to an address of a role, `unix:PATH` or `SCHEME://HOST:PORT`.
 async fn dial(place: &str) -> std::io::Result<()> {
     let no_answer = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
     if let Some(path) = place.strip_prefix("unix:") {
@@ -341,16 +341,16 @@ async fn dial(place: &str) -> std::io::Result<()> {
     dialled.await.map_err(no_answer)?.map(drop)
 }
 
-/// Whether there is such a process.
+/// Whether a process with this id exists.
 fn is_there(process: u32) -> bool {
     let process = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
-    // One of another user's may not be signalled, and is there.
+    // A process of another user exists although it may not be signalled.
     process.is_some_and(|process| {
         !matches!(rustix::process::test_kill_process(process), Err(rustix::io::Errno::SRCH))
     })
 }
 
-/// Whether the address of the setting `key` is free.
+/// Checks whether the address of the setting `key` is free.
 fn port(key: &'static str, listen: &str) -> Check {
     let address = match socket(key, listen) {
         Ok(address) => address,

@@ -1,7 +1,7 @@
-//! What README.md and docs say of the command line and the configuration is so: every `bulla …` line parses by the definition that the
-//! binary has, every command and option named in a sentence exists, and every TOML block is read as configuration.
+//! Tests that README.md and docs match the command line and the configuration. Every `bulla …` line must parse, every command and
+//! option named in a sentence must exist, and every TOML block must be valid configuration.
 //!
-//! What is no such thing has a comment in the line before its block that says why: `<!-- not bulla's configuration: agent policy -->`
+//! A block that is not checked has a comment with the reason in the line before: `<!-- not bulla's configuration: agent policy -->`
 //! before a TOML block, `<!-- not checked: WHY -->` before any other.
 
 use std::collections::HashSet;
@@ -16,9 +16,9 @@ use crate::config::Configuration;
 struct Piece {
     file: String,
     line: usize,
-    /// `console`, `toml` … of a block; empty for prose.
+    /// The language of a block, such as `console` or `toml`; empty for prose.
     language: String,
-    /// The comment before a block.
+    /// The comment in the line before a block.
     comment: String,
     text: String,
 }
@@ -70,7 +70,7 @@ fn pieces() -> Vec<Piece> {
     pieces
 }
 
-/// The commands of a console block: what follows `$ `, lines that end with a backslash joined.
+/// The commands of a console block: the text after `$ `, with lines joined that end with a backslash.
 fn console(text: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut goes_on = false;
@@ -92,7 +92,7 @@ fn console(text: &str) -> Vec<String> {
     commands
 }
 
-/// The simple commands of a line of shell, each as its words: enough of its grammar for documentation.
+/// Splits a shell line into simple commands, each a list of words. Supports only the grammar that the documentation uses.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
     let mut letters = line.chars().peekable();
@@ -105,14 +105,14 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
             '\\' => word.get_or_insert_default().extend(letters.next()),
             '#' if word.is_none() => break,
             '|' | ';' | '&' | '(' | ')' | '`' | '>' | '<' => {
-                // A redirection's file is no argument, and a placeholder in angle brackets is none of the shell's.
+                // The file of a redirection is not an argument. A placeholder in angle brackets is not shell syntax.
                 words.extend(word.take().filter(|word| letter != '>' || word.parse::<u8>().is_err()));
                 commands.push(std::mem::take(&mut words));
                 if matches!(letter, '>' | '<') {
                     words.push("redirected".to_owned());
                 }
             }
-            // What may be left out, in brackets, and what is left out in print.
+            // Ignore brackets around optional parts, and ellipses.
             '[' | ']' | '…' if word.is_none() || letter == ']' => {}
             blank if blank.is_whitespace() => words.extend(word.take()),
             other => word.get_or_insert_default().push(other),
@@ -123,7 +123,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// The arguments of `bulla` in a simple command, behind variables and programs that run others.
+/// The arguments of `bulla` in a simple command, after variables and wrapper programs.
 fn arguments(words: &[String]) -> Option<&[String]> {
     const RUNNERS: [&str; 6] = ["sudo", "exec", "time", "env", "nohup", "$"];
     let is_before =
@@ -156,7 +156,7 @@ fn every_documented_command_line_is_one() {
     assert!(parsed > 100, "only {parsed} were found");
 }
 
-/// A value where documentation has a placeholder that is none.
+/// Replaces a placeholder of the documentation by a valid value.
 fn filled_in(word: &str) -> &str {
     match word {
         "ID" => "00000000-0000-0000-0000-000000000000",
@@ -168,7 +168,7 @@ fn filled_in(word: &str) -> &str {
 
 const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
-/// What is wrong with the commands and options that a sentence names: `bulla cert renew --all`.
+/// Checks the commands and options that a sentence names, such as `bulla cert renew --all`.
 fn named(command: &Command, span: &str) -> Result<(), String> {
     let (mut at, mut path, mut is_value) = (command, "bulla".to_owned(), false);
     let root_options: Vec<String> = options(command);
@@ -203,7 +203,7 @@ fn options(command: &Command) -> Vec<String> {
 
 #[test]
 fn every_command_and_option_that_a_sentence_names_exists() {
-    /// First lines of texts that are signed.
+    /// First lines of signed texts.
     const SIGNED: [&str; 3] = ["bulla issuance plan 1", "bulla change plan 1", "bulla key node statement v1"];
     let mut definition = Cli::command();
     definition.build();
@@ -229,7 +229,7 @@ fn every_command_and_option_that_a_sentence_names_exists() {
 fn every_documented_setting_is_one() {
     let (mut wrong, mut read) = (Vec::new(), 0);
     for piece in pieces().iter().filter(|piece| piece.language == "toml" && !piece.is_excused()) {
-        // Files named by examples are not there; what the settings say of each other is checked.
+        // The files in examples do not exist. Only the settings themselves are checked.
         let text = piece.text.replace("9f86d0…", NO_HASH);
         match Configuration::from_parts(Some(("bulla.toml".into(), text)), std::iter::empty()) {
             Ok(_) => read += 1,
@@ -258,19 +258,19 @@ fn sources() -> String {
     text
 }
 
-/// The strings of the sources that may be names.
+/// The string literals in the sources that may be names.
 fn literals(sources: &str) -> HashSet<&str> {
     let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
     sources.split('"').filter(|text| !text.is_empty() && text.chars().all(letters)).collect()
 }
 
-/// The members of the structures in the sources: what stands before a colon.
+/// The field names of structures in the sources: words before a colon.
 fn members(sources: &str) -> HashSet<&str> {
     let before = sources.lines().filter_map(|line| line.split_once(": "));
     before.filter_map(|(name, _)| name.split_whitespace().last()).collect()
 }
 
-/// The words of documentation that begin with a prefix and go on with these letters.
+/// The words of a text that begin with a prefix and continue with these letters.
 fn words<'a>(text: &'a str, prefix: &'a str, letters: fn(char) -> bool) -> impl Iterator<Item = &'a str> {
     text.match_indices(prefix).filter_map(move |(at, _)| {
         let is_start = !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '/');
@@ -286,14 +286,14 @@ fn every_documented_metric_is_registered() {
     let sources = sources();
     let literals = literals(&sources);
     let is_literal = |name: &str| literals.contains(name);
-    // Registered whole, or as its last words below the prefix of a component.
+    // Registered with its full name, or without the prefix of a component.
     let is_known = |name: &str| {
         let starts = name.match_indices('_').map(|(at, _)| at + 1);
         is_literal(name) || starts.clone().any(|at| is_literal(&name[at..]))
     };
     const SUFFIXES: [&str; 5] = ["_total", "_bucket", "_count", "_sum", "_info"];
     let (mut wrong, mut found) = (Vec::new(), 0);
-    // `grep` takes the start of a name.
+    // A `grep` pattern may be only the start of a name.
     for piece in pieces().iter().filter(|piece| !piece.text.contains("grep bulla_")) {
         for name in words(&piece.text, "bulla_", |c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
         {
@@ -312,7 +312,7 @@ fn every_documented_metric_is_registered() {
 
 #[test]
 fn every_documented_path_is_a_route() {
-    // A test of the server holds this table against the routes.
+    // A test of the server compares this table with the routes.
     let table = include_str!("../../../docs/internals/authorisation.md");
     let rows = table.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()?.split_once(' '));
     let routes: Vec<Vec<&str>> =
@@ -322,7 +322,7 @@ fn every_documented_path_is_a_route() {
         for path in words(&piece.text, "/api/v1/", |c| c.is_ascii_alphanumeric() || "/-_{}$…".contains(c)) {
             found += 1;
             let asked = segments(path);
-            // `/api/v1/ct/…` and `/api/v1/agent/` stand for what is below them.
+            // `/api/v1/ct/…` and `/api/v1/agent/` mean all paths below them.
             let below = path.ends_with('/') || path.ends_with('…');
             let is_route = |route: &Vec<&str>| {
                 let fits = |(wanted, given): (&&str, &&str)| wanted.starts_with('{') || wanted == given;
@@ -349,7 +349,7 @@ fn segments(path: &str) -> Vec<&str> {
 
 #[test]
 fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
-    /// Names of other programs, and files.
+    /// Names of other programs, and file names.
     const OTHERS: [&str; 4] = ["net.", "certificatemanager.", "inventory.db-wal", "alerts.yml"];
     const FILES: [&str; 18] = [
         "sig", "jsonl", "org", "net", "rs", "md", "key", "pem", "sock", "db", "toml", "json", "service",
@@ -369,7 +369,7 @@ fn every_event_alert_permission_and_setting_that_a_sentence_names_exists() {
                 continue;
             }
             found += 1;
-            // A code, or a member of a document.
+            // A code, or a field of a document.
             let is_known = literals.contains(name) || members.contains(last);
             if !is_known {
                 wrong.push(format!("{}: {name}", piece.place()));

@@ -4,12 +4,12 @@ use inventory::record::identity;
 use scan::target::HostName;
 use store::EndpointKey;
 
-/// The endpoint as people write it.
+/// The label of an endpoint, as people write it.
 pub(crate) fn label(key: &EndpointKey) -> String {
     identity(key).unwrap_or_else(|| format!("{}://{}:{}", key.protocol, key.host, key.port))
 }
 
-/// `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]:PORT` or a path, as the inventory keeps hosts.
+/// Splits `HOST`, `HOST:PORT`, `ADDRESS`, `[ADDRESS]:PORT` or a path into the inventory's form of a host and a port.
 pub(crate) fn host_and_port(text: &str) -> (String, Option<u16>) {
     if let Ok(address) = text.trim_matches(['[', ']']).parse::<std::net::IpAddr>() {
         return (address.to_string(), None);
@@ -17,7 +17,7 @@ pub(crate) fn host_and_port(text: &str) -> (String, Option<u16>) {
     if let Ok(socket) = text.parse::<std::net::SocketAddr>() {
         return (socket.ip().to_string(), Some(socket.port()));
     }
-    // A scheme, a server name and an address are shown in labels: they may be pasted.
+    // Users may paste labels, which contain a scheme, a server name and an address.
     let bare = text.split_once("://").map_or(text, |(_, rest)| rest);
     let bare = bare.split(['=', '@']).next().unwrap_or(bare);
     let (host, port) = match bare.rsplit_once(':') {

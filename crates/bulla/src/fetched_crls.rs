@@ -1,8 +1,9 @@
-//! CRLs of clients' CAs that a key service or a proxy fetches: from the control plane, or wherever their CA publishes them.
+//! CRLs of clients' CAs that a key service or a proxy fetches from the control plane or from another URL of the CA.
 //!
-//! An entry of `client_crl_files` that begins with `https://` is fetched every minute and kept in the data folder, from where it is read as
-//! any other file. The last list counts while its server is away, also after a restart, and past its `nextUpdate`: the log says so
-//! every time. Without any list the process does not start, as it would let in anyone who was revoked.
+//! An entry of `client_crl_files` that begins with `https://` is fetched every minute and stored in the data folder. From there it
+//! is read like any other file. The last list stays in use while its server is unavailable, also after a restart, and past its
+//! `nextUpdate`. The log reports this each time. Without any list the process does not start, because it would accept revoked
+//! certificates.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,13 +19,14 @@ use x509::{Fingerprint, UnixTime};
 
 use crate::{data_folder, files};
 
-/// Between two fetches. What is revoked is refused within it and the time between two looks at files.
+/// Interval between two fetches. A revoked certificate is refused after this interval plus the interval of file checks, at the
+/// latest.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// For one fetch.
+/// Timeout of one fetch.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// One list, and the file that it is kept in.
+/// One list, and the file that stores it.
 struct Source {
     url: String,
     path: PathBuf,
@@ -38,8 +40,8 @@ pub(crate) struct FetchedCrls {
 }
 
 impl FetchedCrls {
-    /// Fetches what `files` names by URL, and names the files that the lists are in instead. Servers are verified by `ca_files`, the CAs
-    /// of the clients, and by `client.ca_file`, the control plane's. `None` without a URL.
+    /// Fetches the lists that `files` names by URL, and replaces each URL by the file of the list. Servers are verified with
+    /// `ca_files`, the CAs of the clients, and with `client.ca_file`, the CA of the control plane. Returns `None` without a URL.
     pub(crate) async fn open(
         key: &'static str,
         files: &mut [PathBuf],
@@ -118,7 +120,7 @@ impl FetchedCrls {
     }
 }
 
-/// Puts `der` into the file unless that holds a newer list: anyone who stands in between could send an older one again.
+/// Writes `der` to the file unless the file contains a newer list. An attacker on the network could replay an older list.
 fn keep_newer(path: &Path, der: &[u8]) -> Result<(), String> {
     let made = |der: &[u8]| Crl::parse(der).map(|list| (list.issuer.der.clone(), list.this_update));
     let (issuer, new): (_, UnixTime) = made(der).map_err(|error| error.to_string())?;

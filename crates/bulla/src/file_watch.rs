@@ -1,4 +1,4 @@
-//! Whether a file has changed, and is no longer being written.
+//! Detects whether a file has changed and is no longer being written.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -6,15 +6,15 @@ use std::time::{Duration, SystemTime};
 /// How often the configuration file is checked.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The modification time, the length and the inode of a file; `None` without a file. Another stamp means another content.
+/// The modification time, the length and the inode of a file; `None` without a file. A different stamp means different content.
 pub(crate) type FileStamp = Option<(SystemTime, u64, u64)>;
 
 /// The stamps of a file that is polled.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
-    /// When the file was last read.
+    /// The stamp of the file when it was last read.
     read: FileStamp,
-    /// When the file was last polled.
+    /// The stamp of the file at the last poll.
     polled: FileStamp,
 }
 
@@ -23,14 +23,15 @@ impl FileWatch {
         Self { read: stamp, polled: stamp }
     }
 
-    /// Whether the file with this stamp is to be read: its content is another, and it is not being written, as the last poll
-    /// found the same stamp.
+    /// Whether the file with this stamp should be read. Its content must have changed, and the last poll must have found the same
+    /// stamp: then the file is not being written.
     pub(crate) fn is_ripe(&mut self, now: FileStamp) -> bool {
         let is_steady = std::mem::replace(&mut self.polled, now) == now;
         is_steady && now != self.read
     }
 
-    /// Whether the content that was read is whole: the stamp is the same before and after. Else the next polls decide again.
+    /// Whether the content that was read is complete: the stamp is the same before and after. Otherwise the next polls decide
+    /// again.
     pub(crate) fn was_read(&mut self, before: FileStamp, after: FileStamp) -> bool {
         self.polled = after;
         if before == after {
@@ -40,7 +41,7 @@ impl FileWatch {
     }
 }
 
-/// The stamp of a file now.
+/// The current stamp of a file.
 pub(crate) fn stamp(file: Option<&Path>) -> FileStamp {
     use std::os::unix::fs::MetadataExt;
     let about = std::fs::metadata(file?).ok()?;
@@ -60,7 +61,7 @@ mod tests {
             assert!(!watch.is_ripe(stamp(octets)), "it grows: {octets}");
         }
         assert!(watch.is_ripe(stamp(4)));
-        // It grew while it was read: what was read is not all of it.
+        // The file grew while it was read, so the content is incomplete.
         assert!(!watch.was_read(stamp(4), stamp(5)));
         assert!(watch.is_ripe(stamp(5)));
         assert!(watch.was_read(stamp(5), stamp(5)));

@@ -43,8 +43,8 @@ fn crls_of(key: &str, path: &Path, octets: Vec<u8>) -> Outcome<Vec<Vec<u8>>> {
     if all.iter().all(is_one) { Ok(all) } else { Err(none()) }
 }
 
-/// The CRLs of files that the configuration names by `key`, read again at each use; `None` without files. They are read once here,
-/// so that a broken file is an error at startup.
+/// The CRLs of files that the configuration names by `key`; `None` without files. The files are read again at each use. They are
+/// also read once here, so that a broken file is an error at startup.
 pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<Option<RevocationLists>> {
     if paths.is_empty() {
         return Ok(None);
@@ -63,7 +63,7 @@ pub(crate) fn revocation_lists(key: &'static str, paths: &[PathBuf]) -> Outcome<
     Ok(Some(RevocationLists::new(files, ders)))
 }
 
-/// The secret in a file that the configuration names by `key`, without the line's end.
+/// The secret in a file that the configuration names by `key`, without the final line break.
 pub(crate) fn secret(key: &str, path: &Path) -> Outcome<SecretString> {
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(key, path, &error))?;
     let text = SecretString::from(text);

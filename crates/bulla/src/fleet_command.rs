@@ -1,4 +1,4 @@
-//! `bulla fleet up`: a simulated estate to try scanners on.
+//! `bulla fleet up`: a simulated estate for tests of scanners.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,41 +17,41 @@ pub(crate) struct FleetArgs {
     pub(crate) command: FleetCommand,
 }
 
-/// What to do with the fleet.
+/// Commands for the fleet.
 #[derive(Debug, Subcommand)]
 pub(crate) enum FleetCommand {
-    /// Start it on loopback and print the truth about each endpoint; runs until Ctrl-C
+    /// Start the fleet on loopback and print the ground truth of each endpoint; runs until Ctrl-C
     ///
-    /// Ground truth goes to standard output, a JSON object a line: what to scan, what to expect. How
-    /// to scan it goes to standard error.
+    /// The ground truth goes to standard output, one JSON object per line: what to scan and what to expect. Instructions for the
+    /// scan go to standard error.
     Up(UpArgs),
 }
 
 /// `bulla fleet up`
 #[derive(Args, Debug)]
 pub(crate) struct UpArgs {
-    /// How many endpoints
+    /// Number of endpoints
     #[arg(long, value_name = "COUNT", default_value_t = 400)]
     endpoints: usize,
-    /// How long DNS, connecting and handshakes take
+    /// Latency of DNS, connections and handshakes
     #[arg(long, value_enum, value_name = "KIND", default_value = "none")]
     latency: LatencyArg,
-    /// What endpoints there are
+    /// Kinds of endpoints
     #[arg(long, value_enum, value_name = "KIND", default_value = "all")]
     mix: MixArg,
-    /// With --mix balancer: names behind the one address
+    /// With --mix balancer: number of names behind the one address
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     names: usize,
-    /// The part of the endpoints that is dead, from 0 to 1
+    /// Fraction of dead endpoints, from 0 to 1
     #[arg(long, value_name = "FRACTION", default_value_t = 0.05)]
     dead: f64,
-    /// The same seed makes the same fleet
+    /// Seed of the fleet; the same seed creates the same fleet
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
-    /// The port of plain TLS endpoints [default: any free one]
+    /// The port of plain TLS endpoints [default: any free port]
     #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Leaves name CRLs, which the fleet hands out; one healthy leaf in ten is revoked
+    /// Serve CRLs, and name them in the leaves; one healthy leaf in ten is revoked
     #[arg(long)]
     revocation: bool,
     /// Write the ground truth into this file instead of standard output
@@ -60,18 +60,18 @@ pub(crate) struct UpArgs {
     /// Write the fleet's root certificate into this file (PEM)
     #[arg(long, value_name = "FILE")]
     ca_out: Option<PathBuf>,
-    /// Write what to scan into this file, a target a line
+    /// Write the scan targets into this file, one per line
     #[arg(long, value_name = "FILE")]
     targets_out: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum LatencyArg {
-    /// As fast as this machine is
+    /// No added latency
     None,
     /// DNS 8 to 40 ms, connecting 20 to 120 ms, handshake 80 to 300 ms
     Certpulse,
-    /// DNS 8 to 40 ms, connecting 29 ms, handshake 117 ms: the balancer others were measured on
+    /// DNS 8 to 40 ms, connecting 29 ms, handshake 117 ms: like the load balancer in other scanners' measurements
     Balancer,
 }
 
@@ -89,7 +89,7 @@ impl LatencyArg {
         }
     }
 
-    /// The word on the command line.
+    /// The value on the command line.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -98,7 +98,7 @@ impl LatencyArg {
         }
     }
 
-    /// For the heading of a table.
+    /// Description for the heading of a table.
     pub(crate) fn description(self) -> &'static str {
         match self {
             Self::None => "no latency",
@@ -110,11 +110,11 @@ impl LatencyArg {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum MixArg {
-    /// Every kind of endpoint and fault there is
+    /// All kinds of endpoints and faults
     All,
-    /// Only endpoints without a fault
+    /// Only endpoints without faults
     Healthy,
-    /// What an ordinary organisation has
+    /// Endpoints of an ordinary organisation
     Demo,
     /// Many names behind one address
     Balancer,

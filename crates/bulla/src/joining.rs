@@ -13,7 +13,7 @@ pub(crate) fn read(path: &Path) -> Outcome<String> {
     })
 }
 
-/// Why a host did not join, or cannot go on; `token` is the command that makes another token.
+/// The problem of a host that did not join, or cannot continue. `token` is the command that creates another token.
 pub(crate) fn not_joined(error: &JoinError, token: &str) -> Problem {
     let (exit, hint) = match error {
         JoinError::Server(_) => (Exit::Usage, "correct the server's address"),

@@ -1,4 +1,4 @@
-//! Addresses that processes listen on.
+//! Listen addresses of processes.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -14,8 +14,8 @@ pub(crate) fn socket(key: &str, text: &str) -> Outcome<SocketAddr> {
     })
 }
 
-/// Lowers a limit of connections to `most`, the file descriptors that there may be for them. There is a warning where the limit is
-/// not `default`: somebody counts on it then. `bulla doctor` shows the limit of open files in any case.
+/// Lowers a connection limit to `most`, the number of available file descriptors. Logs a warning if the limit was configured, that
+/// is, it differs from `default`. `bulla doctor` always shows the limit of open files.
 pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default: usize, most: usize) {
     let most = most.max(1);
     if *connections_max <= most {
@@ -36,12 +36,12 @@ pub(crate) fn bound_connections(key: &str, connections_max: &mut usize, default:
     *connections_max = most;
 }
 
-/// File descriptors of this process for each of `parts` that listen.
+/// The file descriptors of this process for each of `parts` listening roles.
 pub(crate) fn descriptors_for_one_of(parts: usize) -> usize {
     (outbound::limits::descriptor_budget() / parts.max(1)).max(1)
 }
 
-/// Where `SECTION.metrics_listen` has figures served; `None` for nowhere.
+/// Binds the metrics listener of `SECTION.metrics_listen`; `None` if the setting is empty.
 pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<TcpListener>> {
     if listen.is_empty() {
         return Ok(None);
@@ -55,7 +55,7 @@ pub(crate) fn figures_listener(section: &str, listen: &str) -> Outcome<Option<Tc
     Ok(Some(listener))
 }
 
-/// The address of figures, as people open it.
+/// The URL of the metrics, as users open it.
 pub(crate) fn figures_url(listener: &TcpListener) -> Option<String> {
     listener.local_addr().ok().map(|address| format!("http://{address}/metrics"))
 }

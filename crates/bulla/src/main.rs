@@ -1,7 +1,7 @@
-//! `bulla`: finds every TLS certificate an organisation has.
+//! `bulla`: finds every TLS certificate of an organisation.
 //!
-//! This crate is the configuration, the wiring of roles, and the commands that need more than a server. The commands that only
-//! speak to a server are in `cli`. Knowledge of certificates, endpoints and databases is in the crates below.
+//! This crate contains the configuration, the startup of roles, and the commands that need more than a server. The commands that
+//! only use a server's API are in `cli`. Logic for certificates, endpoints and databases is in lower-level crates.
 
 mod agent_command;
 mod agent_folder;
@@ -41,8 +41,8 @@ mod run_command;
 mod scan_command;
 mod serve_command;
 
-/// Many small values that stay are made among large ones that go: glibc's allocator keeps three times
-/// what is used, and takes 6 % of a scan's time.
+/// Many small long-lived values are allocated among large short-lived ones. With this pattern glibc's allocator needs three times
+/// the memory in use, and 6 % of a scan's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
 fn run(line: &Cli) -> Outcome<Exit> {
     let global = &line.global;
     cli::start_logging(global)?;
-    // Before there are threads: each inherits what holds for this one.
+    // Restrict before threads exist: each new thread inherits the restrictions of this one.
     restrictions::enter(line)?;
     match &line.command {
         Command::Issuance(command) => block_on(command.run(&Configuration::for_client(global)?)),

@@ -1,4 +1,4 @@
-//! The master keys of the configuration, and whether they are the database's.
+//! The master keys of the configuration, and a check that they match the database.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use crate::files;
 
 /// The master key's file in the data folder.
 const MASTER_KEY: &str = "master.key";
-/// The same of a signer process.
+/// The master key's file of a signer process.
 const MASTER_KEY_OF_SIGNER: &str = "signer.key";
 
-/// Where each way to keep the master key is described.
+/// The documentation of all ways to store the master key.
 const DOCUMENT: &str = "docs/control-plane.md#move-the-master-key-out";
 
-/// Keys at rest under the configured master keys, which the database knows. Where it does not, nothing is written there.
-/// `create`: whether a master key is made where there is none.
+/// The key store with the configured master keys. If the database does not know these keys, this is an error and nothing is
+/// written. `create`: whether to create a missing master key.
 pub(crate) async fn keystore(
     settings: &Settings,
     store: &Store,
@@ -45,8 +45,8 @@ pub(crate) async fn keystore(
     Ok(keystore)
 }
 
-/// The signer's key store: CA keys under a master key of its own, made in the data folder where none is configured.
-/// Refuses a master key that the server has as well.
+/// The signer's key store: CA keys under the signer's own master key. If none is configured, creates one in the data folder.
+/// Rejects a master key that the server also has.
 pub(crate) async fn signer_keystore(
     settings: &Settings,
     store: &Store,
@@ -64,13 +64,13 @@ pub(crate) async fn signer_keystore(
     Ok(KeyStore::new(store.clone(), ring, clock.clone()))
 }
 
-/// Adds the security module of the configuration.
+/// Adds the configured security module (PKCS #11).
 pub(crate) async fn provide_module(settings: &Settings, keystore: &KeyStore) -> Outcome<()> {
     Module::open(settings).await?.provide(keystore);
     Ok(())
 }
 
-/// Advice on how to move the master key away from its database. Empty if the configuration names another place.
+/// Advice to move the master key away from its database. Empty if the configuration names another location.
 pub(crate) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
     if settings.current_master().is_some() {
         return Ok(String::new());
@@ -86,7 +86,7 @@ pub(crate) fn advice(settings: &AuthoritySettings) -> Outcome<String> {
     ))
 }
 
-/// The keys with these labels on the token of `[pkcs11]`; the configuration names them by `key`.
+/// The keys with these labels on the token of `[pkcs11]`. `key` is the configuration key that names the labels.
 pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]) -> Outcome<Vec<KeyRef>> {
     if labels.is_empty() {
         return Ok(Vec::new());
@@ -94,7 +94,7 @@ pub(crate) async fn token_keys(settings: &Settings, key: &str, labels: &[String]
     Module::open(settings).await?.keys(key, labels).await
 }
 
-/// The keyring that seals a node's own key. Files of the master key are created if they are missing.
+/// The keyring that seals a node's own key. Missing files of the master key are created.
 pub(crate) async fn node_keyring(
     settings: &Settings,
     key: &MasterKeySettings,
@@ -103,7 +103,7 @@ pub(crate) async fn node_keyring(
     let module = Module::open(settings).await?;
     let current = master(settings, key, true, &module, resolver).await?;
     let config = KeyringConfig { current, older: Vec::new() };
-    // A passphrase takes a thread for a second.
+    // Deriving a key from a passphrase blocks a thread for about a second.
     let opened = tokio::task::spawn_blocking(move || Keyring::open(&config)).await;
     opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| {
         Problem::new(Exit::Machine, chain(&error))
@@ -149,12 +149,12 @@ async fn keyring(
     for key in settings.authority.older_masters() {
         older.push(master(settings, &key, false, module, resolver).await?);
     }
-    // A passphrase takes a thread for a second.
+    // Deriving a key from a passphrase blocks a thread for about a second.
     let opened = tokio::task::spawn_blocking(move || Keyring::open(&KeyringConfig { current, older })).await;
     opened.map_err(|error| Problem::new(Exit::Machine, chain(&error)))?.map_err(|error| unopened(&error))
 }
 
-/// `current`: creates the files that wrap the key if they are missing. A file that is the key itself is never created.
+/// Opens one master key. `current`: creates missing files that wrap the key. A file that is the key itself is never created.
 async fn master(
     settings: &Settings,
     key: &MasterKeySettings,
@@ -262,7 +262,8 @@ fn unproven(error: ProveError) -> Problem {
     }
 }
 
-/// Logs how many values are sealed under master keys that this node does not have. Runs after startup, as it counts all values.
+/// Logs the number of values sealed under master keys that this node does not have. Runs after startup, because it counts all
+/// values.
 pub(crate) async fn tell_missing(keystore: KeyStore) {
     match keystore.masters_in_use().await {
         Ok(all) => {
@@ -280,7 +281,7 @@ pub(crate) async fn tell_missing(keystore: KeyStore) {
 
 use module::Module;
 
-/// The security module, if one is configured: authorities made with `key_provider` `pkcs11` have their keys there.
+/// The security module, if one is configured. Authorities created with `key_provider` `pkcs11` have their keys in it.
 mod module {
     use std::sync::Arc;
 
@@ -345,7 +346,7 @@ mod aws {
 
     use crate::config::AwsKmsSettings;
 
-    /// The configuration is refused before it comes to this.
+    /// The configuration check rejects this case earlier.
     pub(super) async fn wrapper(_: &AwsKmsSettings) -> Outcome<Box<dyn Wrapper>> {
         Err(Problem::usage("the master key is in AWS KMS, and this build has no AWS")
             .hint("build with `--features aws`"))
@@ -364,7 +365,7 @@ mod aws {
 
     use crate::config::AwsKmsSettings;
 
-    /// Stands in the encryption context, and so in CloudTrail.
+    /// Value in the encryption context, which CloudTrail logs.
     const PURPOSE: &str = "bulla master key 1";
 
     /// AWS KMS, which encrypts the master key's file.

@@ -1,4 +1,4 @@
-//! The restrictions that each long-running role puts on its own process, from its configuration (crate `sandbox`).
+//! The restrictions that each long-running role applies to its own process, from its configuration (crate `sandbox`).
 
 mod paths;
 
@@ -14,7 +14,7 @@ use crate::data_folder;
 use crate::roles::DefaultRoles;
 use crate::serve_command::ServeArgs;
 
-/// A process that serves until it is stopped. All other commands are for people, and are not restricted.
+/// A role of a process that runs until it is stopped. Other commands are interactive and not restricted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Role {
     Server,
@@ -28,7 +28,7 @@ enum Role {
 /// Ports that only a process with CAP_NET_BIND_SERVICE can bind.
 const PRIVILEGED: std::ops::Range<u16> = 1..1_024;
 
-/// Restricts this process as its role allows. The privileged ports of its listeners are bound first.
+/// Restricts this process to what its role needs. Binds the privileged ports of its listeners first.
 pub(crate) fn enter(line: &Cli) -> Outcome<()> {
     if !matches!(
         line.command,
@@ -77,7 +77,7 @@ fn tell(roles: &[Role], report: &Report) {
     }
 }
 
-/// What a process with these roles may do: what each of them may.
+/// The permissions of a process with these roles: the union of the roles' permissions.
 fn plan(roles: &[Role], settings: &Settings, file: Option<&std::path::Path>) -> Outcome<Plan> {
     let programs = if roles.iter().any(|role| role.programs(settings) == Programs::Started) {
         Programs::Started
@@ -114,7 +114,7 @@ impl Role {
         }
     }
 
-    /// The roles of a command that runs until it is stopped, whose flags go over the settings.
+    /// The roles of a command that runs until it is stopped. The command's flags override `settings`.
     fn with_flags(command: &Command, settings: &mut Settings) -> Outcome<Vec<Self>> {
         let one = match command {
             Command::Up(args) => return Self::of_process(&args.serve, settings, DefaultRoles::Everything),
@@ -140,7 +140,7 @@ impl Role {
         args.apply(settings);
         let roles = args.roles(settings, usual)?;
         let own = |role| match role {
-            // Where both are one process, the server's covers it.
+            // In a common process the server's role covers the signer.
             config::Role::Signer if roles.has(config::Role::Server) => None,
             config::Role::Signer => Some(Self::Signer),
             config::Role::Server => Some(Self::Server),
@@ -152,7 +152,8 @@ impl Role {
         Ok(roles.chosen().filter_map(own).collect())
     }
 
-    /// Programs of the host's configuration, commands of an agent's policy, and helpers of the clouds' libraries, which look for credentials.
+    /// Whether the role starts programs: those of the host's configuration, commands of an agent's policy, and helpers with which
+    /// the clouds' libraries find credentials.
     fn programs(self, settings: &Settings) -> Programs {
         let by_master_key = |key: &MasterKeySettings| {
             matches!(key, MasterKeySettings::Program(_) | MasterKeySettings::AwsKms(_))
@@ -184,7 +185,7 @@ impl Role {
     fn capabilities(self, settings: &Settings) -> Capabilities {
         let other_users = settings.programs.values().any(|program| !program.user.is_empty());
         match self {
-            // `nginx -t` binds the ports of its configuration.
+            // `nginx -t` binds the ports of the nginx configuration.
             Self::Agent => {
                 Capabilities::OTHER_USERS.and(Capabilities::OTHERS_FILES).and(Capabilities::LOW_PORTS)
             }
@@ -194,7 +195,7 @@ impl Role {
         }
     }
 
-    /// Why files are not restricted, where they are not.
+    /// The reason why file access is not restricted, if so.
     fn files_are_open(self, settings: &Settings, programs: Programs) -> Option<&'static str> {
         let named = !settings.sandbox.writable_folders.is_empty();
         match self {
@@ -210,7 +211,7 @@ impl Role {
         }
     }
 
-    /// The addresses of its listeners that only a privileged process can bind.
+    /// The listener addresses that only a privileged process can bind.
     fn listeners(self, settings: &Settings) -> Vec<SocketAddr> {
         let Settings { server, credentials, keys, edge, proxy, .. } = settings;
         let texts: Vec<&String> = match self {
@@ -226,7 +227,7 @@ impl Role {
                 .collect(),
             Self::Agent | Self::Signer => Vec::new(),
         };
-        // As `listening::socket` reads them. Others are refused there, with their name.
+        // Parse like `listening::socket`, which reports errors later with the name of the setting.
         let address = |text: &String| {
             let port = text.rsplit_once(':')?.1.parse::<u16>().ok()?;
             PRIVILEGED.contains(&port).then(|| text.to_socket_addrs().ok()?.next())?
@@ -234,7 +235,7 @@ impl Role {
         texts.into_iter().filter_map(address).collect()
     }
 
-    /// Folders that it writes to. Those that it would make are made, so that a rule can name them.
+    /// Folders that the role writes to. Missing ones are created, so that a rule can name them.
     fn written(self, settings: &Settings) -> Vec<PathBuf> {
         let Settings { keys, edge, proxy, .. } = settings;
         let mut folders = Vec::new();
@@ -274,13 +275,13 @@ impl Role {
         written.extend(tpms(settings));
         written.extend(beside.iter().filter_map(|path| paths::folder_of(path)));
         written.extend(data_folder::folder().ok());
-        // The kernel writes the image with the rights of the process.
+        // The kernel writes the core dump with the rights of the process.
         written.extend(std::env::current_dir().ok().filter(|_| settings.server.core_dumps));
         written
     }
 }
 
-/// The devices of TPMs that master keys are sealed by.
+/// The TPM devices that seal master keys.
 fn tpms(settings: &Settings) -> Vec<PathBuf> {
     let authority = &settings.authority;
     let all = [authority.current_master(), settings.keys.node.seed_key.clone()];

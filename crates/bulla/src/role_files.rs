@@ -9,7 +9,7 @@ use crate::component::Description;
 use crate::config::Role;
 use crate::data_folder;
 
-/// The prefix of a file's name. The name of the first role and `.json` follow.
+/// The prefix of a file name. The name of the first role and `.json` follow.
 const PREFIX: &str = "roles-";
 
 /// The roles of one process.
@@ -20,7 +20,7 @@ pub(crate) struct ProcessRoles {
     pub(crate) roles: Vec<(Role, Description)>,
 }
 
-/// The file of this process, removed when dropped.
+/// The file of this process, removed on drop.
 pub(crate) struct RoleFile(Option<PathBuf>);
 
 impl RoleFile {
@@ -54,7 +54,7 @@ impl Drop for RoleFile {
     }
 }
 
-/// Processes on this host that run or were killed. Unreadable files are left out.
+/// All processes on this host that run or were killed. Unreadable files are skipped.
 pub(crate) fn all() -> Outcome<Vec<ProcessRoles>> {
     let Ok(folder) = std::fs::read_dir(cli::data::folder()?) else { return Ok(Vec::new()) };
     let is_one = |name: &str| name.starts_with(PREFIX) && name.ends_with(".json");

@@ -11,17 +11,17 @@ use crate::config::{Role, Settings};
 pub(crate) enum DefaultRoles {
     /// `bulla serve`: the control plane.
     Server,
-    /// `bulla up`: every role that the configuration lets run.
+    /// `bulla up`: every role that the configuration allows.
     Everything,
 }
 
-/// The roles of one process, and the reasons why it lacks the others.
+/// The roles of one process, and the reasons why other roles are left out.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Roles {
     chosen: BTreeSet<Role>,
     /// Roles that `bulla up` leaves out, each with the reason.
     left_out: Vec<(Role, String)>,
-    /// Whether nobody named them.
+    /// Whether they are the default roles.
     are_usual: bool,
 }
 
@@ -31,7 +31,7 @@ impl Roles {
         self.chosen.contains(&role)
     }
 
-    /// Whether they are the default roles of the command: neither flags nor configuration named any.
+    /// Whether the roles are the command's defaults: neither flags nor configuration named any.
     pub(crate) fn are_usual(&self) -> bool {
         self.are_usual
     }
@@ -48,7 +48,7 @@ impl Roles {
         self.has(Role::Signer) && !self.has(Role::Server)
     }
 
-    /// All roles, in the order of the start.
+    /// All roles, in start order.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = Role> + '_ {
         self.chosen.iter().copied()
     }
@@ -103,7 +103,7 @@ impl Settings {
         } else {
             left_out.push((Role::Edge, "edge.upstream or edge.routes turns it on".to_owned()));
         }
-        // Without a policy an agent deploys nothing, and this process may start no programs.
+        // Without a policy an agent deploys nothing. In addition, this process may then start no programs.
         if self.agent.policy().exists() {
             chosen.insert(Role::Agent);
         } else {

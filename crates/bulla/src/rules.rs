@@ -1,4 +1,4 @@
-//! `bulla rules`: what findings mean.
+//! `bulla rules`: explains findings.
 
 use clap::Args;
 use cli::exit::{Exit, Outcome, Problem};
@@ -8,17 +8,17 @@ use x509::Rule;
 /// `bulla rules`
 #[derive(Args, Debug)]
 pub(crate) struct RulesArgs {
-    /// The code of one rule, to read all about it: certificate.expired
+    /// The code of one rule, to show all its details: certificate.expired
     code: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// When to colour
+    /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: Colour,
 }
 
-/// Every rule there is, those for certificates first.
+/// All rules, those for certificates first.
 pub(crate) fn all() -> impl Iterator<Item = &'static Rule> {
     x509::lint::RULES.iter().chain(scan::rules::RULES).copied()
 }

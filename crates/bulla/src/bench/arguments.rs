@@ -7,22 +7,22 @@ use crate::fleet_command::LatencyArg;
 /// `bulla bench scan`
 #[derive(Args, Debug)]
 pub(crate) struct ScanBench {
-    /// How many endpoints
+    /// Number of endpoints
     #[arg(long, value_name = "COUNT", default_value_t = 1_800)]
     pub(super) endpoints: usize,
-    /// How long DNS, connecting and handshakes take
+    /// Latency of DNS, connections and handshakes
     #[arg(long, value_enum, value_name = "KIND", default_value = "certpulse")]
     pub(super) latency: LatencyArg,
-    /// What endpoints there are: all, healthy or demo
+    /// Kinds of endpoints: all, healthy or demo
     #[arg(long, value_name = "KIND", default_value = "all")]
     pub(super) mix: String,
-    /// The part of the endpoints that is dead, from 0 to 1
+    /// Fraction of dead endpoints, from 0 to 1
     #[arg(long, value_name = "FRACTION", default_value_t = 0.05)]
     pub(super) dead: f64,
-    /// Instead: this many names behind one address
+    /// Simulate this many names behind one address instead
     #[arg(long, value_name = "NAMES")]
     pub(super) balancer: Option<usize>,
-    /// Runs of Bulla; each is a row
+    /// Number of runs of Bulla; each is a row
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub(super) runs: usize,
     /// Also run tlsx and zgrab2, if they are installed

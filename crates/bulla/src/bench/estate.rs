@@ -1,4 +1,4 @@
-//! The simulated estate as a process of its own.
+//! The simulated estate in a separate process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ pub(crate) struct Estate {
     pub(crate) targets: PathBuf,
 }
 
-/// This binary.
+/// Path of this binary.
 pub(crate) fn own_binary() -> Outcome<PathBuf> {
     std::env::current_exe().map_err(|error| Problem::new(Exit::Machine, format_args!("where am I? {error}")))
 }
 
 impl Estate {
-    /// Starts it and waits until it is ready.
+    /// Starts the estate and waits until it is ready.
     pub(crate) fn start(args: &ScanBench, folder: &Path) -> Outcome<Self> {
         let [truth, roots, targets] =
             ["truth.jsonl", "roots.pem", "targets.txt"].map(|name| folder.join(name));
@@ -53,7 +53,7 @@ impl Estate {
         Err(failed(said.trim()))
     }
 
-    /// The hosts of the most used port that speak TLS at once, in a file; and that port.
+    /// Writes the hosts of the most used port with plain TLS (no STARTTLS) to a file. Returns the file and the port.
     pub(crate) fn plain_hosts(&self, folder: &Path) -> Outcome<(PathBuf, String)> {
         let targets = std::fs::read_to_string(&self.targets).map_err(failed)?;
         let plain: Vec<_> = targets

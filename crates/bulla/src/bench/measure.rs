@@ -8,24 +8,23 @@ use cli::exit::{Exit, Outcome, Problem};
 /// Resource usage of a run.
 pub(crate) struct Measured {
     pub(crate) wall: Duration,
-    /// User and system time.
+    /// User plus system CPU time.
     pub(crate) processor: Duration,
-    /// The most memory resident at once.
+    /// Peak resident memory in KiB.
     pub(crate) memory_kib: u64,
     pub(crate) succeeded: bool,
-    /// The end of its standard error.
+    /// Last characters of its standard error.
     pub(crate) said: String,
 }
 
-/// How often the child is looked at; memory peaks shorter than this are still seen, for the kernel
-/// keeps the high water mark itself.
+/// Interval between two checks of the child. A shorter memory peak is not missed: the kernel records the high-water mark.
 const LOOK: Duration = Duration::from_millis(5);
-/// Units of time in /proc: USER_HZ, 100 on every architecture that Linux reports to user space.
+/// Clock ticks per second in /proc: USER_HZ, which is 100 on every Linux architecture.
 const TICKS_PER_SECOND: u64 = 100;
-/// Kept of standard error.
+/// Maximum number of characters kept of standard error.
 const SAID_CHARS_MAX: usize = 400;
 
-/// Runs `command` to its end.
+/// Runs `command` until it exits.
 pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
     let began = Instant::now();
     let mut child =
@@ -36,7 +35,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
         )?;
     let said = gather(&mut child);
     let mut memory_kib = 0;
-    // A process that has ended keeps its times until it is waited for.
+    // The CPU times of an exited process stay readable until `wait`.
     let ticks = loop {
         memory_kib = memory_kib.max(high_water_kib(child.id()));
         let (state, ticks) = times(child.id());
@@ -51,7 +50,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome<Measured> {
         wall,
         processor: Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND),
         memory_kib,
-        // A scan of an estate with dead endpoints is right to report them.
+        // A scan that finds dead endpoints exits with an error code. This is not a failure.
         succeeded: status.success(),
         said: said.join().unwrap_or_default(),
     })
@@ -67,10 +66,10 @@ fn gather(child: &mut Child) -> std::thread::JoinHandle<String> {
     })
 }
 
-/// State, and user plus system time of the process with its threads (proc_pid_stat(5)).
+/// State and CPU time (user plus system, in ticks) of the process with its threads (proc_pid_stat(5)).
 fn times(pid: u32) -> (Option<char>, u64) {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything; what counts follows it.
+    // The process name in parentheses may contain any character. The needed fields follow it.
     let Some((_, rest)) = stat.rsplit_once(") ") else { return (None, 0) };
     let fields: Vec<_> = rest.split(' ').collect();
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);

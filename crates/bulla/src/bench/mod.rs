@@ -1,7 +1,7 @@
-//! `bulla bench scan`: Bulla, and its peers if they are installed, on the same simulated estate.
+//! `bulla bench scan`: runs Bulla, and other scanners if they are installed, on the same simulated estate.
 //!
-//! The estate is a process of its own, as are the scans: what is measured is what users run. A fresh
-//! estate of the same seed for each run, so that every count belongs to one scanner.
+//! The estate and each scan are separate processes, as for users. Each run has a new estate with the same seed, so that the server
+//! counters belong to one scanner.
 
 mod arguments;
 mod estate;
@@ -27,24 +27,24 @@ pub(crate) struct BenchArgs {
     pub(crate) command: BenchCommand,
 }
 
-/// What to measure.
+/// Benchmarks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
     /// Scan a simulated estate and print a Markdown table of time, processor, memory and verdicts
     Scan(ScanBench),
 }
 
-/// A scanner's run on a fresh estate.
+/// The result of one scanner on a new estate.
 struct Row {
     scanner: String,
     measured: Measured,
-    /// Endpoints it gave a certificate for.
+    /// Endpoints for which the scanner reported a certificate.
     answered: u64,
     verdicts: Option<Verdicts>,
     counted: String,
 }
 
-/// Measures.
+/// Runs the benchmark.
 pub(crate) fn run(args: &BenchArgs) -> Outcome<Exit> {
     let BenchCommand::Scan(args) = &args.command;
     let folder = Folder::new()?;
@@ -70,7 +70,7 @@ fn bulla(args: &ScanBench, folder: &Path, name: String) -> Outcome<Row> {
     let results = folder.join("bulla.jsonl");
     let mut command = Command::new(estate::own_binary()?);
     command.arg("scan");
-    // As typed: with storing, into an inventory that is new for each run.
+    // By default a scan stores its results: use a new inventory for each run.
     if !args.scan_arguments.iter().any(|argument| argument == "--no-store") {
         let run = results.with_extension(format!("{}.db", cli::units::now_us()));
         command.arg("--db").arg(run);
@@ -95,20 +95,19 @@ fn bulla(args: &ScanBench, folder: &Path, name: String) -> Outcome<Row> {
     })
 }
 
-/// Another scanner.
+/// A scanner that Bulla is compared with.
 struct Peer {
     program: &'static str,
     install: &'static str,
-    /// Its arguments: hosts to scan, port, name server, output file.
+    /// Builds the arguments from hosts file, port, name server and output file.
     arguments: fn(hosts: &str, port: &str, dns: &str, output: &str) -> Vec<String>,
-    /// Whether a line of its output is an endpoint with a certificate.
+    /// Whether a line of the output is an endpoint with a certificate.
     answered: fn(&str) -> bool,
 }
 
-/// They are run as their documentation says, with JSON lines as output; zgrab2 without the block list
-/// that keeps it from loopback, and without its limit of 20 connections a second to an address, as
-/// many names share one here. Neither speaks STARTTLS in
-/// the same run, so both are given plain TLS endpoints only.
+/// The peers run as documented, with JSON lines as output. zgrab2 runs without its block list, which excludes loopback. It also
+/// runs without its limit of 20 connections per second to one address, because many names share an address here. Neither peer
+/// supports STARTTLS in the same run, so both get plain TLS endpoints only.
 const PEERS: &[Peer] = &[
     Peer {
         program: "tlsx",
@@ -209,7 +208,7 @@ fn markdown(args: &ScanBench, rows: &[Row]) -> String {
     out.trim_end().to_owned()
 }
 
-/// A folder of this run, removed at its end.
+/// A temporary folder for this run, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

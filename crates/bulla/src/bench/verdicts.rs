@@ -1,4 +1,4 @@
-//! Results of a scan, compared with the truth.
+//! Results of a scan, compared with the ground truth.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -8,15 +8,15 @@ use std::path::Path;
 use cli::exit::{Exit, Outcome, Problem};
 use serde::Deserialize;
 
-/// Differences told one by one; the rest is counted.
+/// Maximum number of differences that are listed. Further differences are only counted.
 const DIFFERENCES_MAX: usize = 20;
 
-/// How a scan's verdicts compare.
+/// Comparison of a scan's results with the ground truth.
 #[derive(Default)]
 pub(crate) struct Verdicts {
     pub(crate) answered: u64,
     right: u64,
-    /// Outcomes and findings reported that are not so.
+    /// Reported outcomes and findings that are false.
     wrong: u64,
     /// True findings that were not reported.
     missed: u64,
@@ -57,7 +57,7 @@ struct Finding {
     code: String,
 }
 
-/// Compares JSON lines of a scan with the ground truth.
+/// Compares a scan's output (JSON lines) with the ground truth.
 pub(crate) fn compare(truth: &Path, results: &Path) -> Outcome<Verdicts> {
     let mut expected = HashMap::new();
     lines(truth, |truth: Truth| {
@@ -99,8 +99,7 @@ impl Verdicts {
             self.wrong += 1;
             self.differ(format!("{target}: {outcome}, should be {}", truth.outcome));
         }
-        // What concerns several endpoints names the first of them only: it is judged where the
-        // truth speaks of it.
+        // A finding about several endpoints names only the first of them. Such findings are not compared here.
         let own = |code: &&String| !code.starts_with("estate.");
         for code in truth.findings.iter().filter(own) {
             if findings.contains(code) {

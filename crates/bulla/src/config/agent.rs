@@ -1,4 +1,4 @@
-//! `[agent]`: the agent of this host, where a process of `bulla up` or `bulla serve` has that role.
+//! `[agent]`: the agent of this host as a role of `bulla up` or `bulla serve`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::data_folder;
 
-/// In the data folder.
+/// Default folder, in the data folder.
 const FOLDER: &str = "agent";
 
-/// `[agent]`. The variables of its keys are those that `bulla agent run` reads.
+/// `[agent]`. The keys have the same environment variables as in `bulla agent run`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct AgentSettings {

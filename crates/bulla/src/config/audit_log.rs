@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// Bytes of the secret that signs posts, at least.
+/// Minimum bytes of the secret that signs webhook requests.
 const SECRET_MIN: usize = 16;
 
 /// `[audit]`
@@ -50,7 +50,7 @@ impl Default for AuditSettings {
 }
 
 impl AuditSettings {
-    /// The error.
+    /// Checks the values of the section.
     pub(crate) fn check(&self) -> Outcome<()> {
         if !(10..=86_400).contains(&self.head_every_s) {
             return Err(
@@ -67,7 +67,7 @@ impl AuditSettings {
         self.witness.check()
     }
 
-    /// The settings of the log; webhooks are posted by `posts`.
+    /// The options of the audit log. `posts` sends the webhooks.
     pub(crate) fn options(&self, posts: &Posts) -> Outcome<AuditOptions> {
         let of_zero = |days: u32| (days > 0).then_some(days);
         let reads = if self.aggregate_reads { Reads::ByMinute } else { Reads::Each };

@@ -61,14 +61,14 @@ pub(crate) struct EdgeSettings {
     pub(crate) stop_s: u64,
 }
 
-/// What is forwarded: bytes or requests.
+/// What is forwarded: connections or requests.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ModeText {
-    /// Connections, as they are.
+    /// Connections are forwarded unchanged.
     #[default]
     Tcp,
-    /// Requests, one by one.
+    /// Requests are forwarded one by one.
     Http,
 }
 
@@ -81,14 +81,14 @@ impl From<ModeText> for Mode {
     }
 }
 
-/// What becomes of who asks for a name that no certificate is for.
+/// The response to a client that requests a name without a certificate.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum UnknownNames {
-    /// The alert unrecognized_name.
+    /// Reject the handshake with the alert unrecognized_name.
     #[default]
     Refuse,
-    /// The default certificate.
+    /// Present the default certificate.
     Default,
 }
 
@@ -98,13 +98,13 @@ pub(crate) enum UnknownNames {
 pub(crate) struct RouteSettings {
     pub(crate) names: Vec<String>,
     pub(crate) upstream: String,
-    /// That of `[edge]` unless given.
+    /// Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<ModeText>,
-    /// The same.
+    /// Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) alpn: Option<Vec<String>>,
-    /// The same.
+    /// Default: the value in `[edge]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) proxy_protocol: Option<bool>,
 }
@@ -208,12 +208,12 @@ impl EdgeSettings {
         self.routes(NamedFiles::NotRead).map(drop)
     }
 
-    /// Whether connections have somewhere to go.
+    /// Whether connections have an upstream.
     pub(crate) fn has_upstream(&self) -> bool {
         !self.upstream.is_empty() || !self.routes.is_empty()
     }
 
-    /// What must be there to run, be it from flags.
+    /// Checks that all settings needed to run are present, from the file or from flags.
     pub(crate) fn check_whole(&self) -> Outcome<()> {
         if self.certificates.as_os_str().is_empty() && !self.inventory {
             return Err(Problem::usage("there are no certificates to present").hint(
@@ -225,7 +225,7 @@ impl EdgeSettings {
             return Err(Problem::usage("there is no upstream to pass connections on to")
                 .hint("name one: --upstream, or edge.upstream or edge.routes in the configuration"));
         }
-        // Without a certificate no service over TLS can be asked at all, which is said of each.
+        // Without a client certificate no key service can be reached over TLS. The error names each such service.
         let speaks_tls = !self.keys_certificate_file.as_os_str().is_empty();
         if speaks_tls && self.keys_ca_files.is_empty() {
             return Err(Problem::usage("edge.keys_ca_files is empty: no key service would be believed")
@@ -239,7 +239,7 @@ impl EdgeSettings {
         Ok(())
     }
 
-    /// The key services; the socket in the data folder when none is named.
+    /// The key services. Default: the socket in the data folder.
     pub(crate) fn servers(&self) -> Outcome<Vec<Server>> {
         let read = |text: &String| {
             text.parse::<Server>().map_err(|error: InvalidServer| {
@@ -296,7 +296,7 @@ impl EdgeSettings {
         Ok(Some(ClientAuth { mode: self.client_certificates, roots, lists }))
     }
 
-    /// The options of the terminator, without its addresses.
+    /// The options of the terminator, without its listen addresses.
     pub(crate) fn options(&self) -> Outcome<Options> {
         let given = |path: &PathBuf| Some(path.clone()).filter(|path| !path.as_os_str().is_empty());
         Ok(Options {

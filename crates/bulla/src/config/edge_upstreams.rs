@@ -13,16 +13,16 @@ use x509::HostOrIp;
 
 use crate::files;
 
-/// Of the configuration; each may have many servers.
+/// Maximum number of upstreams in the configuration. Each may have many servers.
 const UPSTREAMS_MAX: usize = 1_000;
 const MINUTE_MS: u64 = 60_000;
 
-/// Whether files that the configuration names are read.
+/// Whether a check reads the files that the configuration names.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum NamedFiles {
-    /// They are: the terminator runs on this machine.
+    /// Files are read: the terminator runs on this machine.
     Read,
-    /// They are not: what can be said without them is checked.
+    /// Files are not read. Only the settings themselves are checked.
     NotRead,
 }
 
@@ -72,7 +72,7 @@ impl Default for EdgeUpstreamSettings {
     }
 }
 
-/// All of them by name.
+/// All upstreams by name.
 pub(super) fn groups(
     upstreams: &[EdgeUpstreamSettings],
     named_files: NamedFiles,
@@ -158,7 +158,7 @@ impl EdgeUpstreamSettings {
         })
     }
 
-    /// TLS to its servers, if it is spoken.
+    /// TLS settings for connections to its servers, if TLS is enabled.
     fn upstream_tls(&self, named_files: NamedFiles) -> Outcome<Option<UpstreamTls>> {
         if !self.tls {
             return Ok(None);

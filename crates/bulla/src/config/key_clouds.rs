@@ -1,9 +1,9 @@
-//! Keys of `[keys]` that clouds hold.
+//! Keys of `[keys]` that are in cloud key services.
 
 use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 
-/// Keys of all clouds: each is asked for its public half at the start.
+/// Maximum number of keys in all clouds. The public key of each is requested at startup.
 const KEYS_MAX: usize = 1_000;
 
 /// `keys.aws_kms`: a key of AWS KMS.
@@ -32,7 +32,7 @@ pub(crate) struct GcpKeySettings {
     pub(crate) endpoint: String,
 }
 
-/// Refuses what this build cannot ask for, and too many.
+/// Rejects clouds that this build does not support, and too many keys.
 pub(super) fn check(aws: usize, azure: usize, gcp: usize) -> Outcome<()> {
     for (count, setting, feature, has) in [
         (aws, "aws_kms", "aws", cfg!(feature = "aws")),

@@ -17,11 +17,11 @@ use super::MasterKeySettings;
 use super::key_clouds::{self, AwsKeySettings, AzureKeySettings, GcpKeySettings};
 use crate::data_folder;
 
-/// In place of a path: none.
+/// Value that disables a setting in place of a path.
 const NONE: &str = "none";
-/// The folder of records of signatures in a node's.
+/// Folder of signature records, inside the node's folder.
 const RECORDS: &str = "records";
-/// Where nodes ask each other: beside the ports of the two protocols.
+/// Default port for requests between nodes, next to the ports of the two protocols.
 const NODES_PORT: u16 = 2410;
 
 /// `[keys]`
@@ -58,7 +58,7 @@ pub(crate) struct KeyServiceSettings {
     pub(crate) node: NodeSettings,
 }
 
-/// `[keys.node]`: the service as one node of many.
+/// `[keys.node]`: the service as a node of a cluster.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NodeSettings {
@@ -90,7 +90,7 @@ impl Default for NodeSettings {
 }
 
 impl NodeSettings {
-    /// Whether the service is a node.
+    /// Whether the service is configured as a node of a cluster.
     pub(crate) fn is_one(&self) -> bool {
         !self.server.is_empty()
     }
@@ -159,7 +159,7 @@ impl Default for KeyServiceSettings {
             socket: String::new(),
             native_listen: String::new(),
             native_socket: String::new(),
-            // The port beside it, as operators of the protocol's servers know it.
+            // The port next to that of the Keyless protocol, as operators of Keyless servers expect.
             metrics_listen: "127.0.0.1:2406".into(),
             reload_s: 10,
             deadline_ms: usual.deadline.as_millis() as u64,
@@ -189,7 +189,7 @@ impl KeyServiceSettings {
                 .hint("see `bulla config show`"))
         };
         within("reload_s", self.reload_s, 1, DAY_S)?;
-        // A second is long for a signature, a minute longer than any client waits.
+        // A second is long for a signature. A minute is longer than any client waits.
         within("deadline_ms", self.deadline_ms, 1, 60_000)?;
         within("idle_s", self.idle_s, 1, DAY_S)?;
         within("socket_idle_s", self.socket_idle_s, 1, DAY_S)?;
@@ -206,7 +206,7 @@ impl KeyServiceSettings {
         })
     }
 
-    /// Whose clients there are.
+    /// The options of each tenant.
     pub(crate) fn tenants(&self) -> Vec<TenantOptions> {
         let options = |tenant: &TenantSettings| TenantOptions {
             name: tenant.name.clone(),
@@ -223,7 +223,8 @@ impl KeyServiceSettings {
         self.tenant.iter().map(options).collect()
     }
 
-    /// What must be there to run, be it from flags. `listen`: whether TLS's address was asked for.
+    /// Checks that all settings needed to run are present, from the file or from flags. `listen`: whether a TLS address was
+    /// requested.
     pub(crate) fn check_whole(&self, listen: bool) -> Outcome<()> {
         let in_clouds = self.aws_kms.len() + self.azure_keys.len() + self.gcp_kms.len();
         let is_empty = self.directories.is_empty() && self.pkcs11_labels.is_empty();
@@ -249,12 +250,12 @@ impl KeyServiceSettings {
         ))
     }
 
-    /// Whether there is a certificate, and somewhere to present it.
+    /// Whether the service has a certificate and an address for TLS.
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.certificate_file.as_os_str().is_empty() && !self.listen.is_empty()
     }
 
-    /// Its socket; `None` for none.
+    /// The Unix socket; `None` if disabled.
     pub(crate) fn socket(&self) -> Outcome<Option<PathBuf>> {
         match self.socket.as_str() {
             NONE => Ok(None),
@@ -263,7 +264,7 @@ impl KeyServiceSettings {
         }
     }
 
-    /// Where records of signatures are written; `None`: nowhere, as where the service is no node and no folder is named.
+    /// Options for records of signatures; `None` if disabled, or if no folder is configured and the service is not a node.
     pub(crate) fn records(&self, node_folder: Option<PathBuf>) -> Option<RecordsOptions> {
         let folder = match self.records.as_str() {
             NONE => None,
@@ -273,7 +274,7 @@ impl KeyServiceSettings {
         folder.map(|folder| RecordsOptions { when_full: self.records_full, ..RecordsOptions::new(folder) })
     }
 
-    /// The options of the server, without its addresses.
+    /// The options of the server, without its listen addresses.
     pub(crate) fn options(&self) -> Options {
         Options {
             native_socket: Some(&self.native_socket).filter(|path| !path.is_empty()).map(PathBuf::from),

@@ -1,10 +1,10 @@
-//! `[limits]`: how often clients may ask the control plane.
+//! `[limits]`: rate limits for clients of the control plane.
 
 use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 use server::limit::{LimitOptions, Rate, SignInRates};
 
-/// `[limits]`: rates by the second, and what may come at once after a pause. A rate of 0 switches a limit off.
+/// `[limits]`: rates per second, and bursts after a pause. A rate of 0 disables a limit.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {
@@ -86,7 +86,7 @@ impl LimitSettings {
     }
 }
 
-/// Reads `NAME RATE` or `NAME RATE BURST`; names may have spaces.
+/// Parses `NAME RATE` or `NAME RATE BURST`. A name may contain spaces.
 fn named(key: &str, all: &[String]) -> Outcome<Vec<(String, Rate)>> {
     let one = |text: &String| {
         let mut words: Vec<&str> = text.split_whitespace().collect();

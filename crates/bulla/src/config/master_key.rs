@@ -1,4 +1,4 @@
-//! `[authority]`, and where master keys come from.
+//! `[authority]`, and the sources of master keys.
 
 use std::path::{Path, PathBuf};
 
@@ -39,17 +39,17 @@ impl Default for AuthoritySettings {
     }
 }
 
-/// Where a master key comes from.
+/// The source of a master key.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum MasterKeySettings {
     /// A file of 32 bytes.
     File(PathBuf),
-    /// A passphrase, stretched by argon2id.
+    /// A passphrase, from which argon2id derives the key.
     Passphrase(PassphraseSettings),
     /// An AES key in the security module of `[pkcs11]`.
     Pkcs11(ModuleSettings),
-    /// A program of the operator's.
+    /// A program of the operator that encrypts the file.
     Program(ProgramSettings),
     /// Vault's or OpenBao's transit engine.
     Vault(VaultSettings),
@@ -59,7 +59,7 @@ pub(crate) enum MasterKeySettings {
     Tpm(TpmSettings),
 }
 
-/// A passphrase in a file or in a variable of the environment.
+/// A passphrase in a file or in an environment variable.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PassphraseSettings {
@@ -67,7 +67,7 @@ pub(crate) struct PassphraseSettings {
     pub(crate) file: PathBuf,
     #[serde(default)]
     pub(crate) variable: String,
-    /// How it is stretched; made with the first start.
+    /// File of the argon2id parameters, written at the first start.
     pub(crate) parameters_file: PathBuf,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct ModuleSettings {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProgramSettings {
-    /// `NAME` of `[programs.NAME]`, whose limit then holds.
+    /// `NAME` of `[programs.NAME]`; the time limit of that section then applies.
     #[serde(default)]
     pub(crate) name: String,
     #[serde(default)]
@@ -124,7 +124,7 @@ pub(crate) struct AwsKmsSettings {
     pub(crate) key_id: String,
     pub(crate) region: String,
     pub(crate) wrapped_file: PathBuf,
-    /// Another endpoint than the region's.
+    /// Endpoint in place of the region's endpoint.
     #[serde(default)]
     pub(crate) endpoint: String,
 }
@@ -136,10 +136,10 @@ pub(crate) struct TpmSettings {
     pub(crate) wrapped_file: PathBuf,
     #[serde(default = "resource_manager")]
     pub(crate) device: String,
-    /// Registers that the key is sealed to.
+    /// Platform configuration registers (PCRs) that the key is sealed to.
     #[serde(default)]
     pub(crate) pcrs: Vec<u8>,
-    /// A value that the TPM asks for; empty: none.
+    /// File of the authorisation value that the TPM requires; empty: none.
     #[serde(default)]
     pub(crate) auth_file: PathBuf,
 }
@@ -156,7 +156,7 @@ impl TpmSettings {
 }
 
 impl MasterKeySettings {
-    /// In a few words, for people.
+    /// A short description for people.
     pub(crate) fn shown(&self) -> String {
         match self {
             Self::File(path) => format!("the file {}", path.display()),
@@ -176,7 +176,7 @@ impl MasterKeySettings {
         }
     }
 
-    /// Files that have to be there before the start.
+    /// Files that must exist before the start.
     pub(crate) fn needed(&self) -> Vec<&Path> {
         let all: [&Path; 2] = match self {
             Self::File(path) => [path, Path::new("")],
@@ -213,7 +213,7 @@ impl MasterKeySettings {
                 format!("{key}.program: there is no [programs.{}]", of.name),
                 "add that section with argv, or correct the name",
             ),
-            // An hour: anyone who has to say yes has had it.
+            // An hour is enough time for every human approval.
             Self::Program(of) if !(1..=3_600).contains(&of.timeout_s) => {
                 refuse(format!("{key}.program.timeout_s is from 1 to 3600"), "a minute is usual")
             }
@@ -244,7 +244,7 @@ impl AuthoritySettings {
         self.master_key.clone().or_else(|| file.cloned().map(MasterKeySettings::File))
     }
 
-    /// Earlier ones.
+    /// The earlier master keys of the configuration.
     pub(crate) fn older_masters(&self) -> Vec<MasterKeySettings> {
         let files = self.old_master_key_files.iter().cloned().map(MasterKeySettings::File);
         files.chain(self.old_master_keys.iter().cloned()).collect()

@@ -61,7 +61,7 @@ pub(crate) use telemetry::TelemetrySettings;
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
-    /// Empty: the usual ones of the command.
+    /// The roles of the process; empty: the default roles of the command.
     pub(crate) roles: Vec<Role>,
     pub(crate) scan: ScanSettings,
     pub(crate) store: StoreSettings,
@@ -83,7 +83,7 @@ pub(crate) struct Settings {
     pub(crate) edge: EdgeSettings,
     pub(crate) proxy: ProxySettings,
     pub(crate) agent: AgentSettings,
-    /// `[programs.NAME]`: what issuers, DNS-01 hooks and the master key may run.
+    /// `[programs.NAME]`: programs that issuers, DNS-01 hooks and the master key may run.
     pub(crate) programs: ProgramConfigs,
     pub(crate) files: FileSettings,
     pub(crate) sandbox: SandboxSettings,
@@ -138,7 +138,7 @@ pub(crate) struct CredentialSettings {
 }
 
 impl CredentialSettings {
-    /// Which versions stay.
+    /// Rules for the credential versions that are kept.
     pub(crate) fn retention(&self) -> Outcome<Vec<credentials::Retention>> {
         let read = |text: &String| {
             text.parse().map_err(|error| {
@@ -149,7 +149,7 @@ impl CredentialSettings {
         self.retention.iter().map(read).collect()
     }
 
-    /// How a token of `uaa_url` names its actor.
+    /// The rule that derives the actor's name from a token of `uaa_url`.
     pub(crate) fn actor_rule(&self) -> Outcome<ActorRule> {
         if self.uaa_actor.is_empty() {
             return Ok(ActorRule::Uaa);
@@ -222,7 +222,7 @@ impl Default for OutboundSettings {
 }
 
 impl OutboundSettings {
-    /// The guard over connections that a request causes.
+    /// The guard for outbound connections that requests cause.
     pub(crate) fn guard(&self) -> Guard {
         let networks = Networks::new(self.allow_networks.clone(), self.deny_networks.clone());
         let networks = if self.allow_private { networks } else { networks.without_private() };
@@ -316,11 +316,11 @@ pub(crate) struct ScanSettings {
     pub(crate) table_rows: usize,
 }
 
-/// Which addresses to use.
+/// Address families to use.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum FamilySetting {
-    /// Both.
+    /// IPv4 and IPv6.
     #[default]
     Any,
     /// IPv4 only.
@@ -329,16 +329,16 @@ pub(crate) enum FamilySetting {
     Ipv6,
 }
 
-/// Whether and where revocation is checked.
+/// Sources of revocation status.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RevocationSetting {
-    /// Not checked.
+    /// No revocation check.
     #[default]
     Off,
-    /// Staples, then CRLs.
+    /// Stapled OCSP responses, then CRLs.
     Crl,
-    /// Staples, then CRLs, then OCSP responders.
+    /// Stapled OCSP responses, then CRLs, then OCSP responders.
     Ocsp,
 }
 
@@ -366,7 +366,7 @@ impl Default for ScanSettings {
             finish_handshakes: engine.finish_handshake,
             revocation: RevocationSetting::Off,
             output: Format::Table,
-            // Two screens: what fits in a glance, and a little more.
+            // About two terminal screens.
             table_rows: 50,
         }
     }
@@ -384,7 +384,7 @@ impl Default for ServerSettings {
             client_ca_files: Vec::new(),
             client_crl_files: Vec::new(),
             trusted_proxies: Vec::new(),
-            // With 64 KiB each at worst: 256 MiB a listener.
+            // At most 64 KiB each, so 256 MiB per listener.
             connections_max: 4_096,
             connections_per_address_max: 0,
             connections_per_certificate_max: 0,
@@ -401,7 +401,7 @@ impl Default for ServerSettings {
 impl Default for CredentialSettings {
     fn default() -> Self {
         Self {
-            // CredHub's port.
+            // The default port of CredHub.
             listen: "127.0.0.1:8844".into(),
             url: String::new(),
             exact_name_like: Vec::new(),
@@ -480,7 +480,7 @@ impl Default for TransparencySettings {
     }
 }
 
-/// Settings with the origin of each.
+/// Settings with the origin of each value.
 #[derive(Clone, Debug)]
 pub(crate) struct Configuration {
     pub(crate) settings: Settings,
@@ -511,8 +511,8 @@ impl Configuration {
         self.layers.file()
     }
 
-    /// Reads the whole configuration, so that a mistake in any section is an error for every command, and returns what client commands
-    /// need of it.
+    /// Reads and checks the whole configuration, so that an error in any section fails every command. Returns the settings that
+    /// client commands need.
     pub(crate) fn for_client(global: &Global) -> Outcome<ClientConfiguration> {
         Ok(Self::load(global.config.as_deref())?.of_client())
     }
@@ -525,7 +525,7 @@ impl Configuration {
         }
     }
 
-    /// Every key with its value, meaning and origin, as a TOML file that may be used as it is.
+    /// Every key with its value, meaning and origin, as a valid TOML file.
     pub(crate) fn show(&self) -> String {
         let values = toml::Table::try_from(&self.settings).unwrap_or_default();
         let mut out = String::new();
@@ -552,7 +552,7 @@ impl Configuration {
     }
 }
 
-/// The URL as it may be shown.
+/// The URL without its password, for output.
 fn without_password(url: &str) -> String {
     match url.parse::<store::StoreUrl>() {
         Ok(url) => url.to_string(),
@@ -562,11 +562,11 @@ fn without_password(url: &str) -> String {
 }
 
 impl Settings {
-    /// Bounds that types do not express.
+    /// Checks bounds that the types do not express.
     pub(crate) fn check(&self) -> Outcome<()> {
         let refuse = |what: &str| Err(Problem::usage(what).hint("see `bulla config show`"));
         let scan = &self.scan;
-        /// Ten minutes: a phase that takes longer is dead by anyone's measure.
+        /// Maximum of a time limit: ten minutes. A phase that takes longer has failed.
         const LIMIT_MS_MAX: u64 = 600_000;
         if !(1..=LIMIT_MS_MAX).contains(&scan.timeout_ms) {
             return refuse("scan.timeout_ms is from 1 to 600000");
@@ -605,7 +605,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Settings that are valid and may surprise. Logged at startup, and printed by `bulla config check`.
+    /// Valid settings that may have surprising effects. Logged at startup, and printed by `bulla config check`.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let standby_without_values =
             !self.store.replica_url.is_empty() && self.credentials.audit == credentials::ReadAudit::Durable;
@@ -621,19 +621,20 @@ impl Settings {
         warnings
     }
 
-    /// The programs of `[programs.NAME]`, for the process that runs them: their users are looked up.
+    /// The programs of `[programs.NAME]`, for the process that runs them. Looks up the users that the programs run as.
     pub(crate) fn programs(&self) -> Outcome<Programs> {
         Programs::new(&self.programs).map_err(wrong_program)
     }
 
-    /// `[programs.NAME]` alone: commands of other users than the server's may need a single one.
+    /// Only the program `name` of `[programs.NAME]`, for commands that need no other program and may run as another user than the
+    /// server.
     pub(crate) fn program(&self, name: &str) -> Outcome<Programs> {
         let one = self.programs.iter().filter(|(known, _)| *known == name);
         let one = one.map(|(name, config)| (name.clone(), config.clone())).collect();
         Programs::new(&one).map_err(wrong_program)
     }
 
-    /// What makes the exit code of a scan 1.
+    /// The findings that make the exit code of a scan 1.
     pub(crate) fn fail_on(&self) -> Outcome<crate::scan_command::FailOn> {
         self.scan.fail_on.parse().map_err(|error: String| {
             Problem::usage(format_args!("scan.fail_on: {error}")).hint("or use \"never\"")
@@ -654,9 +655,9 @@ impl TransparencySettings {
             Err(Problem::usage(format_args!("ct.{key} is from {least} to {most}"))
                 .hint("see `bulla config show`"))
         };
-        // Ten a second: more than any plan of theirs gives.
+        // Ten per second: more than any plan of Cert Spotter allows.
         within("certspotter_per_minute", self.certspotter_per_minute.into(), 1, 600)?;
-        // Its operator's limit.
+        // The limit of the operator of crt.sh.
         within("crtsh_per_minute", self.crtsh_per_minute.into(), 1, 60)?;
         const MONTH: u64 = 30 * 86_400;
         within("poll_s", self.poll_s, 60, MONTH)?;
@@ -699,10 +700,10 @@ mod tests {
         let values = toml::Table::try_from(Settings::default()).unwrap();
         let mut leaves = Vec::new();
         leaves_of("", &values, &mut leaves);
-        // The URL is the server's; tables by profile and limits are for the file.
+        // `acme.base_url` depends on the server's URL. Limits by profile are tables, which only the file can set.
         leaves.retain(|key| key != "acme.base_url" && !key.starts_with("acme.limits."));
         let mut keys: Vec<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
-        // Absent unless it is given.
+        // These keys are absent unless configured.
         keys.retain(|key| key != "authority.master_key" && key != "keys.node.seed_key");
         leaves.sort();
         keys.sort();
@@ -743,7 +744,7 @@ mod tests {
             assert_eq!(error.exit, cli::exit::Exit::Usage, "{wrong}");
             assert!(error.message.contains(word), "{wrong}: {}", error.message);
         }
-        // Anyone who only reads the file need not be able to change to the user.
+        // A person who only reads the file need not be able to switch to that user.
         let user = "[programs.sign]\nargv = [\"/bin/true\"]\nuser = \"no-such-user\"\n";
         let loaded = load(Some(user), &[]).unwrap().settings;
         assert!(loaded.program("other").is_ok());

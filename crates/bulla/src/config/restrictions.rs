@@ -1,4 +1,4 @@
-//! `[sandbox]`: restrictions that long-running processes put on themselves.
+//! `[sandbox]`: restrictions that long-running processes apply to themselves.
 
 use std::path::PathBuf;
 

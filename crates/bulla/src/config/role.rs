@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// What a process does. The order is that of the start.
+/// The role of a process. Roles start in this order.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Role {
@@ -22,7 +22,7 @@ pub(crate) enum Role {
 }
 
 impl Role {
-    /// As it is written in the configuration.
+    /// The name in the configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Server => "server",

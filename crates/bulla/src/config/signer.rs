@@ -1,4 +1,4 @@
-//! `[signer]`: CA keys in a process of their own.
+//! `[signer]`: CA keys in a separate process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 use signer::SocketAccess;
 
-/// Characters of a SHA-256 in hexadecimal.
+/// Length of a SHA-256 in hexadecimal.
 const HASH: usize = 64;
 
 /// `[signer]`
@@ -28,7 +28,7 @@ impl Default for SignerSettings {
 }
 
 impl SignerSettings {
-    /// Whether CA keys are in another process than the server.
+    /// Whether the CA keys are in another process than the server.
     pub(crate) fn is_apart(&self) -> bool {
         !self.socket.as_os_str().is_empty()
     }
@@ -45,14 +45,14 @@ impl SignerSettings {
         self.pinned().map(drop)
     }
 
-    /// Who may reach the socket.
+    /// Access rights of the socket.
     pub(crate) fn access(&self) -> Outcome<SocketAccess> {
         self.access.parse().map_err(|error| {
             Problem::usage(format_args!("signer.access: {error}")).hint("write \"owner\" or \"group\"")
         })
     }
 
-    /// The only profiles that are signed for, each with the SHA-256 of its stored text.
+    /// The only profiles that the signer signs for, each with the SHA-256 of its stored text.
     pub(crate) fn pinned(&self) -> Outcome<BTreeMap<String, String>> {
         let read = |text: &String| {
             let found = text.split_once('=').filter(|(name, hash)| {

@@ -20,7 +20,7 @@ pub(crate) struct StoreSettings {
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        // A minute: as long as a database takes to fail over.
+        // A database failover may take up to a minute.
         Self {
             enabled: true,
             url: String::new(),
@@ -33,7 +33,7 @@ impl Default for StoreSettings {
 }
 
 impl StoreSettings {
-    /// How the database is opened.
+    /// The options for opening the database.
     pub(crate) fn options(&self) -> Outcome<StoreOptions> {
         Ok(StoreOptions {
             connections: self.connections,
@@ -43,7 +43,7 @@ impl StoreSettings {
         })
     }
 
-    /// The standby that is read while the database is away.
+    /// The standby that is read while the database is unavailable.
     fn replica(&self) -> Outcome<Option<StoreUrl>> {
         if self.replica_url.is_empty() {
             return Ok(None);
@@ -58,7 +58,7 @@ impl StoreSettings {
         }
     }
 
-    /// The error.
+    /// Checks the values of the section.
     pub(crate) fn check(&self) -> Outcome<()> {
         if !(store::CONNECTIONS_MIN..=store::CONNECTIONS_MAX).contains(&self.connections) {
             return Err(Problem::usage("store.connections is from 2 to 1000").hint("see `bulla config show`"));

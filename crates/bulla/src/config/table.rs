@@ -2,8 +2,7 @@
 
 use cli::configuration::{Key, Kind};
 
-/// Every key, in the order shown, with its meaning. The variable of `scan.ports` is
-/// `BULLA_SCAN_PORTS`, and so on.
+/// Every key with its meaning, in the order of `bulla config show`. The variable of `scan.ports` is `BULLA_SCAN_PORTS`, and so on.
 pub(super) const KEYS: &[Key] = &[
     (
         "roles",

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use cli::exit::{Outcome, Problem};
 use serde::{Deserialize, Serialize};
 
-/// As OpenTelemetry's programs name the collector.
+/// OpenTelemetry's standard variable for the collector.
 const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// In place of an address.
+/// Value that disables the collector in place of an address.
 const NOBODY: &str = "none";
-/// Below the endpoint (OTLP 1.x, "OTLP/HTTP Request").
+/// Path below the endpoint (OTLP 1.x, "OTLP/HTTP Request").
 const PATH: &str = "/v1/traces";
 
 /// `[telemetry]`

@@ -1,5 +1,5 @@
-//! The journey of one certificate, in steps: found, claimed, renewed, deployed, served without its key, and called with a credential that
-//! the client never sees.
+//! The demo's steps for one certificate: found, claimed, renewed, deployed, served without its key, and called with a credential
+//! that the client never sees.
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,26 +13,26 @@ use serde_json::{Value, json};
 use super::place::Place;
 use super::servers::{NAMES, Receiver, Shop};
 
-/// The longest wait for one effect, such as an alert. A machine under load may take long.
+/// The longest wait for one effect, such as an alert. A machine under load may be slow.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// Between two checks of a condition.
+/// Pause between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(100);
 const SECRET: &str = "a-credential-of-the-demo";
 const OWNER: &str = "shop-team";
 
-/// What the steps work with.
+/// Context of the steps.
 pub(super) struct Journey<'a> {
     pub(super) place: &'a Place,
     pub(super) shop: &'a Shop,
     /// Receives alerts.
     pub(super) webhook: &'a Receiver,
-    /// Behind the terminator.
+    /// The server behind the terminator.
     pub(super) upstream: &'a Receiver,
     /// Endpoints of the simulated estate.
     pub(super) endpoints: usize,
 }
 
-/// Prints a step when it has ended, with the time it took.
+/// Runs a step. Prints its result and duration.
 pub(super) async fn step(work: impl Future<Output = Outcome<String>>) -> Outcome<()> {
     let began = Instant::now();
     let text = Box::pin(work).await?;
@@ -53,7 +53,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> Outcome<bool>) -> Out
     Ok(())
 }
 
-/// A member of a document, as text.
+/// A field of a document, as text.
 fn text<'a>(document: &'a Value, pointer: &str) -> Outcome<&'a str> {
     document.pointer(pointer).and_then(Value::as_str).ok_or_else(|| {
         Problem::new(Exit::Machine, format_args!("there is no text at {pointer} of {document}"))
@@ -80,7 +80,7 @@ impl Journey<'_> {
         step(self.audited()).await
     }
 
-    /// A watch scans the simulated estate.
+    /// Waits until a watch has scanned the simulated estate.
     async fn estate_scanned(&self) -> Outcome<String> {
         let place = self.place;
         place.does(&["watch", "add", "estate", "@estate.txt", "--every", "1h"]).await?;
@@ -101,7 +101,7 @@ impl Journey<'_> {
         ))
     }
 
-    /// A watch finds the shop's certificate. Returns the alert that a webhook received.
+    /// Waits until a watch has found the shop's certificate. Returns the alert that a webhook received.
     async fn rogue_found(&self) -> Outcome<Value> {
         let place = self.place;
         let hook = format!("http://127.0.0.1:{}/", self.webhook.port);
@@ -136,7 +136,7 @@ impl Journey<'_> {
         Ok(format!("claimed: {} is under management now, its owner is {OWNER}", NAMES[0]))
     }
 
-    /// The agent of this host deploys a certificate of the own CA to the shop.
+    /// Renews the certificate with Bulla's CA. The agent of this host deploys it to the shop.
     async fn renewed_and_deployed(&self) -> Outcome<String> {
         let place = self.place;
         let agents = place.json(&["agent", "list"]).await?;
@@ -155,7 +155,7 @@ impl Journey<'_> {
         self.allow().await?;
         let change = json!({ "targets": [{ "kind": "deploy", "target": target, "agent": agent }] });
         place.write("change.json", &change.to_string())?;
-        // The lifecycle may change the certificate at the same time: the command is refused then.
+        // Retry, because the lifecycle may change the certificate at the same time. The command fails then.
         until("the change of the certificate", async || {
             let updated = place.output(&["cert", "update", NAMES[0], "--file", "change.json"]).await?;
             Ok(updated.status.success())
@@ -191,7 +191,7 @@ impl Journey<'_> {
         Ok("the alert is resolved".to_owned())
     }
 
-    /// The key moves to the key service, so that the terminator serves the certificate.
+    /// Moves the key to the key service, so that the terminator serves the certificate.
     async fn key_moved(&self) -> Outcome<String> {
         let place = self.place;
         until("the key policy", async || {
@@ -221,7 +221,7 @@ impl Journey<'_> {
             .to_owned())
     }
 
-    /// A client calls the terminator through the proxy.
+    /// Calls the terminator through the proxy.
     async fn called(&self) -> Outcome<String> {
         let place = self.place;
         place.write("value", SECRET)?;

@@ -1,6 +1,6 @@
-//! `bulla up --demo`: a simulated estate, and the journey of one certificate through every role, without a network.
+//! `bulla up --demo`: a simulated estate, and one certificate that passes through every role, without a network.
 //!
-//! `bulla up` runs as a process of its own, with a temporary data folder. The steps are the commands that a person would type.
+//! `bulla up` runs as a separate process, with a temporary data folder. The steps are the commands that a person would type.
 
 mod journey;
 mod place;
@@ -23,11 +23,11 @@ use crate::serve_command;
 
 /// Endpoints of the simulated estate: enough for most kinds of findings.
 const ENDPOINTS: usize = 120;
-/// Makes the same estate each time.
+/// Seed of the estate: every demo has the same one.
 const SEED: u64 = 20_261_121;
 /// The timeout of a graceful shutdown of all roles.
 const STOP: Duration = Duration::from_secs(40);
-/// The line of `bulla up` after which the API answers.
+/// The output line of `bulla up` after which the API is available.
 const UP: &str = "bulla is up";
 
 /// Runs the demo until Ctrl-C.
@@ -91,7 +91,7 @@ async fn prepare(place: &Place, fleet: &Fleet, upstream: u16) -> Outcome<usize> 
     Ok(targets.len())
 }
 
-/// Says how to look at what the demo has made.
+/// Prints commands that show what the demo has created.
 async fn farewell(place: &Place, took: Duration) -> Outcome<()> {
     let link = place.does(&["console"]).await?;
     eprintln!(
@@ -107,14 +107,14 @@ async fn farewell(place: &Place, took: Duration) -> Outcome<()> {
     Ok(())
 }
 
-/// `bulla up` of the demo.
+/// The process `bulla up` of the demo.
 struct Process(Child);
 
 impl Process {
-    /// Waits until it has started.
+    /// Starts `bulla up` and waits until it is ready.
     async fn start(place: &Place) -> Outcome<Self> {
         let mut command = place.bulla(&["up", serve_command::END_WITH_PARENT]);
-        // A signal of the terminal is for the demo, which stops this process.
+        // The demo stops this process itself, so signals from the terminal must not reach it.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let failed = |why: &dyn std::fmt::Display| {
             Problem::new(Exit::Machine, format_args!("`bulla up` of the demo did not start: {why}"))
@@ -130,7 +130,7 @@ impl Process {
                 Ok(None) | Err(_) => return Err(failed(&said)),
             }
         }
-        // Read on, so that it never waits for a reader. Its warnings about the estate are no news here.
+        // Read all output, so that the process never blocks on a full pipe. Its warnings about the estate are expected.
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("demo-log");
             while let Ok(Some(line)) = lines.next_line().await {
@@ -140,7 +140,7 @@ impl Process {
         Ok(Self(child))
     }
 
-    /// Waits for a signal, or for an end that nobody asked for.
+    /// Waits for a signal, or for an unexpected end of the process.
     async fn until_end(&mut self, stop: &CancellationToken) -> Outcome<()> {
         tokio::select! {
             () = stop.cancelled() => Ok(()),

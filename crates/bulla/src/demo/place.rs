@@ -11,12 +11,12 @@ use fleet::free_port;
 use serde_json::Value;
 use tokio::process::Command;
 
-/// This program, also after an upgrade has replaced its file.
+/// Path of this program. It stays valid after an upgrade has replaced the file.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// Variables of this program begin like this. Those of the caller are for other servers.
+/// Prefix of this program's environment variables. The caller's variables may be for other servers.
 const OWN_VARIABLES: &str = "BULLA_";
 
-/// A temporary folder with everything that a demo makes. It is removed when it is dropped.
+/// A temporary folder with all files of a demo. It is removed on drop.
 pub(super) struct Place {
     folder: PathBuf,
     pub(super) edge_port: u16,
@@ -59,8 +59,8 @@ impl Place {
         })
     }
 
-    /// Writes the configuration: every role, on free ports of loopback. `dns` is the name server of the simulated estate, `upstream` the
-    /// server behind the terminator.
+    /// Writes the configuration: every role, on free loopback ports. `dns` is the name server of the simulated estate, `upstream`
+    /// the server behind the terminator.
     pub(super) fn configure(&self, dns: SocketAddr, upstream: u16) -> Outcome<()> {
         let [api, public, credentials, nodes] = [(); 4].map(|()| free_port());
         let (edge, proxy) = (self.edge_port, self.proxy_port);
@@ -83,7 +83,7 @@ impl Place {
         )
     }
 
-    /// `bulla`, with the configuration and the data folder of the demo.
+    /// A `bulla` command with the configuration and the data folder of the demo.
     pub(super) fn bulla(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(THIS_PROGRAM);
         for (name, _) in std::env::vars_os() {
@@ -100,7 +100,7 @@ impl Place {
         command
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it exits.
     pub(super) async fn output(&self, arguments: &[&str]) -> Outcome<Output> {
         self.bulla(arguments).output().await.map_err(|error| {
             Problem::new(Exit::Machine, format_args!("no process can be started: {error}"))
@@ -108,7 +108,7 @@ impl Place {
         })
     }
 
-    /// Runs a command that has to succeed. Returns its standard output.
+    /// Runs a command that must succeed. Returns its standard output.
     pub(super) async fn does(&self, arguments: &[&str]) -> Outcome<String> {
         let output = self.output(arguments).await?;
         if output.status.success() {
@@ -118,7 +118,7 @@ impl Place {
         Err(Problem::new(Exit::Machine, format_args!("bulla {}: {}", arguments.join(" "), said.trim())))
     }
 
-    /// Runs a command that has to succeed. Returns its output, which is JSON.
+    /// Runs a command that must succeed. Returns its output as JSON.
     pub(super) async fn json(&self, arguments: &[&str]) -> Outcome<Value> {
         let text = self.does(&[arguments, &["--output", "json"]].concat()).await?;
         serde_json::from_str(&text).map_err(|error| {
@@ -126,7 +126,7 @@ impl Place {
         })
     }
 
-    /// Passes a document to a command as a file.
+    /// Runs a command with a document as its input file.
     pub(super) async fn give(&self, command: &[&str], document: &Value) -> Outcome<Value> {
         self.write("document.json", &document.to_string())?;
         self.json(&[command, &["--file", "document.json"]].concat()).await

@@ -1,4 +1,4 @@
-//! Servers of the demo's pretended organisation: a shop over TLS, its upstream, and a receiver of alerts.
+//! Servers of the demo's fictional organisation: a shop over TLS, its upstream, and a receiver of alerts.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -19,14 +19,14 @@ use crate::files;
 
 /// The names of the shop. This machine resolves the second one.
 pub(super) const NAMES: [&str; 2] = ["shop.example", "localhost"];
-/// How long a client may take for its next bytes.
+/// Timeout for the next bytes of a client.
 const IDLE: Duration = Duration::from_secs(10);
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
 /// One request: its head and its body.
 type Request = (String, String);
 
-/// A server in plain HTTP that keeps each request and answers 200.
+/// A plain HTTP server that stores each request and responds with 200.
 #[derive(Clone)]
 pub(super) struct Receiver {
     pub(super) port: u16,
@@ -46,7 +46,7 @@ impl Receiver {
         self.requests(|(head, _)| Some(head.clone()))
     }
 
-    /// The bodies so far that are JSON.
+    /// The bodies received so far that are JSON.
     pub(super) fn messages(&self) -> Vec<Value> {
         self.requests(|(_, body)| serde_json::from_str(body).ok())
     }
@@ -87,7 +87,8 @@ pub(super) struct Shop {
 }
 
 impl Shop {
-    /// Starts it in this folder with a self-signed certificate that expires in two days: nobody ordered it, and nobody renews it.
+    /// Starts the server in this folder with a self-signed certificate that expires in two days. Bulla did not issue this
+    /// certificate and does not renew it.
     pub(super) fn start(folder: &Path) -> Outcome<Self> {
         let (chain, key) = (folder.join("full.pem"), folder.join("key.pem"));
         let (certificate_pem, key_pem) = rogue()?;
@@ -120,7 +121,7 @@ impl Shop {
     }
 }
 
-/// Certificate and key in PEM.
+/// Returns a self-signed certificate and its key, in PEM.
 fn rogue() -> Outcome<(String, String)> {
     let failed = |error: &dyn std::error::Error| Problem::new(Exit::Machine, chain(error));
     let key = PrivateKey::generate(KeyType::P256).map_err(|error| failed(&error))?;
@@ -152,7 +153,7 @@ fn listen() -> Outcome<(TcpListener, u16)> {
     })
 }
 
-/// Serves each connection on a thread, as long as the process lasts.
+/// Serves each connection on a thread until the process exits.
 fn accept(listener: TcpListener, serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'static) {
     let serve = Arc::new(serve);
     std::thread::spawn(move || {

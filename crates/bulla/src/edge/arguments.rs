@@ -10,51 +10,50 @@ use crate::config::{EdgeSettings, ModeText};
 /// `bulla edge`
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct EdgeArgs {
-    /// Where to speak TLS [default: 0.0.0.0:8443]
+    /// Address of the TLS listener [default: 0.0.0.0:8443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// A folder of chains (*.pem, leaf first, no keys; NAME.ocsp beside NAME.pem is stapled), looked at every few seconds
+    /// A folder of chains (*.pem, leaf first, no keys; NAME.ocsp beside NAME.pem is stapled), checked every few seconds
     #[arg(long, value_name = "DIR")]
     certificates: Option<PathBuf>,
-    /// Keep that folder as the server has it: chains of certificates under management [default folder: edge in the data
-    /// folder]
+    /// Sync that folder with the server: chains of managed certificates [default folder: edge in the data folder]
     #[arg(long)]
     inventory: bool,
-    /// Only of those with this tag
+    /// Sync only certificates with this tag
     #[arg(long, value_name = "NAME=VALUE", requires = "inventory")]
     inventory_tag: Option<String>,
-    /// The file of that folder, without its ending, for clients that name no host [default: they are refused]
+    /// Chain for clients that send no host name: a file of that folder, without its extension [default: refuse them]
     #[arg(long, value_name = "NAME")]
     default_certificate: Option<String>,
-    /// A key service, unix:PATH or tls:HOST:PORT; may be repeated, in the order of preference [default: the socket of
-    /// `bulla key serve` in the data folder]
+    /// A key service, unix:PATH or tls:HOST:PORT; may be repeated, most preferred first [default: the socket of `bulla key serve`
+    /// in the data folder]
     #[arg(long = "keys", value_name = "SERVICE")]
     keys: Vec<String>,
-    /// The own chain for key services over TLS (PEM)
+    /// The terminator's own chain for key services over TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "keys_key")]
     keys_certificate: Option<PathBuf>,
-    /// The key of that chain (PEM)
+    /// The private key of that chain (PEM)
     #[arg(long, value_name = "FILE", requires = "keys_certificate")]
     keys_key: Option<PathBuf>,
-    /// Roots (PEM) below which key services' certificates stand; may be repeated
+    /// Roots (PEM) that the key services' certificates must chain to; may be repeated
     #[arg(long = "keys-ca", value_name = "FILE")]
     keys_ca_files: Vec<PathBuf>,
-    /// Who gets the connections, HOST:PORT; edge.routes has others by name
+    /// Upstream of the connections, HOST:PORT; edge.routes sets others by name
     #[arg(long, value_name = "ADDRESS")]
     upstream: Option<String>,
-    /// What is passed on: connections as they are, or requests one by one [default: tcp]
+    /// Forward connections unchanged (tcp) or requests one by one (http) [default: tcp]
     #[arg(long, value_name = "MODE")]
     mode: Option<ModeText>,
-    /// Protocols the upstream speaks, the one liked best first [default: http/1.1]
+    /// Protocols that the upstream supports, most preferred first [default: http/1.1]
     #[arg(long, value_name = "PROTOCOL", value_delimiter = ',')]
     alpn: Option<Vec<String>>,
-    /// Tell the upstream the client's address by a header of the PROXY protocol, version 2
+    /// Send the client's address to the upstream in a PROXY protocol header, version 2
     #[arg(long)]
     proxy_protocol: bool,
-    /// Keys for session tickets, shared with others that serve the same names [default: made in this process]
+    /// Keys for session tickets, shared with other terminators of the same names [default: created in this process]
     #[arg(long, value_name = "FILE")]
     ticket_keys: Option<PathBuf>,
-    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2405]
+    /// Address of /metrics in plain HTTP; empty: none [default: 127.0.0.1:2405]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
     #[command(flatten)]

@@ -1,7 +1,7 @@
-//! Chains of certificates under management, kept in the terminator's folder as the server has them.
+//! Chains of managed certificates, synced from the server to the terminator's folder.
 //!
-//! The folder is what counts: while the server is away, and at a start without it, what is there is presented. Files that
-//! were not written here are left alone.
+//! The terminator presents the chains in the folder, also while the server is unavailable and at a start without it. Files that
+//! this module did not write are left unchanged.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,26 +16,26 @@ use keys::{Scheme, Signer};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use uuid::Uuid;
 
-/// Where the folder says which of its files were written here, and of which version each is.
+/// File that lists the files written here, with the version of each.
 const INDEX: &str = "inventory.json";
-/// Rows of a page: as many as the server gives.
+/// Rows per page: the maximum of the server.
 const PAGE_ROWS: u32 = 500;
-/// Chains fetched at a time.
+/// Number of chains fetched concurrently.
 const FETCHED_AT_ONCE: usize = 8;
-/// For the signature that shows that the key service has the key.
+/// Timeout of the signature that proves that the key service has the key.
 const SIGNED_WITHIN: Duration = Duration::from_secs(5);
-/// Certificates at most: as many as the terminator takes files.
+/// Maximum number of certificates. The terminator accepts the same number of files.
 const CERTIFICATES_MAX: usize = 100_000;
 
-/// The folder, and whose chains are in it.
+/// The folder, and the selection of certificates that it mirrors.
 pub(crate) struct Mirror {
     client: Client,
     keys: keyless::client::Client,
     folder: PathBuf,
     filter: CertificateFilter,
-    /// Fingerprints by file; empty for one that is not there yet.
+    /// Fingerprints by file name; empty for a file that does not exist yet.
     written: BTreeMap<String, String>,
-    /// Files that are not as they should be, and why.
+    /// Files that are out of date, and why.
     postponed: BTreeMap<String, String>,
 }
 
@@ -44,11 +44,11 @@ pub(crate) struct Mirror {
 pub(crate) struct SyncReport {
     /// Whether any file was written or removed.
     pub(crate) changed: bool,
-    /// Files that wait for the next sync, and why. Each file is reported once.
+    /// Files that are postponed to the next sync, and why. Each file is reported once.
     pub(crate) postponed: Vec<(String, String)>,
 }
 
-/// A chain that is to be presented.
+/// A chain of a managed certificate that the terminator presents.
 struct ManagedChain {
     id: Uuid,
     file: String,
@@ -56,9 +56,8 @@ struct ManagedChain {
 }
 
 impl Mirror {
-    /// Of the certificates with this tag (`NAME=VALUE`), or of all. The folder is made where there is none.
-    /// A chain is put there once the key service signs for it: between the two looks of a terminator and a key service
-    /// nobody is shown a certificate that nobody can prove.
+    /// Mirrors the certificates with this tag (`NAME=VALUE`), or all certificates. Creates a missing folder. A chain is written
+    /// only after the key service has signed for it, so that the terminator never presents a certificate without a usable key.
     pub(crate) fn new(
         client: Client,
         keys: keyless::client::Client,
@@ -82,7 +81,7 @@ impl Mirror {
         self.written.values().any(|fingerprint| !fingerprint.is_empty())
     }
 
-    /// Makes the folder the same as the server's list of certificates.
+    /// Updates the folder to match the server's list of certificates.
     pub(crate) async fn sync(&mut self) -> Outcome<SyncReport> {
         let wanted = self.wanted().await?;
         let is_other = |wanted: &&ManagedChain| self.written.get(&wanted.file) != Some(&wanted.fingerprint);
@@ -93,7 +92,7 @@ impl Mirror {
             self.postponed.clear();
             return Ok(SyncReport::default());
         }
-        // Before they are there: what a crash leaves behind is known to be ours.
+        // Record the names before the files exist, so that files left by a crash are known to be ours.
         for wanted in &missing {
             self.written.entry(wanted.file.clone()).or_default();
         }
@@ -101,7 +100,7 @@ impl Mirror {
         let mut changed = !gone.is_empty();
         let mut postponed = BTreeMap::new();
         let (client, keys) = (&self.client, &self.keys);
-        // Nothing is fetched before it is polled.
+        // Futures are lazy: a fetch starts when it is polled.
         let fetches: Vec<_> = missing.into_iter().map(|wanted| fetch(client, keys, wanted)).collect();
         let mut fetched = std::pin::pin!(stream::iter(fetches).buffer_unordered(FETCHED_AT_ONCE));
         while let Some((wanted, chain)) = fetched.next().await {
@@ -134,7 +133,7 @@ impl Mirror {
         put(&self.folder.join(INDEX), &index)
     }
 
-    /// By file: certificates whose key is no agent's, with a version that is not revoked.
+    /// Chains by file name: certificates whose key is not on an agent, with a version that is not revoked.
     async fn wanted(&self) -> Outcome<BTreeMap<String, ManagedChain>> {
         let mut wanted = BTreeMap::new();
         let mut page = PageQuery { limit: Some(PAGE_ROWS), ..PageQuery::default() };
@@ -172,7 +171,7 @@ async fn proven_chain(client: &Client, keys: &keyless::client::Client, id: Uuid)
     Ok(chain)
 }
 
-/// Whether the key service signs for the leaf, and if not, why.
+/// Checks whether the key service signs for the leaf. The error is the reason why not.
 async fn is_signed_for(keys: &keyless::client::Client, chain: &[u8]) -> Result<(), String> {
     let (_, der) = x509::pem::certificates(chain).next().ok_or("it has no certificate")?;
     let leaf = x509::Certificate::parse(&der).map_err(|error| error.to_string())?;
@@ -195,7 +194,7 @@ fn wanted_of(row: CertificateView) -> Option<ManagedChain> {
     })
 }
 
-/// A name as that of a file: what is no letter, digit or one of `-_.` is percent-encoded, and a dot at the begin.
+/// Converts a name to a file name. Characters other than letters, digits and `-_.` are percent-encoded, and so is a leading dot.
 fn file_stem(name: &str) -> String {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
     let stem = utf8_percent_encode(name, ESCAPED).to_string();
@@ -205,7 +204,7 @@ fn file_stem(name: &str) -> String {
     }
 }
 
-/// At once, so that nobody reads half of it.
+/// Writes a file atomically, so that no reader sees a partial file.
 fn put(path: &Path, octets: &[u8]) -> Outcome<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, octets).map_err(|error| failed(&new, &error))?;

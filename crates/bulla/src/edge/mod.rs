@@ -28,7 +28,7 @@ use crate::listening::{bound_connections, descriptors_for_one_of, figures_listen
 const FOLDER: &str = "edge";
 /// The folder of fetched OCSP responses, in the data folder.
 const STAPLES: &str = "edge-staples";
-/// Time for the shutdown beyond `stop_s` for connections.
+/// Additional time for the shutdown, beyond `stop_s` for connections.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla edge`.
@@ -69,8 +69,8 @@ pub(crate) struct RunningEdge {
     stop: CancellationToken,
 }
 
-/// Starts the terminator of the configuration, with at most `descriptors` file descriptors. `args` are in the settings already. They override
-/// the file when it is read again.
+/// Starts the terminator of the configuration, with at most `descriptors` file descriptors. The settings already include `args`,
+/// which also override the file when it is read again.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &EdgeArgs,
@@ -104,7 +104,7 @@ pub(crate) async fn start(
     };
     let listen = socket("edge.listen", &settings.listen)?;
     let options = Options { listen, staples: staples(&settings)?, ..settings.options()? };
-    // Before the terminator, which would be cut off if this failed.
+    // Bind the metrics listener first. If this failed later, the running terminator would be cut off.
     let figures = figures_listener("edge", &settings.metrics_listen)?;
     let (running, loaded) = bind(options, client.clone(), metrics.clone()).await?;
     let mut background = JoinSet::new();
@@ -134,7 +134,7 @@ pub(crate) async fn start(
 }
 
 impl EdgeSettings {
-    /// Lowers the limits of connections to what the file descriptors allow: the client's and the upstream's.
+    /// Lowers the connection limits, for clients and upstreams, to what the file descriptors allow.
     fn bound(&mut self, descriptors: usize) {
         let (half, usual) = (descriptors / 2, Settings::default().edge);
         bound_connections("edge.connections_max", &mut self.connections_max, usual.connections_max, half);
@@ -180,7 +180,7 @@ impl RunningEdge {
         servers.join(" and ")
     }
 
-    /// Its addresses, and the number of its certificates.
+    /// The addresses, and the number of certificates.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("tls://{}", self.running.address)];
         places.extend(self.figures_url.clone());
@@ -226,7 +226,7 @@ async fn bind(options: Options, client: Client, metrics: EdgeMetrics) -> Outcome
     })
 }
 
-/// How OCSP responses are fetched, if they are.
+/// Options for fetching OCSP responses, if enabled.
 fn staples(settings: &EdgeSettings) -> Outcome<Option<StapleOptions>> {
     let options = || {
         let folder = cli::data::folder()?.join(STAPLES);
@@ -279,7 +279,7 @@ async fn keep(
     }
 }
 
-/// Has what the files hold now count, if that is something else.
+/// Applies the current content of the files if it has changed.
 fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) -> Outcome<()> {
     let now = tls_options(settings)?;
     if presented.certificate.cert == now.certificate.cert && presented.server_roots == now.server_roots {
@@ -291,7 +291,7 @@ fn renew(settings: &EdgeSettings, presented: &mut ClientTls, client: &Client) ->
     Ok(())
 }
 
-/// The folder of chains as a mirror of the server's, and whether the server is away.
+/// The mirror of the server's chains, and whether the server is unavailable.
 struct Inventory {
     mirror: Mirror,
     metrics: EdgeMetrics,
@@ -299,7 +299,8 @@ struct Inventory {
 }
 
 impl Inventory {
-    /// Syncs for the first time. While the server or the key service is away, presents the chains in the folder, if there are any.
+    /// Syncs for the first time. While the server or the key service is unavailable, presents the chains in the folder, if there
+    /// are any.
     async fn start(
         settings: &EdgeSettings,
         server: &ServerArgs,
@@ -347,7 +348,7 @@ impl Inventory {
                     );
                 }
                 self.set_away(true);
-                // Some of it may have changed.
+                // Some files may have changed.
                 true
             }
         }

@@ -1,4 +1,4 @@
-//! The terminator's routes kept as the configuration's file has them.
+//! The terminator's routes, updated from the configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::arguments::EdgeArgs;
 use crate::config::{Configuration, NamedFiles};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
-/// Who watch at the file.
+/// Watches the configuration file for changed routes.
 pub(crate) struct ConfiguredRoutes {
     file: Option<PathBuf>,
     watch: FileWatch,
@@ -32,8 +32,7 @@ impl ConfiguredRoutes {
         Self { file, watch, args: args.clone(), metrics, hangup }
     }
 
-    /// Has routes count that are changed in the file, at once when told to look (SIGHUP), until told to stop. What cannot be used
-    /// changes nothing.
+    /// Applies changed routes of the file until `stop`; SIGHUP triggers an immediate check. An invalid file changes nothing.
     pub(crate) async fn keep(mut self, running: &Running, stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("edge-routes");
         loop {
@@ -69,7 +68,7 @@ impl ConfiguredRoutes {
         }
     }
 
-    /// Beside the tasks of connections, as a file with many names takes its time.
+    /// Reads the file outside of the connection tasks, because a file with many names takes time.
     async fn read(&self) -> Outcome<Routes> {
         let (file, args) = (self.file.clone(), self.args.clone());
         let read = tokio::task::spawn_blocking(move || read(file.as_deref(), &args));
@@ -77,7 +76,7 @@ impl ConfiguredRoutes {
     }
 }
 
-/// As at the start: flags come before the file.
+/// Reads the routes as at startup: flags override the file.
 fn read(file: Option<&Path>, args: &EdgeArgs) -> Outcome<Routes> {
     let mut settings = Configuration::load(file)?.settings.edge;
     settings.take(args);

@@ -11,7 +11,7 @@ use super::show::{fingerprint_digits, unknown};
 use crate::database;
 use crate::endpoint::host_and_port;
 
-/// Endpoints read at a time.
+/// Endpoints read per page.
 const PAGE_ROWS: usize = 1_000;
 
 /// Prints certificates, each once.
@@ -21,7 +21,7 @@ struct Export<'a> {
     chains: HashSet<ChainId>,
 }
 
-/// Exports the named chains; without names those of all endpoints.
+/// Exports the named chains, or the chains of all endpoints if no names are given.
 pub(super) async fn run(store: &Store, what: &[String]) -> Outcome<()> {
     let mut export = Export { store, printed: HashSet::new(), chains: HashSet::new() };
     if what.is_empty() {
@@ -53,7 +53,7 @@ pub(super) async fn run(store: &Store, what: &[String]) -> Outcome<()> {
 }
 
 impl Export<'_> {
-    /// Prints the chains of all endpoints that `fetch` gives; returns whether there was one.
+    /// Prints the chains of all endpoints that `fetch` returns. Returns whether there was a chain.
     async fn all(
         &mut self,
         fetch: impl AsyncFn(Option<Cursor>) -> Result<Page<InventoryRow>, store::StoreError>,

@@ -29,64 +29,64 @@ pub(crate) struct InventoryArgs {
     command: InventoryCommand,
 }
 
-/// What to ask the inventory.
+/// Queries of the inventory.
 #[derive(Debug, Subcommand)]
 enum InventoryCommand {
-    /// Endpoints as they stand, those that expire soonest first
+    /// List endpoints with their current state, earliest expiry first
     List(ListArgs),
-    /// All about a certificate (by fingerprint, or its beginning) or a host
+    /// Show everything about a certificate (by fingerprint or its first digits) or a host
     Show {
-        /// A SHA-256 fingerprint or at least its first 8 digits, or HOST, HOST:PORT, or a file
+        /// A SHA-256 fingerprint or its first digits (at least 8), or HOST, HOST:PORT, or a file
         what: String,
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// When to colour
+        /// When to use colour
         #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
         color: cli::terminal::Colour,
     },
-    /// Certificates as PEM, each once: those given, or the chains of all endpoints
+    /// Export certificates as PEM, each once: the given ones, or the chains of all endpoints
     #[command(after_help = "Example: bulla inventory export www.example.com > chain.pem")]
     Export {
-        /// A SHA-256 fingerprint or at least its first 8 digits, or HOST, HOST:PORT, or a file
+        /// A SHA-256 fingerprint or its first digits (at least 8), or HOST, HOST:PORT, or a file
         what: Vec<String>,
     },
-    /// What changed between the last two scans of the same targets, two given ones, or since a date
+    /// Show changes between the last two scans of the same targets, between two given scans, or since a date
     Diff(DiffArgs),
-    /// Every look at an endpoint, newest first
+    /// List all observations of an endpoint, newest first
     History {
-        /// HOST or HOST:PORT, or a file
+        /// Endpoint: HOST or HOST:PORT, or a file
         endpoint: String,
         #[command(flatten)]
         pages: Pages,
     },
-    /// Who issued what is in use, the most used first
+    /// List issuers of certificates in use, most used first
     Issuers(Pages),
-    /// The scans, newest first
+    /// List scans, newest first
     Scans(Pages),
 }
 
 #[derive(Args, Debug)]
 struct ListArgs {
-    /// Only certificates that end within this time, expired ones included: 30d
+    /// Only certificates that expire within this time, or have expired: 30d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     expiring_within: Option<std::time::Duration>,
-    /// Only certificates whose issuer's name contains this
+    /// Only certificates whose issuer's name contains this text
     #[arg(long, value_name = "TEXT")]
     issuer: Option<String>,
-    /// Only hosts that contain this
+    /// Only hosts that contain this text
     #[arg(long, value_name = "TEXT")]
     host: Option<String>,
-    /// Only endpoints whose worst finding is at least this bad
+    /// Only endpoints whose worst finding has at least this severity
     #[arg(long, value_name = "SEVERITY")]
     severity: Option<x509::Severity>,
-    /// Only endpoints that changed since: 2026-11-01, or 2d for two days ago
+    /// Only endpoints that changed since this time: 2026-11-01, or 2d for two days ago
     #[arg(long, value_name = "WHEN")]
     changed_since: Option<String>,
-    /// Only endpoints that gave no certificate at the last look
+    /// Only endpoints that presented no certificate at the last observation
     #[arg(long)]
     silent: bool,
-    /// By host instead of by end of validity
+    /// Sort by host instead of expiry
     #[arg(long)]
     by_host: bool,
     #[command(flatten)]
@@ -95,7 +95,7 @@ struct ListArgs {
 
 #[derive(Args, Debug)]
 struct DiffArgs {
-    /// Every change since: 2026-11-01, or 2d for two days ago
+    /// All changes since this time: 2026-11-01, or 2d for two days ago
     #[arg(long, value_name = "WHEN", conflicts_with = "scans")]
     since: Option<String>,
     /// Two scans, the earlier one first
@@ -105,7 +105,7 @@ struct DiffArgs {
     pages: Pages,
 }
 
-/// Answers.
+/// Runs `bulla inventory`.
 pub(crate) async fn run(args: &InventoryArgs, global: &Global) -> Outcome<Exit> {
     let settings = Configuration::load(global.config.as_deref())?.settings;
     let url = database::inventory_url(args.db.as_deref(), &settings.store)?;
@@ -182,8 +182,8 @@ async fn diff(store: &Store, args: &DiffArgs) -> Outcome<()> {
     .await
 }
 
-/// What two scans must have in common to be compared: the targets and what makes endpoints of them. Of a scan that another
-/// version wrote, everything.
+/// The settings that two scans must share to be compared: the targets, and options that change the set of endpoints. For a scan by
+/// another version: all settings.
 fn scope(spec: &str) -> Value {
     const OF_SPEC: [&str; 6] = ["targets", "again", "sources", "ports", "server_names", "starttls"];
     const OF_SETTINGS: [&str; 3] = ["ports", "families", "all_addresses"];
@@ -196,9 +196,9 @@ fn scope(spec: &str) -> Value {
     own.chain(set).chain([spec.get("all_addresses").cloned().unwrap_or_default()]).collect()
 }
 
-/// The newest scan that came to its end, and the one of the same scope before it.
+/// The newest completed scan, and the completed scan of the same scope before it.
 async fn last_two(store: &Store) -> Outcome<(Uuid, Uuid)> {
-    /// Scans looked through: interrupted ones are passed over, and nobody has this many in a row.
+    /// Maximum number of scans that are searched. Interrupted scans are skipped; so many in a row are not expected.
     const SCANS_MAX: usize = 1_000;
     let page =
         store::Scans::of(store).page(None, SCANS_MAX).await.map_err(|error| database::problem(&error))?;
@@ -237,9 +237,9 @@ async fn history(store: &Store, what: &str, pages: &Pages) -> Outcome<()> {
     .await
 }
 
-/// The endpoints of a host, bounded.
+/// The endpoints of a host, up to a maximum number.
 async fn endpoints_of(store: &Store, host: &str, port: Option<u16>) -> Outcome<Vec<store::EndpointKey>> {
-    /// A host with more is a network behind one name: its ports are asked for one by one.
+    /// Maximum number of endpoints. A host with more is a network behind one name, whose ports the user must query one by one.
     const ENDPOINTS_MAX: usize = 100;
     let page = store::Inventory::of(store)
         .endpoints_of_host(host, port, None, ENDPOINTS_MAX)

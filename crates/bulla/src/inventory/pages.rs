@@ -9,30 +9,30 @@ use store::{Cursor, Page, StoreError};
 
 use crate::database;
 
-/// Which part of a listing, and how to write it.
+/// The part of a listing to print, and its output format.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Pages {
-    /// Rows of this page
+    /// Rows per page
     #[arg(long, value_name = "ROWS", default_value_t = 100, help_heading = "Pages")]
     pub(crate) limit: usize,
-    /// Go on where a page ended: the cursor it gave
+    /// Continue after a page: the cursor that it printed
     #[arg(long, value_name = "CURSOR", help_heading = "Pages")]
     pub(crate) after: Option<Cursor>,
-    /// Every page, one after the other
+    /// Print all pages
     #[arg(long, help_heading = "Pages")]
     pub(crate) all: bool,
-    /// How to write the rows
+    /// Output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table", help_heading = "Output")]
     pub(crate) output: Format,
-    /// When to colour
+    /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto", help_heading = "Output")]
     pub(crate) color: Colour,
 }
 
-/// Rows of a page when all are read.
+/// Rows per page when all pages are read.
 const PAGE_ROWS: usize = 1_000;
 
-/// Prints one page, or all.
+/// Prints one page, or all pages.
 pub(crate) async fn list<T: Listed>(
     pages: &Pages,
     fetch: impl AsyncFn(Option<Cursor>, usize) -> Result<Page<T>, StoreError>,
@@ -40,7 +40,7 @@ pub(crate) async fn list<T: Listed>(
     list_in_turn(pages, vec![()], async |(), after, limit| fetch(after, limit).await).await
 }
 
-/// Prints one page, or all, of several listings one after the other.
+/// Prints one page, or all pages, of several listings one after the other.
 pub(crate) async fn list_in_turn<K: Clone, T: Listed>(
     pages: &Pages,
     of: Vec<K>,
@@ -64,12 +64,12 @@ pub(crate) async fn list_in_turn<K: Clone, T: Listed>(
     printer.end(next.map(|next| next.to_string()).as_deref()).map_err(|error| Problem::output(&error))
 }
 
-/// The page with each row made into another.
+/// Converts each row of a page.
 pub(crate) fn map<A, B>(page: Page<A>, make: impl FnMut(A) -> B) -> Page<B> {
     Page { rows: page.rows.into_iter().map(make).collect(), next: page.next }
 }
 
-/// A database error as a problem. Wrong input of the user gets another exit code than a failure of the database.
+/// A database error as a problem. Invalid user input has another exit code than a failure of the database.
 pub(crate) fn wrong(error: &StoreError) -> Problem {
     match error {
         StoreError::BadCursor

@@ -12,12 +12,12 @@ use x509::{Fingerprint, Severity};
 use crate::endpoint::label;
 use crate::output::row::{rank, rank_name};
 
-/// Digits of a fingerprint that tell a person's certificates apart.
+/// Digits of a fingerprint in tables, enough to distinguish certificates.
 const FINGERPRINT_DIGITS: usize = 12;
-/// Characters of an issuer's name in its column.
+/// Maximum characters of an issuer's name in its column.
 const ISSUER_CHARS_MAX: usize = 40;
 
-/// RFC 3339, or `null`.
+/// Formats a time as RFC 3339, or `null`.
 pub(crate) fn time(at_us: Option<i64>) -> Value {
     json!(at_us.map(units::rfc3339_us))
 }
@@ -34,7 +34,7 @@ fn short(sha256: Option<&[u8; 32]>) -> String {
     sha256.map(|sha256| hex(sha256)[..FINGERPRINT_DIGITS].to_owned()).unwrap_or_else(|| "-".into())
 }
 
-/// Stored JSON as it was; text that is none stays text.
+/// Parses stored JSON. Text that is not JSON becomes a JSON string.
 pub(crate) fn stored_json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
@@ -63,12 +63,12 @@ fn merged(mut into: Value, more: Value) -> Value {
     into
 }
 
-/// The common name of an RFC 4514 text, or all of it.
+/// The common name of an RFC 4514 name, or the whole name.
 fn short_issuer(issuer: &str) -> &str {
     issuer.split(", ").find_map(|part| part.strip_prefix("CN=")).unwrap_or(issuer)
 }
 
-/// The present state of an endpoint.
+/// The current state of an endpoint.
 pub(crate) struct Endpoint(pub(crate) InventoryRow);
 
 impl Endpoint {

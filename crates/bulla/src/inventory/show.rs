@@ -15,12 +15,11 @@ use crate::database;
 use crate::endpoint::{host_and_port, label};
 use crate::output::row::{rank, rank_name};
 
-/// Digits from which on a word may be a fingerprint; a host name of hexadecimal digits only is
-/// looked up with its port.
+/// Minimum number of digits of a fingerprint. A host name that consists of hexadecimal digits is looked up with its port.
 const FINGERPRINT_DIGITS_MIN: usize = 8;
-/// Endpoints named for a certificate or host; more are counted, `list` has them all.
+/// Maximum number of endpoints listed for a certificate or host. Further ones are only counted; `list` shows all.
 const ENDPOINTS_MAX: usize = 20;
-/// Names shown of a certificate; JSON has them all.
+/// Maximum number of names shown of a certificate. JSON has all.
 const NAMES_MAX: usize = 20;
 
 /// Shows a certificate or a host.
@@ -163,7 +162,7 @@ fn certificate_text(out: &mut String, row: &CertificateRow, paint: Paint) {
 }
 
 fn certificate_json(row: &CertificateRow) -> Value {
-    // What the columns do not hold is in the certificate itself.
+    // Fields without a column are read from the certificate itself.
     match x509::Certificate::parse(&row.der) {
         Ok(certificate) => json!(crate::output::record::CertificateView::of(&certificate)),
         Err(_) => json!({
@@ -188,7 +187,7 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default()
 }
 
-/// The problem that the inventory knows nothing of a host or a certificate.
+/// The problem for a host or a certificate that is not in the inventory.
 pub(super) fn unknown(what: &str) -> Problem {
     Problem::new(Exit::Incomplete, format_args!("the inventory knows nothing of {what:?}"))
         .hint("`bulla inventory list --host TEXT` searches; `bulla scan` adds")

@@ -1,4 +1,4 @@
-//! The commands for sites, and for the nodes of the key service at them.
+//! The commands for sites, and for the key service's nodes at a site.
 
 use std::time::Duration;
 
@@ -20,54 +20,54 @@ use super::policy_effect::{Policies, nodes_of};
 const SITES: &str = "/api/v1/key-sites";
 const NODES: &str = "/api/v1/key-nodes";
 const TOKENS: &str = "/api/v1/key-node-tokens";
-/// How long a new token holds when nothing is said.
+/// Default lifetime of a new token.
 const TOKEN_LIFETIME: &str = "1h";
 
-/// Sites.
+/// Commands for sites.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SiteCommand {
-    /// Make one
+    /// Create a site
     Create {
-        /// Its name
+        /// Name of the site
         name: String,
-        /// What is so at all its nodes: country=DE; may be repeated
+        /// Attribute of all its nodes: country=DE; may be repeated
         #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
         attributes: Vec<(String, String)>,
         #[command(flatten)]
         show: Output,
     },
-    /// List them
+    /// List the sites
     List(Listing),
-    /// Show one
+    /// Show a site
     Show {
-        /// Its name or id
+        /// Name or id of the site
         name: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Change one; its nodes have the new attributes within a second
+    /// Change a site; its nodes receive the new attributes within a second
     Update(SiteChange),
-    /// Remove one at which no node is
+    /// Delete a site that has no nodes
     Delete {
-        /// Its name or id
+        /// Name or id of the site
         name: String,
         #[command(flatten)]
         consent: Consent,
     },
 }
 
-/// A site's change.
+/// A change of a site.
 #[derive(Args, Debug)]
 pub(crate) struct SiteChange {
-    /// Its name or id
+    /// Name or id of the site
     name: String,
-    /// Another name
+    /// New name
     #[arg(long, value_name = "NAME")]
     rename: Option<String>,
-    /// An attribute beside those that it has, or another value for one: country=DE; may be repeated
+    /// Add an attribute, or change its value: country=DE; may be repeated
     #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
     attributes: Vec<(String, String)>,
-    /// An attribute to take away; may be repeated
+    /// Remove an attribute; may be repeated
     #[arg(long = "without", value_name = "NAME")]
     without: Vec<String>,
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(crate) struct SiteChange {
 }
 
 impl SiteChange {
-    /// The site as it is to be.
+    /// The site after the change.
     fn body(&self, before: &SiteView) -> SiteBody {
         let mut attributes = before.attributes.clone();
         attributes.retain(|name, _| !self.without.contains(name));
@@ -93,7 +93,7 @@ impl SiteChange {
         let to_be = async |before: &Value| {
             let before: SiteView = read_as(before)?;
             let after = self.body(&before);
-            // A name opens nothing.
+            // A new name alone gives no access to keys.
             if !self.consent.is_given() && before.attributes != after.attributes {
                 self.ask(client, &before, &after).await?;
             }
@@ -140,18 +140,18 @@ impl Run for SiteCommand {
     }
 }
 
-/// Nodes.
+/// Commands for nodes.
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeCommand {
-    /// Make a token; it is shown this once, and makes one host a node at a site
+    /// Create a token, shown only once, with which one host joins a site as a node
     Token {
-        /// The site
+        /// Name or id of the site
         #[arg(long, value_name = "SITE")]
         site: String,
-        /// What is so of this node alone, over its site's attributes: security=high; may be repeated
+        /// Attribute of this node only, which overrides its site's: security=high; may be repeated
         #[arg(long = "attribute", value_name = "NAME=VALUE", value_parser = pair)]
         attributes: Vec<(String, String)>,
-        /// How long it holds
+        /// Lifetime of the token
         #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = TOKEN_LIFETIME)]
         ttl: Duration,
         #[command(flatten)]
@@ -159,9 +159,9 @@ pub(crate) enum NodeCommand {
     },
     /// List the tokens
     Tokens(Listing),
-    /// Take a token back
+    /// Revoke a token
     RevokeToken {
-        /// Its id
+        /// Id of the token
         id: Uuid,
         #[command(flatten)]
         consent: Consent,
@@ -171,25 +171,24 @@ pub(crate) enum NodeCommand {
         /// Only nodes of this site
         #[arg(long, value_name = "SITE")]
         site: Option<String>,
-        /// Retired ones too
+        /// Include retired nodes
         #[arg(long)]
         retired: bool,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show one
+    /// Show a node
     Show {
-        /// Its name or id
+        /// Name or id of the node
         name: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Retire one: it is not let in any more, and the others are told that it is gone
+    /// Retire a node: it can no longer connect, and the other nodes are notified
     Retire {
-        /// Its name or id
+        /// Name or id of the node
         name: String,
-        /// It is not trusted any more, and neither is what was open to it: the policies of which it could open keys are
-        /// rotated, which is shown first
+        /// The node is compromised: also rotate the policies whose keys it could open, after a preview
         #[arg(long)]
         hostile: bool,
         #[command(flatten)]
@@ -252,7 +251,7 @@ impl Run for NodeCommand {
     }
 }
 
-/// Shows what is not trusted any more with a node, and asks.
+/// Shows which policies become untrusted with a node, and asks for confirmation.
 async fn ask_of_hostile(client: &Client, node: &NodeView) -> Outcome<()> {
     let (name, at) = (&node.name, &node.site);
     eprintln!("the node {name} at {at} is let in no more, and what was open to it is not trusted");

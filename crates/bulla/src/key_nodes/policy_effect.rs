@@ -12,22 +12,22 @@ use keyless::places::{Attributes, Formula};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Rows of a page: as many as the server gives.
+/// Rows per page: the maximum of the server.
 const PAGE_ROWS: u32 = 500;
-/// Nodes that are named where a policy gains or loses some.
+/// Maximum number of nodes named for a policy that gains or loses nodes.
 const NAMED_MAX: usize = 5;
 
-/// All policies, and who satisfies each.
+/// All policies, with the formulas that nodes must satisfy.
 pub(super) struct Policies(Vec<(String, Formula)>);
 
-/// A node: its name, and what is so of it alone.
+/// A node: its name and its own attributes.
 pub(super) struct Node {
     name: String,
     own: Attributes,
 }
 
 impl Policies {
-    /// `None` where the caller may not know them.
+    /// Reads all policies. `None` if the caller may not read them.
     pub(super) async fn read(client: &Client) -> Outcome<Option<Self>> {
         let rows: Vec<RowView> = match all(client, POLICIES, &()).await {
             Ok(rows) => rows,
@@ -38,14 +38,14 @@ impl Policies {
         Ok(Some(Self(rows.into_iter().filter_map(policy).collect())))
     }
 
-    /// Names of those that a node with these attributes satisfies.
+    /// Names of the policies that a node with these attributes satisfies.
     pub(super) fn open_to(&self, given: &BTreeMap<String, String>) -> Vec<&str> {
         let given = attributes(given);
         let open = self.0.iter().filter(|(_, formula)| formula.satisfied_by(&given));
         open.map(|(name, _)| name.as_str()).collect()
     }
 
-    /// A line for each policy that other nodes satisfy when a site's attributes change: `eu: lost by 2 nodes (a, b)`.
+    /// One line for each policy that gains or loses nodes when a site's attributes change: `eu: lost by 2 nodes (a, b)`.
     pub(super) fn moved(
         &self,
         nodes: &[Node],
@@ -98,7 +98,7 @@ fn attributes(given: &BTreeMap<String, String>) -> Attributes {
     Attributes::of(given.clone()).unwrap_or_default()
 }
 
-/// `2 nodes (a, b)`
+/// Formats a list of nodes: `2 nodes (a, b)`.
 fn named(names: &[&str]) -> String {
     let count = names.len();
     let some = names.iter().take(NAMED_MAX).copied().collect::<Vec<_>>().join(", ");

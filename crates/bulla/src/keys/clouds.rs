@@ -1,11 +1,11 @@
-//! The keys of `bulla key serve` that clouds hold: opened at the start, each by one question for its public half.
+//! Cloud keys of `bulla key serve`, opened at startup with one request each for the public key.
 
 #[cfg(not(any(feature = "aws", feature = "azure", feature = "gcp")))]
 pub(crate) use none::put;
 #[cfg(any(feature = "aws", feature = "azure", feature = "gcp"))]
 pub(crate) use some::put;
 
-/// The configuration of keys that such a build cannot ask for is refused before it comes to this.
+/// Build without clouds. The configuration check has already rejected such keys.
 #[cfg(not(any(feature = "aws", feature = "azure", feature = "gcp")))]
 mod none {
     use keyless::{KeySet, Metrics};
@@ -32,13 +32,13 @@ mod some {
     use crate::config::KeyServiceSettings;
     use cli::exit::{Exit, Outcome, Problem, chain};
 
-    /// Concurrent requests.
+    /// Maximum concurrent requests.
     const AT_ONCE: usize = 16;
 
     type Opening<'a> = BoxFuture<'a, Result<CloudKey, CloudKeyError>>;
 
-    /// Has the keys of clouds sign, by the names that the configuration has for them. Keys of one cloud (of AWS: of one region)
-    /// share credentials, and all share connections.
+    /// Adds cloud keys to the set, under their names in the configuration. Keys of one cloud (of AWS: of one region) share
+    /// credentials, and all keys share connections.
     pub(crate) async fn put(settings: &KeyServiceSettings, set: &KeySet, metrics: &Metrics) -> Outcome<()> {
         let calls = Calls::of(metrics);
         let http = HttpClient::new(&[]).map_err(|error| Problem::new(Exit::Machine, chain(&error)))?;

@@ -1,4 +1,4 @@
-//! Spans of the key service, on their way to a collector of traces: OTLP over HTTP.
+//! Export of the key service's spans to a collector of traces: OTLP over HTTP.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::TelemetrySettings;
 
-/// For one batch to be taken; requests wait for none of it.
+/// Timeout for sending one batch. Requests do not wait for it.
 const WITHIN: Duration = Duration::from_secs(10);
-/// What the service is called in traces.
+/// Name of the service in traces.
 const SERVICE: &str = "bulla-keys";
 
 /// A collector, and the queue of spans for it.
@@ -25,7 +25,7 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    /// `None` without a collector of traces.
+    /// Opens the export. `None` without a collector of traces.
     pub(crate) fn open(settings: &TelemetrySettings) -> Outcome<Option<Self>> {
         let Some(url) = settings.url()? else { return Ok(None) };
         let http = client(&settings.otlp_ca_file)?;
@@ -38,18 +38,18 @@ impl Export {
         &self.spans
     }
 
-    /// Sends them until told to stop, and then what is left. `node` is this one's name and site, where it is one.
+    /// Sends spans until `stop`, then the remaining ones. `node` is the name and site of the node, if the service is one.
     pub(crate) async fn run(self, node: Option<(String, String)>, stop: CancellationToken) {
         let Self { spans, waiting, http, url } = self;
         let send = |message| post(http.clone(), url.clone(), message);
         spans::export(waiting, resource(node), send, stop.cancelled()).await;
-        // Anyone who puts spans finds a queue while they are sent.
+        // Dropped only after the export, so that requests can still queue spans.
         drop(spans);
     }
 }
 
 fn client(ca_file: &Path) -> Outcome<Client> {
-    // In this network, as a rule: a proxy has no part in it.
+    // The collector is usually in the local network, so no proxy is used.
     let mut builder = Client::builder()
         .timeout(WITHIN)
         .no_proxy()
@@ -70,7 +70,7 @@ fn client(ca_file: &Path) -> Outcome<Client> {
     })
 }
 
-/// Who speaks (OpenTelemetry's semantic conventions, "Resource").
+/// Resource attributes that identify the sender (OpenTelemetry's semantic conventions, "Resource").
 fn resource(node: Option<(String, String)>) -> Vec<(&'static str, String)> {
     let mut all =
         vec![("service.name", SERVICE.to_owned()), ("service.version", env!("CARGO_PKG_VERSION").to_owned())];
@@ -86,7 +86,7 @@ async fn post(http: Client, url: String, message: Vec<u8>) -> Result<(), NotTake
     let sent = http.post(url).header(CONTENT_TYPE, "application/x-protobuf").body(message).send().await;
     let mut answer = sent.map_err(|error| NotTaken::Later(chain(&error.without_url())))?;
     let status = answer.status();
-    // To its end, so that the connection is kept; what it says is of no use here.
+    // Read the whole response, so that the connection can be reused. Its content is not needed.
     while let Ok(Some(_)) = answer.chunk().await {}
     match status {
         status if status.is_success() => Ok(()),

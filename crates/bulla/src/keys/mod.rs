@@ -1,4 +1,4 @@
-//! `bulla key`: the key service and what it does right now, its sites and nodes, and keys on a server.
+//! `bulla key`: the key service and its current load, its sites and nodes, and keys on a server.
 
 mod clouds;
 mod export;
@@ -26,16 +26,16 @@ pub(crate) struct KeyArgs {
     command: Command,
 }
 
-/// What to do with keys.
+/// Commands for keys.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the key service: sign for TLS terminators by the Keyless protocol, over mutual TLS and a Unix socket
     Serve(ServeArgs),
-    /// Show what key services do now: requests, times, queues, tenants, sites
+    /// Show the current load of key services: requests, durations, queues, tenants, sites
     Top(TopArgs),
     /// Show one request on every node that took part in it
     Trace(TraceArgs),
-    /// Verify the records of signatures in a folder: none was changed, removed or added
+    /// Verify the records of signatures in a folder: no record was changed, removed or added
     Records(RecordsArgs),
     /// Sites of the key service and their attributes, such as the country
     Site(Noun<SiteCommand>),
@@ -46,7 +46,7 @@ enum Command {
 }
 
 impl KeyArgs {
-    /// Whether this is `bulla key serve`; its flags then count before the file.
+    /// Applies the flags of `bulla key serve`, which override the file. Returns whether this is that command.
     pub(crate) fn apply_to_service(&self, settings: &mut Settings) -> bool {
         match &self.command {
             Command::Serve(args) => {

@@ -21,16 +21,16 @@ use crate::data_folder;
 use crate::joining::{not_joined, read};
 use crate::listening::socket;
 
-/// Holds a node token, for those who do not want it in the list of processes.
+/// Environment variable with a node token. It keeps the token out of the process list.
 pub(crate) const TOKEN_VARIABLE: &str = "BULLA_NODE_TOKEN";
 /// The node's folder in the data folder.
 const FOLDER: &str = "key-node";
 
-/// How the service becomes a node, and which.
+/// Arguments that make the service a node.
 #[derive(Args, Debug)]
 pub(crate) struct NodeArgs {
-    /// Be a node of this control plane: sign by the keys sealed to policies that this node satisfies, and have other nodes
-    /// sign by the rest
+    /// Be a node of this control plane: sign with the keys sealed to policies that this node satisfies, and forward other requests
+    /// to other nodes
     #[arg(long, value_name = "URL")]
     join: Option<String>,
     /// The node token, for the first start (`bulla key node token`)
@@ -39,25 +39,25 @@ pub(crate) struct NodeArgs {
     /// File of certificates to trust for the control plane (PEM) [default: this host's roots]
     #[arg(long, value_name = "FILE", conflicts_with = "ca_sha256")]
     ca: Option<PathBuf>,
-    /// SHA-256 of the control plane's certificate, or of an authority's above it that it sends
+    /// SHA-256 of the control plane's certificate, or of a CA certificate in the chain that it sends
     #[arg(long, value_name = "FINGERPRINT")]
     ca_sha256: Option<Fingerprint>,
-    /// The node's name [default: the control plane finds one]
+    /// The node's name [default: chosen by the control plane]
     #[arg(long, value_name = "NAME")]
     node_name: Option<String>,
-    /// Folder of the node's keys and of what it was told last [default: key-node in the data folder]
+    /// Folder of the node's keys and of its last state from the control plane [default: key-node in the data folder]
     #[arg(long, value_name = "DIR")]
     node_folder: Option<PathBuf>,
-    /// Where other nodes ask this one [default: 0.0.0.0:2410]
+    /// Listen address for other nodes [default: 0.0.0.0:2410]
     #[arg(long, value_name = "ADDRESS")]
     nodes_listen: Option<String>,
-    /// The host and port by which they find that [default: this host's name, and that port]
+    /// Host and port at which other nodes reach this one [default: this host's name, and that port]
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
 }
 
 impl NodeSettings {
-    /// Flags count before the file.
+    /// Applies the flags, which override the file.
     pub(crate) fn take(&mut self, args: &NodeArgs) {
         let text = |into: &mut String, given: Option<String>| {
             if let Some(given) = given {
@@ -85,7 +85,7 @@ impl NodeSettings {
         }
     }
 
-    /// The address for other nodes.
+    /// The address at which other nodes reach this one.
     fn advertised(&self) -> Outcome<String> {
         if !self.advertise.is_empty() {
             return Ok(self.advertise.clone());
@@ -132,7 +132,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The node of the folder; it joins first where there is none.
+    /// Opens the node of the folder. If there is none, joins the control plane first.
     pub(crate) async fn open(
         settings: &NodeSettings,
         token: Option<&str>,
@@ -169,7 +169,7 @@ impl Node {
         Ok(Self { node: node.map_err(|error| failed(&error))?, metrics, routing })
     }
 
-    /// How it listens for others.
+    /// Options of the listener for other nodes.
     pub(crate) fn options(&self, settings: &NodeSettings) -> Outcome<NodesOptions> {
         let tls = self.node.tls().map_err(|error| failed(&error))?.server();
         let address = socket("keys.node.listen", &settings.listen)?;
@@ -186,22 +186,22 @@ impl Node {
         traces.is_node(self.node.name(), self.node.site());
     }
 
-    /// Its name and its site.
+    /// The node's name and its site.
     pub(crate) fn name_and_site(&self) -> (String, String) {
         (self.node.name().to_owned(), self.node.site().to_owned())
     }
 
-    /// Name and site of the node.
+    /// Name and site of the node, as text.
     pub(crate) fn described(&self) -> String {
         format!("node {} of the site {}", self.node.name(), self.node.site())
     }
 
-    /// The reason why the node has no keys, if so.
+    /// The reason why the node has no keys, if it has none.
     pub(crate) fn lacks(&self) -> String {
         format!("node {}: {}", self.node.name(), self.node.why_no_keys())
     }
 
-    /// Is there until told to stop.
+    /// Runs the node until `stop`.
     pub(crate) async fn run(self, running: &Running, stop: &CancellationToken) {
         let on_tls = |tls: &NodeTls| {
             if let Err(error) = running.change_nodes_tls(&tls.server()) {

@@ -1,4 +1,4 @@
-//! `bulla key records`: whether records of signatures are what they were.
+//! `bulla key records`: verifies that records of signatures are unchanged.
 
 use std::path::PathBuf;
 
@@ -10,9 +10,9 @@ use keyless::records::{SegmentHead, verify};
 /// `bulla key records`
 #[derive(Args, Debug)]
 pub(super) struct RecordsArgs {
-    /// The folder of records: `keys.records`, for a node `records` in its folder
+    /// The folder of records: `keys.records`, or for a node `records` in the node's folder
     folder: PathBuf,
-    /// SHA-256 of a head, as the service's log has it (`head`): the folder must hold that head
+    /// SHA-256 of a head from the service's log (`head`): the folder must contain that head
     #[arg(long, value_name = "SHA256")]
     head: Option<String>,
 }

@@ -30,7 +30,7 @@ use crate::listening::{bound_connections, descriptors_for_one_of, figures_listen
 use crate::master_keys;
 
 const CLIENT_CRLS: &str = "keys.client_crl_files";
-/// Listeners over TCP: the Keyless protocol, the native one, other nodes.
+/// Maximum number of TCP listeners: the Keyless protocol, the native one, other nodes.
 const LISTENERS_MAX: usize = 3;
 
 /// `bulla key serve`
@@ -39,26 +39,25 @@ pub(super) struct ServeArgs {
     /// A folder of private keys (*.key, PEM or DER), read again every few seconds; may be repeated
     #[arg(long = "dir", value_name = "DIR")]
     directories: Vec<PathBuf>,
-    /// Sign by the keys of certificates under management too, from the database of [store] and under the master key of
-    /// [authority]
+    /// Sign also with the keys of managed certificates, from the database of [store] and under the master key of [authority]
     #[arg(long)]
     inventory: bool,
-    /// Where to speak TLS [default: 0.0.0.0:2407, once there is a certificate]
+    /// Address of the TLS listener [default: 0.0.0.0:2407, if there is a certificate]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// The server's own chain (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
-    /// The key of that chain (PEM)
+    /// The private key of that chain (PEM)
     #[arg(long, value_name = "FILE", requires = "certificate")]
     key: Option<PathBuf>,
-    /// Roots (PEM) below which clients' certificates stand; may be repeated
+    /// Roots (PEM) that clients' certificates must chain to; may be repeated
     #[arg(long = "client-ca", value_name = "FILE")]
     client_ca_files: Vec<PathBuf>,
     /// Unix socket, or `none` [default: keys.sock in the data folder]
     #[arg(long, value_name = "PATH")]
     socket: Option<String>,
-    /// Where to speak the native protocol (gRPC), over the same TLS [default: nowhere]
+    /// Address of the native protocol (gRPC), over the same TLS [default: none]
     #[arg(long, value_name = "ADDRESS")]
     native_listen: Option<String>,
     /// Unix socket for the native protocol [default: none]
@@ -66,7 +65,7 @@ pub(super) struct ServeArgs {
     native_socket: Option<String>,
     #[command(flatten)]
     node: NodeArgs,
-    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2406]
+    /// Address of /metrics in plain HTTP; empty: none [default: 127.0.0.1:2406]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 }
@@ -125,7 +124,7 @@ pub(crate) const GRACE: Duration = Duration::from_secs(10);
 /// A running key service.
 pub(crate) struct RunningKeys {
     settings: KeyServiceSettings,
-    /// Read again by its name. A missing file is an error then.
+    /// The configuration file, which is read again. From then on a missing file is an error.
     file: Option<PathBuf>,
     running: Running,
     set: KeySet,
@@ -163,7 +162,7 @@ pub(crate) async fn start(
     sources.poll(true).await?;
     let tls = settings.speaks_tls().then(|| tls_options(&settings)).transpose()?;
     settings.bound(descriptors, node.is_some());
-    // Before the first connection, so that an error shows at startup.
+    // Bind the metrics listener before the first connection, so that an error shows at startup.
     let figures = figures_listener("keys", &settings.metrics_listen)?;
     let nodes = node.as_ref().map(|node| node.options(&settings.node)).transpose()?;
     let listeners = Listeners { tls: tls.clone(), nodes };
@@ -203,7 +202,7 @@ pub(crate) async fn start(
     })
 }
 
-/// The metrics, and the documents of recent requests.
+/// The metrics, and the JSON documents of recent requests.
 fn figures_of(
     metrics: &Metrics,
     node: Option<&Node>,
@@ -220,9 +219,9 @@ fn figures_of(
 }
 
 impl KeyServiceSettings {
-    /// Lowers the limit of connections to the number of file descriptors.
+    /// Lowers the limit of connections to what the file descriptors allow.
     fn bound(&mut self, descriptors: usize, is_node: bool) {
-        // The same share for TLS, Unix sockets and other nodes, beside handshakes in progress.
+        // TLS, Unix sockets and other nodes each get the same share. Handshakes in progress are counted separately.
         let kinds = if is_node { 3 } else { 2 };
         let most = descriptors.saturating_sub(LISTENERS_MAX * HANDSHAKES_MAX).max(descriptors / 4) / kinds;
         let usual = Settings::default().keys.connections_max;
@@ -261,7 +260,7 @@ impl RunningKeys {
         Ok(listeners)
     }
 
-    /// Its addresses, and the number of its keys.
+    /// The addresses, and the number of keys.
     pub(crate) fn description(&self) -> Outcome<Description> {
         let mut places = self.listeners()?;
         places.extend(self.figures_url.clone());
@@ -287,7 +286,7 @@ impl RunningKeys {
     }
 }
 
-/// The node, if the service is one. The seed key unseals the node's own key.
+/// The node, if the service is one. The seed key decrypts the node's own key.
 async fn node(settings: &Settings, token: Option<&str>, set: &KeySet) -> Outcome<Option<Node>> {
     let node = &settings.keys.node;
     if !node.is_one() {
@@ -379,7 +378,7 @@ fn tls_options(settings: &KeyServiceSettings) -> Outcome<TlsOptions> {
     Ok(TlsOptions { certificate, client_roots, client_crls })
 }
 
-/// Says why there is no key to sign with: what each source of keys lacks.
+/// Explains why there are no keys: prints what each source of keys lacks.
 fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>) {
     let mut lacks = sources.lacks();
     lacks.extend(node.map(Node::lacks));
@@ -397,20 +396,20 @@ fn explain(settings: &KeyServiceSettings, sources: &Sources, node: Option<&Node>
     lacks.iter().for_each(|lack| eprintln!("  {lack}"));
 }
 
-/// The tenants in force, and the file that may name others.
+/// The current tenants, and the file that may define others.
 struct TenantWatch<'a> {
     file: Option<&'a Path>,
     tenants: Vec<TenantOptions>,
 }
 
 impl TenantWatch<'_> {
-    /// Has what the configuration says of tenants now count, if that is something else.
+    /// Applies the tenants of the configuration if they have changed.
     fn renew(&mut self, running: &Running) -> Outcome<()> {
         let now = Configuration::load(self.file)?.settings.keys.tenants();
         if now == self.tenants {
             return Ok(());
         }
-        // A file that is being written is empty for a moment, and without tenants everybody may use every key.
+        // A file that is being written is empty for a moment. An empty list of tenants would let every client use every key.
         if now.is_empty() {
             return Err(Problem::usage("the configuration names no tenants any more")
                 .hint("restart the service to serve without tenants"));
@@ -451,7 +450,7 @@ async fn keep(
     }
 }
 
-/// Has what the files hold now count, if that is something else.
+/// Applies the current content of the files if it has changed.
 fn renew(settings: &KeyServiceSettings, presented: &mut TlsOptions, running: &Running) -> Outcome<()> {
     let now = tls_options(settings)?;
     if is_same(presented, &now) {
@@ -469,10 +468,10 @@ fn is_same(before: &TlsOptions, now: &TlsOptions) -> bool {
         && before.client_crls == now.client_crls
 }
 
-/// Where keys come from, and where they are put.
+/// The sources of keys, and the set that receives the keys.
 struct Sources {
     folders: Vec<Folder>,
-    /// Files of each that held no key when they last changed.
+    /// For each folder, the number of files that contained no key at the last change.
     broken: Vec<usize>,
     inventory: Option<SigningKeys>,
     set: KeySet,
@@ -490,7 +489,7 @@ impl Sources {
         Self { broken: vec![0; folders.len()], folders, inventory, set, metrics }
     }
 
-    /// What each source lacks, where none of them has a key.
+    /// What each source lacks, if no source has a key.
     fn lacks(&self) -> Vec<String> {
         let folder = |(folder, broken): (&Folder, &usize)| {
             let path = folder.path().display();
@@ -509,7 +508,7 @@ impl Sources {
         lacks
     }
 
-    /// Polls each source. At startup a source that cannot be read is an error; later the others are polled all the same.
+    /// Polls each source. At startup an unreadable source is an error. Later the other sources are still polled.
     async fn poll(&mut self, first: bool) -> Outcome<()> {
         let folders = self.poll_folders(first).await;
         if first && folders.is_err() {

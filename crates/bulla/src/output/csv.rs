@@ -1,4 +1,4 @@
-//! A scan as comma-separated values: one record for each endpoint.
+//! A scan as comma-separated values: one record per endpoint.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::record::seconds_left;
 use super::{Closing, Report, Sink, Tally};
 use scan::tls::names;
 
-/// The columns, in an order that never changes: new ones come last.
+/// The columns, in an order that never changes. New columns are added at the end.
 pub(crate) const HEADER: &[&str] = &[
     "endpoint",
     "host",
@@ -46,11 +46,11 @@ pub(crate) const HEADER: &[&str] = &[
     "total_us",
 ];
 
-/// Names written of one certificate; the rest is counted. Spreadsheets refuse cells over 32,767
-/// characters, and a name has 253 at most.
+/// Maximum number of names written per certificate. Further names are counted. Spreadsheets reject cells over 32,767 characters,
+/// and a name has at most 253.
 const NAMES_MAX: usize = 100;
 
-/// A record an endpoint, as results come.
+/// Writes one record per endpoint as soon as its result arrives.
 pub(crate) struct CsvReport {
     csv: Csv<Sink>,
     begun: bool,
@@ -72,7 +72,7 @@ impl CsvReport {
     fn leaf(&mut self, observation: &Observation) -> io::Result<()> {
         let csv = &mut self.csv;
         let Some(leaf) = observation.leaf() else {
-            /// Columns from `subject` to `spki_sha256`.
+            /// Number of columns from `subject` to `spki_sha256`.
             const LEAF_COLUMNS: usize = 12;
             return (0..LEAF_COLUMNS).try_for_each(|_| csv.text(""));
         };

@@ -1,4 +1,4 @@
-//! The report: one self-contained page, readable without script, network or light.
+//! The HTML report: one self-contained page, without script or network access.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,17 +12,17 @@ use super::row::{Row, Worst, rank_name};
 use super::tally::{WEEKS_MAX, rate};
 use super::{Closing, Report, Sink, Tally};
 
-/// Rows of the table of endpoints: a page with more is slow to open on a phone; the page says how
-/// many it leaves out, and CSV has them all.
+/// Maximum rows of the table of endpoints, because a longer page opens slowly on a phone. The page shows the number of omitted
+/// rows; CSV has all.
 const ROWS_MAX: usize = 2_000;
-/// Endpoints named under each finding.
+/// Maximum number of endpoints named under each finding.
 const EXAMPLES_MAX: usize = 20;
-/// Estate findings shown.
+/// Maximum number of estate findings shown.
 const ESTATE_MAX: usize = 50;
-/// Bars of a chart; the rest is one more bar, "others".
+/// Maximum bars of a chart. The rest is one additional bar, "others".
 const BARS_MAX: usize = 5;
 
-/// Gathers what the page shows, in bounded memory.
+/// Collects the content of the page, in bounded memory.
 pub(crate) struct HtmlReport {
     sink: Sink,
     started_at_us: i64,
@@ -123,13 +123,13 @@ struct Page<'a> {
     estate_more: usize,
     failures: Vec<(&'static str, String)>,
     rows: Vec<Line>,
-    /// Rows left out, as text; "0" for none.
+    /// Number of omitted rows, as text; "0" for none.
     hidden: String,
     empty: bool,
 }
 
 struct Tile {
-    /// The class of its colour.
+    /// CSS class of the colour.
     class: &'static str,
     number: String,
     label: &'static str,
@@ -152,7 +152,7 @@ fn tiles(tally: &Tally) -> Vec<Tile> {
     ]
 }
 
-/// A part of the bar of severities.
+/// A segment of the severity bar.
 struct Slice {
     class: &'static str,
     label: &'static str,
@@ -161,7 +161,7 @@ struct Slice {
     width: String,
 }
 
-/// Units of the bar's view box.
+/// Width of the bar in view box units.
 const BAR_UNITS: f64 = 1_000.0;
 
 fn severity_bar(tally: &Tally) -> Vec<Slice> {
@@ -185,7 +185,7 @@ fn severity_bar(tally: &Tally) -> Vec<Slice> {
         .collect()
 }
 
-/// The style class of a rank.
+/// The CSS class of a rank.
 fn class(rank: u8) -> &'static str {
     match rank_name(rank) {
         "no answer" => "silent",
@@ -193,11 +193,11 @@ fn class(rank: u8) -> &'static str {
     }
 }
 
-/// Leaves by the week they expire in.
+/// Number of leaves by the week in which they expire.
 struct Timeline {
     bars: Vec<Bar>,
     ticks: Vec<Tick>,
-    /// The scale's top, and half of it.
+    /// The maximum of the scale, and half of it.
     top: String,
     half: String,
 }
@@ -208,7 +208,7 @@ struct Bar {
     height: String,
     class: &'static str,
     title: String,
-    /// Written above the bar; empty where it would run into its neighbours.
+    /// Number above the bar; empty if it would overlap its neighbours.
     number: String,
     number_x: String,
     number_y: String,
@@ -220,7 +220,7 @@ struct Tick {
 }
 
 impl Timeline {
-    /// Geometry in view box units; the template draws 1,000 by 220.
+    /// Left margin in view box units. The template's view box is 1,000 by 220.
     const LEFT: f64 = 44.0;
     const STEP: f64 = 17.3;
     const BASE: f64 = 180.0;
@@ -251,7 +251,7 @@ impl Timeline {
     fn ticks(now_s: i64) -> Vec<Tick> {
         let x = |week: i64| format!("{:.1}", Self::LEFT + (week + 1) as f64 * Self::STEP + 6.5);
         let mut ticks = vec![Tick { x: x(-1), label: "expired".into() }];
-        // Every eighth week: labels keep their distance at any width.
+        // Label every eighth week, so that labels do not overlap at any width.
         for week in (4..WEEKS_MAX - 4).step_by(8) {
             ticks.push(Tick { x: x(week), label: day(now_s + week * 7 * 86_400) });
         }
@@ -322,7 +322,7 @@ fn charts(tally: &Tally) -> Vec<Chart> {
 }
 
 fn chart(title: &'static str, counts: Vec<(String, u64)>) -> Chart {
-    /// Units of the view box: a strip's height, and the width of the longest.
+    /// Height of a bar, in view box units.
     const STRIP: usize = 38;
     const WIDEST: f64 = 340.0;
     let most = counts.iter().map(|(_, number)| *number).max().unwrap_or(1).max(1) as f64;

@@ -1,4 +1,4 @@
-//! JSON: one document (`--output json`) or one a line (`--output jsonl`), both as results come.
+//! JSON: one document (`--output json`) or one per line (`--output jsonl`). Both are streamed as results arrive.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::record::Endpoint;
 use super::{Closing, Report, ReportStyle, Sink, Summary, Tally};
 
-/// Streams observations; never holds more than one.
+/// Streams observations. At most one is in memory.
 pub(crate) struct JsonReport {
     sink: Sink,
     form: Form,
@@ -32,11 +32,11 @@ struct Line<'a, T: Serialize> {
 }
 
 impl JsonReport {
-    /// One document.
+    /// Writes one JSON document.
     pub(crate) fn document(sink: Sink, style: ReportStyle, started_at_us: i64) -> Self {
         let mut report = Self { sink, form: Form::Document, first: true, pem: style.pem };
         let head = serde_json::json!(cli::units::rfc3339_us(started_at_us));
-        // A failure here is met again, and reported, by the first observation or the close.
+        // A write error repeats at the first observation or at the close, which report it.
         let _ = write!(
             report.sink,
             "{{\"bulla\":\"{}\",\"started_at\":{head},\"observations\":[",
@@ -45,7 +45,7 @@ impl JsonReport {
         report
     }
 
-    /// A line each.
+    /// Writes one JSON object per line.
     pub(crate) fn lines(sink: Sink, style: ReportStyle) -> Self {
         Self { sink, form: Form::Lines, first: true, pem: style.pem }
     }

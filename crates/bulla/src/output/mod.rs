@@ -1,4 +1,4 @@
-//! What a scan prints: for people (table, HTML) and for programs (JSON, JSON lines, CSV).
+//! Output of a scan: for people (table, HTML) and for programs (JSON, JSON lines, CSV).
 
 mod csv;
 mod html;
@@ -17,10 +17,10 @@ pub(crate) use report::{Report, ReportStyle, Sink, sink};
 pub(crate) use table::expires;
 pub(crate) use tally::{Closing, Stored, Summary, Tally};
 
-/// The report in `format`, into `sink`.
+/// Creates the report in `format`, written to `sink`.
 ///
 /// # Errors
-/// When scans are not written in that format.
+/// The format does not support scans.
 pub(crate) fn report(
     format: Format,
     sink: Sink,

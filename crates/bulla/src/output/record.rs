@@ -1,7 +1,7 @@
-//! What programs read: one observation as a serialisable view, for JSON, JSON lines and CSV.
+//! The view of one observation for programs: JSON, JSON lines and CSV.
 //!
-//! Everything is a pure function of the observation. Field names are snake case, times RFC 3339 in
-//! UTC, and every quantity carries its unit in its name.
+//! All values are pure functions of the observation. Field names are in snake case, times are RFC 3339 in UTC, and the name of
+//! every quantity includes its unit.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use x509::{
 
 use super::session::Session;
 
-/// One endpoint, as in every JSON output.
+/// One endpoint, as in all JSON outputs.
 #[derive(Serialize)]
 pub(crate) struct Endpoint<'a> {
     /// The endpoint as people write it.
@@ -42,11 +42,11 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) detail: Option<&'a str>,
     pub(crate) severity: Option<Severity>,
     pub(crate) attempts: u8,
-    /// The ClientHello profile sent.
+    /// The name of the ClientHello profile that was sent.
     pub(crate) profile: Option<&'static str>,
     pub(crate) timing: Phases,
     pub(crate) tls: Option<Session<'a>>,
-    /// `null`: not known.
+    /// `null`: unknown.
     pub(crate) accepted: Option<AcceptedView>,
     pub(crate) chain: Vec<CertificateView<'a>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -59,16 +59,16 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) kept: Option<SourceView<'a>>,
 }
 
-/// A cloud's or cluster's view of a certificate.
+/// Information of a cloud or cluster about a certificate.
 #[derive(Serialize)]
 pub(crate) struct SourceView<'a> {
-    /// The source that listed it.
+    /// The source that lists the certificate.
     source: &'a str,
-    /// Resources that use it there, with their host names.
+    /// Resources that use the certificate at the source, with their host names.
     used_by: &'a [scan::observation::Use],
-    /// Read from the inventory, because its source says that it is unchanged.
+    /// Whether the certificate was read from the inventory, because its source reports it as unchanged.
     unchanged: bool,
-    /// Its tags there.
+    /// Tags of the certificate at the source.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tags: &'a BTreeMap<String, String>,
 }
@@ -81,7 +81,7 @@ impl<'a> SourceView<'a> {
     }
 }
 
-/// What the inventory's columns do not say, kept with each observation as JSON.
+/// Details without a column in the inventory, stored with each observation as JSON.
 #[derive(Serialize)]
 pub(crate) struct Detail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ impl<'a> Detail<'a> {
     }
 }
 
-/// Microseconds per phase; `null` when the phase was not reached.
+/// Duration of each phase in microseconds; `null` if the phase was not reached.
 #[derive(Serialize)]
 pub(crate) struct Phases {
     dns_us: Option<u32>,
@@ -145,7 +145,7 @@ pub(crate) struct TrustView<'a> {
     stores: Vec<&'static str>,
 }
 
-/// Whether a certificate of the chain was revoked.
+/// Revocation status of the chain.
 #[derive(Serialize)]
 pub(crate) struct RevocationView<'a> {
     certificate: Fingerprint,
@@ -154,13 +154,13 @@ pub(crate) struct RevocationView<'a> {
     /// Source of the status: `staple`, `crl`, `delta-crl` or `ocsp`.
     source: Option<&'static str>,
     url: Option<&'a str>,
-    /// Of good: when newer news is due.
+    /// For `good`: when the next status information is due.
     until: Option<String>,
     revoked_at: Option<String>,
     reason: Option<Reason>,
-    /// Of unknown and not applicable: why, a stable word.
+    /// For `unknown` and `not-applicable`: the reason, as a stable word.
     cause: Option<&'static str>,
-    /// All of it in a sentence.
+    /// The status in one sentence.
     detail: String,
 }
 
@@ -255,7 +255,7 @@ pub(crate) struct CertificateView<'a> {
     must_staple: bool,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     faults: &'a [String],
-    /// With `--include-pem`.
+    /// Only with `--include-pem`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pem: Option<String>,
 }
@@ -313,9 +313,9 @@ impl Endpoint<'_> {
 /// Versions, suites and groups that the server accepts in addition to the negotiated ones.
 #[derive(Serialize)]
 pub(crate) struct AcceptedView {
-    /// The newest of TLS 1.1 and before.
+    /// The newest accepted version among TLS 1.1 and older ones.
     obsolete_version: Option<Cow<'static, str>>,
-    /// One suite of each weakness.
+    /// One accepted suite for each kind of weakness.
     weak_cipher_suites: Vec<Cow<'static, str>>,
 }
 
@@ -423,7 +423,7 @@ fn key_usages(usage: KeyUsage) -> Vec<&'static str> {
     KEY_USAGES.iter().enumerate().filter(set).map(|(_, name)| *name).collect()
 }
 
-/// RFC 5280 section 4.2.1.12; an unknown usage stays dotted.
+/// RFC 5280 section 4.2.1.12. An unknown usage stays a dotted OID.
 fn extended_usage(oid: &str) -> &str {
     match oid {
         "2.5.29.37.0" => "anyExtendedKeyUsage",
@@ -437,7 +437,7 @@ fn extended_usage(oid: &str) -> &str {
     }
 }
 
-/// The key in a word, with its size where that may vary: `RSA-2048`, `P-256`, `Ed25519`.
+/// A short name of the key, with its size where that may vary: `RSA-2048`, `P-256`, `Ed25519`.
 pub(crate) fn key_name(key: &PublicKey) -> Cow<'static, str> {
     match key.algorithm {
         KeyAlgorithm::Rsa | KeyAlgorithm::RsaPss => format!("RSA-{}", key.bits).into(),
@@ -446,7 +446,7 @@ pub(crate) fn key_name(key: &PublicKey) -> Cow<'static, str> {
     }
 }
 
-/// A name as people read it: the common name, else the organisation, else all of it.
+/// A short form of a name: the common name, else the organisation, else the whole name.
 pub(crate) fn short_name(name: &x509::DistinguishedName) -> &str {
     name.common_names.first().or(name.organization.as_ref()).map_or(name.text.as_str(), String::as_str)
 }

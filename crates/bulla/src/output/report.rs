@@ -1,4 +1,4 @@
-//! The output of a scan: what every format does, and where it goes.
+//! The output of a scan: the trait of all formats, and the destination.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,34 +13,34 @@ use super::tally::{Closing, Tally};
 /// Destination of the results.
 pub(crate) type Sink = Box<dyn Write + Send>;
 
-/// The whole of a scan's output, in one format.
+/// The output of a scan, in one format.
 pub(crate) trait Report: Send {
-    /// Takes an observation; formats that stream write it now.
+    /// Processes an observation. Streaming formats write it immediately.
     fn observe(&mut self, observation: &Observation) -> io::Result<()>;
 
-    /// Hands what was written so far to the reader.
+    /// Flushes the output written so far.
     fn flush(&mut self) -> io::Result<()>;
 
-    /// Writes the rest: what only shows at the end.
+    /// Writes the remaining output, which needs the results of the whole scan.
     fn close(self: Box<Self>, tally: &Tally, estate: &[EstateFinding], closing: &Closing) -> io::Result<()>;
 }
 
-/// How the formats for people look.
+/// Options of the output formats.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportStyle {
-    /// Rows of the table; 0 for all.
+    /// Rows of the table; 0 means all.
     pub(crate) rows: usize,
     pub(crate) paint: Paint,
     pub(crate) width: Option<u16>,
-    /// Only the findings and the table, no summary.
+    /// Whether to print only findings and the table, without summary.
     pub(crate) quiet: bool,
-    /// JSON has the certificates as PEM.
+    /// Whether JSON includes the certificates as PEM.
     pub(crate) pem: bool,
 }
 
-/// Standard output, or a new file in place of an old one.
+/// Opens standard output, or a new file that replaces an existing one.
 pub(crate) fn sink(path: Option<&Path>) -> Outcome<Sink> {
-    /// One write per 64 KiB: about forty observations.
+    /// Buffer size. One write has about forty observations.
     const BUFFER_OCTETS: usize = 64 * 1024;
     let Some(path) = path else {
         return Ok(Box::new(BufWriter::with_capacity(BUFFER_OCTETS, io::stdout())));

@@ -1,4 +1,4 @@
-//! What people read of an endpoint: one row, and the order in which rows matter.
+//! An endpoint as a row for people, and the order of rows by urgency.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -17,7 +17,7 @@ pub(crate) struct Row {
     pub(crate) outcome: ProbeOutcome,
     pub(crate) endpoint: String,
     pub(crate) address: String,
-    /// Last second of the leaf's validity.
+    /// The last second of the leaf's validity, as Unix time.
     pub(crate) not_after: Option<i64>,
     pub(crate) subject: String,
     pub(crate) issuer: String,
@@ -25,12 +25,12 @@ pub(crate) struct Row {
     pub(crate) tls: String,
     /// Codes of the findings, worst first.
     pub(crate) findings: Vec<&'static str>,
-    /// The worst finding's evidence, or what is known of the failure.
+    /// The evidence of the worst finding, or the reason of the failure.
     pub(crate) remark: String,
 }
 
 impl Row {
-    /// The row of `observation`.
+    /// Builds the row of `observation`.
     pub(crate) fn of(observation: &Observation) -> Self {
         let leaf = observation.leaf();
         let version = observation.session.as_ref().and_then(|session| session.version);
@@ -58,18 +58,17 @@ impl Row {
         self.outcome == ProbeOutcome::Answered
     }
 
-    /// The word in the first column: the severity, `no answer`, or `ok`.
+    /// The text of the first column: the severity, `no answer`, or `ok`.
     pub(crate) fn state(&self) -> &'static str {
         rank_name(self.rank())
     }
 
-    /// How urgently this row wants to be seen. An endpoint that gave no certificate stands above
-    /// mere information: it may hide anything.
+    /// The urgency of this row. An endpoint without a certificate ranks above `info`, because its problems are unknown.
     pub(crate) fn rank(&self) -> u8 {
         rank(self.severity, self.answered())
     }
 
-    /// Codes of the findings, or the outcome where nothing answered.
+    /// Codes of the findings, or the outcome if the endpoint did not respond.
     pub(crate) fn verdicts(&self) -> String {
         if self.findings.is_empty() && !self.answered() {
             return self.outcome.name().to_owned();
@@ -82,7 +81,7 @@ impl Row {
     }
 }
 
-/// 6 for critical down to 0 for nothing found.
+/// Returns 6 for critical, down to 0 for no finding.
 pub(crate) fn rank(severity: Option<Severity>, answered: bool) -> u8 {
     match severity {
         Some(Severity::Critical) => 6,
@@ -95,7 +94,7 @@ pub(crate) fn rank(severity: Option<Severity>, answered: bool) -> u8 {
     }
 }
 
-/// The word for a rank.
+/// The name of a rank.
 pub(crate) fn rank_name(rank: u8) -> &'static str {
     ["ok", "info", "no answer", "low", "medium", "high", "critical"]
         .get(usize::from(rank))
@@ -104,7 +103,7 @@ pub(crate) fn rank_name(rank: u8) -> &'static str {
 }
 
 impl Ord for Row {
-    /// Worst first, then soonest expiry, then by name: the first in order is the most urgent.
+    /// Orders by worst finding, then earliest expiry, then name. The first row is the most urgent one.
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
@@ -116,22 +115,22 @@ impl PartialOrd for Row {
     }
 }
 
-/// The most urgent rows seen, in bounded memory.
+/// The most urgent rows so far, in bounded memory.
 #[derive(Debug)]
 pub(crate) struct Worst {
     limit: usize,
-    // The least urgent row is on top, ready to be pushed out.
+    // The least urgent row is on top, so it is removed first.
     heap: BinaryHeap<Row>,
     seen: u64,
 }
 
 impl Worst {
-    /// Keeps `limit` rows.
+    /// Creates a collection of at most `limit` rows.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit, heap: BinaryHeap::new(), seen: 0 }
     }
 
-    /// Takes note of an observation; a row is only built when it is going to be kept.
+    /// Adds an observation. A row is built only if it is kept.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.seen += 1;
         if self.heap.len() < self.limit {
@@ -150,12 +149,12 @@ impl Worst {
         }
     }
 
-    /// How many were seen in all.
+    /// The number of observations so far.
     pub(crate) fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The rows kept, most urgent first.
+    /// The kept rows, most urgent first.
     pub(crate) fn into_rows(self) -> Vec<Row> {
         self.heap.into_sorted_vec()
     }

@@ -5,31 +5,31 @@ use std::borrow::Cow;
 use scan::tls::{Evidence, Proof, TicketOffer, names};
 use serde::Serialize;
 
-/// The handshake, as far as it came.
+/// The handshake, up to the point that it reached.
 #[derive(Serialize)]
 pub(crate) struct Session<'a> {
-    /// `TLS 1.3`, or the number in hexadecimal when it has no name; so with the next three.
+    /// `TLS 1.3`, or the number in hexadecimal if it has no name. The next three fields have the same form.
     version: Option<Cow<'static, str>>,
     cipher_suite: Option<Cow<'static, str>>,
     key_exchange_group: Option<Cow<'static, str>>,
     signature_scheme: Option<Cow<'static, str>>,
-    /// Bits of the Diffie-Hellman prime or of the export key, where one was used.
+    /// Bits of the Diffie-Hellman prime or of the export key, if one was used.
     key_exchange_bits: Option<u32>,
     alpn: Option<&'a str>,
-    /// The server asked for another key share first, which cost a round trip.
+    /// Whether the server requested another key share first, which cost a round trip.
     hello_retry: bool,
-    /// `offered`, `not-offered` or `not-asked` (the look stopped before tickets are sent).
+    /// `offered`, `not-offered` or `not-asked` (the probe stopped before the server sends tickets).
     session_tickets: &'static str,
-    /// `null` when the look stopped before it would have shown.
+    /// `null` if the probe stopped before a request was possible.
     client_certificate_requested: Option<bool>,
     ocsp_staple_octets: Option<usize>,
     sct_list_octets: Option<usize>,
-    /// Always false: evidence comes from full handshakes only.
+    /// Always false, because only full handshakes provide evidence.
     resumed: bool,
     /// `verified`, `unverifiable`, `invalid` or `none`.
     proof_of_key: &'static str,
     proof_detail: Option<&'a str>,
-    /// RFC 8446 section 4.1.3: the server was kept from using a newer version.
+    /// Whether something prevented the server from using a newer version (RFC 8446 section 4.1.3).
     downgraded: bool,
     received_octets: u64,
 }

@@ -1,4 +1,4 @@
-//! The table: worst first, then what concerns several endpoints, then the summary.
+//! The table: the worst endpoints first, then findings about several endpoints, then the summary.
 
 use std::io::{self, Write};
 
@@ -10,16 +10,16 @@ use super::row::{Row, Worst, rank_name};
 use super::tally::rate;
 use super::{Closing, Report, ReportStyle, Sink, Tally};
 
-/// Estate findings written in full; the rest is counted, and complete in the other formats.
+/// Maximum number of estate findings written in full. Further ones are counted; the other formats have all.
 const ESTATE_MAX: usize = 10;
-/// Characters of an issuer's name in its column.
+/// Maximum characters of an issuer's name in its column.
 const ISSUER_CHARS_MAX: usize = 28;
-/// Characters of an endpoint in its column.
+/// Maximum characters of an endpoint in its column.
 const ENDPOINT_CHARS_MAX: usize = 56;
-/// Terminals narrower than this lose the address and the issuer, which are the least urgent.
+/// Narrower terminals do not show the columns address and issuer, which are the least important ones.
 const WIDE_COLUMNS: u16 = 120;
 
-/// Keeps the most urgent rows and prints them at the end.
+/// Collects the most urgent rows and prints them at the end.
 pub(crate) struct TableReport {
     sink: Sink,
     style: ReportStyle,
@@ -96,7 +96,7 @@ fn write_rows(out: &mut Sink, rows: &[Row], style: ReportStyle, now_s: i64) -> i
     writeln!(out, "{}", shown.trim_fmt())
 }
 
-/// The colour of an expiry date.
+/// The style of an expiry date, by its urgency.
 fn urgency(row: &Row, now_s: i64) -> &'static str {
     match row.not_after.map(|at| at - now_s) {
         Some(left) if left < 0 => "critical",
@@ -106,9 +106,9 @@ fn urgency(row: &Row, now_s: i64) -> &'static str {
     }
 }
 
-/// `in 12 d` while it matters, the date when it is far.
+/// `in 12 d` for a near expiry, the date for a later one.
 pub(crate) fn expires(not_after: Option<i64>, now_s: i64) -> String {
-    /// About a quarter: nearer than this people count days, further off they style for the date.
+    /// 100 days. A number of days is useful for a near expiry, the date for a later one.
     const NEAR_S: i64 = 100 * 86_400;
     match not_after {
         None => "-".into(),

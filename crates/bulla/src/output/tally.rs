@@ -1,4 +1,4 @@
-//! Counts over a whole scan, gathered as it runs, for the summary and the report's charts.
+//! Counters of a whole scan, for the summary and the report's charts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::record::{key_name, short_name};
 use super::row::rank;
 use scan::tls::names;
 
-/// Distinct words counted per chart; more are counted as "others", so memory stays flat on an
-/// estate where each certificate is its own issuer.
+/// Maximum number of distinct words per chart. Further words count as "others", so that memory stays bounded if each certificate
+/// has its own issuer.
 const WORDS_MAX: usize = 10_000;
 const OTHERS: &str = "others";
 
-/// Counts of words, bounded.
+/// Counts of words, bounded in number.
 #[derive(Debug, Default)]
 pub(crate) struct Words(HashMap<String, u64>);
 
@@ -31,7 +31,7 @@ impl Words {
         *self.0.entry(word.to_owned()).or_default() += 1;
     }
 
-    /// The `limit` most frequent, and the rest as "others".
+    /// The `limit` most frequent words, and the sum of the others as "others".
     pub(crate) fn top(&self, limit: usize) -> Vec<(String, u64)> {
         let mut all: Vec<_> = self.0.iter().map(|(word, count)| (word.clone(), *count)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -48,34 +48,34 @@ impl Words {
 pub(crate) struct Tally {
     pub(crate) endpoints: u64,
     pub(crate) answered: u64,
-    /// Endpoints that did not answer, but for addresses of networks.
+    /// Endpoints that did not respond, without addresses from network ranges.
     pub(crate) no_answer: u64,
-    /// Endpoints by urgency, 0 (nothing found) to 6 (critical).
+    /// Endpoints by urgency, from 0 (no finding) to 6 (critical).
     pub(crate) by_rank: [u64; 7],
     pub(crate) by_outcome: BTreeMap<&'static str, u64>,
-    /// Endpoints with each finding, by code.
+    /// Number of endpoints with each finding, by code.
     pub(crate) by_rule: BTreeMap<&'static str, u64>,
     pub(crate) issuers: Words,
     pub(crate) keys: Words,
     pub(crate) versions: Words,
-    /// Expiry of leaves by week from the scan's start: before 0 is expired.
+    /// Number of leaves by week of expiry from the scan's start. Negative weeks have expired.
     pub(crate) weeks: BTreeMap<i64, u64>,
-    /// The worst finding of all, those across endpoints included.
+    /// The worst finding of all, including findings about several endpoints.
     pub(crate) worst: Option<Severity>,
     started_at_s: i64,
 }
 
-/// Weeks shown ahead; later expiries share the last one.
+/// Number of weeks shown. Later expiries count in the last one.
 pub(crate) const WEEKS_MAX: i64 = 53;
 const WEEK_S: i64 = 7 * 86_400;
 
 impl Tally {
-    /// Counts for a scan that began at `started_at_us`.
+    /// Creates counters for a scan that began at `started_at_us`.
     pub(crate) fn new(started_at_us: i64) -> Self {
         Self { started_at_s: started_at_us.div_euclid(1_000_000), ..Self::default() }
     }
 
-    /// Takes note of an observation.
+    /// Counts an observation.
     pub(crate) fn observe(&mut self, observation: &Observation) {
         self.endpoints += 1;
         let answered = observation.outcome == ProbeOutcome::Answered;
@@ -98,12 +98,12 @@ impl Tally {
         *self.weeks.entry(week.clamp(-1, WEEKS_MAX)).or_default() += 1;
     }
 
-    /// Endpoints that had not answered at the deadline of the scan.
+    /// Endpoints that had not responded at the deadline of the scan.
     pub(crate) fn cancelled(&self) -> u64 {
         self.by_outcome.get(ProbeOutcome::Cancelled.name()).copied().unwrap_or_default()
     }
 
-    /// Takes note of what concerns several endpoints at once.
+    /// Counts findings about several endpoints.
     pub(crate) fn observe_estate(&mut self, estate: &[EstateFinding]) {
         for shared in estate {
             let rule = shared.finding.rule;
@@ -113,10 +113,10 @@ impl Tally {
     }
 }
 
-/// Destination of the results.
+/// The scan's inventory and id, and counts of the stored rows.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Stored {
-    /// The database, without any password.
+    /// The database's address, without a password.
     pub(crate) inventory: String,
     pub(crate) scan: String,
     pub(crate) observations: u64,
@@ -124,7 +124,7 @@ pub(crate) struct Stored {
     pub(crate) changed: u64,
 }
 
-/// How the scan ended.
+/// Result of the scan, known at its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Closing {
     pub(crate) started_at_us: i64,
@@ -132,17 +132,17 @@ pub(crate) struct Closing {
     pub(crate) interrupted: bool,
     pub(crate) invalid_targets: u64,
     pub(crate) repeated_targets: u64,
-    /// Left out because this scan had observed them before (`--resume`).
+    /// Endpoints that were skipped because this scan had already observed them (`--resume`).
     pub(crate) skipped: u64,
     pub(crate) stored: Option<Stored>,
-    /// Why nothing was to be stored.
+    /// The reason why nothing is stored.
     pub(crate) not_stored: &'static str,
     pub(crate) store_error: Option<String>,
-    /// More certificates than are compared with each other.
+    /// Whether there were more certificates than the comparison across endpoints supports.
     pub(crate) estate_overflowed: bool,
 }
 
-/// The summary as programs read it.
+/// The summary for programs.
 #[derive(Serialize)]
 pub(crate) struct Summary<'a> {
     pub(crate) started_at: String,
@@ -150,10 +150,10 @@ pub(crate) struct Summary<'a> {
     pub(crate) interrupted: bool,
     pub(crate) endpoints: u64,
     pub(crate) answered: u64,
-    /// Endpoints that did not answer, but for addresses of networks.
+    /// Endpoints that did not respond, without addresses from network ranges.
     pub(crate) no_answer: u64,
     pub(crate) endpoints_per_second: f64,
-    /// Endpoints by their worst finding.
+    /// Number of endpoints by their worst finding.
     pub(crate) by_severity: BTreeMap<&'static str, u64>,
     pub(crate) by_outcome: &'a BTreeMap<&'static str, u64>,
     pub(crate) by_finding: &'a BTreeMap<&'static str, u64>,
@@ -193,7 +193,7 @@ impl<'a> Summary<'a> {
     }
 }
 
-/// Per second, to one decimal.
+/// Rate per second, with one decimal.
 pub(crate) fn rate(count: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_secs_f64();
     if seconds <= 0.0 { 0.0 } else { (count as f64 / seconds * 10.0).round() / 10.0 }

@@ -14,34 +14,34 @@ use crate::config::{DefaultAction, ProxySettings};
 pub(crate) struct ProxyArgs {
     #[command(subcommand)]
     pub(crate) command: Option<ProxyCommand>,
-    /// Where clients find it, an address and a port [default: 127.0.0.1:3128]
+    /// Address of the listener for clients, HOST:PORT [default: 127.0.0.1:3128]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// The authority that leaves stand below, and its chain (PEM) [default: made in the data folder]
+    /// Certificate of the CA that signs the leaves, and its chain (PEM) [default: created in the data folder]
     #[arg(long, value_name = "FILE")]
     ca_certificate: Option<PathBuf>,
-    /// The authority's key (PEM)
+    /// The CA's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "ca_certificate")]
     ca_key: Option<PathBuf>,
-    /// A network whose clients may use it; may be repeated [default: all that reach it]
+    /// A network whose clients may use the proxy; may be repeated [default: all]
     #[arg(long = "client", value_name = "NETWORK")]
     clients: Vec<IpNet>,
-    /// Names to look into with leaves like the servers' own certificates, NAME or *.NAME; may be repeated
+    /// Names to intercept with leaves like the servers' own certificates, NAME or *.NAME; may be repeated
     #[arg(long, value_name = "NAME")]
     mirror: Vec<String>,
-    /// Hosts to pass on without interception: NAME, *.NAME or a network, with or without :PORT; may be repeated
+    /// Hosts to pass through without interception: NAME, *.NAME or a network, with or without :PORT; may be repeated
     #[arg(long, value_name = "NAME")]
     tunnel: Vec<String>,
     /// Hosts to refuse: NAME, *.NAME or a network, with or without :PORT; may be repeated
     #[arg(long, value_name = "NAME")]
     reject: Vec<String>,
-    /// Look into these names alone and pass on all others; may be repeated
+    /// Intercept only these names and pass through all others; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Roots (PEM) that upstreams may stand below, beside this system's; may be repeated
+    /// Roots (PEM) to trust for upstreams, in addition to this system's; may be repeated
     #[arg(long = "upstream-ca", value_name = "FILE")]
     upstream_ca_files: Vec<PathBuf>,
-    /// Where to serve /metrics in plain HTTP; empty: nowhere [default: 127.0.0.1:2409]
+    /// Address of /metrics in plain HTTP; empty: none [default: 127.0.0.1:2409]
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 }
@@ -55,7 +55,7 @@ pub(crate) enum ProxyCommand {
 }
 
 impl ProxySettings {
-    /// What flags say goes before what the file says.
+    /// Applies the flags, which override the file.
     pub(crate) fn take(&mut self, args: &ProxyArgs) {
         fn given<T: Clone>(into: &mut T, given: &Option<T>) {
             if let Some(given) = given {

@@ -1,4 +1,4 @@
-//! The authority of the proxy's leaves: files of the operator's, or one made in the data folder.
+//! The CA of the proxy's leaves: from the operator's files, or created in the data folder.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,21 +16,21 @@ use crate::data_folder;
 use crate::files;
 use crate::master_keys;
 
-/// In the data folder.
+/// File in the data folder.
 pub(crate) const CERTIFICATE: &str = "proxy-ca.pem";
 const KEY: &str = "proxy-ca.key";
 /// The lock file for creating the two files above.
 const LOCK: &str = "proxy-ca.lock";
 
-/// The CA of the proxy, and where its certificate is.
+/// The CA of the proxy, and the path of its certificate.
 pub(crate) struct LoadedAuthority {
     pub(crate) authority: Authority,
     pub(crate) certificate: PathBuf,
-    /// Through which its key signs, if that is with a key service.
+    /// The key service client that signs with the CA's key, if a key service has the key.
     pub(crate) client: Option<Client>,
 }
 
-/// That of the settings, or the one in the data folder, which is made when it is not there.
+/// Loads the CA of the settings, or the CA in the data folder, which is created if it is missing.
 pub(crate) async fn load(
     whole: &Settings,
     settings: &ProxySettings,
@@ -66,7 +66,7 @@ fn in_file(key: &Path) -> Outcome<KeyRef> {
     Ok(Arc::new(signer))
 }
 
-/// In the security module, or with a key service.
+/// A CA whose key is in the security module or in a key service.
 async fn elsewhere(
     whole: &Settings,
     settings: &ProxyAuthoritySettings,
@@ -110,14 +110,14 @@ fn is_in_force(authority: &Authority, file: &Path) -> Outcome<()> {
 
 fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     let folder = data_folder::folder()?;
-    // One start at a time: two that find nothing would each make an authority, and mix their files.
+    // Allow one start at a time: two concurrent starts could each create a CA, and mix their files.
     let _alone = alone(&folder.join(LOCK))?;
     let (certificate, key) = (folder.join(CERTIFICATE), folder.join(KEY));
     let is_there = |path: &Path| path.try_exists().unwrap_or(true);
     match (is_there(&certificate), is_there(&key)) {
         (true, true) => {}
-        // The key alone is what an interrupted start leaves, or anyone who moved the certificate away: clients may trust it, so it
-        // stays, and what is made for it has the same name.
+        // A key without a certificate remains after an interrupted start, or if someone moved the certificate. Clients may trust
+        // this CA, so the key stays, and the new certificate has the same name.
         (false, is_there) => make(&certificate, &key, is_there)?,
         (true, false) => {
             return Err(Problem::new(Exit::Machine, format_args!("{} is gone", key.display())).hint(format!(
@@ -129,7 +129,7 @@ fn in_data_folder() -> Outcome<(PathBuf, PathBuf)> {
     Ok((certificate, key))
 }
 
-/// Held until it is dropped, or the process ends.
+/// Locks the file. The lock is held until drop, or until the process ends.
 fn alone(path: &Path) -> Outcome<File> {
     let file = File::options().create(true).append(true).mode(0o600).open(path);
     file.and_then(|file| file.lock().map(|()| file)).map_err(|error| {

@@ -22,21 +22,21 @@ pub(crate) struct ExplainArgs {
     /// The identity of the client [default: a client without identity]
     #[arg(long = "as", value_name = "IDENTITY")]
     identity: Option<String>,
-    /// The method
+    /// The method of the request
     #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
     method: String,
     /// A header of the request, NAME: VALUE; may be repeated
     #[arg(long = "header", short = 'H', value_name = "HEADER")]
     headers: Vec<String>,
-    /// The size of the body
+    /// The size of the request body, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     body_bytes: u64,
-    /// How to print the decision
+    /// Output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table")]
     output: ExplainFormat,
 }
 
-/// Formats of the explanation.
+/// Output formats of the explanation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 enum ExplainFormat {
     /// One line for each fact
@@ -45,7 +45,7 @@ enum ExplainFormat {
     Json,
 }
 
-/// A decision and its consequences.
+/// A decision and its effects.
 #[derive(Debug, Serialize)]
 struct Explanation {
     decision: &'static str,
@@ -69,7 +69,7 @@ struct Credential {
     rule: String,
 }
 
-/// A request as the command line has it.
+/// The request that the command line describes.
 struct ExplainedRequest {
     host: HostOrIp,
     port: u16,

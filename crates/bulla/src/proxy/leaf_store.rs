@@ -1,5 +1,5 @@
-//! What keeps the proxy's leaves behind memory: opened, and its master key proven. A database that is away at the start is
-//! opened once it is there.
+//! Opens the persistent store of the proxy's leaves, and verifies its master key. A database that is unavailable at startup is
+//! opened later.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,34 +18,35 @@ use crate::database;
 use crate::database::fits;
 use crate::master_keys;
 
-/// The disk's file, in the data folder or the one that is named.
+/// File of the disk store, in the data folder or in the configured folder.
 const FILE: &str = "proxy-leaves.db";
 
-/// Why the leaf store is not open.
+/// The reason why the leaf store is not open.
 enum OpenError {
-    /// The server is not reached, or does not let us in; it may tomorrow.
+    /// The server is unreachable or rejects the login. A later attempt may succeed.
     Away(String),
-    /// Waiting does not heal it.
+    /// A permanent problem: waiting does not help.
     Problem(Problem),
-    /// Likewise, of the master key: each try may cost one of a token's few, a second's work or somebody's money.
+    /// A permanent problem of the master key. Each attempt may use up a PIN try of a token, a second of CPU time, or a paid
+    /// request.
     Key(Problem),
 }
 
-/// After what waiting does not heal, so long until the next try at first, and in the end; between, each time twice as long.
+/// Delay of the first retry after a permanent problem. Each further delay doubles, up to a maximum.
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
-/// The last permanent failure of a leaf store that is opened late, and when it is tried again.
+/// The last permanent failure of a leaf store that is opened late, and the time of its retry.
 #[derive(Default)]
 struct RetryState {
     why: String,
     pause: Duration,
-    /// When it is tried again; a token never is, as it locks after some wrong PINs.
+    /// Time of the next retry. A token is never retried, because it locks after some wrong PINs.
     until: Option<Instant>,
 }
 
 impl RetryState {
-    /// Why it is not tried now, if it is not.
+    /// Returns the reason why no attempt is made now, if there is one.
     fn now(&self) -> Option<String> {
         let is_over = self.until.is_some_and(|until| until <= Instant::now());
         (!self.why.is_empty() && !is_over).then(|| self.why.clone())
@@ -63,7 +64,7 @@ impl RetryState {
 }
 
 impl OpenError {
-    /// `url`: a file is there or not, and what is wrong with it does not pass.
+    /// Classifies an error. `url` decides: an error with a file is permanent, one with a server may pass.
     fn of(error: &StoreError, url: &StoreUrl) -> Self {
         let may_come = error.is_transient() || matches!(error, StoreError::Open { .. });
         match url.is_postgres() && may_come {
@@ -73,7 +74,7 @@ impl OpenError {
     }
 }
 
-/// The level of the settings; none where leaves are in memory alone.
+/// The second level of the settings; `None` if leaves are only in memory.
 pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     let own = &settings.proxy.store;
     let url = match own.backend {
@@ -95,7 +96,7 @@ pub(crate) async fn open(settings: &Settings) -> Outcome<Option<SecondLevel>> {
     }
 }
 
-/// A store that is opened once the database is available. An error of its schema or master key is not retried every second.
+/// A store that is opened once the database is available. An error of the schema or the master key is not retried every second.
 fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
     let (settings, options) = (Arc::new(settings.clone()), settings.proxy.store.options());
     let retry: Arc<Mutex<RetryState>> = Arc::default();
@@ -123,12 +124,12 @@ fn awaited(settings: &Settings, url: StoreUrl) -> SecondLevel {
 async fn opened(settings: &Settings, url: &StoreUrl) -> Result<(Store, KeyStore), OpenError> {
     let connections = settings.proxy.store.connections;
     let how = StoreSettings { connections, ..StoreSettings::default() };
-    // Leaves are minted again.
+    // Lost leaves are minted again.
     let how = StoreOptions { lossy: true, ..how.options().map_err(OpenError::Problem)? };
     let away = |error: StoreError| OpenError::of(&error, url);
     let store = Store::open_with(url, &how).await.map_err(away)?;
     fits(store.connections().await.map_err(away)?).map_err(OpenError::Problem)?;
-    // A master key is made where nothing can have been sealed under another one.
+    // Create a master key only if nothing can have been sealed under another one.
     let create = store::Keys::of(&store).master().await.map_err(away)?.is_empty();
     let keystore = keystore(settings, &store, create).await.map_err(OpenError::Key)?;
     Ok((store, keystore))
@@ -157,7 +158,7 @@ async fn keystore(settings: &Settings, store: &Store, create: bool) -> Outcome<K
 
 fn hinted(problem: Problem, backend: LeafBackend) -> Problem {
     match backend {
-        // What the schema or a driver says.
+        // Errors of the schema or the driver.
         LeafBackend::Disk if problem.exit == Exit::Inventory => {
             problem.hint("check the folder's owner and mode, or name another: proxy.store.folder")
         }

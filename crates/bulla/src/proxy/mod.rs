@@ -31,7 +31,7 @@ use crate::fetched_crls::FetchedCrls;
 use crate::files;
 use crate::listening::{bound_connections, descriptors_for_one_of, figures_listener, figures_url, socket};
 
-/// Time for the shutdown beyond `stop_s` for connections.
+/// Additional time for the shutdown, beyond `stop_s` for connections.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Runs `bulla proxy`.
@@ -63,7 +63,7 @@ pub(crate) struct RunningProxy {
     running: Running,
     rules: ConfiguredRules,
     args: ProxyArgs,
-    /// The CA's certificate.
+    /// The file of the CA's certificate.
     certificate: PathBuf,
     /// The client of the key service that has the CA's key, if there is one.
     keys: Option<keyless::client::Client>,
@@ -72,8 +72,8 @@ pub(crate) struct RunningProxy {
     stop: CancellationToken,
 }
 
-/// Starts the proxy of the configuration, with at most `descriptors` file descriptors. `args` are in the settings already. They override the
-/// file when it is read again.
+/// Starts the proxy of the configuration, with at most `descriptors` file descriptors. The settings already include `args`, which
+/// also override the file when it is read again.
 pub(crate) async fn start(
     configuration: &Configuration,
     args: &ProxyArgs,
@@ -96,7 +96,7 @@ pub(crate) async fn start(
     let secrets = StoreSecrets::default();
     options.requests.secrets = secrets.needed_by(&options.requests.rules, configuration)?;
     let rules = ConfiguredRules::new(configuration, metrics.requests().clone(), secrets)?;
-    // Before the proxy, which refuses connections to this address.
+    // Bind the metrics listener first, because the proxy refuses connections to its address.
     let figures = figures_listener("proxy", &settings.metrics_listen)?;
     options.own_addresses.extend(figures.as_ref().and_then(|figures| figures.local_addr().ok()));
     let running = bind(options, made.authority, metrics.clone()).await?;
@@ -116,7 +116,7 @@ pub(crate) async fn start(
 }
 
 impl ProxySettings {
-    /// Lowers the limits of connections to the number of file descriptors.
+    /// Lowers the limit of connections to what the file descriptors allow.
     fn bound(&mut self, descriptors: usize) {
         let (third, usual) = (descriptors / 3, Settings::default().proxy);
         bound_connections("proxy.connections_max", &mut self.connections_max, usual.connections_max, third);
@@ -149,7 +149,7 @@ impl RunningProxy {
         say_how(&self.settings, &self.running, &self.certificate);
     }
 
-    /// Its addresses.
+    /// The listen addresses.
     pub(crate) fn description(&self) -> Description {
         let mut places = vec![format!("{}://{}", self.settings.scheme(), self.running.address)];
         places.extend(self.figures_url.clone());
@@ -171,7 +171,7 @@ impl RunningProxy {
     }
 }
 
-/// The CRLs of clients' CAs that are named by URL.
+/// Fetches the CRLs of clients' CAs that are configured by URL.
 async fn fetched_crls(settings: &mut ProxySettings, client: &ClientSettings) -> Outcome<Vec<FetchedCrls>> {
     let (access, minting) = (&mut settings.access, &mut settings.minting);
     let access = FetchedCrls::open(
@@ -272,7 +272,7 @@ pub(crate) async fn bind(
     })
 }
 
-/// Usage for settings that are wrong, else the machine.
+/// Returns the usage exit code for wrong settings, else the machine exit code.
 fn exit_of(error: &proxy::StartError) -> Exit {
     match error {
         proxy::StartError::Permission(BadPermission::Setup(_)) => Exit::Machine,

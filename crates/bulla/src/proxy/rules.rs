@@ -1,4 +1,4 @@
-//! The proxy's rules kept as the configuration has them, and the credential store that they name.
+//! Updates the proxy's rules from the configuration, and the credential store that they use.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -19,11 +19,11 @@ use super::arguments::ProxyArgs;
 use crate::config::{Configuration, ProxySettings};
 use crate::file_watch::{FileWatch, POLL_INTERVAL, stamp};
 
-/// For a credential, all tries together: a request waits for it.
+/// Timeout for a credential, including all retries. A request waits for it.
 const CREDENTIAL_WITHIN: Duration = Duration::from_secs(10);
 
-/// The credential store, by the house's client: one pool, one cache, one request for all who wait. Made when a rule first needs it.
-/// Clones share it.
+/// The credential store, accessed through crate `client`: one pool, one cache, and one request for concurrent lookups. It is
+/// created when a rule first needs it. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<StoreClient>>>);
 
@@ -31,7 +31,7 @@ pub(crate) struct StoreSecrets(Arc<OnceLock<Arc<StoreClient>>>);
 struct StoreClient(client::Client);
 
 impl StoreSecrets {
-    /// The store, if these rules name credentials of it.
+    /// The store, if these rules use its credentials.
     pub(crate) fn needed_by(
         &self,
         rules: &RequestRules,
@@ -83,12 +83,12 @@ impl Secrets for StoreClient {
     }
 }
 
-/// What a reload does not change: a file that has lost its policy or its users must not open everything.
+/// Settings that a reload does not change. Otherwise a file without policy or users would open the proxy to everyone.
 #[derive(Clone, Debug)]
 struct Fixed {
-    /// Networks that the guard has closed since startup, but for these; `None` without a policy.
+    /// Networks that the guard leaves open since startup; `None` without a policy.
     opened: Option<Vec<IpNet>>,
-    /// Whether clients have to authenticate.
+    /// Whether clients must authenticate.
     asks: bool,
 }
 
@@ -113,7 +113,7 @@ impl Fixed {
     }
 }
 
-/// The rules as the configuration's file has them.
+/// Rules of the configuration file.
 pub(crate) struct ConfiguredRules {
     file: Option<PathBuf>,
     watch: FileWatch,
@@ -137,8 +137,7 @@ impl ConfiguredRules {
         Ok(Self { file, watch, metrics, secrets, fixed, hangup })
     }
 
-    /// Has rules count that are changed in the file, at once when told to look (SIGHUP), until told to stop. What cannot be used
-    /// changes nothing.
+    /// Applies changed rules of the file until `stop`; SIGHUP triggers an immediate check. An invalid file changes nothing.
     pub(crate) async fn keep(mut self, running: &Running, args: &ProxyArgs, stop: &CancellationToken) {
         let _live = telemetry::tasks::guard("proxy-rules");
         loop {
@@ -179,7 +178,7 @@ impl ConfiguredRules {
         }
     }
 
-    /// Beside the tasks of the proxy, as files and thousands of rules take their time.
+    /// Reads the file outside of the proxy's tasks, because files and thousands of rules take time.
     async fn read(&self, args: &ProxyArgs) -> Outcome<LoadedRules> {
         let (file, secrets, args) = (self.file.clone(), self.secrets.clone(), args.clone());
         let fixed = self.fixed.clone();
@@ -188,7 +187,7 @@ impl ConfiguredRules {
     }
 }
 
-/// What a reload changes, and the credential store if rules need it.
+/// The settings that a reload changes, and the credential store if the rules need it.
 struct LoadedRules {
     names: Rules,
     policy: Policy,

@@ -7,16 +7,16 @@ use toml::Value;
 
 use crate::config::Settings;
 
-/// Variables whose values are files or folders end like this: `SSL_CERT_FILE`, `SSL_CERT_DIR`, `CREDENTIALS_DIRECTORY`.
+/// Suffixes of variables whose values are files or folders: `SSL_CERT_FILE`, `SSL_CERT_DIR`, `CREDENTIALS_DIRECTORY`.
 const VARIABLES: [&str; 3] = ["_FILE", "_DIR", "_DIRECTORY"];
-/// Files that a start makes where they are missing. They are read from then on.
+/// Files that a start creates if they are missing. Later they are only read.
 const MADE_ONCE: [&str; 5] =
     ["master_key_file", "wrapped_file", "parameters_file", "ca_certificate_file", "ca_key_file"];
-/// Files of the system that are links to places that every distribution chooses for itself.
+/// System files that are links to locations that depend on the distribution.
 const LINKS: [&str; 3] = ["/etc/resolv.conf", "/etc/localtime", "/etc/hosts"];
 
-/// Folders that settings, flags and the environment name, and the folders of files that they name: a file that is replaced is another file,
-/// which only a rule about its folder lets in.
+/// Folders that settings, flags and the environment name, and the folders of the files that they name. A replaced file is a new
+/// file, which only a rule about its folder covers.
 pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
     let mut texts: Vec<String> = std::env::args().skip(1).collect();
     let is_place = |name: &str| VARIABLES.iter().any(|end| name.ends_with(end));
@@ -30,29 +30,29 @@ pub(super) fn named(settings: &Settings) -> Vec<PathBuf> {
     found
 }
 
-/// The places that one text names: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
+/// The paths in one text: `/a/b`, `unix:/a/b`, `sqlite:/a/b`, `--flag=/a/b`, `postgres://…?sslrootcert=/a/b`.
 fn places(text: &str) -> Vec<PathBuf> {
     let pieces = text.split([':', '=', '&', '?', ',', ' ']).chain([text]);
     let paths = pieces.filter(|piece| !piece.is_empty() && !piece.starts_with('-')).map(Path::new);
     let place = |path: &Path| if path.is_dir() { no_root(path) } else { folder_of_file(path) };
     let mut found: Vec<PathBuf> = paths.filter_map(place).collect();
-    // The whole text is a piece too.
+    // The whole text is also one of the pieces.
     found.dedup();
     found
 }
 
 fn folder_of_file(path: &Path) -> Option<PathBuf> {
     let file = path.canonicalize().ok().filter(|file| file.is_file())?;
-    // Of a file in the root folder itself only the file.
+    // For a file in the root folder, allow only the file.
     Some(file.parent().and_then(no_root).unwrap_or(file))
 }
 
-/// Never all files of the machine.
+/// Excludes the root folder, which would allow all files.
 fn no_root(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().filter(|path| path.parent().is_some())
 }
 
-/// Files that a start makes, and which are not there yet.
+/// Files that a start creates and that do not exist yet.
 pub(super) fn to_be_made(settings: &Settings) -> Vec<PathBuf> {
     let table = toml::Table::try_from(settings).unwrap_or_default();
     let mut missing = Vec::new();
@@ -71,11 +71,11 @@ pub(super) fn databases(settings: &Settings) -> Vec<PathBuf> {
     urls.iter().filter_map(url).filter_map(|url| url.sqlite_path().map(PathBuf::from)).collect()
 }
 
-/// These folders, made for their owner alone where they are missing.
+/// Returns these folders. Missing ones are created, accessible to their owner only.
 pub(super) fn made(folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut private = std::fs::DirBuilder::new();
     private.recursive(true).mode(0o700);
-    // What cannot be made is reported by what needs it.
+    // Code that needs the folder reports the error.
     let make = |folder: &&PathBuf| is_path(folder) && private.create(folder).is_ok();
     folders.iter().filter(make).filter_map(|folder| no_root(folder)).collect()
 }
@@ -89,7 +89,7 @@ pub(super) fn folder_of(file: &Path) -> Option<PathBuf> {
     no_root(folder)
 }
 
-/// Settings have words too: nothing, `none`, `-` for standard output.
+/// Whether a setting is a path. Other values are an empty text, `none`, and `-` for standard output.
 fn is_path(path: &Path) -> bool {
     !["", "none", "-"].iter().any(|word| path.as_os_str() == *word)
 }

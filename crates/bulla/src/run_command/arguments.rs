@@ -24,55 +24,55 @@ pub(crate) struct RunArgs {
     /// The identity of the command: the user in rules and logs of the proxy
     #[arg(long = "as", value_name = "NAME", default_value = "run")]
     pub(super) name: String,
-    /// A proxy that runs already, http://HOST:PORT or https://HOST:PORT [default: one in this process, from [proxy] of the configuration]
+    /// A running proxy, http://HOST:PORT or https://HOST:PORT [default: one in this process, from [proxy] of the configuration]
     #[arg(long, value_name = "URL")]
     proxy: Option<String>,
-    /// The password of NAME at that proxy: a file with one line
+    /// File with the password of NAME at that proxy, on one line
     #[arg(long, value_name = "FILE", requires = "proxy")]
     password_file: Option<PathBuf>,
-    /// The CA of that proxy (PEM) [default: proxy.ca_certificate_file, or that in the data folder]
+    /// The CA of that proxy (PEM) [default: proxy.ca_certificate_file, or the CA in the data folder]
     #[arg(long, value_name = "FILE", requires = "proxy")]
     pub(super) ca: Option<PathBuf>,
-    /// Trust anchors (PEM) of the certificate of an https:// proxy, beside the system's [default: as --ca]
+    /// Trust anchors (PEM) for the certificate of an https:// proxy, in addition to the system's [default: same as --ca]
     #[arg(long, value_name = "FILE", requires = "proxy")]
     pub(super) proxy_ca: Option<PathBuf>,
-    /// Only set the environment; stop nothing
+    /// Set only the environment, without restrictions
     #[arg(long)]
     pub(super) no_sandbox: bool,
-    /// Write files in the working directory and in TMPDIR only
+    /// Allow writing only in the working directory and in TMPDIR
     #[arg(long, conflicts_with = "no_sandbox")]
     pub(super) read_only: bool,
-    /// With --read-only: write this file, or files in this folder, too; may be repeated
+    /// With --read-only: also allow writing this file, or files in this folder; may be repeated
     #[arg(long, value_name = "PATH", requires = "read_only")]
     pub(super) write: Vec<PathBuf>,
-    /// Leave Unix sockets of the host (Docker, ssh-agent) open to the command
+    /// Allow the command to use Unix sockets of the host (Docker, ssh-agent)
     #[arg(long, conflicts_with = "no_sandbox")]
     pub(super) allow_unix_sockets: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
-    /// Which process of the run this is
+    /// The stage of this process in the run
     #[arg(long, hide = true, value_enum)]
     pub(super) stage: Option<Stage>,
-    /// The process that started this one
+    /// The process id of the parent
     #[arg(long, hide = true)]
     pub(super) parent: Option<u32>,
-    /// The socket of the first process
+    /// The socket path of the first process
     #[arg(long, hide = true)]
     pub(super) control: Option<PathBuf>,
-    /// A file or folder that the command does not see
+    /// A file or folder that is hidden from the command
     #[arg(long, hide = true)]
     pub(super) hide: Vec<PathBuf>,
 }
 
-/// One of the processes of a run.
+/// Stages of a run, each in its own process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
 pub(crate) enum Stage {
-    /// Makes the namespaces.
+    /// Creates the namespaces.
     Separate,
     /// The init process in the namespaces.
     Init,
-    /// Without namespaces: becomes the command.
+    /// Without namespaces: execs the command.
     Bare,
 }
 
@@ -86,17 +86,17 @@ impl Stage {
     }
 }
 
-/// A running proxy, which `--proxy` names.
+/// The running proxy that `--proxy` names.
 #[derive(Debug)]
 pub(super) struct RemoteProxy {
-    /// HOST:PORT
+    /// Address of the proxy, HOST:PORT.
     pub(super) address: String,
-    /// Whether clients speak TLS to the proxy.
+    /// Whether clients use TLS to the proxy.
     pub(super) is_tls: bool,
     pub(super) login: Option<Login>,
 }
 
-/// A name and a password.
+/// The user name and password for a proxy.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
     pub(super) name: String,

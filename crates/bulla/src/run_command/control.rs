@@ -1,5 +1,5 @@
-//! The connection between the first process and the init process of the namespaces: it carries the bound socket, the start and signals.
-//! When one of them ends, the connection closes.
+//! The connection between the first process and the init process of the namespaces. It transfers the bound socket, the start
+//! command and signals. It closes when either process ends.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -19,8 +19,8 @@ const NAME: &str = "control";
 /// The byte that starts the command.
 const GO: u8 = 0;
 
-/// The socket of the first process, for the init process of the namespaces. It has a path, because abstract names belong to a network
-/// namespace.
+/// The socket of the first process, to which the init process of the namespaces connects. It has a path, because abstract names
+/// belong to a network namespace.
 pub(super) struct Door {
     socket: UnixListener,
     path: PathBuf,
@@ -61,7 +61,7 @@ impl Link {
         self.0.write_all(&[GO]).map_err(|error| failed(&error))
     }
 
-    /// Asks the init process to send a signal to the command. Does nothing if the init process has ended.
+    /// Requests the init process to send a signal to the command. Does nothing if the init process has ended.
     pub(super) fn forward(&mut self, signal: i32) {
         let _ = u8::try_from(signal).map(|signal| self.0.write_all(&[signal]));
     }
@@ -83,7 +83,7 @@ fn take(stream: &UnixStream) -> io::Result<OwnedFd> {
 pub(super) struct Inside(UnixStream);
 
 impl Inside {
-    /// Passes the socket, and waits until the command may start.
+    /// Connects, sends the socket, and waits until the command may start.
     pub(super) fn connect(path: &Path, socket: &impl AsFd) -> Outcome<Self> {
         let connect = || -> io::Result<Self> {
             let mut stream = UnixStream::connect(path)?;

@@ -14,9 +14,9 @@ use tokio::process::Command;
 use super::arguments::{Login, RunArgs};
 use super::folder::{RunFolder, unwritten};
 
-/// The password of Java's own trust store. Nothing in it is secret.
+/// The password of Java's default trust store. The store contains nothing secret.
 const STORE_PASSWORD: &str = "changeit";
-/// Characters that are escaped in the user part of a URL: all but the unreserved ones.
+/// Characters that are percent-encoded in the user part of a URL: all but the unreserved ones.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// Variables with the proxy's URL.
 const PROXY: [&str; 12] = [
@@ -35,7 +35,7 @@ const PROXY: [&str; 12] = [
 ];
 /// Variables with hosts that clients reach without the proxy.
 const EXCEPTIONS: [&str; 4] = ["NO_PROXY", "no_proxy", "no_grpc_proxy", "npm_config_noproxy"];
-/// Variables with the file of all roots: those of the system and the proxy's.
+/// Variables that name the file of all roots: the system's and the proxy's.
 const ROOTS: [&str; 10] = [
     "SSL_CERT_FILE",
     "CURL_CA_BUNDLE",
@@ -87,11 +87,11 @@ const BUNDLE: &str = "roots.pem";
 const PROXY_ROOT: &str = "proxy-ca.pem";
 const JAVA_STORE: &str = "roots.p12";
 const NODE_PROXY: &str = "node-proxy.cjs";
-/// For releases of Node that do not read the proxy variables.
+/// Preload script for releases of Node that do not read the proxy variables.
 const NODE_PROXY_TEXT: &str = include_str!("node_proxy.cjs");
 
 impl Environment {
-    /// Writes the trust stores: the roots of the system and the proxy's.
+    /// Writes the trust stores, with the system's roots and the proxy's.
     pub(super) fn new(url: ProxyUrl, root: &[Vec<u8>]) -> Outcome<Self> {
         let folder = RunFolder::make(&std::env::temp_dir())?;
         let file = |name: &str| folder.path().join(name);
@@ -160,7 +160,7 @@ impl Environment {
     }
 }
 
-/// The options of a variable, then `options`: Java and Node use the last one.
+/// The existing value of a variable, then `options`: Java and Node use the last option.
 fn appended(variable: &str, options: &str) -> String {
     match std::env::var(variable) {
         Ok(before) if !before.is_empty() => format!("{before} {options}"),
@@ -168,7 +168,7 @@ fn appended(variable: &str, options: &str) -> String {
     }
 }
 
-/// A trust store of Java. Roots that its format does not support are left out.
+/// A trust store for Java. Roots that its format does not support are left out.
 fn java_store(roots: &[Vec<u8>]) -> Option<Vec<u8>> {
     let mut store = KeyStore::new();
     for (number, root) in roots.iter().enumerate() {

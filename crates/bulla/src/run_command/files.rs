@@ -1,4 +1,4 @@
-//! Which files the command sees, and which of them it writes.
+//! The files that the command can read, and those that it can write.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use tokio::process::Command;
 
 use super::arguments::RunArgs;
 
-/// The files of one run, as absolute paths without links.
+/// The files of one run, as absolute paths without symbolic links.
 pub(super) struct CommandFiles {
-    /// Files and folders that the command does not see.
+    /// Files and folders that are hidden from the command.
     hidden: Vec<PathBuf>,
-    /// With `--read-only`: the only files and folders that it writes.
+    /// With `--read-only`: the only files and folders that the command may write.
     writable: Option<Vec<PathBuf>>,
 }
 
@@ -21,7 +21,7 @@ impl CommandFiles {
             Problem::new(Exit::Machine, format_args!("the working directory: {error}"))
                 .hint("change to a folder that exists")
         })?;
-        // The process is in the folder already, whatever is mounted over the path to it.
+        // The process is already in the folder, so a mount over the path does not hide it.
         seen("the working directory", &here, &hidden, "change to another folder")?;
         let temporary = std::env::temp_dir();
         let temporary = temporary.canonicalize().unwrap_or(temporary);
@@ -30,7 +30,7 @@ impl CommandFiles {
         Ok(Self { hidden, writable })
     }
 
-    /// Passes them to a process of the run.
+    /// Passes the paths to a process of the run.
     pub(super) fn pass(&self, command: &mut Command) {
         for path in &self.hidden {
             command.arg("--hide").arg(path);
@@ -64,13 +64,13 @@ fn writable(args: &RunArgs, here: &Path, temporary: PathBuf, hidden: &[PathBuf])
         seen(&format!("--write {}", given.display()), &path, hidden, "name another file or folder")?;
         writable.push(path);
     }
-    // A mount at a folder covers those that were made below it before.
+    // A mount on a folder hides earlier mounts below it.
     writable.sort();
     writable.dedup();
     Ok(writable)
 }
 
-/// Refuses a path that the command must not see.
+/// Returns an error if a path is hidden from the command.
 fn seen(what: &str, path: &Path, hidden: &[PathBuf], hint: &str) -> Outcome<()> {
     match hidden.iter().find(|hidden| path.starts_with(hidden)) {
         None => Ok(()),

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use cli::exit::{Exit, Outcome, Problem};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 
-/// Before the names of folders whose runs hold a lock on them.
+/// Name prefix of folders that are locked by their runs.
 const PREFIX: &str = "bulla-run-";
-/// Before the names of folders that are not locked yet. They are empty.
+/// Name prefix of folders that are not locked yet. They are empty.
 const NEW_PREFIX: &str = "bulla-new-run-";
 
 /// The folder of this run. The lock lasts as long as the process.
@@ -21,7 +21,7 @@ pub(super) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes a folder in `parent`, after removing those of runs that have ended.
+    /// Creates a folder in `parent`, after removing the folders of ended runs.
     pub(super) fn make(parent: &Path) -> Outcome<Self> {
         remove_abandoned(parent);
         let name = uuid::Uuid::new_v4().simple();
@@ -30,7 +30,7 @@ impl RunFolder {
         let make = || -> io::Result<File> {
             DirBuilder::new().mode(0o700).create(&new)?;
             let lock = opened(&new)?;
-            // Where a file system has no locks, no other run takes the folder for an abandoned one either.
+            // On a file system without locks, other runs cannot take the lock either, so they never remove this folder.
             let _ = flock(&lock, FlockOperation::NonBlockingLockExclusive);
             fs::rename(&new, &path)?;
             Ok(lock)
@@ -52,13 +52,13 @@ impl Drop for RunFolder {
     }
 }
 
-/// A folder itself, not what a link leads to.
+/// Opens a folder, without following a link.
 fn opened(folder: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(open(folder, flags, Mode::empty())?.into())
 }
 
-/// Removes the folders of this user's runs that were killed: nobody holds their locks.
+/// Removes the folders of this user's killed runs. Their locks are free.
 fn remove_abandoned(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     let user = rustix::process::geteuid().as_raw();

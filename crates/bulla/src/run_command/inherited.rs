@@ -1,4 +1,4 @@
-//! Open files of the caller that the command must not inherit.
+//! Detects open files of the caller that the command must not inherit.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -7,11 +7,11 @@ use cli::exit::{Exit, Outcome, Problem};
 
 /// `O_CLOEXEC`, which the kernel shows in octal.
 const CLOSED_ON_EXEC: u32 = 0o2_000_000;
-/// Standard error. The command may have sockets as standard streams.
+/// Highest number of a standard stream. The command may have sockets as standard streams.
 const STANDARD_MAX: u32 = 2;
 
-/// Refuses to start with a socket that the command would inherit, as its connection exists already, and with a folder: paths that begin
-/// at an open folder are those of the host, with the files that the command must not see.
+/// Refuses to start with an inherited socket or folder. A socket is an existing connection. Paths relative to an open folder lead
+/// to the host's files, including hidden ones.
 pub(super) fn refuse() -> Outcome<()> {
     let entries = std::fs::read_dir("/proc/self/fd").map_err(|error| {
         Problem::new(Exit::Machine, format_args!("/proc/self/fd: {error}")).hint("mount /proc")
@@ -31,7 +31,7 @@ pub(super) fn refuse() -> Outcome<()> {
     Ok(())
 }
 
-/// What must not be inherited: a socket or a folder.
+/// The kind of a file that must not be inherited: a socket or a folder.
 fn kind(path: &Path, number: u32) -> Option<&'static str> {
     let found = path.metadata().ok()?.file_type();
     match () {

@@ -1,13 +1,13 @@
-//! `bulla run`: a command whose only way to the network is a proxy.
+//! `bulla run`: runs a command whose only way to the network is a proxy.
 //!
 //! A run has three processes:
 //!
-//! 1. The first process stays in the host's namespaces. It has the proxy, or the connection to a remote one.
-//! 2. The second process makes namespaces and starts the third one in them.
-//! 3. The third process is the init process of the namespaces. It binds the proxy's address there, passes the socket to the first process,
-//!    confines itself and starts the command.
+//! 1. The first process stays in the host's namespaces. It runs the proxy, or the connection to a remote one.
+//! 2. The second process creates namespaces and starts the third one in them.
+//! 3. The third process is the init process of the namespaces. It binds the proxy's address there, passes the socket to the first
+//! process, confines itself and starts the command.
 //!
-//! The first process accepts connections of the namespaces on that socket.
+//! The first process accepts connections from the namespaces on that socket.
 
 mod arguments;
 mod control;
@@ -39,7 +39,7 @@ use self::relay::Target;
 use self::signals::Signals;
 use crate::config::Configuration;
 
-/// Runs `bulla run`. The exit status is that of the command.
+/// Runs `bulla run`. Exits with the status of the command.
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
     let status = match &args.stage {
         Some(Stage::Separate) => stages::separate(args)?,
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Outcome<Exit> {
     std::process::exit(status)
 }
 
-/// The first process.
+/// Runs the first process.
 async fn outer(args: &RunArgs, global: &Global) -> Outcome<i32> {
     args.check()?;
     let configuration = Configuration::load(global.config.as_deref())?;
@@ -91,7 +91,7 @@ impl Proxy {
     }
 }
 
-/// A remote proxy, with the trust anchors of its certificate: the system's, and those of `--proxy-ca`, else of `--ca`.
+/// A remote proxy and the trust anchors of its certificate: the system's, and those of `--proxy-ca`, else of `--ca`.
 fn target(args: &RunArgs, remote: &RemoteProxy, root: &[Vec<u8>]) -> Outcome<Target> {
     let mut roots = outbound::tls::system_roots();
     match &args.proxy_ca {
@@ -134,7 +134,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     let mut child = start(&mut command, args, &environment)?;
     let link = tokio::select! {
         link = door.link() => link?,
-        // The process has printed its error.
+        // That process has printed its own error.
         status = child.wait() => return status.map(status_of).map_err(|error| lost(&error)),
     };
     let (mut link, socket) = link;
@@ -148,7 +148,7 @@ async fn confined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32>
     status
 }
 
-/// Runs the command without namespaces, with the environment alone.
+/// Runs the command without namespaces. Sets only the environment.
 async fn unconfined(args: &RunArgs, configuration: &Configuration) -> Outcome<i32> {
     eprintln!("warning: without a sandbox only programs that read the proxy variables use the proxy");
     eprintln!(

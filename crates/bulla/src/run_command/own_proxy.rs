@@ -1,4 +1,4 @@
-//! The proxy of one run, in this process: by `[proxy]` of the configuration, for one client.
+//! The proxy of one run, in this process. It is configured by `[proxy]` and serves one client.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -40,7 +40,7 @@ pub(super) struct Serving {
 impl OwnProxy {
     pub(super) async fn load(configuration: &Configuration) -> Outcome<Self> {
         let mut all = configuration.settings.clone();
-        // Settings for other clients and other listeners.
+        // Defaults for settings about other clients and other listeners.
         let usual = ProxySettings::default();
         let of_run = &mut all.proxy;
         of_run.clients.clear();
@@ -68,7 +68,7 @@ impl OwnProxy {
         files::certificates("proxy.ca_certificate_file", &self.certificate)
     }
 
-    /// Serves clients of a network namespace, at a socket that was bound there.
+    /// Serves clients of a network namespace, on a socket that was bound there.
     pub(super) async fn serve_confined(self, socket: OwnedFd, name: &str) -> Outcome<Serving> {
         let listen = inbound::reserve_socket(socket).map_err(|error| {
             Problem::new(Exit::Machine, format_args!("the namespace's socket cannot be used: {error}"))
@@ -100,7 +100,7 @@ impl OwnProxy {
             Options { listen, access, upstream_roots, second_level, ..self.settings.options()? };
         let secrets = StoreSecrets::default();
         options.requests.secrets = secrets.needed_by(&options.requests.rules, &self.configuration)?;
-        // Rules are not reloaded: the command may be able to write to the configuration file.
+        // Rules are not reloaded, because the command may be able to write to the configuration file.
         let running = role::bind(options, self.authority, metrics).await?;
         Ok((running.address, Serving { running, client: self.client }))
     }

@@ -5,20 +5,20 @@ use std::process::ExitStatus;
 
 use cli::exit::{Exit, Problem};
 
-/// The proxy's address in the namespace. No other program listens there, so it is the same in each run.
+/// The proxy's address in the namespace. No other program listens in the namespace, so the address is the same in each run.
 pub(super) const INSIDE: std::net::SocketAddr =
     std::net::SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 3128);
 /// Added to the number of the signal that ended a process, as in shells.
 pub(super) const BY_SIGNAL: i32 = 128;
-/// This program, also after an upgrade has replaced its file.
+/// Path of this program. It stays valid after an upgrade has replaced the file.
 pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// The status that a shell shows.
+/// The exit status that a shell would show.
 pub(super) fn status_of(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| BY_SIGNAL + status.signal().unwrap_or_default())
 }
 
-/// A process that cannot be waited for.
+/// The problem of a process whose status is unavailable.
 pub(super) fn lost(error: &std::io::Error) -> Problem {
     Problem::new(Exit::Machine, format_args!("the command cannot be waited for: {error}"))
 }

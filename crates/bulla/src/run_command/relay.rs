@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::arguments::RemoteProxy;
 
-/// Maximum concurrent connections: the limit of a proxy for one address. Further ones wait.
+/// Maximum concurrent connections: a proxy's limit per address. Further connections wait.
 const CONNECTIONS_MAX: usize = 1_024;
 /// The timeout for connecting to the proxy, TLS handshake included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A remote proxy.
 #[derive(Clone)]
 pub(super) struct Target {
-    /// HOST:PORT
+    /// Address of the proxy, HOST:PORT.
     address: Arc<str>,
     tls: Option<Connector>,
 }
@@ -59,7 +59,7 @@ impl Target {
     }
 }
 
-/// A connection, in the clear or over TLS.
+/// A connection, either plain or over TLS.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -68,7 +68,7 @@ pub(super) struct Relay(ServiceTasks);
 
 impl Relay {
     pub(super) async fn stop(self) {
-        // The command has ended, and its connections with it.
+        // The command and its connections have ended.
         let _drained = self.0.close(Duration::ZERO).await;
     }
 }

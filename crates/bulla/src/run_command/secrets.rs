@@ -1,5 +1,5 @@
-//! Files that the command must not read or write: the data folder, and the keys, passwords, credentials and logs that the configuration
-//! names. Variables of the environment with secrets.
+//! Files that the command must not read or write: the data folder, and the keys, passwords, credentials and logs that the
+//! configuration names. Also environment variables with secrets.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::config::Configuration;
 use crate::data_folder;
 use crate::database;
 
-/// The last words of the names of settings whose values are such files.
+/// Last parts of the names of settings whose values are such files.
 const NAMES: [&str; 14] = [
     "key_file",
     "key_files",
@@ -27,17 +27,18 @@ const NAMES: [&str; 14] = [
     "log_file",
     "record_folder",
 ];
-/// The file of a credential in a rule, and of a passphrase.
+/// Name of the setting for the file of a credential in a rule, and of a passphrase.
 const FILE: &str = "file";
-/// After the name of a database: the file itself, its log, and the index of that.
+/// Suffixes of a database's files: the file itself, its log, and the log's index.
 const SQLITE_FILES: [&str; 3] = ["", "-wal", "-shm"];
-/// The variable of a passphrase.
+/// Name of the setting for the variable of a passphrase.
 const VARIABLE: &str = "variable";
 
-/// The paths of hidden files, without links. Files that the proxy makes at startup are included.
+/// The paths of hidden files, without symbolic links. Files that the proxy creates at startup are included.
 pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     let settings = &configuration.settings;
-    // It is made now, because a folder that another process makes later would not be hidden. A user without a home folder cannot make it.
+    // Create the folder now, because a folder that another process creates later would not be hidden. This fails for a user without
+    // a home folder.
     let data = data_folder::folder().or_else(|_| cli::data::folder())?;
     let mut found = vec![data, settings.agent.state.clone(), settings.proxy.store.folder.clone()];
     found.extend(settings.keys.directories.iter().cloned());
@@ -52,7 +53,7 @@ pub(super) fn files(configuration: &Configuration) -> Outcome<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = found.iter().filter_map(|path| real(path)).collect();
     found.sort();
     found.dedup();
-    // A path in a hidden folder no longer exists for the command.
+    // A path inside a hidden folder does not exist for the command.
     let folders: Vec<PathBuf> = found.iter().filter(|path| path.is_dir()).cloned().collect();
     found.retain(|path| !folders.iter().any(|folder| path != folder && path.starts_with(folder)));
     Ok(found)
@@ -64,7 +65,7 @@ fn suffixed(path: &Path, end: &str) -> PathBuf {
     name.into()
 }
 
-/// A path without links.
+/// A path with its symbolic links resolved.
 fn real(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -72,14 +73,14 @@ fn real(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Variables of the environment that the configuration names for a passphrase.
+/// Environment variables that the configuration names for a passphrase.
 pub(super) fn variables(configuration: &Configuration) -> Vec<String> {
     let mut names = texts(configuration, &|key| key == VARIABLE);
     names.retain(|name| !name.is_empty());
     names
 }
 
-/// The values of all settings whose last name is `named`.
+/// The values of all settings for whose last name `named` returns true.
 fn texts(configuration: &Configuration, named: &dyn Fn(&str) -> bool) -> Vec<String> {
     let table = toml::Table::try_from(&configuration.settings).unwrap_or_default();
     let mut found = Vec::new();

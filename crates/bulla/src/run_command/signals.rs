@@ -1,4 +1,4 @@
-//! Signals that the first process receives in place of the command.
+//! Signals to the first process that are meant for the command.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 const FORWARDED: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 
-/// Receives signals to this process, which then no longer end it.
+/// Receives signals to this process, which then no longer terminate it.
 pub(super) struct Signals(mpsc::Receiver<i32>);
 
 impl Signals {
@@ -27,7 +27,7 @@ impl Signals {
         Ok(Self(receive))
     }
 
-    /// The next signal that the command has not received itself.
+    /// The next signal that the command has not received directly.
     pub(super) async fn next(&mut self) -> i32 {
         match self.0.recv().await {
             Some(signal) => signal,

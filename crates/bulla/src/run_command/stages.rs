@@ -1,4 +1,4 @@
-//! The second and the third process of a run.
+//! The second and third process of a run.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ use super::signals::{self, Signals};
 /// Exit statuses of shells for a command that cannot be started.
 const NOT_EXECUTABLE: i32 = 126;
 const NOT_FOUND: i32 = 127;
-/// The prefix of this program's variables, some of which are tokens.
+/// Prefix of this program's environment variables. Some of them are tokens.
 const OWN_VARIABLES: &str = "BULLA_";
 
 /// The command line of the next process of the run.
@@ -32,7 +32,7 @@ pub(super) fn command(args: &RunArgs, stage: Stage, control: &Path) -> AsyncComm
     command
 }
 
-/// Asks the kernel to kill this process when its parent ends. Fails if the parent has ended already.
+/// Requests the kernel to kill this process when its parent ends. Fails if the parent has already ended.
 fn end_with_parent(args: &RunArgs) -> Outcome<()> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| {
         Problem::new(Exit::Machine, format_args!("this process cannot follow the end of another: {error}"))
@@ -46,11 +46,11 @@ fn end_with_parent(args: &RunArgs) -> Outcome<()> {
     }
 }
 
-/// The second process: makes namespaces and waits for the third one.
+/// The second process: creates namespaces and waits for the third one.
 pub(super) fn separate(args: &RunArgs) -> Outcome<i32> {
     end_with_parent(args)?;
     sandbox::separate().map_err(|error| not_separate(&error))?;
-    // The change of credentials may have reset it.
+    // Set it again: the change of credentials may have reset it.
     end_with_parent(args)?;
     let mut init = AsyncCommand::new(THIS_PROGRAM);
     init.args(["run", "--stage", Stage::Init.name()]).arg("--control").args(&args.control);
@@ -111,8 +111,8 @@ fn not_confined(error: &SandboxError) -> Problem {
 
 /// The third process: init of the namespaces. Confines itself, starts the command and waits for all processes.
 pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
-    // The parent is in another process namespace and has no number here, so it is not checked. The connection to the first process shows
-    // whether that still runs.
+    // The parent is in another process namespace and has no process id here, so it is not checked. The connection shows whether the
+    // first process still runs.
     end_with_parent(args)?;
     memory::protect_self()?;
     let failed = |error: NamespaceError| not_separate(&error);
@@ -146,7 +146,7 @@ pub(super) fn init(args: &RunArgs) -> Outcome<i32> {
     reap(id)
 }
 
-/// A bound socket. The first process listens on it.
+/// Binds a socket. The first process listens on it.
 fn bind() -> io::Result<std::os::fd::OwnedFd> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -163,7 +163,7 @@ fn forward(mut inside: Inside, command: u32) {
     std::process::exit(Exit::Interrupted as i32);
 }
 
-/// Reaps the command, and orphans, whose parent is the init process.
+/// Reaps the command, and orphans, which the init process inherits.
 fn reap(command: u32) -> Outcome<i32> {
     let command = Pid::from_raw(command.cast_signed());
     loop {
@@ -204,7 +204,7 @@ fn not_started(args: &RunArgs, error: &io::Error) -> i32 {
     }
 }
 
-/// Without namespaces: becomes the command. Returns only when that fails.
+/// Without namespaces: execs the command. Returns only on failure.
 pub(super) fn bare(args: &RunArgs) -> Problem {
     if let Err(problem) = end_with_parent(args) {
         return problem;

@@ -11,7 +11,7 @@ use cli::units;
 use super::fail_on::FailOn;
 use crate::config::RevocationSetting;
 
-/// Shown after the long help.
+/// Examples after the long help.
 const EXAMPLES: &str = "\
 Examples:
   bulla scan example.com                          one host, port 443
@@ -32,9 +32,8 @@ Examples:
 pub(crate) struct ScanArgs {
     /// Hosts, addresses, networks, URLs, files and folders
     ///
-    /// HOST, HOST:PORT, 192.0.2.1, [2001:db8::1]:443, 10.0.0.0/24, ADDRESS:PORT=NAME,NAME (server
-    /// names to ask for), https://HOST, smtp://HOST, any path, @FILE (a target a line, # comments)
-    /// or - (standard input).
+    /// HOST, HOST:PORT, 192.0.2.1, [2001:db8::1]:443, 10.0.0.0/24, ADDRESS:PORT=NAME,NAME (server names to request), https://HOST,
+    /// smtp://HOST, any path, @FILE (one target per line, # comments) or - (standard input).
     #[allow(
         rustdoc::broken_intra_doc_links,
         reason = "help for people, where brackets are an IPv6 address's"
@@ -42,124 +41,122 @@ pub(crate) struct ScanArgs {
     #[arg(value_name = "TARGET")]
     pub(crate) targets: Vec<std::ffi::OsString>,
 
-    /// Scan everything the inventory knows, those silent last time at the end
+    /// Scan all endpoints of the inventory; those that did not respond last time come last
     #[arg(long, help_heading = "Targets", conflicts_with_all = ["resume", "demo"])]
     pub(crate) again: bool,
-    /// Go on with a scan that was interrupted or killed: the last one, or the one given
+    /// Resume an interrupted or killed scan: the last one, or the given one
     ///
-    /// Its targets and settings are remembered; endpoints already stored are not looked at again. When
-    /// targets came from standard input, give them again.
+    /// Its targets and settings are stored; endpoints with stored results are not scanned again. If the targets came from standard
+    /// input, provide them again.
     #[arg(long, help_heading = "Targets", value_name = "SCAN", num_args = 0..=1, require_equals = true, default_missing_value = "last", conflicts_with_all = ["demo", "no_store"])]
     pub(crate) resume: Option<String>,
-    /// Start a simulated estate of a few hundred endpoints on loopback and scan that
+    /// Start a simulated estate of a few hundred endpoints on loopback, and scan it
     #[arg(long, help_heading = "Targets", conflicts_with = "targets")]
     pub(crate) demo: bool,
-    /// List what clouds and clusters keep too, as FILE says (docs/clouds.md)
+    /// Also list the certificates in the clouds and clusters that FILE configures (docs/clouds.md)
     #[arg(long, help_heading = "Targets", value_name = "FILE", conflicts_with_all = ["resume", "demo", "liveness"])]
     pub(crate) clouds: Option<PathBuf>,
-    /// Ports for targets that name none: 443,8443,9000-9010 [default: 443]
+    /// Ports for targets without a port: 443,8443,9000-9010 [default: 443]
     #[arg(long, short, help_heading = "Targets", value_name = "PORTS")]
     pub(crate) port: Option<String>,
-    /// Server names to ask for, each in turn, at targets that name none
+    /// Server names to request, one after the other, at targets without a name
     #[arg(long, help_heading = "Targets", value_name = "NAME", value_delimiter = ',')]
     pub(crate) sni: Vec<String>,
-    /// Look at every address of a name, each as an endpoint of its own
+    /// Scan every address of a name as a separate endpoint
     #[arg(long, help_heading = "Targets")]
     pub(crate) all_addresses: bool,
-    /// IPv4 only
+    /// Use IPv4 only
     #[arg(short = '4', help_heading = "Targets", conflicts_with = "ipv6", id = "ipv4")]
     pub(crate) ipv4: bool,
-    /// IPv6 only
+    /// Use IPv6 only
     #[arg(short = '6', help_heading = "Targets", id = "ipv6")]
     pub(crate) ipv6: bool,
-    /// Protocol spoken before TLS at targets without a scheme [default: guessed from the port]
+    /// Protocol before TLS at targets without a scheme [default: guessed from the port]
     ///
-    /// smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp,
-    /// or tls for none.
+    /// smtp, lmtp, imap, pop3, sieve, ftp, ldap, postgres, mysql, mssql, xmpp, xmpp-server, nntp, rdp, or tls for none.
     #[arg(long, help_heading = "Targets", value_name = "PROTOCOL")]
     pub(crate) starttls: Option<String>,
-    /// Addresses one network may have [default: 65536]
+    /// Maximum number of addresses of one network [default: 65536]
     #[arg(long, help_heading = "Targets", value_name = "COUNT")]
     pub(crate) max_addresses: Option<u64>,
-    /// Passwords to try on PKCS#12 and Java key stores, one a line
+    /// Passwords to try on PKCS#12 and Java key stores, one per line
     #[arg(long, help_heading = "Targets", value_name = "FILE")]
     pub(crate) password_file: Option<PathBuf>,
 
-    /// Trust the certificates in this file (PEM or DER) too; may be repeated
+    /// Trust the certificates in this file (PEM or DER), too; may be repeated
     #[arg(long, help_heading = "Judgement", value_name = "FILE", action = ArgAction::Append)]
     pub(crate) ca: Vec<PathBuf>,
-    /// Trust neither this system's roots nor the Mozilla root programme, only --ca
+    /// Trust only --ca, neither this system's roots nor the Mozilla root programme
     #[arg(long, help_heading = "Judgement")]
     pub(crate) no_system_roots: bool,
-    /// Days before its end from which on a certificate is about to expire [default: 30]
+    /// Days before expiry from which a certificate is reported as expiring [default: 30]
     #[arg(long, help_heading = "Judgement", value_name = "DAYS")]
     pub(crate) expiring_days: Option<u32>,
-    /// Ask whether certificates were revoked, beside the looks [default: off]
+    /// Check whether certificates are revoked [default: off]
     ///
-    /// Staples count first, then CRLs, each asked for once for all certificates that name it, and with ocsp the
-    /// responders, which learn what is looked at. The URLs are those in the certificates.
+    /// Stapled OCSP responses are used first, then CRLs; each CRL is fetched once for all certificates that name it. With ocsp,
+    /// responders are queried last, and learn which certificates are scanned. The URLs are those in the certificates.
     #[arg(long, help_heading = "Judgement", value_enum, value_name = "WHOM")]
     pub(crate) revocation: Option<RevocationSetting>,
-    /// Do not try whether servers accept obsolete versions and weak cipher suites besides what they choose
+    /// Do not test whether servers accept obsolete versions and weak cipher suites in addition to the negotiated ones
     #[arg(long, help_heading = "Judgement")]
     pub(crate) no_accepted: bool,
-    /// Exit with code 1 when a finding is at least this bad: info, low, medium, high, critical; or no-answer
+    /// Exit with code 1 if a finding has at least this severity: info, low, medium, high, critical; or no-answer
     ///
-    /// A host that does not answer counts as high, and is no-answer. Silent addresses of a network do not count. Several words
-    /// are separated by commas: critical,no-answer
+    /// A host that does not respond counts as high, and as no-answer. Unresponsive addresses of a network do not count. Separate
+    /// several words with commas: critical,no-answer
     #[arg(long, help_heading = "Judgement", value_name = "SEVERITY", value_parser = fail_on_words)]
     pub(crate) fail_on: Option<String>,
 
-    /// Name server to ask, instead of the system's: ADDRESS or ADDRESS:PORT; may be repeated
+    /// Name server to use instead of the system's: ADDRESS or ADDRESS:PORT; may be repeated
     #[arg(long, help_heading = "Network", value_name = "ADDRESS", action = ArgAction::Append)]
     pub(crate) dns: Vec<String>,
-    /// Endpoints looked at at once [default: what the limit of open files allows, at most 2048]
+    /// Maximum concurrent endpoints [default: as the limit of open files allows, at most 2048]
     #[arg(long, help_heading = "Network", value_name = "COUNT")]
     pub(crate) in_flight: Option<usize>,
-    /// Endpoints looked at at once behind one address [default: 32]
+    /// Maximum concurrent endpoints behind one address [default: 32]
     #[arg(long, help_heading = "Network", value_name = "COUNT")]
     pub(crate) per_address: Option<usize>,
-    /// Endpoints of a protocol looked at at once, for servers that count connections: smtp=16; may be repeated
+    /// Maximum concurrent endpoints of a protocol, for servers that limit connections: smtp=16; may be repeated
     #[arg(long, help_heading = "Network", value_name = "PROTOCOL=COUNT", action = ArgAction::Append)]
     pub(crate) per_protocol: Vec<String>,
-    /// How long each phase (DNS, connect, handshake) may take at the first try [default: 2s]
+    /// Timeout of each phase (DNS, connect, handshake) at the first attempt [default: 2s]
     ///
-    /// It holds until the answers of others show how long an answer takes.
+    /// The scan adapts this timeout to the measured response times of other endpoints.
     #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) timeout: Option<Duration>,
-    /// The same at the last try, which decides whether a silent endpoint is dead [default: 10s]
+    /// Timeout of each phase at the last attempt, which decides whether an endpoint is dead [default: 10s]
     #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) retry_timeout: Option<Duration>,
-    /// End the scan after this time; endpoints that have not answered by then are `cancelled` (exit code 3)
+    /// Stop the scan after this time; endpoints without a result are `cancelled` (exit code 3)
     #[arg(long, help_heading = "Network", value_name = "DURATION", value_parser = units::duration)]
     pub(crate) deadline: Option<Duration>,
-    /// No second try
+    /// Do not retry
     #[arg(long, help_heading = "Network")]
     pub(crate) no_retry: bool,
-    /// Complete handshakes, so that servers log no abort and show their session tickets
+    /// Complete handshakes, so that servers log no aborted handshake and send their session tickets
     #[arg(long, help_heading = "Network")]
     pub(crate) finish: bool,
-    /// Only ask whether endpoints are alive; sessions may be resumed, no certificate is judged and
-    /// nothing is stored
+    /// Only check whether endpoints respond; sessions may be resumed, certificates are not evaluated and nothing is stored
     #[arg(long, help_heading = "Network", conflicts_with_all = ["again", "resume", "db", "fail_on", "output_file", "metrics_file"])]
     pub(crate) liveness: bool,
 
-    /// How to write the results [default: table]
+    /// Output format [default: table]
     #[arg(long, short, help_heading = "Output", value_enum, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
     /// Write the results into this file instead of standard output
     #[arg(long, help_heading = "Output", value_name = "FILE")]
     pub(crate) output_file: Option<PathBuf>,
-    /// Put each certificate of the chain into JSON and JSON lines, as PEM
+    /// Include each certificate of the chain as PEM in JSON and JSON lines
     #[arg(long, help_heading = "Output")]
     pub(crate) include_pem: bool,
-    /// Rows of the table, the most urgent first; 0 for all [default: 50]
+    /// Maximum rows of the table, most urgent first; 0 for all [default: 50]
     #[arg(long, help_heading = "Output", value_name = "ROWS")]
     pub(crate) limit: Option<usize>,
-    /// No progress bar, no summary
+    /// Print no progress bar and no summary
     #[arg(long, short, help_heading = "Output")]
     pub(crate) quiet: bool,
-    /// When to colour
+    /// When to use colour
     #[arg(long, help_heading = "Output", value_enum, value_name = "WHEN", default_value = "auto")]
     pub(crate) color: Colour,
     /// Write the scan's counts into this file for Prometheus (textfile collector)
@@ -169,7 +166,7 @@ pub(crate) struct ScanArgs {
     /// Inventory database: a file or postgres://USER@HOST/DATABASE [default: in the data folder]
     #[arg(long, help_heading = "Inventory", value_name = "URL")]
     pub(crate) db: Option<String>,
-    /// Store nothing
+    /// Do not store results
     #[arg(long, help_heading = "Inventory", conflicts_with_all = ["db", "again"])]
     pub(crate) no_store: bool,
 }

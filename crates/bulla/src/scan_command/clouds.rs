@@ -1,4 +1,4 @@
-//! `bulla scan --clouds FILE`: what clouds and clusters keep, listed beside the scan.
+//! `bulla scan --clouds FILE`: lists the certificates in clouds and clusters, concurrently with the scan.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,17 +14,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::database;
 
-/// Sources ready to be listed.
+/// Sources that are ready to be listed.
 pub(crate) struct Clouds {
     sources: Vec<Arc<dyn CloudSource>>,
     states: HashMap<String, State>,
     store: Option<Store>,
     pools: Pools,
-    /// Looks at endpoints that may be in flight beside them.
+    /// Maximum number of endpoint probes that may run concurrently with the listings.
     pub(crate) raw: usize,
 }
 
-/// How the listings will have ended.
+/// The listings in progress, whose result is available at the end.
 pub(crate) struct Ending {
     ended: tokio::task::JoinHandle<Result<Vec<Listed>, inventory::sources::ObserveError>>,
     /// Pools of API calls.
@@ -32,8 +32,8 @@ pub(crate) struct Ending {
     store: Option<Store>,
 }
 
-/// Reads what to list from `file`, and what was listed before from the inventory. `in_flight` is what the scan is allowed,
-/// if anybody said so.
+/// Reads the sources from `file`, and their previous state from the inventory. `in_flight` is the scan's limit, if the user set
+/// one.
 pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option<Store>) -> Outcome<Clouds> {
     let refused = |error: String| Problem::usage(format_args!("--clouds {}: {error}", file.display()));
     let mut settings = read(file).map_err(refused)?;
@@ -48,13 +48,13 @@ pub(crate) async fn prepare(file: &Path, in_flight: Option<usize>, store: Option
     Ok(Clouds { sources, states, store, raw: pools.raw(), pools })
 }
 
-/// The sources that `file` names; refused for people.
+/// Parses the sources in `file`. The error is a message for people.
 pub(super) fn read(file: &Path) -> Result<CloudSettings, String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
     toml::from_str(&text).map_err(|error| format!("{error}(docs/clouds.md has an example)"))
 }
 
-/// Their pools, held against what the machine and the database have.
+/// The pools of the sources, checked against the limits of the machine and the database.
 pub(super) async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Outcome<Pools> {
     let mut database = None;
     if let Some(store) = store {
@@ -66,7 +66,7 @@ pub(super) async fn pools(settings: &CloudSettings, store: Option<&Store>) -> Ou
 }
 
 impl Clouds {
-    /// Begins to list, with the observations among those of `run`.
+    /// Starts the listings, and merges their observations into those of `run`.
     pub(crate) fn join(
         self,
         run: Run,
@@ -82,7 +82,8 @@ impl Clouds {
 }
 
 impl Ending {
-    /// Says what could not be listed, and keeps what was, if its observations are `stored`. How many parts failed.
+    /// Reports what could not be listed. If the observations are `stored`, also stores the state of the sources. Returns the number
+    /// of failed parts.
     pub(crate) async fn finish(self, stored: bool) -> Outcome<usize> {
         let ended = self.ended.await.map_err(|error| Problem::new(Exit::Machine, error.to_string()))?;
         let ended = ended.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;

@@ -5,17 +5,17 @@ use fleet::{Fleet, Latency, Mix, Plan};
 use outbound::resolve::Resolver;
 use scan::Trusted;
 
-/// Enough to show every kind of finding, few enough to be over in seconds.
+/// Enough for every kind of finding, and few enough for a scan of some seconds.
 const ENDPOINTS: usize = 400;
-/// The same estate each time: what the documentation shows is what one sees.
+/// Fixed seed, so that users see the same estate as in the documentation.
 const SEED: u64 = 20_261_121;
 
-/// The estate, running.
+/// A running estate.
 pub(crate) struct Demo {
     fleet: Fleet,
 }
 
-/// Starts it.
+/// Starts the estate.
 pub(crate) async fn start() -> Outcome<Demo> {
     let plan = Plan {
         endpoints: ENDPOINTS,
@@ -33,18 +33,18 @@ pub(crate) async fn start() -> Outcome<Demo> {
 }
 
 impl Demo {
-    /// What to scan.
+    /// The targets of the scan.
     pub(crate) fn targets(&self) -> Vec<String> {
         self.fleet.truth().into_iter().map(|truth| truth.target.clone()).collect()
     }
 
-    /// Its name server; its roots are trusted from now on.
+    /// The estate's name server. Adds the estate's roots to `trust`.
     pub(crate) fn resolver(&self, trust: &mut Trusted) -> Resolver {
         trust.add_bytes(self.fleet.roots_pem().as_bytes());
         Resolver::with_upstreams(vec![self.fleet.dns()])
     }
 
-    /// Ends it.
+    /// Stops the estate.
     pub(crate) async fn stop(self) {
         self.fleet.stop().await;
     }

@@ -1,4 +1,4 @@
-//! When a scan that came to its end fails (`--fail-on`).
+//! The condition under which a completed scan fails (`--fail-on`).
 
 use std::str::FromStr;
 
@@ -6,10 +6,10 @@ use x509::Severity;
 
 use crate::output::Tally;
 
-/// The severity of a host that does not answer.
+/// The severity of a host that does not respond.
 const NO_ANSWER: Severity = Severity::High;
 
-/// What makes the exit code 1.
+/// The conditions that make the exit code 1.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct FailOn {
     severity: Option<Severity>,

@@ -1,7 +1,7 @@
-//! `bulla scan --liveness`: is it alive? Never: what does it serve?
+//! `bulla scan --liveness`: checks whether endpoints respond, not which certificates they present.
 //!
-//! A session may be resumed here, and a resumed session carries no certificate, only the memory of
-//! one. So nothing of this is stored, and no certificate is spoken of.
+//! Sessions may be resumed, and a resumed session does not transmit a certificate. Therefore no result is stored, and no
+//! certificate is reported.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,12 +24,12 @@ use super::args::ScanArgs;
 use super::demo::Demo;
 use super::plan::Spec;
 
-/// Questions under way at once: each is one connection, and beyond this a run is no faster.
+/// Maximum number of concurrent probes. Each is one connection, and more do not make a run faster.
 const IN_FLIGHT_MAX: usize = 512;
-/// Answers printed together: little enough that they are seen as they come.
+/// Results printed together. Few enough that the output appears without noticeable delay.
 const ROWS_TOGETHER: usize = 64;
 
-/// Addresses of a name asked in turn.
+/// Maximum number of addresses of a name that are tried one after the other.
 const ADDRESSES_MAX: usize = 4;
 
 /// The result of one probe.
@@ -39,7 +39,7 @@ struct LivenessResult {
     result: Result<(&'static str, Duration), String>,
 }
 
-/// What a probe needs.
+/// The parameters of a probe.
 struct LivenessProbe {
     resolver: Resolver,
     connector: Connector,
@@ -73,7 +73,7 @@ pub(super) async fn run(
     let targets = Targets::new(words, spec.target_options()?);
     let mut printer = Printer::new(spec.settings.output, args.color)?;
     let (give, mut take) = mpsc::channel(IN_FLIGHT_MAX);
-    // A thread of its own: standard input blocks. It ends with its input or its reader.
+    // Use a separate thread, because standard input blocks. It ends with the input, or when the reader is gone.
     std::thread::spawn(move || targets.into_iter().try_for_each(|target| give.blocking_send(target)));
     let (mut asking, mut rows) = (JoinSet::new(), Vec::new());
     let (mut alive, mut invalid, mut more) = (0_u64, 0_u64, true);
@@ -125,7 +125,7 @@ async fn probe_target(probe: Arc<LivenessProbe>, target: Target) -> LivenessResu
         }
     };
     probed.result = Err("no address".into());
-    // One address that answers is enough: the question is about the name.
+    // One responding address is enough, because the probe is about the name.
     for address in addresses.into_iter().take(ADDRESSES_MAX) {
         probed.address = Some(address);
         let place = SocketAddr::new(address, target.port);

@@ -8,7 +8,7 @@ use cli::exit::{Exit, Outcome, Problem};
 use crate::output::{Closing, Tally};
 use crate::rules;
 
-/// Writes the counts into `path`, whole or not at all, as the collector demands.
+/// Writes the counts to `path` atomically, as the collector requires.
 pub(crate) fn write(path: &Path, tally: &Tally, closing: &Closing) -> Outcome<()> {
     let failed = |error: std::io::Error| {
         Problem::new(Exit::Machine, format_args!("cannot write {}: {error}", path.display()))

@@ -38,12 +38,12 @@ use crate::config::{Configuration, Settings};
 use crate::database;
 use crate::output::{self, Closing, Report, ReportStyle, Summary, Tally};
 
-/// Refused targets printed; the rest is counted.
+/// Maximum number of rejected targets that are printed. Further ones are counted.
 const REFUSALS_SHOWN: u64 = 20;
 
 type TargetSource = Box<dyn Iterator<Item = Result<scan::target::Target, scan::target::TargetError>> + Send>;
 
-/// Scans.
+/// Runs `bulla scan`.
 pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     let configuration = Configuration::load(global.config.as_deref())?;
     let mut settings = configuration.settings;
@@ -68,7 +68,7 @@ pub(crate) async fn run(args: &ScanArgs, global: &Global) -> Outcome<Exit> {
     ended
 }
 
-/// How many clouds and clusters the file of `watch.clouds_file` names. Providers that do not exist are refused.
+/// The number of clouds and clusters in the file of `watch.clouds_file`. Unknown providers are rejected.
 pub(crate) fn cloud_sources(file: &std::path::Path) -> Outcome<usize> {
     let read = clouds::read(file).map_err(|error| {
         Problem::usage(format_args!("watch.clouds_file {}: {error}", file.display()))
@@ -77,7 +77,7 @@ pub(crate) fn cloud_sources(file: &std::path::Path) -> Outcome<usize> {
     Ok(read.names().len())
 }
 
-/// What a scan needs before its first look.
+/// Everything that a scan needs before its first probe.
 struct PreparedScan {
     spec: Spec,
     targets: TargetSource,
@@ -151,7 +151,7 @@ async fn scan(
             samples.looks(&end);
             match &listing {
                 Some(listing) => CloudCalls::new(listing.pools.clone()).count(samples),
-                // What was resumed or cut off took as long as people let it.
+                // The duration of a resumed or interrupted scan says nothing, because it depends on the user.
                 None if args.resume.is_none() && !closing.interrupted => {
                     samples.scanned(end.finished, closing.elapsed);
                 }
@@ -197,17 +197,17 @@ fn scanner(
         .map_err(|error| Problem::new(Exit::Machine, cli::exit::chain(&error)))
 }
 
-/// Whether a bar would be seen, and not run into results that are printed as they come.
+/// Whether to show the bar: only if it is visible, and does not mix with results that are printed during the scan.
 fn bar_wanted(args: &ScanArgs, settings: &Settings) -> bool {
     let to_terminal = args.output_file.is_none() && std::io::stdout().is_terminal();
     let streams = matches!(settings.scan.output, Format::Json | Format::Jsonl | Format::Csv);
     !(args.quiet || streams && to_terminal)
 }
 
-/// Stores the rest, and the summary with the scan.
+/// Stores the remaining results, and the summary with the scan.
 async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
     let stowed = storing
-        // What the deadline cut off is scanned by `--resume`.
+        // `--resume` scans the endpoints that the deadline cancelled.
         .finish(closing.interrupted || tally.cancelled() > 0, |stored| {
             let closing = Closing { stored: stored.cloned(), ..closing.clone() };
             storing::summary_json(&Summary::of(tally, &closing))
@@ -217,7 +217,7 @@ async fn stow(storing: Storing, tally: &Tally, closing: &mut Closing) {
     closing.store_error = stowed.error;
 }
 
-/// The exit code, most pressing reason first.
+/// The exit code. The most important reason has priority.
 fn conclude(tally: &Tally, closing: &Closing, fail_on: FailOn) -> Outcome<Exit> {
     if closing.interrupted {
         return Ok(Exit::Interrupted);
@@ -257,7 +257,7 @@ async fn prepare(
     mut spec: Spec,
     demo: Option<&demo::Demo>,
 ) -> Outcome<PreparedScan> {
-    // A demo is not the user's estate: it is stored only where the user says.
+    // A demo is not the user's estate, so it is stored only in a database that the user names.
     let stores = settings.store.enabled && (demo.is_none() || args.db.is_some());
     if !stores {
         if args.resume.is_some() || args.again {
@@ -290,7 +290,7 @@ async fn prepare(
     Ok(PreparedScan { spec, targets, expected, known, storing: Some(storing) })
 }
 
-/// The targets named, and how many they are if that is known.
+/// The given targets, and their number if it is known.
 fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Option<u64>)> {
     let words = demo.map_or_else(|| spec.targets.clone(), demo::Demo::targets);
     let targets = Targets::new(words, spec.target_options()?);
@@ -298,7 +298,7 @@ fn given(spec: &Spec, demo: Option<&demo::Demo>) -> Outcome<(TargetSource, Optio
     Ok((Box::new(targets), expected))
 }
 
-/// The targets known, and how many they are.
+/// The targets in the inventory, and their number.
 fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (TargetSource, Option<u64>) {
     let all_addresses = spec.settings.all_addresses;
     let mut expected = endpoints;
@@ -310,7 +310,7 @@ fn again(store: &Store, spec: &Spec, endpoints: u64, by_address: u64) -> (Target
     (storing::again(store.clone(), all_addresses), Some(expected))
 }
 
-/// The stored scan's spec; targets given now take the place of standard input.
+/// The stored scan's spec. Targets given now replace those from standard input.
 fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
     let mut spec = Spec::from_json(&scan.spec)?;
     if !args.targets.is_empty() {
@@ -322,7 +322,7 @@ fn resumed_spec(args: &ScanArgs, scan: &store::ScanRow) -> Outcome<Spec> {
     Ok(spec)
 }
 
-/// Counts, reports and judges observations as they come.
+/// Counts, reports and evaluates observations as they arrive.
 struct ResultCollector {
     tally: Tally,
     estate: Estate,
@@ -359,7 +359,7 @@ impl ResultCollector {
                 next = observations.recv() => match next {
                     Some(observation) => {
                         self.observe(&observation, stop);
-                        // What the deadline cut off is scanned by `--resume`.
+                        // `--resume` scans the endpoints that the deadline cancelled.
                         let ended = observation.outcome != scan::ProbeOutcome::Cancelled;
                         if let Some(storing) = storing.as_mut().filter(|_| ended) {
                             keep(storing, &observation, stop, bar).await;
@@ -391,7 +391,7 @@ impl ResultCollector {
         self.written(|report| report.observe(observation), stop);
     }
 
-    /// Writes unless that has failed before. Without a reader the scan has no purpose: it stops.
+    /// Writes unless an earlier write failed. Without a reader of its output, the scan stops.
     fn written(
         &mut self,
         write: impl FnOnce(&mut dyn Report) -> std::io::Result<()>,
@@ -414,7 +414,7 @@ impl ResultCollector {
     }
 }
 
-/// Stores an observation, with the bar alive while the database keeps us waiting.
+/// Stores an observation. Keeps the bar updated while the database is slow.
 async fn keep(storing: &mut Storing, observation: &Observation, stop: &CancellationToken, bar: &Bar) {
     let status = storing.status();
     let mut kept = std::pin::pin!(storing.keep(observation, stop));

@@ -1,4 +1,4 @@
-//! From flags, configuration and an earlier scan to what is going to be scanned, and how.
+//! Combines flags, configuration and an earlier scan into the targets and options of a scan.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -20,13 +20,13 @@ use crate::config::{FamilySetting, RevocationSetting, ScanSettings, Settings};
 
 /// The port of DNS.
 const DNS_PORT: u16 = 53;
-/// Limit of each phase at the last try of a demo.
+/// Timeout of each phase at the last attempt of a demo.
 const DEMO_RETRY_TIMEOUT: Duration = Duration::from_millis(2_500);
 
-/// What a scan was asked for; kept with it in the inventory so that it can be resumed.
+/// The targets and options of a scan. They are stored with the scan in the inventory, so that it can be resumed.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Spec {
-    /// As given, paths made absolute.
+    /// Targets as given, with absolute paths.
     pub(crate) targets: Vec<String>,
     pub(crate) again: bool,
     pub(crate) server_names: Vec<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Spec {
 }
 
 impl Spec {
-    /// What the command line asks for.
+    /// The spec that the command line requests.
     pub(crate) fn of(args: &ScanArgs, settings: &Settings) -> Self {
         let mut settings = settings.scan.clone();
         settings.ca_files = settings.ca_files.iter().map(|path| absolute(path)).collect();
@@ -111,12 +111,12 @@ impl Spec {
             expiring_fraction: settings.expiring_fraction,
             passwords: Arc::new(passwords),
             revocation: None,
-            // Anyone who runs `bulla scan` can connect from this host anyway.
+            // Users of `bulla scan` can connect from this host without Bulla, too.
             guard: None,
         })
     }
 
-    /// Who tells whether certificates were revoked, where that is asked.
+    /// The checker of revocation, if revocation checks are enabled.
     pub(crate) fn revocation(&self, resolver: &Resolver, guard: Guard) -> Outcome<Option<RevocationChecker>> {
         let ocsp = match self.settings.revocation {
             RevocationSetting::Off => return Ok(None),
@@ -155,7 +155,7 @@ impl Spec {
         })
     }
 
-    /// As JSON, for the inventory.
+    /// The spec as JSON, for the inventory.
     pub(crate) fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -169,7 +169,7 @@ impl Spec {
     }
 }
 
-/// The flags put over the configuration.
+/// Applies the flags, which override the configuration.
 pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
     let scan = &mut settings.scan;
     if let Some(ports) = &args.port {
@@ -195,7 +195,7 @@ pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
     set(&mut scan.in_flight, args.in_flight);
     set(&mut scan.per_address, args.per_address);
     set(&mut scan.timeout_ms, args.timeout.map(milliseconds));
-    // The simulated estate has hosts that never answer: a first try of Bulla need not wait for them as for real ones.
+    // The simulated estate has hosts that never respond, so a demo uses a shorter timeout than a real scan.
     let retry_timeout = args.retry_timeout.or(args.demo.then_some(DEMO_RETRY_TIMEOUT));
     set(&mut scan.retry_timeout_ms, retry_timeout.map(milliseconds));
     set(&mut scan.output, args.output);
@@ -203,7 +203,7 @@ pub(crate) fn apply(args: &ScanArgs, settings: &mut Settings) -> Outcome<()> {
     set(&mut scan.fail_on, args.fail_on.clone());
     scan.accepted &= !args.no_accepted;
     settings.store.enabled &= !args.no_store;
-    // A first timeout longer than the second would make the second try pointless.
+    // A first timeout longer than the second one would make the second attempt pointless.
     if args.retry_timeout.is_none() {
         settings.scan.retry_timeout_ms = settings.scan.retry_timeout_ms.max(settings.scan.timeout_ms);
     }
@@ -228,7 +228,7 @@ fn name_server(text: &str) -> Outcome<SocketAddr> {
     })
 }
 
-/// Reads `smtp=16`.
+/// Parses `smtp=16`.
 fn per_protocol(text: &str) -> Outcome<(Protocol, usize)> {
     let (name, count) = text.split_once('=').unwrap_or((text, ""));
     let protocol = Protocol::named(name).ok_or_else(|| unknown_protocol("--per-protocol", name))?;
@@ -249,7 +249,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A target in a form that means the same from another folder.
+/// A target in a form that does not depend on the working directory.
 fn lasting(target: &OsString) -> String {
     let text = target.to_string_lossy();
     if let Some(list) = text.strip_prefix('@') {

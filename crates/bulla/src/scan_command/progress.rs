@@ -1,4 +1,4 @@
-//! The bar on standard error.
+//! The progress bar on standard error.
 
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use cli::units::{count, elapsed};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use scan::Progress;
 
-/// Redraws a second: smooth enough, and nothing beside the scan.
+/// Redraws per second: smooth, with negligible cost.
 const REDRAWS_PER_SECOND: u8 = 8;
-/// Kinds of failure named on the bar.
+/// Maximum number of kinds of failure on the bar.
 const FAILURES_SHOWN: usize = 3;
 
-/// Shows how far the scan is, until dropped.
+/// Shows the progress of the scan, until dropped.
 pub(crate) struct Bar {
     bar: ProgressBar,
     progress: Arc<Progress>,
@@ -21,7 +21,7 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// A bar, or an invisible one where nobody would see it.
+    /// A bar; it is hidden unless `visible`.
     pub(crate) fn new(progress: Arc<Progress>, expected: Option<u64>, visible: bool) -> Self {
         let visible = visible && std::io::stderr().is_terminal();
         let target = if visible {
@@ -34,19 +34,19 @@ impl Bar {
             Some(_) => "{bar:24.cyan/dim} {pos}/{len}  {msg}",
             None => "{spinner:.cyan} {pos}  {msg}",
         };
-        // The templates are constants; a test draws both.
+        // The templates are constants, and a test draws both.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("━╸─"));
         }
         Self { bar, progress, began: Instant::now() }
     }
 
-    /// How often [`Bar::update`] is worth calling.
+    /// The useful interval between calls of [`Bar::update`].
     pub(crate) fn interval() -> Duration {
         Duration::from_millis(1_000 / u64::from(REDRAWS_PER_SECOND))
     }
 
-    /// Draws the state of things; `waiting` says what the scan is held up by.
+    /// Draws the current state. `waiting` is what the scan waits for.
     pub(crate) fn update(&self, waiting: Option<&str>) {
         if self.bar.is_hidden() {
             return;
@@ -82,7 +82,7 @@ impl Bar {
         parts.join("  ")
     }
 
-    /// At the present rate; nothing while there is too little to go by.
+    /// The remaining time at the current rate; `None` while there is not enough data.
     fn time_left(&self, now: &scan::Snapshot, rate: f64) -> Option<Duration> {
         let left = self.bar.length()?.checked_sub(now.finished + now.skipped)?;
         if left == 0 || now.finished < 20 || rate < 0.1 {
@@ -96,7 +96,7 @@ impl Bar {
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
-    /// Takes the bar away, before results are printed.
+    /// Removes the bar, before results are printed.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }

@@ -1,4 +1,4 @@
-//! What the server's watches are scanned with: the configuration's `[scan]`, as for `bulla scan`.
+//! The scanner of the server's watches, with the configuration's `[scan]`, as for `bulla scan`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -21,23 +21,22 @@ use super::plan::Spec;
 use crate::config::{ScanSettings, Settings};
 use crate::output::record::Detail;
 
-/// Looks of one watch at once where the configuration does not say: a server has listeners and a database to keep
-/// descriptors for, and two watches may run.
+/// Default for the concurrent probes of one watch. A server also needs descriptors for listeners and a database, and two watches
+/// may run at the same time.
 const IN_FLIGHT: usize = 512;
 
-/// The kit of a control plane.
+/// The scan kit of a control plane.
 pub(crate) struct ScanKit {
     settings: ScanSettings,
     resolver: Option<Resolver>,
-    /// One for all watches and all their runs, so that a CRL is kept from one to the next.
+    /// Shared by all watches and all their runs, so that cached CRLs are reused.
     revocation: SharedRevocationChecker,
     sources: Option<Sources>,
     /// Restricts targets, because API requests choose them.
     guard: Guard,
 }
 
-/// Clouds and clusters of the configuration. Pools and clients are made once, so that what they learned and their
-/// connections outlive a run.
+/// Clouds and clusters of the configuration. Pools and clients are created once, so that their state and connections outlast a run.
 struct Sources {
     settings: CloudSettings,
     pools: Pools,
@@ -64,12 +63,12 @@ impl Sources {
     }
 }
 
-/// The revocation checker of all scans, made when the first of them needs it.
+/// The revocation checker of all scans, created at the first use.
 #[derive(Clone, Default)]
 pub(crate) struct SharedRevocationChecker(Arc<OnceLock<Option<RevocationChecker>>>);
 
 impl SharedRevocationChecker {
-    /// How often sources of revocation were asked; zero before the checker is made.
+    /// Number of requests to sources of revocation status; zero before the checker exists.
     pub(crate) fn counts(&self) -> RevocationCounts {
         let asked = self.0.get().and_then(Option::as_ref);
         asked.map(RevocationChecker::counts).unwrap_or_default()
@@ -77,10 +76,10 @@ impl SharedRevocationChecker {
 }
 
 impl ScanKit {
-    /// `resolver` is the server's own; name servers that the configuration names come before it.
+    /// `resolver` is the server's own; configured name servers take precedence over it.
     ///
     /// # Errors
-    /// The file of clouds cannot be read, or their pools fit neither each other nor what machine and database have.
+    /// The file of clouds cannot be read, or the pools exceed the limits of each other, of the machine or of the database.
     pub(crate) async fn open(
         settings: &Settings,
         guard: Guard,
@@ -108,7 +107,7 @@ impl ScanKit {
         Ok(Self { resolver, revocation: SharedRevocationChecker::default(), sources, settings, guard })
     }
 
-    /// Of its clouds and clusters, where the configuration has some.
+    /// The pools of the configured clouds and clusters; `None` without any.
     pub(crate) fn pools(&self) -> Option<Pools> {
         self.sources.as_ref().map(|sources| sources.pools.clone())
     }

@@ -1,4 +1,4 @@
-//! The scan's way into the inventory, and what the inventory knows beforehand.
+//! Writes a scan to the inventory, and reads what the inventory already knows.
 
 use std::time::Duration;
 
@@ -19,15 +19,15 @@ use crate::database;
 use crate::output::record::Detail;
 use crate::output::{Stored, Summary};
 
-/// Rows of a page when everything is read.
+/// Rows per page when everything is read.
 const PAGE_ROWS: usize = 1_000;
-/// Endpoints an inventory may have for the silent ones to be looked up before a scan that names its
-/// targets: a fifth of a second. Beyond it the lookup costs more than it saves.
+/// Maximum size of the inventory, in endpoints, for a lookup of unresponsive ones before a scan with given targets. Such a lookup
+/// takes a fifth of a second. In a larger inventory it costs more than it saves.
 const SILENT_LOOKUP_MAX: u64 = 100_000;
-/// What may be spent on a database that does not answer, once the scan is to stop.
+/// Timeout for a database that does not respond, once the scan should stop.
 const LAST_TRY: Duration = Duration::from_millis(1_000);
 
-/// An open inventory with a scan under way in it.
+/// An open inventory with a scan in progress.
 pub(crate) struct Storing {
     store: Store,
     scan: Uuid,
@@ -36,14 +36,14 @@ pub(crate) struct Storing {
     samples: Samples,
 }
 
-/// How storing ended.
+/// The result of storing.
 pub(crate) struct StoreOutcome {
     pub(crate) stored: Option<Stored>,
     pub(crate) error: Option<String>,
 }
 
 impl Storing {
-    /// Notes that a scan begins, or goes on, and is ready for its observations.
+    /// Records that a scan begins or resumes, and accepts its observations.
     pub(crate) async fn begin(
         store: Store,
         url: &store::StoreUrl,
@@ -64,11 +64,10 @@ impl Storing {
         Ok(Self { store, scan, shown_url: url.to_string(), recording, samples })
     }
 
-    /// Hands an observation over. Waits while the database is slow; once `stop` is cancelled, only
-    /// for a moment.
+    /// Queues an observation for storage. Waits while the database is slow, but only for a moment once `stop` is cancelled.
     pub(crate) async fn keep(&mut self, observation: &Observation, stop: &CancellationToken) {
         let detail = serde_json::to_string(&Detail::of(observation)).unwrap_or_default();
-        // What was not recorded is said when the scan ends.
+        // Observations that were not recorded are reported at the end of the scan.
         self.recording.record(observation, detail, after(stop)).await;
     }
 
@@ -77,17 +76,17 @@ impl Storing {
         self.store.clone()
     }
 
-    /// Where it is measured how the scan fares; kept with its last results.
+    /// Performance samples of the scan, stored with its last results.
     pub(crate) fn samples(&self) -> &Samples {
         &self.samples
     }
 
-    /// How the writer fares.
+    /// The status of the writer.
     pub(crate) fn status(&self) -> watch::Receiver<Status> {
         self.recording.status()
     }
 
-    /// Stores the rest and notes how the scan ended.
+    /// Stores the remaining observations, and records how the scan ended.
     pub(crate) async fn finish(
         self,
         interrupted: bool,
@@ -133,7 +132,7 @@ async fn after(stop: &CancellationToken) {
     tokio::time::sleep(LAST_TRY).await;
 }
 
-/// What the bar says while the writer waits.
+/// The text on the bar while the writer waits.
 pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
     match &*status.borrow() {
         Status::Healthy => None,
@@ -143,12 +142,12 @@ pub(crate) fn waiting(status: &watch::Receiver<Status>) -> Option<String> {
     }
 }
 
-/// The summary kept with the scan.
+/// The summary that is stored with the scan.
 pub(crate) fn summary_json(summary: &Summary<'_>) -> String {
     serde_json::to_string(summary).unwrap_or_default()
 }
 
-/// The scan to go on with: `last`, or one by its id.
+/// The scan to resume: `last`, or a scan by its id.
 pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> {
     let inventory = |error: StoreError| database::problem(&error);
     if wanted == "last" {
@@ -169,16 +168,16 @@ pub(crate) async fn unfinished(store: &Store, wanted: &str) -> Outcome<ScanRow> 
     Ok(scan)
 }
 
-/// What earlier scans found out about endpoints.
+/// What earlier scans found about endpoints.
 pub(crate) struct EarlierResults {
     pub(crate) known: Known,
-    /// Endpoints in the inventory, as far as they were counted.
+    /// Number of endpoints in the inventory. Counting may stop at a maximum.
     pub(crate) endpoints: u64,
-    /// Those of them that are one address of a name (`--all-addresses`).
+    /// The number of these endpoints that are one address of a name (`--all-addresses`).
     pub(crate) by_address: u64,
 }
 
-/// Endpoints that did not answer last time, so that they are asked last. `all`: whatever it costs.
+/// Endpoints that did not respond last time, so that they are scanned last. `all`: look them up at any cost.
 pub(crate) async fn earlier_results(store: &Store, all: bool) -> Outcome<EarlierResults> {
     let inventory = |error: StoreError| database::problem(&error);
     let mut before = EarlierResults { known: Known::default(), endpoints: 0, by_address: 0 };
@@ -209,8 +208,8 @@ fn by_address(row: &KnownEndpoint) -> bool {
     !row.endpoint.address.is_empty()
 }
 
-/// Everything the inventory knows, page by page as the scan takes it. Single addresses of names only
-/// in a scan of all addresses: any other would take the name for an endpoint never seen.
+/// All endpoints of the inventory, read page by page as the scan consumes them. Single addresses of names are included only in a
+/// scan of all addresses. Other scans would treat the name as a new endpoint.
 pub(crate) fn again(
     store: Store,
     all_addresses: bool,
@@ -227,7 +226,7 @@ pub(crate) fn again(
                 }
             };
             let wanted = page.rows.iter().filter(|row| all_addresses || !by_address(row));
-            // What clouds keep is listed by its source, not looked at.
+            // Certificates in clouds are listed by their source, not probed.
             let targets = wanted.filter_map(|row| target(&row.endpoint));
             for target in targets.filter(|target| !matches!(target.protocol, Protocol::Cloud(_))) {
                 if give.send(Ok(target)).await.is_err() {
@@ -240,6 +239,6 @@ pub(crate) fn again(
             }
         }
     });
-    // The scan reads its targets on a thread of their own, where blocking is allowed.
+    // The scan reads its targets on a separate thread, where blocking is allowed.
     Box::new(std::iter::from_fn(move || take.blocking_recv()))
 }

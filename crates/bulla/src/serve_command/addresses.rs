@@ -8,13 +8,13 @@ use cli::exit::{Outcome, Problem};
 use crate::config::ServerSettings;
 use crate::listening::socket;
 
-/// Where things are served, and under which names.
+/// The URLs and names of the server.
 pub(super) struct Addresses {
     pub(super) listen: SocketAddr,
     pub(super) public: Option<SocketAddr>,
-    /// As clients reach the API, without a slash at the end; empty to take the bound address.
+    /// The API's URL for clients, without a trailing slash; empty: derived from the bound address.
     url: String,
-    /// As clients reach CRLs and OCSP.
+    /// The URL of CRLs and OCSP for clients.
     pub(super) public_url: String,
     /// Names of the server's own certificate.
     pub(super) names: Vec<String>,
@@ -46,7 +46,7 @@ impl Addresses {
         Ok(Self { listen, public, url, public_url, names })
     }
 
-    /// As clients reach the API, once the port is known.
+    /// The API's URL for clients, once the port is known.
     pub(super) fn url(&self) -> String {
         self.url_at(self.listen)
     }
@@ -55,7 +55,7 @@ impl Addresses {
         if self.url.is_empty() { self.url_of(address) } else { self.url.clone() }
     }
 
-    /// Of whatever listens there.
+    /// The URL of a listener at `address`.
     pub(super) fn url_of(&self, address: SocketAddr) -> String {
         let host = if address.ip().is_loopback() {
             "localhost".to_owned()
@@ -89,7 +89,7 @@ fn host_of(url: &str) -> Option<String> {
     reqwest::Url::parse(url).ok()?.host_str().map(|host| host.trim_matches(['[', ']']).to_owned())
 }
 
-/// Networks, as `10.0.0.0/8`, or addresses.
+/// Parses networks such as `10.0.0.0/8`, or addresses.
 pub(super) fn networks<N: FromStr + From<IpAddr>>(key: &str, all: &[String]) -> Outcome<Vec<N>> {
     let one = |text: &String| {
         let network = text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(N::from));

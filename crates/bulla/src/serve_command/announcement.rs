@@ -1,4 +1,4 @@
-//! The output of `bulla up` and `bulla serve` after the start.
+//! The output of `bulla up` and `bulla serve` after startup.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::component::Description;
 use crate::config::Role;
 use crate::roles::Roles;
 
-/// Commands for a new user.
+/// Commands to try next, for a new user.
 const NEXT: &str = "\
 next, in another terminal:
   bulla scan example.com                   find certificates, and what is wrong with them
@@ -18,7 +18,7 @@ next, in another terminal:
   bulla doctor                             check this machine and the server
 ";
 
-/// Prints the roles with their addresses, and for `up` what to do next.
+/// Prints the roles with their addresses and, for `up`, the next steps.
 pub(super) fn print(
     url: Option<&str>,
     console: &[String],
@@ -38,7 +38,7 @@ pub(super) fn print(
     }
 }
 
-/// Role, state and addresses, one address a line.
+/// Role, state and addresses, one address per line.
 fn table(described: &[(Role, Description)], roles: &Roles) -> String {
     let mut text = String::new();
     let mut row = |role: &str, state: &str, what: &str| {

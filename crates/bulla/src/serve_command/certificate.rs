@@ -18,13 +18,14 @@ use super::kept_certificate;
 use crate::config::ServerSettings;
 use crate::files;
 
-/// How long an own certificate lives. Short: it costs nothing to issue, and a copied data folder holds no key to it.
+/// Lifetime of a certificate from the own CA. It is short, because issuance costs nothing, and a copy of the data folder does not
+/// reveal its key.
 const LIFE: Duration = Duration::from_secs(7 * 86_400);
 
-/// After a failure to renew, or between two looks at the files.
+/// Pause after a failed renewal, or between two checks of the files.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// The certificate in use and where the next one comes from.
+/// The certificate in use, and the source of the next one.
 pub(super) struct ServerCertificate {
     current: Arc<CertifiedKey>,
     look_again: Duration,
@@ -37,7 +38,8 @@ enum CertificateSource {
 }
 
 impl ServerCertificate {
-    /// By the configuration: files if it names them, else one of the authority's, which is kept for the next start, sealed by `ring`.
+    /// Loads the certificate that the configuration selects: from files, or else from the own CA. A certificate of the own CA is
+    /// stored for the next start, sealed by `ring`.
     pub(super) async fn of(
         settings: &ServerSettings,
         authority: &Authority,
@@ -65,7 +67,7 @@ impl ServerCertificate {
         Arc::clone(&self.current)
     }
 
-    /// Renews, or reads changed files, until told to stop; `present` gets each new one.
+    /// Renews the certificate, or reloads changed files, until `stop`. `present` receives each new certificate.
     pub(super) async fn keep(self, stop: CancellationToken, present: impl Fn(Arc<CertifiedKey>)) {
         let _live = telemetry::tasks::guard("own-certificate");
         let mut pause = self.look_again;
@@ -96,7 +98,7 @@ impl ServerCertificate {
     }
 }
 
-/// A certificate, and how long until the next one is looked for.
+/// A certificate, and the time until the next check.
 struct Obtained {
     certificate: Arc<CertifiedKey>,
     look_again: Duration,
@@ -114,7 +116,7 @@ impl CertificateSource {
     }
 }
 
-/// A new certificate; that of the last start while the database takes none.
+/// Issues a new certificate. While the database is not writable, returns that of the last start.
 async fn issued(authority: &Authority, ring: &Keyring, names: Vec<GeneralName>) -> Outcome<Obtained> {
     let key = PrivateKey::generate(KeyType::P256).map_err(|error| wrong(&chain(&error)))?;
     let spki = keys::Signer::spki(&key).to_vec();
@@ -150,10 +152,10 @@ fn now() -> UnixTime {
     UnixTime(store::Clock::system().now_seconds())
 }
 
-/// The oldest intermediate that issues. The profile names none, and where there are several the request has to.
+/// The oldest intermediate that issues. The profile names no CA, so with several CAs the request must name one.
 async fn oldest(authority: &Authority) -> Option<uuid::Uuid> {
     let now = now();
-    // An authority that cannot be read is told of by the issuance itself.
+    // Issuance itself reports a CA that cannot be read.
     let cas = authority.cas().await.ok()?;
     let issuing = cas.iter().filter(|ca| !ca.is_root() && ca.may_issue(now));
     issuing.min_by_key(|ca| ca.created_at_us).map(|ca| ca.id)

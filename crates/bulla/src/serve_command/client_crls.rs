@@ -1,4 +1,4 @@
-//! CRLs of the CAs whose client certificates the server accepts beside its own.
+//! CRLs of the CAs, other than its own, whose client certificates the server accepts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::files;
 
 const KEY: &str = "server.client_crl_files";
 
-/// Interval of checks of the files.
+/// Interval of checks for changed files.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Files of CRLs, and the verification that goes by them.
+/// Files of CRLs, and the client verification that uses them.
 pub(super) struct ClientCrls {
     clients: ClientCertificates,
     paths: Vec<PathBuf>,
@@ -35,10 +35,10 @@ impl ClientCrls {
         ders.map_err(|error| Problem::usage(error.to_string()))?
     }
 
-    /// Has the CRLs in the files count.
+    /// Loads the CRLs from the files.
     ///
     /// # Errors
-    /// Where a file cannot be read; then the CRLs before count.
+    /// A file cannot be read. The previous CRLs then stay in use.
     pub(super) async fn load(&self) -> Outcome<Vec<Vec<u8>>> {
         let ders = self.read().await?;
         self.count(&ders)?;
@@ -51,7 +51,7 @@ impl ClientCrls {
         })
     }
 
-    /// Has other CRLs count as the files change. Files that cannot be read change nothing: those before count.
+    /// Applies changed files of CRLs until `stop`. If a file cannot be read, the previous CRLs stay in use.
     pub(super) async fn keep(self, mut counting: Vec<Vec<u8>>, stop: CancellationToken) {
         if self.paths.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! The roles of a process beside the control plane: key service, terminator, proxy and agent.
+//! The roles of a process other than the control plane: key service, terminator, proxy and agent.
 
 use std::future::Future;
 use std::time::Duration;
@@ -21,19 +21,19 @@ use crate::keys;
 use crate::proxy::{self, ProxyArgs};
 use crate::roles::Roles;
 
-/// Starts the roles beside the control plane, which runs already if it is a role of this process. Roles that do not need each other start
-/// at the same time. If one fails, those that have started stop again; the problem is that of the first role that failed.
+/// Starts the roles other than the control plane, which already runs if it is a role of this process. Independent roles start
+/// concurrently. If one fails, the started ones are stopped; the returned problem is that of the first failed role.
 pub(super) async fn start(
     configuration: &Configuration,
     roles: &Roles,
     control_plane: Option<&RunningControlPlane>,
     descriptors: usize,
 ) -> Outcome<Vec<Component>> {
-    // The terminator asks the key service of this process.
+    // The terminator uses the key service of this process.
     let keys_and_edge = async {
         let keys = key_service(configuration, control_plane, descriptors);
         let keys = if_chosen(roles, Role::Keys, keys).await;
-        // Without its key service it would serve nobody.
+        // Without its key service the terminator could serve no client.
         let edge = match &keys {
             Some(Err(_)) => None,
             _ => if_chosen(roles, Role::Edge, terminator(configuration, descriptors)).await,
@@ -72,7 +72,7 @@ async fn if_chosen(
     Some(Box::pin(start).await.map_err(|problem| of_role(role, problem)))
 }
 
-/// Stops roles: first those that no other role needs, all at once, then the key service.
+/// Stops roles: first those that no other role needs, concurrently, then the key service.
 pub(super) async fn stop(components: Vec<Component>) -> Drained {
     let (keys, others): (Vec<_>, Vec<_>) =
         components.into_iter().partition(|component| component.role == Role::Keys);
@@ -85,7 +85,7 @@ pub(super) async fn stop(components: Vec<Component>) -> Drained {
     drained
 }
 
-/// How long [`stop`] takes at most.
+/// The maximum duration of [`stop`].
 pub(super) fn grace(settings: &Settings, roles: &Roles) -> Duration {
     let of = |role, grace| if roles.has(role) { grace } else { Duration::ZERO };
     let others = [

@@ -53,10 +53,10 @@ use crate::files;
 use crate::master_keys;
 use crate::scan_command::ScanKit;
 
-/// How often issuers are looked after.
+/// Interval of the clean-up of issuers.
 const ISSUERS_EVERY: Duration = Duration::from_secs(300);
 
-/// The control plane of this process: a handle of every component, and what runs them.
+/// The control plane of this process: the handles of its components, and their background work.
 pub(super) struct ControlPlane {
     pub(super) authority: Authority,
     pub(super) state: State,
@@ -88,7 +88,7 @@ impl ControlPlane {
         let keystore = master_keys::keystore(settings, store, clock, &resolver, true).await?;
         keystore.also_sealed(&agent::tables::SEALED_TARGETS);
         keystore.also_sealed(&authority::tables::SEALED_CHANGES);
-        // What proxies keep here is sealed under the same master key.
+        // Values that proxies store in this database are sealed under the same master key.
         keystore.also_sealed(&proxy::tables::SEALED_LEAVES);
         keystore.also_sealed(&proxy::tables::SEALED_LEAF_KEYS);
         let authority = authority(settings, addresses, store, keystore.clone(), clock)?;
@@ -256,7 +256,7 @@ impl ControlPlane {
         })
     }
 
-    /// Roots below which client certificates are accepted: our own, and those the configuration names.
+    /// Roots for client certificates: those of the own CAs, and those that the configuration names.
     pub(super) async fn client_roots(&self, settings: &ServerSettings) -> Outcome<Vec<Vec<u8>>> {
         let own = self.authority.cas().await.map_err(|error| Problem::new(Exit::Inventory, chain(&error)))?;
         let mut roots: Vec<Vec<u8>> =
@@ -267,14 +267,14 @@ impl ControlPlane {
         Ok(roots)
     }
 
-    /// Has the CRLs that the configuration names count, now and as the files change.
+    /// Applies the CRLs that the configuration names, now and whenever the files change.
     pub(super) async fn client_crls(&self, settings: &ServerSettings) -> Outcome<(ClientCrls, Vec<Vec<u8>>)> {
         let crls = ClientCrls::new(self.authority.client_certificates(), settings.client_crl_files.clone());
         let ders = crls.load().await?;
         Ok((crls, ders))
     }
 
-    /// Starts the work that comes by itself; it ends with `stop`.
+    /// Starts the background work, which ends with `stop`.
     pub(super) fn run(
         self,
         own: ServerCertificate,
@@ -325,7 +325,7 @@ impl ControlPlane {
     }
 }
 
-/// The profiles that holders of other CAs' certificates may ask for over EST.
+/// The profiles that holders of other CAs' certificates may use over EST.
 fn client_cas(settings: &EstSettings) -> Outcome<Vec<ClientCa>> {
     const KEY: &str = "est.client_cas";
     let mut cas = Vec::new();
@@ -409,7 +409,7 @@ fn credential_store(
     Ok(Credentials::open(store.clone(), keystore.clone(), clock.clone(), options))
 }
 
-/// Tells hooks of rotations as issuers' webhooks are told of orders.
+/// Posts rotation hooks in the same way as webhooks of issuers.
 struct Hooks(callout::Posts);
 
 impl HookSender for Hooks {
@@ -425,7 +425,7 @@ impl HookSender for Hooks {
     }
 }
 
-/// Looks after what issuers keep: orders long done, challenges long over.
+/// Deletes old data of issuers: completed orders and finished challenges.
 async fn keep_issuers(issuers: Issuers, stop: CancellationToken) {
     let _live = telemetry::tasks::guard("issuers");
     loop {
@@ -454,7 +454,7 @@ pub(super) fn authority_options(
     })
 }
 
-/// With the CA keys in this process, or in the signer that `signer.socket` names.
+/// Opens the authority with the CA keys in this process, or in the signer that `signer.socket` names.
 fn authority(
     settings: &Settings,
     addresses: &Addresses,

@@ -1,5 +1,5 @@
-//! The estate in figures: when certificates end, how watches run, and what drifts. Read from the inventory now and then,
-//! not at each scrape, and bounded, so that neither a scraper nor a large estate costs more than a page.
+//! Metrics of the estate: certificate expiry, runs of watches, and drift. They are read from the inventory at an interval, not at
+//! each scrape, and their number is bounded. So neither scrapers nor a large estate cause much load.
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Error, Formatter};
@@ -17,23 +17,23 @@ use x509::Fingerprint;
 
 use super::metrics::gauge;
 
-/// Between two looks: Prometheus' usual interval. Three pages each.
+/// Interval between two reads: Prometheus' usual interval. Each read takes three pages.
 const EVERY: Duration = Duration::from_secs(15);
-/// Endpoints and managed certificates that are looked at, soonest end first: what ends later needs nobody's attention
-/// yet, and a time series for each of a million certificates would be the end of a Prometheus.
+/// Maximum number of endpoints and managed certificates in the metrics, earliest expiry first. Later expiries are not urgent, and a
+/// time series for each of a million certificates would overload Prometheus.
 const SOONEST_MAX: usize = 500;
-/// Watches with figures, by name.
+/// Maximum number of watches in the metrics, by name.
 const WATCHES_MAX: usize = 1_000;
-/// Characters of a subject or name in a label.
+/// Maximum characters of a subject or name in a label.
 const LABEL_MAX: usize = 128;
 
-/// When a certificate ends.
+/// Labels of a certificate's expiry.
 #[derive(Clone, Debug, EncodeLabelSet, Eq, Hash, PartialEq)]
 struct CertificateLabels {
-    /// The name it is managed by, or its subject.
+    /// The name of the managed certificate, or the subject.
     name: String,
     issuer: String,
-    /// The first 16 digits of its SHA-256.
+    /// The first 16 hexadecimal digits of the certificate's SHA-256.
     fingerprint: String,
     /// `managed` or `found`.
     source: &'static str,
@@ -52,7 +52,7 @@ struct SeriesLabel {
     series: &'static str,
 }
 
-/// When a certificate begins and ends, Unix time.
+/// Start and end of a certificate's validity, Unix time.
 #[derive(Clone, Copy)]
 struct Validity {
     not_before: f64,
@@ -65,7 +65,7 @@ impl Validity {
     }
 }
 
-/// The estate as it was last read.
+/// The estate at the last read.
 #[derive(Default)]
 struct EstateSnapshot {
     certificates: Vec<(CertificateLabels, Validity)>,
@@ -74,7 +74,7 @@ struct EstateSnapshot {
     now_us: i64,
 }
 
-/// Reads the estate at an interval, and answers scrapes from the last snapshot.
+/// Reads the estate at an interval, and serves scrapes from the last snapshot.
 #[derive(Clone)]
 pub(super) struct Estate {
     store: Store,
@@ -104,7 +104,7 @@ impl Estate {
     }
 
     fn snapshot(&self) -> MutexGuard<'_, EstateSnapshot> {
-        // Nothing panics while it is held, and what is in it is whole.
+        // Code that holds the lock does not panic, so the content is always consistent.
         self.snapshot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +115,7 @@ impl Estate {
         Ok(EstateSnapshot { certificates: self.certificates().await?, not_deployed, watches, now_us })
     }
 
-    /// For each measured series: the value that its rule checks, and its value of a week before.
+    /// For each measured series: the value that its rule checks, and the value one week earlier.
     fn drifts(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let measured = self.history.seen();
         let of = |get: fn(&Measured) -> Option<f64>| {
@@ -142,7 +142,7 @@ impl Estate {
         )
     }
 
-    /// Managed ones first: the same certificate, found where it is served, is no second series.
+    /// Managed certificates come first. The same certificate at an endpoint gives no second series.
     async fn certificates(&self) -> Result<Vec<(CertificateLabels, Validity)>, StoreError> {
         let (mut all, mut met) = (Vec::new(), HashSet::new());
         let managed = ManagedFilter::default();
@@ -150,7 +150,7 @@ impl Estate {
             .page(&managed, ManagedOrder::Expiry.into(), None, SOONEST_MAX)
             .await?;
         for row in managed.rows.into_iter().map(|view| view.row) {
-            // What is served, where that was verified.
+            // The certificate that is served, if that was verified.
             let fingerprint = row.served.map(|served| served.fingerprint).or(row.fingerprint);
             if let Some(fingerprint) = fingerprint.filter(|one| met.insert(*one)) {
                 let labels = labels(&row.name, &row.issuer, fingerprint, "managed");

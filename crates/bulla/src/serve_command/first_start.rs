@@ -1,4 +1,4 @@
-//! What a new installation gets: an authority and profiles to begin with. Done once; every step may be repeated.
+//! The initial content of a new installation: an authority and profiles. Created once; every step can be repeated.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ const ROOT: &str = "root";
 const ISSUING: &str = "issuing";
 const DAY_S: i64 = 86_400;
 
-/// Makes a root, an issuing authority and profiles where there are none. Of several servers that start at once one makes
-/// each; the others find it. `first`: nobody can enter yet, so whatever is there was made by a start that did not come
-/// to its end, and this one goes on with it.
+/// Creates a root, an issuing authority and profiles if they are missing. If several servers start concurrently, one creates them
+/// and the others find them. `first`: there are no tokens yet, so existing objects come from an interrupted start, which this one
+/// completes.
 pub(super) async fn prepare(authority: &Authority, first: bool) -> Outcome<()> {
     let known = authority.cas().await.map_err(|error| failed(&error))?;
     let begun = first && known.iter().all(|ca| ca.name == ROOT);
@@ -35,7 +35,7 @@ pub(super) async fn prepare(authority: &Authority, first: bool) -> Outcome<()> {
     let known = authority.profiles(None, 1).await.map_err(|error| failed(&error))?;
     if first || known.rows.is_empty() {
         for profile in [server_profile(), client_profile()] {
-            // Revision 0: only where there is none. Another server that was quicker is no failure.
+            // Revision 0 means: create only if it does not exist. A conflict with another server is not an error.
             match authority.put_profile(profile, Some(0), ACTOR).await {
                 Ok(_) | Err(authority::profile::ProfileError::Stale(_)) => {}
                 Err(error) => return Err(failed(&error)),
@@ -64,7 +64,7 @@ fn failed(error: &dyn std::error::Error) -> Problem {
         .hint("check the database and the master key, then start again")
 }
 
-/// Every name: who may ask for which is the operator's to narrow, with `bulla profile put`.
+/// Allows every name. Operators can restrict this with `bulla profile put`.
 fn every_name() -> NameRules {
     let all = SuffixRule {
         suffix: String::new(),

@@ -1,5 +1,5 @@
-//! The server's own certificate in the data folder, for a start at which none can be stored: sealed under the master key, so that a
-//! copy of the folder alone holds no key to it.
+//! The server's own certificate in the data folder, for a start while the database is not writable. It is sealed under the master
+//! key, so that a copy of the folder alone does not reveal its key.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::data_folder::{folder, put_bytes};
 
 const FILE: &str = "server-certificate.sealed";
 
-/// What the file is sealed to.
+/// The context that the file is sealed with.
 const CONTEXT: Context<'static> =
     Context { table: "data-folder", row: b"server-certificate", column: "chain-and-key" };
 
@@ -23,7 +23,7 @@ fn file() -> Outcome<PathBuf> {
     Ok(folder()?.join(FILE))
 }
 
-/// Keeps a chain (DER, leaf first) with its key.
+/// Stores a chain (DER, leaf first) with its key.
 pub(super) fn keep(ring: &Keyring, chain: &[Vec<u8>], key: &PrivateKey) -> Outcome<()> {
     let mut text = key.to_pkcs8_pem();
     for der in chain {
@@ -32,7 +32,7 @@ pub(super) fn keep(ring: &Keyring, chain: &[Vec<u8>], key: &PrivateKey) -> Outco
     put_bytes(&file()?, &ring.seal(&CONTEXT, text.as_bytes()))
 }
 
-/// The chain with its key that was kept last; `None` where there is none, or none that opens and is valid now.
+/// The chain and key that were stored last; `None` if there is no file, it cannot be opened, or the certificate is not valid now.
 pub(super) fn kept(ring: &Keyring, now: UnixTime) -> Option<Arc<CertifiedKey>> {
     let sealed = std::fs::read(file().ok()?).ok()?;
     let text = ring.open_sealed(&CONTEXT, &sealed).ok()?;

@@ -1,4 +1,4 @@
-//! What a server leaves in the data folder for the commands on the same machine.
+//! Files that a server writes to the data folder for commands on the same machine.
 
 use cli::connection::local;
 use cli::exit::Outcome;
@@ -6,24 +6,24 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::data_folder::{folder, put};
 
-/// The server's address and its root, readable by their owner only.
+/// Writes the server's address and its root, readable by their owner only.
 pub(super) fn write(url: &str, root_pem: &str) -> Outcome<()> {
     let folder = folder()?;
     put(&folder.join(local::URL), url)?;
     put(&folder.join(local::ROOT), root_pem)
 }
 
-/// The credential store's address, readable by its owner only; empty where none is served.
+/// Writes the credential store's address, readable by its owner only; empty without a credential store.
 pub(super) fn write_credential_url(url: &str) -> Outcome<()> {
     put(&folder()?.join(local::CREDENTIAL_URL), url)
 }
 
-/// The first token, readable by its owner only.
+/// Writes the first token, readable by its owner only.
 pub(super) fn write_token(token: &SecretString) -> Outcome<()> {
     put(&folder()?.join(local::TOKEN), token.expose_secret())
 }
 
-/// The first token, if it is kept here.
+/// The first token, if it is stored here.
 pub(super) fn token() -> Outcome<Option<SecretString>> {
     let text = std::fs::read_to_string(folder()?.join(local::TOKEN)).map(zeroize::Zeroizing::new).ok();
     Ok(text.map(|text| SecretString::from(text.trim())))

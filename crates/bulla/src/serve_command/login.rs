@@ -1,4 +1,4 @@
-//! `[oidc]`: how people log in.
+//! `[oidc]`: login of people with OpenID Connect.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use super::addresses::Addresses;
 use crate::config::OidcSettings;
 use crate::files;
 
-/// Where the browser comes back to, below the server's URL.
+/// The path to which the browser is redirected after login, below the server's URL.
 const CALLBACK: &str = "/api/v1/auth/callback";
 
-/// The issuer for log-ins, if one is configured. Sends no request yet.
+/// The issuer for logins, if one is configured. Sends no request yet.
 pub(super) fn oidc(settings: &OidcSettings, addresses: &Addresses) -> Outcome<Option<Oidc>> {
     if settings.issuer.is_empty() {
         return Ok(None);
@@ -45,7 +45,7 @@ fn secret(path: &Path) -> Outcome<Option<SecretString>> {
     files::secret("oidc.client_secret_file", path).map(Some)
 }
 
-/// `GROUP=ROLE` or `GROUP=ROLE=SCOPE`. Read from the end: names of groups in directories have equals signs.
+/// Parses `GROUP=ROLE` or `GROUP=ROLE=SCOPE`, from the end: names of groups in directories contain equals signs.
 fn grant(text: &str) -> Outcome<GroupGrant> {
     let parsed = text.rsplit_once('=').and_then(|(rest, last)| match last.parse::<Scope>() {
         Ok(scope) => rest.rsplit_once('=').map(|(group, role)| (group, role, scope)),

@@ -169,7 +169,7 @@ impl Figures {
         )
     }
 
-    /// Of this process: one node of a cluster rotates at a time.
+    /// Progress of key rotation in this process. Only one node of a cluster rotates at a time.
     fn rotation(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let report = self.credentials.rotation_report();
         let counted = |all: &[(&'static str, u64)]| {
@@ -192,7 +192,7 @@ impl Figures {
         gauge(encoder, "bulla_credential_rotation_lag_seconds", help, behind)
     }
 
-    /// Of the key service, as this server last saw them.
+    /// The nodes of the key service, as this server last saw them.
     fn nodes(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let (present, absent) = self.places.counts();
         let all = [("present", present), ("absent", absent)];
@@ -360,7 +360,7 @@ impl Figures {
     }
 }
 
-/// How old CRLs were when they gave a verdict.
+/// Age of CRLs when they were used for a verdict.
 fn ages(encoder: &mut DescriptorEncoder<'_>, counted: &[u64], sum_s: u64) -> Result<(), Error> {
     let (name, help) = ("bulla_revocation_list_age_seconds", "Age of the CRL behind each verdict");
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;

@@ -1,4 +1,4 @@
-//! `bulla serve` and `bulla up`: the control plane, and the roles beside it, in one process.
+//! `bulla serve` and `bulla up`: the control plane and other roles in one process.
 
 mod addresses;
 mod announcement;
@@ -46,19 +46,19 @@ pub(crate) struct ServeArgs {
     /// Database: a file or postgres://USER@HOST/DATABASE [default: in the data folder]
     #[arg(long, value_name = "URL")]
     db: Option<String>,
-    /// Where to serve the API and the protocols over TLS [default: 127.0.0.1:8443]
+    /// Address of the API and the protocols over TLS [default: 127.0.0.1:8443]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
-    /// Where to serve credentials over TLS, with CredHub's API [default: 127.0.0.1:8844]
+    /// Address of the credential store over TLS, with CredHub's API [default: 127.0.0.1:8844]
     #[arg(long, value_name = "ADDRESS")]
     credential_listen: Option<String>,
-    /// Where to serve CRLs and OCSP in plain HTTP [default: 127.0.0.1:8080]
+    /// Address of CRLs and OCSP in plain HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     public_listen: Option<String>,
-    /// Roles of this process [default: `roles` of the configuration; else `up` runs all that can run, `serve` the server]
+    /// Roles of this process [default: `roles` of the configuration; else `up` runs all possible roles, `serve` the server]
     #[arg(long, value_name = "ROLES", value_delimiter = ',', value_enum)]
     roles: Vec<Role>,
-    /// With `--roles signer`: move the CA keys that the server holds to the signer, and end
+    /// With `--roles signer`: move the CA keys from the server to the signer, and exit
     #[arg(long)]
     move_ca_keys: bool,
 }
@@ -73,10 +73,10 @@ Examples:
 pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) serve: ServeArgs,
-    /// Show one certificate's way through every role, on a simulated estate: offline, in a temporary folder
+    /// Demonstrate one certificate in every role, on a simulated estate: offline, in a temporary folder
     #[arg(long, conflicts_with = "ServeArgs")]
     pub(crate) demo: bool,
-    /// End when the process that started this one ends
+    /// Exit when the parent process exits
     #[arg(long, hide = true)]
     end_with_parent: bool,
 }
@@ -90,7 +90,7 @@ impl ServeArgs {
         settings.roles(&self.roles, usual)
     }
 
-    /// Flags count before the file.
+    /// Applies the flags, which override the file.
     pub(crate) fn apply(&self, settings: &mut Settings) {
         settings.server.take(self);
         if let Some(listen) = &self.credential_listen {
@@ -102,12 +102,12 @@ impl ServeArgs {
     }
 }
 
-/// `bulla serve`
+/// Runs `bulla serve`.
 pub(crate) async fn serve(args: &ServeArgs, global: &Global) -> Outcome<Exit> {
     Box::pin(run(args, global, StartMode::Serve)).await
 }
 
-/// `bulla up`
+/// Runs `bulla up`.
 pub(crate) async fn up(args: &UpArgs, global: &Global) -> Outcome<Exit> {
     if args.end_with_parent {
         let followed = set_parent_process_death_signal(Some(Signal::TERM));
@@ -159,7 +159,8 @@ async fn run(args: &ServeArgs, global: &Global, mode: StartMode) -> Outcome<Exit
     failed.map_or(Ok(Exit::Ok), |role| Err(ended(role)))
 }
 
-/// A role ended although nothing stopped it: a flaw of this program, after which its connections and keys are in no known state.
+/// The problem of a role that ended without a stop request. This is a bug, after which the state of its connections and keys is
+/// unknown.
 fn ended(role: Role) -> Problem {
     let name = role.name();
     Problem::new(
@@ -181,7 +182,7 @@ fn grace(settings: &Settings, roles: &Roles) -> Duration {
     server + components::grace(settings, roles)
 }
 
-/// Beyond the time for requests: for background work, and for closing the database.
+/// Additional shutdown time after requests: for background work, and for closing the database.
 const STOP_MARGIN: Duration = Duration::from_secs(5);
 
 /// The running roles of this process.
@@ -191,7 +192,7 @@ struct Process {
 }
 
 impl Process {
-    /// Starts the control plane, then the roles that join it and send requests to it. If one of them fails, all stop again.
+    /// Starts the control plane, then the roles that use it. If a role fails, all are stopped again.
     async fn start(configuration: &Configuration, roles: &Roles, mode: StartMode) -> Outcome<Self> {
         let settings = &configuration.settings;
         let descriptors = descriptors_for_one_of(roles.listening());
@@ -220,7 +221,7 @@ impl Process {
         self.control_plane.as_ref().map(|control_plane| control_plane.console.as_slice()).unwrap_or_default()
     }
 
-    /// The roles with their addresses, in the order of the start.
+    /// The roles with their addresses, in start order.
     fn described(&self) -> Vec<(Role, Description)> {
         let mut described: Vec<_> =
             self.control_plane.iter().map(|it| (Role::Server, it.description())).collect();

@@ -21,11 +21,11 @@ use crate::joining::read;
 const SITE: &str = "local";
 /// The attribute of this site, so that a key policy can name it: `site: local`.
 const ATTRIBUTE: (&str, &str) = ("site", SITE);
-/// The default of `keys.node.listen` for such a node: other hosts do not reach it.
+/// The default of `keys.node.listen` for such a node. Other hosts cannot reach it.
 pub(super) const LISTEN: &str = "127.0.0.1:2410";
 /// The actor in the audit log.
 const ACTOR: &str = "system:start";
-/// The lifetime of a join token, which is used at once.
+/// The lifetime of a join token, which is used immediately.
 const TOKEN_SECONDS: i64 = 600;
 
 /// Changes the settings of the key service to those of a node of this control plane. Returns a join token if the node has not joined yet.
@@ -57,7 +57,7 @@ pub(super) async fn prepare_node(
     Ok(Some(made.token.to_string()))
 }
 
-/// Whether the folder has a node. Its control plane is at `url` from now on.
+/// Whether the folder has a node. Also sets the URL of its control plane to `url`.
 fn is_joined(folder: &Path, url: &str) -> Outcome<bool> {
     let Some(known) = KeyNode::status(folder).map_err(|error| failed(&error))? else { return Ok(false) };
     if known.server != url {
@@ -66,7 +66,7 @@ fn is_joined(folder: &Path, url: &str) -> Outcome<bool> {
     Ok(true)
 }
 
-/// Enrols this host with this control plane if its folder holds no agent. An agent of another server stays enrolled there.
+/// Enrols this host with this control plane if its folder has no agent. An agent of another server stays enrolled there.
 pub(super) async fn prepare_agent(settings: &Settings, control_plane: &RunningControlPlane) -> Outcome<()> {
     let (folder, url) = (settings.agent.folder()?, &control_plane.url);
     let known = Agent::status(&folder).map_err(|error| agent_folder::failed(&error))?;

@@ -1,4 +1,4 @@
-//! Default roles of `bulla up` whose default ports another process has.
+//! Default roles of `bulla up` whose default ports are in use by another process.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -7,8 +7,8 @@ use super::own_members;
 use crate::config::{NodeSettings, Role, Settings};
 use crate::roles::Roles;
 
-/// Leaves out each role that nobody named and whose default address is in use, with a warning. An address that somebody configured, or a
-/// role that somebody named, is an error at the start of that role.
+/// Leaves out each default role whose default address is in use, with a warning. A configured address or a configured role that
+/// fails is an error when the role starts.
 pub(super) fn leave_out(roles: &mut Roles, settings: &Settings) {
     if !roles.are_usual() {
         return;
@@ -26,7 +26,7 @@ pub(super) fn leave_out(roles: &mut Roles, settings: &Settings) {
     }
 }
 
-/// The addresses of a role that are those of its defaults, and the keys of the configuration that set them.
+/// The addresses of a role that have their default values, and their configuration keys.
 fn default_addresses(role: Role, settings: &Settings) -> Vec<(&'static str, SocketAddr)> {
     let usual = Settings::default();
     let (keys, proxy) = (&settings.keys, &settings.proxy);

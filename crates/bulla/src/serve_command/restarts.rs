@@ -22,7 +22,7 @@ struct RoleLabel {
     role: &'static str,
 }
 
-/// Keeps one role running.
+/// Runs one role, with restarts.
 pub(super) struct Restarts {
     role: Role,
     failures: Counter,
@@ -41,7 +41,7 @@ impl Restarts {
         Self { role, failures: of_role, pauses: (PAUSE_MIN, PAUSE_MAX) }
     }
 
-    /// Runs `work` until it ends by itself. After a failure it is run again, until `stop`.
+    /// Runs `work` until it ends without a failure. After a failure it is restarted, until `stop`.
     pub(super) async fn keep(
         self,
         stop: CancellationToken,
@@ -53,7 +53,7 @@ impl Restarts {
             let began = Instant::now();
             let Err(problem) = work().await else { return };
             self.failures.inc();
-            // It worked for a while: this is another failure.
+            // It ran for a while, so this is a new failure.
             if began.elapsed() > longest {
                 pause = shortest;
             }

@@ -21,12 +21,12 @@ use crate::listening::{bound_connections, socket};
 use crate::master_keys;
 use crate::roles::DefaultRoles;
 
-/// The command that started the process. It decides where the first token is kept.
+/// The command that started the process. It determines where the first token is stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum StartMode {
-    /// `serve`: printed once, kept nowhere.
+    /// `serve`: the token is printed once and not stored.
     Serve,
-    /// `up`: kept in the data folder, for the commands on this machine.
+    /// `up`: the token is stored in the data folder, for the commands on this machine.
     Up,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct RunningControlPlane {
     background: JoinSet<()>,
     /// The API's URL for clients.
     pub(super) url: String,
-    /// Lines to print that say how to open the web console.
+    /// Lines that explain how to open the web console.
     pub(super) console: Vec<String>,
     pub(super) agents: Agents,
     pub(super) sites: Sites,
@@ -58,7 +58,7 @@ impl RunningControlPlane {
     /// Stops background work first, then the listeners.
     pub(super) async fn stop(mut self) -> Drained {
         self.stop.cancel();
-        // First the tasks that hold the server.
+        // First wait for the tasks that use the server.
         while self.background.join_next().await.is_some() {}
         match Arc::into_inner(self.running) {
             Some(running) => running.stop().await.into(),
@@ -66,7 +66,7 @@ impl RunningControlPlane {
         }
     }
 
-    /// Its addresses.
+    /// The listen addresses.
     pub(super) fn description(&self) -> Description {
         let Self { url, running, .. } = self;
         let mut places = vec![url.clone(), format!("{url}/acme/directory (ACME)")];
@@ -76,7 +76,7 @@ impl RunningControlPlane {
         Description { places, notes: Vec::new() }
     }
 
-    /// Starts the control plane over this database, with at most `descriptors` for its listeners.
+    /// Starts the control plane over this database, with at most `descriptors` file descriptors for its listeners.
     pub(super) async fn start(
         settings: &Settings,
         store: Store,
@@ -132,10 +132,10 @@ impl RunningControlPlane {
     }
 }
 
-/// The timeout for making a link while the database is busy. The start continues without a link.
+/// Timeout for creating a link while the database is busy. The start then continues without a link.
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
-/// A one-time link to the web console, for the admin token that is kept on this machine. Without a token: how to make a link.
+/// A one-time link to the web console, for the admin token on this machine. Without a token: instructions how to create a link.
 async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
     let link = match local_files::token()? {
         Some(token) => {
@@ -161,8 +161,8 @@ async fn console_offer(store: &Store, url: &str) -> Outcome<Vec<String>> {
     })
 }
 
-/// Makes the first admin token if the database has no way in yet. The token is handed over before it becomes valid, so that a failure
-/// never loses a valid token.
+/// Creates the first admin token if the database has no other login yet. The token is handed over before it becomes valid, so that
+/// a failure never loses a valid token.
 async fn first_token(
     store: &Store,
     clock: &Clock,
@@ -189,7 +189,7 @@ async fn first_token(
     })
 }
 
-/// The share of the open files for listeners: 3 of 4. The rest is for the database, issuers, scans and webhooks.
+/// The share of the open files for listeners: 3 of 4. The remaining share is for the database, issuers, scans and webhooks.
 const LISTENER_PARTS: (usize, usize) = (3, 4);
 
 impl ServerSettings {

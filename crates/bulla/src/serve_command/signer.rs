@@ -1,4 +1,4 @@
-//! `bulla serve --roles signer`: the process that alone holds CA keys.
+//! `bulla serve --roles signer`: the only process that has the CA keys.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt;
@@ -25,21 +25,21 @@ use crate::data_folder;
 use crate::database;
 use crate::master_keys;
 
-/// The folder of the newest CRLs.
+/// Name of the folder of the newest CRLs.
 const CRLS: &str = "crls";
-/// Who the audit log names where CA keys are moved.
+/// The actor in the audit log when CA keys are moved.
 const ACTOR: &str = "system:signer";
 
-/// What a signer process is started for.
+/// The task of a signer process.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SignerTask {
-    /// Orders, until it is stopped.
+    /// Serves signing requests, until it is stopped.
     Serve,
-    /// Moving the CA keys that the server holds to the signer, once.
+    /// Moves the server's CA keys to the signer, once.
     MoveKeys,
 }
 
-/// Runs the signer: for orders, until `stop` is cancelled.
+/// Runs the signer; for signing requests, until `stop` is cancelled.
 pub(super) async fn run(
     settings: &Settings,
     store: &Store,
@@ -98,7 +98,7 @@ fn socket(settings: &SignerSettings) -> Outcome<SignerOptions> {
     Ok(SignerOptions { path: settings.socket.clone(), users, access: settings.access()? })
 }
 
-/// Seals the CA keys that the server's master key seals under the signer's. `own` opens both.
+/// Re-encrypts the CA keys from the server's master key to the signer's. `own` opens both.
 async fn move_keys(authority: &Authority, own: &KeyStore, store: &Store, clock: &Clock) -> Outcome<Exit> {
     let failed = |error: &dyn std::error::Error| {
         Problem::new(Exit::Inventory, format_args!("CA keys are not moved: {}", chain(error)))

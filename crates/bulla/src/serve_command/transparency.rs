@@ -1,4 +1,4 @@
-//! The monitor of Certificate Transparency, as the configuration has it.
+//! The Certificate Transparency monitor, with its settings from the configuration.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use store::{Clock, Store};
 
 use crate::config::TransparencySettings;
 
-/// Requests that may come at once to a service that allows more than a handful a minute.
+/// Burst of requests to a service that allows more than a few per minute.
 const BURST: u32 = 5;
 
 pub(super) fn monitor(
@@ -67,7 +67,7 @@ fn service(usual: SearchOptions, url: &str, per_minute: u32) -> SearchOptions {
     SearchOptions { url: url.to_owned(), pace, ..usual }
 }
 
-/// A token is sent with every question; it stands in a file, never in the configuration.
+/// The token that is sent with every request. It is read from a file, never from the configuration.
 fn token(path: &Path) -> Outcome<Option<String>> {
     if path.as_os_str().is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What nobody else rounds at: agents that fall silent, issuers that do not issue, the audit log, what is old.
+//! Periodic checks that no other component does: offline agents, failing issuers, the audit log, old data.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use store::{Clock, NewEvent, Store, StoreError, new_event};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-/// Between two checks of agents and issuers.
+/// Interval of checks of agents and issuers.
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// Looks between two walks over the audit log: six hours.
+/// Number of checks between two verifications of the audit log: six hours.
 const VERIFY_EVERY: u64 = 720;
-/// Looks between two clean-ups: an hour.
+/// Number of checks between two clean-ups: one hour.
 const TRIM_EVERY: u64 = 120;
-/// The lease of the process that checks, µs: three rounds.
+/// Lease of the process that checks, in µs: three intervals.
 const LEASE_US: i64 = 90_000_000;
-/// How long events stay for consumers that are behind, µs.
+/// How long events are stored for consumers that lag behind, in µs.
 const EVENTS_KEPT_US: i64 = 7 * DAY_US;
 const DAY_US: i64 = 86_400_000_000;
-/// Rows read at a time.
+/// Number of rows read at a time.
 const PAGE: usize = 1_000;
 
-/// Watches for changes and writes events to the outbox, where alerts read them.
+/// Detects changes and writes events to the outbox, which alerts read.
 pub(super) struct Watch {
     pub(super) store: Store,
     pub(super) clock: Clock,
@@ -36,15 +36,14 @@ pub(super) struct Watch {
     pub(super) audit: AuditLog,
 }
 
-/// What was wrong at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
-/// again.
+/// Problems at the last check, by subject. A new process reports them again; alerts with the same key are counted, not sent again.
 #[derive(Default)]
 struct SubjectStates {
     wrong: HashMap<String, bool>,
 }
 
 impl Watch {
-    /// Checks until `stop`. One process of a cluster does so at a time.
+    /// Checks until `stop`. Only one process of a cluster checks at a time.
     pub(super) async fn run(self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("watch");
         let (node, mut states, mut rounds) = (Uuid::new_v4(), SubjectStates::default(), 0_u64);
@@ -65,7 +64,7 @@ impl Watch {
                 () = tokio::time::sleep(CHECK_INTERVAL) => {}
             }
         }
-        // Another takes over at once.
+        // Release the lease, so that another process takes over immediately.
         let _ = self.store.release("watch", node).await;
     }
 
@@ -136,7 +135,7 @@ impl Watch {
         }
     }
 
-    /// An event when something went wrong or came right since the last look.
+    /// Returns an event if a problem appeared or was resolved since the last check.
     fn changed(
         &self,
         states: &mut SubjectStates,
@@ -145,7 +144,7 @@ impl Watch {
         event: &Event,
     ) -> Option<NewEvent> {
         let before = states.wrong.insert(subject.clone(), wrong);
-        // At the first look only what is wrong is news; what came right while nobody looked is told too.
+        // At the first check every state is reported, because a problem may have been resolved in the meantime.
         let news = before != Some(wrong);
         news.then(|| new_event(self.clock.now_us(), subject, event))
     }

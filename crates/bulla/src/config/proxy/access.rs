@@ -1,4 +1,4 @@
-//! `[proxy.access]`: who may use the proxy, and by what.
+//! `[proxy.access]`: authentication of the proxy's clients.
 
 use std::path::PathBuf;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// Tokens of the configuration.
+/// Maximum number of tokens in the configuration.
 const TOKENS_MAX: usize = 100_000;
-/// Issuers of the configuration.
+/// Maximum number of issuers in the configuration.
 const ISSUERS_MAX: usize = 100;
 
 /// `[proxy.access]`
@@ -56,17 +56,17 @@ impl AccessSettings {
             || !self.client_ca_files.is_empty()
     }
 
-    /// Whether there are passwords.
+    /// Whether password authentication is configured.
     pub(crate) fn has_users(&self) -> bool {
         !self.users_file.as_os_str().is_empty()
     }
 
-    /// Whether what clients show can be read on its way.
+    /// Whether clients may send credentials without TLS, so that others on the network can read them.
     pub(crate) fn is_heard(&self) -> bool {
         !self.tls_only && (self.has_users() || !self.tokens.is_empty() || !self.issuers.is_empty())
     }
 
-    /// Whether TLS is spoken with clients.
+    /// Whether the proxy accepts TLS connections from clients.
     pub(crate) fn speaks_tls(&self) -> bool {
         !self.certificate_file.as_os_str().is_empty()
     }
@@ -128,7 +128,7 @@ impl AccessSettings {
         Ok(options)
     }
 
-    /// Users and tokens, which a reload changes; the users' file is read.
+    /// Users and tokens, which a reload may change. Reads the file of users.
     pub(crate) fn credentials(&self) -> Outcome<(Users, Vec<Token>)> {
         let mut users = Users::default();
         if self.has_users() {

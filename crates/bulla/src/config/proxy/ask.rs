@@ -1,4 +1,4 @@
-//! `[proxy.ask]`: who is asked before there is a leaf.
+//! `[proxy.ask]`: the permission service, which the proxy queries before it mints a leaf.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,10 +30,10 @@ pub(crate) struct AskSettings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RefuseOrAllow {
-    /// There is no leaf.
+    /// No leaf is minted.
     #[default]
     Refuse,
-    /// There is one.
+    /// The leaf is minted.
     Allow,
 }
 

@@ -37,7 +37,7 @@ impl Default for ProxyAuthoritySettings {
 }
 
 impl ProxyAuthoritySettings {
-    /// Whether its key is not in a file.
+    /// Whether the CA key is in a PKCS #11 token or a key service, not in a file.
     pub(crate) fn is_elsewhere(&self) -> bool {
         !self.pkcs11_label.is_empty() || !self.keys.is_empty()
     }
@@ -86,7 +86,7 @@ impl ProxyAuthoritySettings {
         Ok(Some(ClientTls { certificate, server_roots }))
     }
 
-    /// How long an authority of the process's own holds, if there is to be one.
+    /// Lifetime of the process's own intermediate CA, if enabled.
     pub(crate) fn intermediate(&self) -> Option<Duration> {
         self.intermediate.then(|| Duration::from_secs(self.intermediate_s))
     }

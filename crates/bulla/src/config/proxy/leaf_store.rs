@@ -1,4 +1,4 @@
-//! `[proxy.store]`: what keeps the proxy's leaves behind memory.
+//! `[proxy.store]`: persistent storage of the proxy's leaves.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,23 +27,23 @@ pub(crate) struct ProxyStoreSettings {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum LeafBackend {
-    /// In memory alone.
+    /// In memory only.
     #[default]
     Memory,
-    /// In a file of this machine, too.
+    /// In memory and in a file on this machine.
     Disk,
-    /// In a database that proxies share, too.
+    /// In memory and in a database that proxies share.
     Database,
 }
 
-/// What is done for new names while that is away.
+/// The action for new names while the storage is unavailable.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OrRefuse {
-    /// Their leaves are minted here.
+    /// The proxy mints the leaf itself.
     #[default]
     Mint,
-    /// Their handshakes fail.
+    /// The handshake fails.
     Refuse,
 }
 
@@ -90,7 +90,7 @@ impl ProxyStoreSettings {
         Ok(())
     }
 
-    /// The database's address: its own, or that of `[store]`.
+    /// The database's address: that of this section, or that of `[store]`.
     pub(crate) fn database(&self, of_store: &StoreSettings) -> Outcome<StoreUrl> {
         let (key, text) = match self.url.as_str() {
             "" => ("store.url", of_store.url.as_str()),

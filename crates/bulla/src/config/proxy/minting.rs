@@ -1,4 +1,4 @@
-//! `[proxy.minting]`: leaves for others.
+//! `[proxy.minting]`: leaves minted for other processes.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::files;
 use crate::listening::socket;
 
-/// Keys of so many are held.
+/// Maximum number of consumers with their own keys.
 const RSA_CONSUMERS_MAX: usize = proxy::minting::CONSUMERS_MAX as usize;
 
 /// `[proxy.minting]`
@@ -104,7 +104,7 @@ impl MintingSettings {
         Ok(names)
     }
 
-    /// What the proxy is told, if others are to have leaves; of each, new ones stand over the same key for `key_life`.
+    /// The options of minting for other processes, if enabled. New leaves of one consumer share a key for `key_life`.
     pub(crate) fn options(&self, key_life: Duration) -> Outcome<Option<Options>> {
         if self.listen.is_empty() {
             return Ok(None);

@@ -87,23 +87,23 @@ pub(crate) struct ProxySettings {
     pub(crate) policy: PolicySettings,
     pub(crate) rules: Vec<RuleText>,
     pub(crate) requests: ProxyRequestSettings,
-    /// `rules`, once they were asked for.
+    /// The compiled `rules`, after their first use.
     #[serde(skip)]
     compiled: OnceLock<RequestRules>,
 }
 
-/// What becomes of connections to names in no list.
+/// The action for connections to names that are in no list.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DefaultAction {
-    /// Their requests are seen.
+    /// TLS is intercepted, so that the proxy sees the requests.
     #[default]
     Intercept,
-    /// Likewise, under leaves like the servers' own certificates.
+    /// TLS is intercepted, with leaves that resemble the servers' own certificates.
     Mirror,
-    /// They are passed on as they are.
+    /// The connection passes through without interception.
     Tunnel,
-    /// They are refused.
+    /// The connection is refused.
     Reject,
 }
 
@@ -111,12 +111,12 @@ pub(crate) enum DefaultAction {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum LeafKeysOf {
-    /// All of an hour.
+    /// All leaves that are minted within an hour share a key.
     #[default]
     Shared,
-    /// No two hosts share a key.
+    /// Each host has its own key.
     ByHost,
-    /// The leaves of one user share a key.
+    /// Each user has its own key.
     ByUser,
 }
 
@@ -273,7 +273,7 @@ impl ProxySettings {
         Ok(rules)
     }
 
-    /// The rules, compiled: once, anyone who asks, as thousands of them take their time.
+    /// The compiled rules. They are compiled only once, because thousands of rules take time.
     pub(crate) fn request_rules(&self) -> Outcome<RequestRules> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled.clone());
@@ -351,7 +351,7 @@ mod tests {
         let rule = RuleText { path: vec!["/a".into()], block: Some(403), ..RuleText::default() };
         let mut settings = ProxySettings { rules: vec![rule], ..ProxySettings::default() };
         settings.check().unwrap();
-        // Compiled again, there would be none.
+        // A second compilation would return no rules.
         settings.rules.clear();
         assert_eq!(settings.clone().request_rules().unwrap().len(), 1);
     }

@@ -28,7 +28,7 @@ pub(crate) struct PolicySettings {
     pub(crate) rules: Vec<PolicyRuleText>,
 }
 
-/// A file of a preset.
+/// The file of a preset.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Preset {
@@ -40,12 +40,12 @@ impl PolicySettings {
         !self.default.is_empty() || !self.identities.is_empty() || !self.rules.is_empty()
     }
 
-    /// With a policy, the networks of this machine and private ones that are open.
+    /// The private networks, and networks of this machine, that the policy opens. `None` without a policy.
     pub(crate) fn opened(&self) -> Option<Vec<IpNet>> {
         self.is_active().then(|| self.allow_networks.clone())
     }
 
-    /// The networks that the guard opens and closes. Called once a process, as they are never freed.
+    /// The networks that the guard opens and closes. Call this once per process: the result is never freed.
     pub(super) fn networks(&self) -> Outcome<Option<&'static Networks>> {
         if !self.is_active() && !self.allow_networks.is_empty() {
             return Err(Problem::usage("proxy.policy.allow_networks is set, and there is no policy").hint(
@@ -56,7 +56,7 @@ impl PolicySettings {
         Ok(self.opened().map(closed))
     }
 
-    /// Compiles the policy. An error has the position in the file, where a preset is one rule.
+    /// Compiles the policy. An error names the position in the file, where a preset counts as one rule.
     pub(super) fn compiled(&self) -> Outcome<Policy> {
         let default = match self.default.as_str() {
             "" => None,
@@ -85,7 +85,8 @@ impl PolicySettings {
         })
     }
 
-    /// Checks that what recognises identities exists.
+    /// Checks that identities and authentication settings match: each issuer needs an identity, and each identity needs a
+    /// configured authentication method.
     pub(super) fn check_access(&self, access: &AccessSettings) -> Outcome<()> {
         let has_identity = |name: &str| {
             self.identities.iter().any(|identity| identity.jwt.iter().any(|jwt| jwt.issuer == name))
@@ -125,7 +126,7 @@ impl PolicySettings {
     }
 }
 
-/// A rule as it is, or those of its preset for its identities.
+/// Returns the rule itself or, for a preset, the rules of the preset for its identities.
 fn expanded(rule: &PolicyRuleText, place: usize) -> Outcome<Vec<PolicyRuleText>> {
     let name = if rule.name.is_empty() { format!("#{}", place + 1) } else { rule.name.clone() };
     if rule.preset.is_empty() {

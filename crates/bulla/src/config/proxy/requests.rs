@@ -1,4 +1,4 @@
-//! `[[proxy.rules]]` and `[proxy.requests]`: what becomes of requests, and what is left behind of them.
+//! `[[proxy.rules]]` and `[proxy.requests]`: rules for requests, and logs and recordings of requests.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use http_relay::access_log::{AccessLog, LoggedQuery};
 use proxy::requests::{AuditOptions, Options, RecordOptions, RequestRules};
 use serde::{Deserialize, Serialize};
 
-/// Of recordings, in the data folder, where no other is named.
+/// Default folder of recordings, in the data folder.
 const FOLDER: &str = "proxy-har";
 
 /// `[proxy.requests]`
@@ -63,8 +63,8 @@ impl ProxyRequestSettings {
         within("record_octets_max", self.record_octets_max, 1 << 20, 1 << 40)
     }
 
-    /// What the proxy is told of requests, but for where credentials come from. Recording is always ready, as rules that come later
-    /// may ask for it; its folder is made with the first.
+    /// The options for requests, without the source of credentials. Recording is always prepared, because rules that are added
+    /// later may need it. Its folder is created with the first recording.
     pub(super) fn options(&self, rules: RequestRules) -> Outcome<Options> {
         let folder = match self.record_folder.as_os_str().is_empty() {
             false => self.record_folder.clone(),
@@ -85,12 +85,12 @@ impl ProxyRequestSettings {
     }
 }
 
-/// The choice that a setting makes.
+/// Whether the log contains the whole query.
 pub(crate) fn logged_query(whole: bool) -> LoggedQuery {
     if whole { LoggedQuery::Whole } else { LoggedQuery::Omitted }
 }
 
-/// Where lines go that a setting has.
+/// The access log that the setting names.
 pub(crate) fn access_log(file: &str) -> Option<AccessLog> {
     match file {
         "" => None,

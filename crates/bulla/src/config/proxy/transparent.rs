@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::listening::socket;
 
-/// Places to listen at: an address of each family on some networks.
+/// Maximum number of listen addresses: one of each address family on several networks.
 const LISTEN_MAX: usize = 16;
 
 /// `[proxy.transparent]`
@@ -19,7 +19,7 @@ pub(crate) struct TransparentSettings {
 }
 
 impl TransparentSettings {
-    /// `all`: the networks whose clients may use the proxy, of whatever kind; `asks`: whether these have to say who they are.
+    /// Checks the section. `all`: networks whose clients may use the proxy in any way; `asks`: whether clients must authenticate.
     pub(crate) fn check(&self, all: &[IpNet], asks: bool) -> Outcome<()> {
         if self.listen.is_empty() {
             return match self.clients.is_empty() {

@@ -1,4 +1,4 @@
-//! `[proxy.parent]` and `[[proxy.upstreams]]`: how upstreams are reached and believed.
+//! `[proxy.parent]` and `[[proxy.upstreams]]`: how the proxy reaches and verifies upstreams.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 
-/// Of the configuration; each holds TLS settings of its own.
+/// Maximum number of upstreams in the configuration. Each has its own TLS settings.
 const UPSTREAMS_MAX: usize = 1_000;
-/// The way without another proxy.
+/// Value for connections without a parent proxy.
 const DIRECT: &str = "direct";
 
 /// `[proxy.parent]`
@@ -46,7 +46,7 @@ const fn yes() -> bool {
     true
 }
 
-/// All that can be said without reading files.
+/// Checks the settings without reading files.
 pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<()> {
     if upstreams.len() > UPSTREAMS_MAX {
         return Err(Problem::usage(format_args!("proxy.upstreams has more than {UPSTREAMS_MAX} entries"))
@@ -61,7 +61,7 @@ pub(super) fn check(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> 
     Ok(())
 }
 
-/// The policies of all upstreams; reads files. The settings were checked before.
+/// The policies of all upstreams. Reads files. The settings must have been checked before.
 pub(crate) fn policies(parent: &ParentSettings, upstreams: &[UpstreamSettings]) -> Outcome<UpstreamPolicies> {
     let mut policies = UpstreamPolicies::default();
     if let Some(way) = read_way(&parent.url, &parent.credentials_file)? {
@@ -116,7 +116,7 @@ impl UpstreamSettings {
     }
 }
 
-/// With the credentials that stand in the file, if one is named.
+/// Reads the URL of a parent proxy, with the credentials in the file if one is named.
 fn read_way(url: &str, credentials: &Path) -> Outcome<Option<UpstreamWay>> {
     let secret = match credentials.as_os_str().is_empty() {
         true => None,

@@ -1,20 +1,20 @@
-//! Figures as a key service shows them (OpenMetrics text), and what became of them between two looks.
+//! Metrics of a key service (OpenMetrics text), and their change between two samples.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The figures that are read; what else a service shows is passed over.
+/// Prefix of the metrics that are read. Other metrics are ignored.
 const OURS: &str = "bulla_keyless_";
 
 /// Labels, in the order in which they are written.
 type Labels = Vec<(String, String)>;
 
-/// Figures of one service at one time.
+/// Metrics of one service at one time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Exposition(BTreeMap<(String, Labels), f64>);
 
 impl Exposition {
-    /// Lines that are no figures of ours, or none at all, are passed over. `None` where there are none of ours: that is no key
-    /// service.
+    /// Parses OpenMetrics text. Other lines than metrics of the key service are skipped. Returns `None` if there are no such
+    /// metrics: then the server is not a key service.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let samples = text.lines().filter(|line| line.starts_with(OURS)).filter_map(sample);
         let all: BTreeMap<_, _> = samples.map(|(name, labels, value)| ((name, labels), value)).collect();
@@ -22,7 +22,7 @@ impl Exposition {
     }
 }
 
-/// `NAME{LABEL="VALUE",…} VALUE`
+/// Parses `NAME{LABEL="VALUE",…} VALUE`.
 fn sample(line: &str) -> Option<(String, Labels, f64)> {
     let end = line.find(['{', ' '])?;
     let (name, mut rest) = line.split_at(end);
@@ -41,7 +41,7 @@ fn sample(line: &str) -> Option<(String, Labels, f64)> {
     Some((name.to_owned(), labels, value))
 }
 
-/// A label's value up to its closing quote, and what follows.
+/// Parses a label's value up to its closing quote. Returns the value and the remaining text.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), text.char_indices());
     while let Some((at, c)) = chars.next() {
@@ -57,12 +57,12 @@ fn quoted(text: &str) -> Option<(String, &str)> {
     None
 }
 
-/// Figures of one or several services between two looks: what counts up as its rate a second, the rest as it was at the second.
+/// Metrics of one or more services between two samples: counters as rates per second, other metrics as in the second sample.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rates(BTreeMap<(String, Labels), f64>);
 
 impl Rates {
-    /// What counts up and is lower than before was begun again.
+    /// Computes the rates. A counter that is lower than before has been reset.
     pub(super) fn between(before: &Exposition, after: &Exposition, seconds: f64) -> Self {
         let seconds = seconds.max(0.001);
         let rate = |(series, now): (&(String, Labels), &f64)| {
@@ -76,22 +76,22 @@ impl Rates {
         Self(after.0.iter().map(rate).collect())
     }
 
-    /// Adds the figures of another service.
+    /// Adds the metrics of another service.
     pub(super) fn add(&mut self, other: &Self) {
         for (series, value) in &other.0 {
             let held = self.0.entry(series.clone()).or_default();
-            // What is no amount is not added up: the worst counts.
+            // Measures such as ratios cannot be added: take the worst.
             *held = if is_measure(&series.0) { held.max(*value) } else { *held + value };
         }
     }
 
-    /// The sum of a figure over all labels but those that are given.
+    /// The sum of a metric over all series with the given labels.
     pub(super) fn sum(&self, name: &str, of: &[(&str, &str)]) -> f64 {
-        // From nothing, which `sum` of none would write as -0.
+        // Start from 0.0: an empty `sum` would be printed as -0.
         self.of(name, of).fold(0.0, |all, (_, value)| all + value)
     }
 
-    /// The worst of a figure that is no amount; `None` where there is none.
+    /// The worst value of a measure that cannot be added; `None` without a value.
     pub(super) fn worst(&self, name: &str, of: &[(&str, &str)]) -> Option<f64> {
         self.of(name, of).map(|(_, value)| *value).reduce(f64::max)
     }
@@ -102,8 +102,8 @@ impl Rates {
         labels.filter(|(own, _)| own == label).map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Below which a part of what was observed lies, in the unit of the figure, as even within a bucket as it can be guessed;
-    /// `None` where nothing was observed. What lies above all buckets counts as the last one's bound.
+    /// The quantile `part` of a histogram, in the unit of the metric, by linear interpolation within a bucket. `None` without
+    /// observations. Values above all buckets count as the last bound.
     pub(super) fn quantile(&self, name: &str, of: &[(&str, &str)], part: f64) -> Option<f64> {
         let bucket = format!("{name}_bucket");
         let mut buckets: Vec<(f64, f64)> = Vec::new();
@@ -143,7 +143,7 @@ fn counts_up(name: &str) -> bool {
     ["_total", "_bucket", "_count", "_sum"].iter().any(|end| name.ends_with(end))
 }
 
-/// Neither counted nor held: a distance, a ratio.
+/// Whether the metric is a measure that cannot be added, such as a distance or a ratio.
 fn is_measure(name: &str) -> bool {
     name.ends_with("_round_trip_seconds") || name.ends_with("_ratio")
 }
@@ -212,7 +212,7 @@ mod tests {
             };
             read(&["0.001", "0.002", "0.004", "+Inf"].into_iter().zip(counts).map(line).collect::<String>())
         };
-        // A thousand long ones before, and since then 50 below 1 ms, 40 below 2 ms, 10 below 4 ms.
+        // 1,000 slow observations before; since then 50 below 1 ms, 40 below 2 ms, 10 below 4 ms.
         let (before, after) = (histogram([0, 0, 1_000, 1_000]), histogram([50, 90, 1_100, 1_100]));
         let rates = Rates::between(&before, &after, 1.0);
         let of = |part: f64| rates.quantile("bulla_keyless_h", &[("op", "p")], part).unwrap();

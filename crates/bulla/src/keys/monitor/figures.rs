@@ -1,4 +1,4 @@
-//! What key services do, as `bulla key top` tells it.
+//! The figures of `bulla key top`.
 
 use serde::Serialize;
 
@@ -8,11 +8,11 @@ use super::services::Unreachable;
 /// All figures of an interval.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct View {
-    /// Services that answered both times.
+    /// Services that responded to both samples.
     pub(super) services: usize,
-    /// Services that did not answer.
+    /// Services that did not respond.
     pub(super) away: Vec<Unreachable>,
-    /// Length of the interval.
+    /// Length of the interval in seconds.
     pub(super) seconds: f64,
     pub(super) requests_per_s: f64,
     pub(super) errors_per_s: f64,
@@ -26,12 +26,12 @@ pub(super) struct View {
     pub(super) broken_key_files: f64,
     pub(super) retried_per_s: f64,
     pub(super) hedged_per_s: f64,
-    /// Second tries that were not made: a tenth of all requests is asked for twice at most.
+    /// Retries per second that the retry budget did not allow. The budget is a tenth of all requests.
     pub(super) out_of_budget_per_s: f64,
-    /// Those of which there was something, the busiest first.
+    /// Operations with activity, the busiest first.
     pub(super) opcodes: Vec<Opcode>,
     pub(super) classes: Vec<Class>,
-    /// The busiest first.
+    /// Tenants, the busiest first.
     pub(super) tenants: Vec<Tenant>,
     pub(super) sites: Vec<Site>,
     pub(super) destinations: Vec<Destination>,
@@ -44,30 +44,30 @@ pub(super) struct Opcode {
     pub(super) errors_per_s: f64,
     pub(super) refused_per_s: f64,
     pub(super) in_flight: f64,
-    /// Of those the ones that wait for their turn.
+    /// Requests of these that wait in the queue.
     pub(super) queued: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
 }
 
-/// A class of cost of the stage.
+/// A cost class of the signing stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Class {
     pub(super) cost: String,
-    /// Time spent signing over what there was of it: 1 when every worker was at it all the time.
+    /// Utilisation: time spent signing divided by the available time of all workers; 1 is full load.
     pub(super) busy: f64,
-    /// Signatures under way: a worker may have eight, as one batch.
+    /// Signatures in progress. A worker may have eight, as one batch.
     pub(super) running: f64,
-    /// Workers that have some of those.
+    /// Workers with signatures in progress.
     pub(super) working: f64,
-    /// Workers.
+    /// Number of workers.
     pub(super) running_max: f64,
     pub(super) waiting: f64,
     pub(super) waiting_max: f64,
     pub(super) done_per_s: f64,
     pub(super) refused_per_s: f64,
     pub(super) late_per_s: f64,
-    /// A signature's, on average.
+    /// Mean duration of a signature, in milliseconds.
     pub(super) sign_ms: Option<f64>,
     pub(super) wait_ms: Option<f64>,
 }
@@ -75,21 +75,21 @@ pub(super) struct Class {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Tenant {
     pub(super) tenant: String,
-    /// Arrivals (λ).
+    /// Arrival rate (λ).
     pub(super) requests_per_s: f64,
     pub(super) refused_per_s: f64,
-    /// Under way now (L).
+    /// Requests in progress now (L).
     pub(super) in_flight: f64,
     pub(super) in_flight_max: f64,
-    /// Mean duration of finished requests (W).
+    /// Mean duration of finished requests (W), in milliseconds.
     pub(super) mean_ms: Option<f64>,
-    /// λW: as many as ought to be under way.
+    /// λW: the expected number of requests in progress.
     pub(super) expected_in_flight: f64,
-    /// L over λW of the last minute, as the service holds it against itself; of several services the worst.
+    /// L divided by λW over the last minute, as computed by the service. Of several services, the worst value.
     pub(super) littles_law_ratio: Option<f64>,
 }
 
-/// Other nodes, by their site.
+/// Other nodes, grouped by site.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Site {
     pub(super) site: String,
@@ -103,7 +103,7 @@ pub(super) struct Site {
     pub(super) hedged_per_s: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// As a tenant's.
+    /// L divided by λW, as for a tenant.
     pub(super) littles_law_ratio: Option<f64>,
 }
 
@@ -116,11 +116,11 @@ pub(super) struct Destination {
     pub(super) refused_per_s: f64,
     pub(super) in_flight: f64,
     pub(super) in_flight_max: f64,
-    /// Calls at once: requests beyond wait for their turn.
+    /// Maximum number of concurrent calls. Further requests wait.
     pub(super) calls_max: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// As a tenant's.
+    /// L divided by λW, as for a tenant.
     pub(super) littles_law_ratio: Option<f64>,
 }
 
@@ -157,7 +157,7 @@ impl View {
 fn opcodes(rates: &Rates) -> Vec<Opcode> {
     const TOOK: &str = "bulla_keyless_request_duration_seconds";
     let count = format!("{TOOK}_count");
-    // What is no operation has errors only.
+    // Labels that are not operations have errors only.
     let mut names = rates.values(&count, "opcode");
     names.extend(rates.values("bulla_keyless_errors_total", "opcode"));
     let one = |opcode: &str| {
@@ -185,7 +185,7 @@ fn class(rates: &Rates, cost: &str) -> Class {
         |outcome: &str| rates.sum("bulla_keyless_stage_jobs_total", &[("cost", cost), ("outcome", outcome)]);
     let (busy, done) = (sum("bulla_keyless_stage_busy_seconds_total"), jobs("done"));
     let workers = sum("bulla_keyless_stage_running_max");
-    // Anyone who was refused did not wait.
+    // A refused request did not wait.
     let waited = done + jobs("late") + jobs("unwanted");
     Class {
         cost: cost.to_owned(),
@@ -237,7 +237,7 @@ fn sites(rates: &Rates) -> Vec<Site> {
         Site {
             site: site.to_owned(),
             nodes_up,
-            // What was measured last of a site that cannot be asked says nothing.
+            // The last measurement of an unreachable site is out of date.
             round_trip_ms: round_trip.filter(|way| nodes_up > 0.0 && *way > 0.0).map(ms),
             requests_per_s: short(rates.sum(&format!("{TOOK}_count"), &of)),
             errors_per_s: short(rates.sum("bulla_keyless_site_errors_total", &of)),
@@ -283,7 +283,7 @@ fn ms(seconds: f64) -> f64 {
     short(seconds * 1_000.0)
 }
 
-/// To three digits after the point: what is beyond is noise.
+/// Rounds to three decimal places. Further digits are noise.
 fn short(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
@@ -320,7 +320,7 @@ mod tests {
     fn a_class_is_busy_by_its_workers_and_a_tenant_by_littles_law() {
         let view = view();
         let medium = &view.classes[1];
-        // A second of work in two seconds of two workers.
+        // One second of work in two seconds by two workers.
         assert_eq!((medium.cost.as_str(), medium.busy), ("medium", 0.25));
         assert_eq!((medium.done_per_s, medium.sign_ms, medium.wait_ms), (45.0, Some(11.111), Some(2.0)));
         assert_eq!((medium.waiting, medium.waiting_max), (5.0, 2048.0));
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!((medium.working, medium.running_max, medium.running), (1.0, 2.0, 8.0));
         let shop = &view.tenants[0];
         assert_eq!((shop.tenant.as_str(), shop.requests_per_s, shop.in_flight), ("shop", 190.0, 12.0));
-        // 19 s of requests in 2 s: 9.5 under way on average, 50 ms each.
+        // 19 s of requests in 2 s: 9.5 in progress on average, 50 ms each.
         assert_eq!((shop.expected_in_flight, shop.mean_ms), (9.5, Some(50.0)));
         assert_eq!(shop.littles_law_ratio, Some(1.263));
         assert_eq!((view.tenants[1].tenant.as_str(), view.tenants[1].mean_ms), ("default", None));

@@ -1,4 +1,4 @@
-//! What key services are doing, for people: `bulla key top` and `bulla key trace`. Both read the services' addresses of figures
+//! Current figures of key services, for people: `bulla key top` and `bulla key trace`. Both read the services' metrics addresses
 //! (`keys.metrics_listen`).
 
 mod exposition;

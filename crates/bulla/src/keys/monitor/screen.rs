@@ -8,14 +8,14 @@ use comfy_table::{Cell, CellAlignment, Table};
 use super::figures::{Class, Destination, Opcode, Site, Tenant, View};
 use super::services::HINT;
 
-/// Rows of a table of tenants or sites for people; the document has all.
+/// Maximum rows of a table of tenants or sites on the screen. The JSON document has all.
 const ROWS_MAX: usize = 20;
-/// Rows and columns of a terminal that does not say.
+/// Rows and columns of a terminal that does not report its size.
 const SIZE: (u16, u16) = (24, 100);
-/// A worker's time that is taken: beyond it queues grow.
+/// Utilisation of workers above which queues grow.
 const BUSY: f64 = 0.8;
 
-/// The whole view.
+/// Formats the whole view.
 pub(super) fn text(view: &View, paint: Paint, width: Option<u16>) -> String {
     let mut parts = vec![summary(view, paint)];
     let mut add = |rows: usize, shown: Table, missing: usize| {
@@ -194,7 +194,7 @@ fn destinations(all: &[Destination], paint: Paint, width: Option<u16>) -> Table 
     for one in all.iter().take(ROWS_MAX) {
         shown.add_row([
             name(&one.destination),
-            // What is under way beyond waits for its turn.
+            // Requests above the maximum wait in the queue.
             figure(format!("{}/{}", one.in_flight.min(one.calls_max), one.calls_max)),
             figure(rate(one.requests_per_s)),
             figure(rate(one.errors_per_s)),
@@ -224,7 +224,7 @@ fn alarming(paint: Paint, value: f64, text: &str) -> String {
     if value > 0.0 { paint.state("high", text) } else { text.to_owned() }
 }
 
-/// Whole from ten on.
+/// Formats a rate, without decimals from ten on.
 fn rate(value: f64) -> String {
     if value >= 10.0 || value == 0.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
@@ -238,17 +238,17 @@ fn maybe(value: Option<f64>) -> String {
     }
 }
 
-/// The terminal while something is shown all over it: what was there before is back once this is dropped.
+/// The terminal in full-screen mode. The previous content is restored on drop.
 pub(super) struct Screen;
 
 impl Screen {
     pub(super) fn take() -> io::Result<Self> {
-        // The other screen, without a cursor.
+        // Switch to the alternate screen and hide the cursor.
         write(b"\x1b[?1049h\x1b[?25l\x1b[H\x1b[2J")?;
         Ok(Self)
     }
 
-    /// Shows lines from the top, as many and as much of each as there is room for.
+    /// Shows lines from the top, cut to the size of the terminal.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
         // A terminal may not know its size.
         let size = console::Term::stdout().size_checked().filter(|(rows, columns)| *rows > 0 && *columns > 0);
@@ -257,7 +257,7 @@ impl Screen {
     }
 }
 
-/// Each line over the former one, and nothing below: what stays the same does not flicker.
+/// Overwrites each line and clears the rest. Unchanged content does not flicker.
 fn frame(text: &str, rows: usize, columns: usize) -> String {
     let lines: Vec<_> =
         text.lines().take(rows).map(|line| console::truncate_str(line, columns, "…")).collect();
@@ -266,7 +266,7 @@ fn frame(text: &str, rows: usize, columns: usize) -> String {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // A closed terminal need not be restored.
         let _ = write(b"\x1b[?25h\x1b[?1049l");
     }
 }
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// Two workers with a batch each are two of two, not sixteen of them.
+    /// Two workers with a batch each are two of two, not sixteen of two.
     #[test]
     fn workers_and_their_signatures_stand_apart() {
         let medium = Class {
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(rows[1][..6], ["medium", "100", "%", "2/2", "16", "30/2048"]);
     }
 
-    /// Twenty requests to a token of eight sessions are eight calls, and twelve that wait.
+    /// Twenty requests to a token with eight sessions are eight calls, and twelve requests wait.
     #[test]
     fn a_destination_has_no_more_calls_than_it_takes() {
         let token = Destination {

@@ -1,4 +1,4 @@
-//! Asking key services, all at once, bounded.
+//! Concurrent, bounded requests to key services.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use serde::Serialize;
 
 use crate::config::Configuration;
 
-/// Services at once: a site's.
+/// Maximum number of services: enough for one site.
 const SERVICES_MAX: usize = 128;
-/// Bytes of an answer: the figures of 1,000 tenants and 1,000 sites have 6 MB.
+/// Maximum bytes of a response: the metrics of 1,000 tenants and 1,000 sites have 6 MB.
 const ANSWER_MAX: usize = 16 << 20;
-/// For one answer, connection included.
+/// Timeout for one response, including the connection.
 const WITHIN: Duration = Duration::from_secs(5);
 
 /// Addresses of the services.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ServicesArgs {
-    /// Where a key service shows its figures; may be repeated [default: keys.metrics_listen of the configuration]
+    /// Address of a key service's metrics; may be repeated [default: keys.metrics_listen of the configuration]
     #[arg(long = "url", value_name = "URL")]
     urls: Vec<String>,
 }
 
-/// Key services, by where they show their figures.
+/// Key services, by their metrics addresses.
 pub(super) struct Services {
     http: reqwest::Client,
     urls: Vec<String>,
 }
 
-/// A service that did not answer, and why.
+/// A service that did not respond, and why.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 pub(super) struct Unreachable {
     pub(super) url: String,
     pub(super) why: String,
 }
 
-/// The answer of a service.
+/// The response of a service.
 pub(super) type Reply = Result<String, Unreachable>;
 
-/// What to do about a service that does not answer.
+/// Advice for a service that does not respond.
 pub(super) const HINT: &str = "check that it runs (`bulla key serve`), and that --url is its keys.metrics_listen; that listens \
      on this host alone unless it is told otherwise";
 
@@ -65,7 +65,7 @@ impl Services {
             return Err(Problem::usage(format_args!("{} services, at most {SERVICES_MAX}", kept.len()))
                 .hint("ask them in parts"));
         }
-        // Addresses of this network: a proxy has no part in it.
+        // The addresses are in the local network, so no proxy is used.
         let http = reqwest::Client::builder()
             .timeout(WITHIN)
             .no_proxy()
@@ -76,7 +76,7 @@ impl Services {
         Ok(Self { http, urls: kept })
     }
 
-    /// What each says at a path, in the order in which they were given.
+    /// Requests a path from each service. Returns the responses in the order of the services.
     pub(super) async fn ask(&self, path: &str) -> Vec<(String, Reply)> {
         join_all(self.urls.iter().map(|url| async { (url.clone(), self.ask_one(url, path).await) })).await
     }
@@ -101,7 +101,7 @@ impl Services {
     }
 }
 
-/// The deepest reason, which says what happened: those above name the address once more.
+/// The innermost cause. The outer errors only repeat the address.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() {
         return format!("no answer within {} s", WITHIN.as_secs());
@@ -113,7 +113,7 @@ fn cause(error: &reqwest::Error) -> String {
     if deepest.to_string().is_empty() { chain(error) } else { deepest.to_string() }
 }
 
-/// The configured service's, as seen from this host.
+/// The metrics address of the configured service, as seen from this host.
 fn own(listen: &str) -> Outcome<String> {
     let nowhere = |what: String| {
         Problem::usage(what)
@@ -138,7 +138,7 @@ fn own(listen: &str) -> Outcome<String> {
     Ok(format!("http://{address}"))
 }
 
-/// `http://HOST:PORT`, also from `HOST:PORT` and from the address of the figures themselves.
+/// Parses `http://HOST:PORT`, `HOST:PORT` or a full metrics URL, and returns `http://HOST:PORT`.
 fn given(text: &str) -> Outcome<String> {
     let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let none = || {
@@ -153,7 +153,7 @@ fn given(text: &str) -> Outcome<String> {
     Ok(plain.strip_suffix("/metrics").unwrap_or(plain).trim_end_matches('/').to_owned())
 }
 
-/// The exit code, with warnings for services that did not answer. Returns an error where none answered.
+/// Returns the exit code, and prints warnings for services that did not respond. Returns an error if no service responded.
 pub(super) fn exit_code(away: &[Unreachable], answered: usize) -> Outcome<Exit> {
     if away.is_empty() {
         return Ok(Exit::Ok);

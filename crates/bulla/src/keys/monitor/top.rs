@@ -1,4 +1,4 @@
-//! `bulla key top`: what key services do right now.
+//! `bulla key top`: current figures of key services.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use super::figures::View;
 use super::screen::{Screen, text};
 use super::services::{Services, ServicesArgs, Unreachable, exit_code};
 
-/// Between two samples: shorter ones count little, longer ones are for `rate()` of Prometheus.
+/// Bounds of the interval between two samples. Shorter intervals have few events; for longer ones use `rate()` of Prometheus.
 const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(3_600);
 
 /// `bulla key top`
@@ -23,16 +23,16 @@ const INTERVAL: std::ops::RangeInclusive<Duration> = Duration::from_millis(100).
 pub(crate) struct TopArgs {
     #[command(flatten)]
     services: ServicesArgs,
-    /// Between two looks
+    /// Interval between two samples
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
     interval: Duration,
-    /// Look twice, print what happened in between, and end; as it is where standard output is no terminal
+    /// Print the figures of one interval, and exit; the default if standard output is no terminal
     #[arg(long)]
     once: bool,
-    /// Print it as JSON, once
+    /// Print the figures as JSON, once
     #[arg(long)]
     json: bool,
-    /// When to colour
+    /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: Colour,
 }
@@ -46,7 +46,7 @@ struct Sample {
 /// All services at one time, in their order.
 type Samples = Vec<Result<Sample, Unreachable>>;
 
-/// Runs it.
+/// Runs `bulla key top`.
 pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
     if !INTERVAL.contains(&args.interval) {
         return Err(Problem::usage("--interval is from 100ms to 1h")
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &TopArgs, global: &Global) -> Outcome<Exit> {
 
 async fn once(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     let before = sample(services).await;
-    // Where all are away there is nothing to wait for.
+    // If no service responds, there is nothing to wait for.
     if before.iter().all(Result::is_err) {
         return exit_code(&away(&before), 0);
     }
@@ -79,7 +79,7 @@ async fn once(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     Ok(exit)
 }
 
-/// Until Ctrl-C. Services that are away are asked on.
+/// Updates the screen until Ctrl-C. Unavailable services are retried.
 async fn live(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     let stop = cli::stop::on_signal()?;
     let paint = Paint(args.color.on_stdout());
@@ -99,7 +99,7 @@ async fn live(services: &Services, args: &TopArgs) -> Outcome<Exit> {
     }
 }
 
-/// `None` when told to stop.
+/// Awaits `work`. Returns `None` if `stop` is cancelled first.
 async fn until<T>(stop: &CancellationToken, work: impl Future<Output = T>) -> Option<T> {
     tokio::select! {
         biased;
@@ -123,7 +123,7 @@ fn away(samples: &Samples) -> Vec<Unreachable> {
     samples.iter().filter_map(|sample| sample.as_ref().err().cloned()).collect()
 }
 
-/// What happened between two samples at the same services; of one that has just come back nothing is known yet.
+/// The figures between two samples of the same services. A service that has just come back has no figures yet.
 fn view(before: &Samples, after: &Samples) -> View {
     let (mut all, mut services, mut longest) = (Rates::default(), 0, Duration::ZERO);
     for (before, after) in before.iter().zip(after) {

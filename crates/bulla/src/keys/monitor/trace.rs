@@ -1,4 +1,4 @@
-//! `bulla key trace`: what became of one request, from all services that had a part in it.
+//! `bulla key trace`: the course of one request, from all services that took part in it.
 
 use clap::Args;
 use cli::Global;
@@ -11,28 +11,28 @@ use keyless::traces;
 use super::services::{Services, ServicesArgs, Unreachable, exit_code};
 use super::tree::{Request, ServiceTraces, Stages, Tree};
 
-/// Characters of an id.
+/// Maximum characters of an id.
 const ID_MAX: usize = 128;
-/// Digits of a key's name for people.
+/// Digits of a key's name on the screen.
 const KEY_DIGITS: usize = 13;
 
 /// `bulla key trace`
 #[derive(Args, Debug)]
 pub(crate) struct TraceArgs {
-    /// A trace (32 hexadecimal digits, as in `traceparent`) or the request id of a client; without one the last requests that
-    /// failed or took long
+    /// A trace (32 hexadecimal digits, as in `traceparent`) or the request id of a client; without an id, recent requests that
+    /// failed or were slow
     id: Option<String>,
     #[command(flatten)]
     services: ServicesArgs,
-    /// Print it as JSON
+    /// Print the trace as JSON
     #[arg(long)]
     json: bool,
-    /// When to colour
+    /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     color: Colour,
 }
 
-/// Runs it.
+/// Runs `bulla key trace`.
 pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
     let path = match &args.id {
         None => "/traces".to_owned(),
@@ -51,7 +51,7 @@ pub(crate) async fn run(args: &TraceArgs, global: &Global) -> Outcome<Exit> {
     }
     match (&args.id, tree.requests.is_empty()) {
         (Some(id), true) => {
-            // One that is away may know it.
+            // A service that is unavailable may have the trace.
             let (exit, told) = match tree.away.len() {
                 0 => (Exit::Refused, format!("no service that was asked knows {}", clean(id))),
                 away => {
@@ -93,7 +93,7 @@ async fn read(services: &Services, path: &str) -> Tree {
     Tree::of(all, away)
 }
 
-/// A line a request, and one a node that was asked for it.
+/// Formats one line per request, and one per node that received it.
 fn text(tree: &Tree, paint: Paint, width: Option<u16>) -> String {
     const HEAD: [&str; 10] =
         ["REQUEST", "AT", "TENANT", "KEY", "TOOK", "QUEUE", "CONNECT", "WIRE", "SIGN", "OUTCOME"];
@@ -169,7 +169,7 @@ fn ms(us: u64) -> String {
     format!("{}.{:03}", us / 1_000, us % 1_000)
 }
 
-/// `17:40:01.123`
+/// Formats a time as `17:40:01.123`.
 fn at(us: i64) -> String {
     jiff::Timestamp::from_microsecond(us)
         .map_or_else(|_| us.to_string(), |at| at.strftime("%H:%M:%S%.3f").to_string())

@@ -1,4 +1,5 @@
-//! What several services kept of one trace, joined into one tree: a request, the nodes it asked, and the request as each had it.
+//! Joins what several services recorded of one trace into one tree: a request, the nodes that it was sent to, and the request as
+//! each node recorded it.
 
 use std::collections::HashSet;
 
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::services::Unreachable;
 
-/// The requests of a trace that one service keeps.
+/// The requests of a trace that one service recorded.
 #[derive(Deserialize)]
 pub(super) struct ServiceTraces {
     #[serde(default)]
@@ -59,7 +60,7 @@ pub(super) struct Stages {
     pub(super) sign_us: Option<u64>,
 }
 
-/// A node that was asked, and the request as that one had it.
+/// A node that received the request, with the request as that node recorded it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Hop {
     pub(super) node: String,
@@ -69,15 +70,15 @@ pub(super) struct Hop {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) took_us: Option<u64>,
     pub(super) outcome: String,
-    /// `None` if that node was not queried or did not keep the trace.
+    /// `None` if that node was not queried or did not record the trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) request: Option<Box<Request>>,
 }
 
-/// All that is known.
+/// All known requests of a trace.
 #[derive(Debug, Serialize)]
 pub(super) struct Tree {
-    /// Services that answered.
+    /// Services that responded.
     pub(super) services: usize,
     pub(super) away: Vec<Unreachable>,
     /// Whether a service has more traces than it returned.
@@ -87,7 +88,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Builds the tree from the services' traces, each with its address.
+    /// Builds the tree from the services' traces, each with the service's address.
     pub(super) fn of(told: Vec<(String, ServiceTraces)>, away: Vec<Unreachable>) -> Self {
         let (services, more) = (told.len(), told.iter().any(|(_, told)| told.more));
         let mut seen = HashSet::new();
@@ -96,7 +97,7 @@ impl Tree {
             for mut request in told.requests {
                 (request.service, request.node, request.site) =
                     (service.clone(), told.node.clone(), told.site.clone());
-                // One service by two addresses tells it twice.
+                // A service that is queried by two addresses returns its requests twice.
                 if seen.insert((request.span_id.clone(), request.at_us)) {
                     all.push(request);
                 }
@@ -106,7 +107,7 @@ impl Tree {
     }
 }
 
-/// Puts each request below the one that asked for it. Nothing is passed on twice, so there are two floors and no more.
+/// Puts each request below the request that caused it. A request is never forwarded twice, so the tree has two levels.
 fn joined(all: Vec<Request>) -> Vec<Request> {
     let (mut above, mut below): (Vec<Request>, Vec<Request>) =
         all.into_iter().partition(|request| !request.asked.is_empty());
