@@ -1,4 +1,5 @@
-//! An HTTPS client for a service that an operator configured: guarded addresses, bounded answers, a deadline for each request.
+//! An HTTPS client for a service that an operator configured. It guards addresses, limits the response size and has a deadline for
+//! each request.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,15 +19,15 @@ use x509::UnixTime;
 use crate::config::HttpConfig;
 use crate::error::HttpError;
 
-/// Bytes of the longest answer read: chains of many alternates have some tens of thousands.
+/// Maximum bytes of a response body. Certificate chains with many alternates have some tens of thousands.
 const BODY_MAX: usize = 1024 * 1024;
-/// Redirects followed, all to the same host.
+/// Maximum redirects that are followed, all to the same host.
 const REDIRECTS_MAX: usize = 3;
-/// To open a connection, TLS included.
+/// Timeout for opening a connection, including the TLS handshake.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// How long an unused connection is kept.
+/// Lifetime of an idle connection.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// Letters of a foreign text that come into an error.
+/// Maximum characters of a foreign text that are quoted in an error.
 const EXCERPT_MAX: usize = 300;
 
 /// An HTTPS client for one configured service. Cheap to clone.
@@ -43,14 +44,14 @@ impl std::fmt::Debug for HttpClient {
     }
 }
 
-/// An answer, read whole.
+/// A complete response.
 #[derive(Clone, Debug)]
 pub struct Reply {
-    /// The status.
+    /// The HTTP status.
     pub status: StatusCode,
     /// The header fields.
     pub headers: HeaderMap,
-    /// The whole body, at most 1 MiB.
+    /// The complete body, at most 1 MiB.
     pub body: Bytes,
 }
 
@@ -61,33 +62,33 @@ pub struct Request<'a> {
     pub method: Method,
     /// The URL; it must pass the guard.
     pub url: &'a str,
-    /// Header fields, in their order.
+    /// Header fields, in the order in which they are sent.
     pub headers: Vec<(&'static str, String)>,
     /// The body, if the request has one.
     pub body: Option<Vec<u8>>,
 }
 
 impl<'a> Request<'a> {
-    /// A GET.
+    /// Creates a GET request.
     #[must_use]
     pub fn get(url: &'a str) -> Self {
         Self { method: Method::GET, url, headers: Vec::new(), body: None }
     }
 
-    /// A POST of these bytes.
+    /// Creates a POST request with these bytes as its body.
     #[must_use]
     pub fn post(url: &'a str, content_type: &str, body: Vec<u8>) -> Self {
         let headers = vec![("content-type", content_type.to_owned())];
         Self { method: Method::POST, url, headers, body: Some(body) }
     }
 
-    /// A POST of JSON.
+    /// Creates a POST request with a JSON body.
     #[must_use]
     pub fn post_json(url: &'a str, body: &serde_json::Value) -> Self {
         Self::post(url, "application/json", body.to_string().into_bytes())
     }
 
-    /// The request with one more header field.
+    /// Returns the request with one more header field.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, value.into()));
@@ -96,7 +97,7 @@ impl<'a> Request<'a> {
 }
 
 impl HttpClient {
-    /// A client as configured; it trusts the roots of the configuration, or else the system's.
+    /// Creates a client from its configuration. It trusts the configured roots, or the system's roots if none are configured.
     ///
     /// # Errors
     /// [`HttpError::Misconfigured`] when the roots, the client certificate or its key cannot be used.
@@ -104,10 +105,10 @@ impl HttpClient {
         Self::with_roots(config, resolver, roots(config)?)
     }
 
-    /// A client that trusts exactly these roots.
+    /// Creates a client that trusts exactly these roots.
     ///
     /// # Errors
-    /// As [`HttpClient::new`].
+    /// See [`HttpClient::new`].
     pub fn with_roots(
         config: &HttpConfig,
         resolver: &Resolver,
@@ -116,10 +117,10 @@ impl HttpClient {
         Self::over(config, resolver, tls(config, roots)?)
     }
 
-    /// A client that accepts any server certificate: only to fetch what is then compared with a known hash.
+    /// Creates a client that accepts any server certificate. Use it only to fetch data that is then compared with a known hash.
     ///
     /// # Errors
-    /// As [`HttpClient::new`].
+    /// See [`HttpClient::new`].
     pub fn trusting_anyone(config: &HttpConfig, resolver: &Resolver) -> Result<Self, HttpError> {
         let mut tls = tls(config, RootCertStore::empty())?;
         tls.dangerous().set_certificate_verifier(Arc::new(Anyone(aws_lc_rs::default_provider())));
@@ -143,11 +144,10 @@ impl HttpClient {
         Ok(Self { client, guard, request_limit })
     }
 
-    /// Sends, and reads the whole answer, whatever its status.
+    /// Sends a request and reads the complete response, whatever its status.
     ///
     /// # Errors
-    /// [`HttpError::Unavailable`] or [`HttpError::TimedOut`]; [`HttpError::Misconfigured`] for a URL the guard
-    /// refuses.
+    /// [`HttpError::Unavailable`] or [`HttpError::TimedOut`]; [`HttpError::Misconfigured`] for a URL the guard refuses.
     pub async fn send(
         &self,
         request: Request<'_>,
@@ -188,7 +188,7 @@ impl HttpClient {
         tokio::time::timeout_at(until.into(), exchange).await.map_err(|_| HttpError::TimedOut { stage })?
     }
 
-    /// The guard that says which URLs and addresses may be connected to.
+    /// Returns the guard that decides which URLs and addresses may be connected to.
     #[must_use]
     pub fn guard(&self) -> Guard {
         self.guard
@@ -196,35 +196,35 @@ impl HttpClient {
 }
 
 impl Reply {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     ///
     /// # Errors
-    /// [`HttpError::Unavailable`] when it is not the JSON that was expected.
+    /// [`HttpError::Unavailable`] when the body is not the expected JSON.
     pub fn json<T: serde::de::DeserializeOwned>(&self) -> Result<T, HttpError> {
         serde_json::from_slice(&self.body)
             .map_err(|error| HttpError::unavailable(format!("an answer that cannot be understood: {error}")))
     }
 
-    /// A header's value; `None` when it is missing or not ASCII.
+    /// Returns a header's value; `None` when the header is missing or not ASCII.
     #[must_use]
     pub fn header(&self, name: impl header::AsHeaderName) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Retry-After (RFC 9110 section 10.2.3), a date held against `now`; at most a day.
+    /// Parses `Retry-After` (RFC 9110 section 10.2.3) as a delay, at most one day. A date is converted relative to `now`.
     #[must_use]
     pub fn retry_after(&self, now: UnixTime) -> Option<Duration> {
         retry_after(&self.headers, now.0)
     }
 
-    /// The start of the body, fit to stand in an error.
+    /// Returns the start of the body, suitable for an error message.
     #[must_use]
     pub fn excerpt(&self) -> String {
         excerpt(&String::from_utf8_lossy(&self.body))
     }
 }
 
-/// The start of a foreign text without control characters.
+/// Returns the start of a foreign text, without control characters.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     let clean = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -235,7 +235,7 @@ pub fn excerpt(text: &str) -> String {
     start
 }
 
-/// Only within the origin the operator configured: elsewhere our credentials have no business.
+/// Follows redirects only within the configured origin, so that credentials are not sent to other servers.
 fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let origin =
         |url: &Url| (url.scheme().to_owned(), url.host_str().map(str::to_owned), url.port_or_known_default());
@@ -249,7 +249,7 @@ fn same_origin(attempt: redirect::Attempt<'_>) -> redirect::Action {
     attempt.follow()
 }
 
-/// The roots configured, or else the system's.
+/// Returns the configured roots, or the system's roots if none are configured.
 fn roots(config: &HttpConfig) -> Result<RootCertStore, HttpError> {
     let Some(pem) = &config.roots else {
         let system = outbound::tls::system_roots().into_iter().map(CertificateDer::from);
@@ -295,7 +295,7 @@ fn tls(config: &HttpConfig, roots: RootCertStore) -> Result<rustls::ClientConfig
     Ok(tls)
 }
 
-/// Takes every certificate; the peer must still hold its key.
+/// A verifier that accepts every certificate. The peer must still prove possession of its key.
 #[derive(Debug)]
 struct Anyone(CryptoProvider);
 
@@ -336,7 +336,7 @@ impl ServerCertVerifier for Anyone {
     }
 }
 
-/// An error and its causes in one line.
+/// Formats an error and its causes in one line.
 fn chain_of(error: &dyn std::error::Error) -> String {
     excerpt(&telemetry::chain(error))
 }

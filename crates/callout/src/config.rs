@@ -1,30 +1,30 @@
-//! How a configured service is reached over HTTPS.
+//! HTTPS client settings for a configured service.
 
 use keys::Secret;
 use outbound::guard::Guard;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 
-/// How a configured service is reached over HTTPS.
+/// HTTPS client settings for a configured service.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HttpConfig {
-    /// Roots its TLS certificate must chain to, in PEM, instead of the system's.
+    /// Roots that the service's TLS certificate must chain to, in PEM. They replace the system's roots.
     pub roots: Option<String>,
-    /// Our TLS client certificate chain, in PEM.
+    /// TLS client certificate chain that is sent to the service, in PEM.
     pub client_certificate: Option<String>,
-    /// The key to it, in PEM.
+    /// Private key of the client certificate, in PEM.
     pub client_key: Option<Secret>,
-    /// Longest one request may take, seconds.
+    /// Timeout of one request, in seconds.
     pub request_seconds: u32,
-    /// A former member. Link-local addresses are the host's to allow.
+    /// An obsolete setting. The configuration of the host now decides whether link-local addresses are allowed.
     pub allow_link_local: FormerFlag,
-    /// The addresses that may be connected to. The host's configuration sets it, never a request.
+    /// The addresses that may be connected to. Only the configuration of the host sets them, never an API request.
     #[serde(skip)]
     pub guard: Guard,
 }
 
-/// A flag that may be `false` alone: configurations that were stored before may hold it.
+/// An obsolete flag that accepts only `false`, because stored configurations may contain it.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct FormerFlag;
 

@@ -1,19 +1,19 @@
-//! Why a request to a configured service failed.
+//! Errors of requests to a configured service.
 
-/// Why a request to a configured service failed. The texts hold no secrets; they call the service an issuer, because issuers
-/// were the first such services and people match on the texts.
+/// Reason why a request to a configured service failed. The texts contain no secrets. They call the service an issuer, because
+/// issuers were the first such services and clients match on the texts.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum HttpError {
-    /// The configuration does not work: a person must change it.
+    /// The configuration is invalid: an operator must change it.
     #[error("the issuer's configuration does not work: {reason}")]
     Misconfigured {
-        /// The error, and what to do.
+        /// The reason, and what to do about it.
         reason: String,
     },
-    /// The service cannot be reached, or its answer cannot be understood.
+    /// The service cannot be reached, or its response cannot be understood.
     #[error("the issuer is not available: {reason}")]
     Unavailable {
-        /// What happened.
+        /// The reason.
         reason: String,
     },
     /// The deadline passed.

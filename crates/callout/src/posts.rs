@@ -1,4 +1,4 @@
-//! Signed webhooks to operators' services, over cached clients: see [`Posts::post`].
+//! Signed webhooks to operators' services, with cached clients: see [`Posts::post`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,20 +16,20 @@ use crate::config::HttpConfig;
 use crate::error::HttpError;
 use crate::signature::SigningKey;
 
-/// A service that is posted to.
+/// A service that receives webhooks.
 #[derive(Clone, Copy, Debug)]
 pub struct Service<'a> {
-    /// Names it as it is now, for a client that is kept: another after each change.
+    /// Revision of the configuration, the key of the cached client. It changes with each configuration change.
     pub revision: Uuid,
     /// The URL.
     pub url: &'a str,
-    /// What signs: at least 16 bytes.
+    /// The signing key: at least 16 bytes.
     pub secret: &'a Secret,
-    /// Certificates to trust there in place of the system's, PEM.
+    /// Certificates to trust for this service, in PEM. They replace the system's roots.
     pub roots: Option<&'a str>,
 }
 
-/// Posts JSON that is signed as webhooks of issuers are: `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
+/// Posts signed JSON, like issuer webhooks: with `x-bulla-timestamp` and `x-bulla-signature`. Cheap to clone.
 #[derive(Clone)]
 pub struct Posts {
     resolver: Resolver,
@@ -44,16 +44,16 @@ impl fmt::Debug for Posts {
 }
 
 impl Posts {
-    /// Over a resolver; addresses are held against the guard.
+    /// Creates a sender that resolves names with this resolver and checks addresses against the guard.
     #[must_use]
     pub fn new(resolver: Resolver, guard: Guard) -> Self {
         Self { resolver, guard, clients: Arc::default() }
     }
 
-    /// Posts, and answers once the service has answered 2xx.
+    /// Posts a body, and returns once the service has responded with a 2xx status.
     ///
     /// # Errors
-    /// Why not, in words and without secrets.
+    /// The reason of the failure, without secrets.
     pub async fn post(&self, service: Service<'_>, body: Vec<u8>, limit: Duration) -> Result<(), String> {
         let http = self.client(&service).map_err(|error| error.to_string())?;
         let key = SigningKey::new(service.secret).map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
-//! The signature of a webhook: it proves to the operator's service that the request comes from this server.
+//! The signature of a webhook. It proves to the operator's service that the request comes from this server.
 //!
-//! Header `x-bulla-timestamp` holds seconds since 1970, header `x-bulla-signature` holds
-//! `v1=` and the HMAC-SHA256 of `timestamp "." body` in hexadecimal.
+//! Header `x-bulla-timestamp` holds seconds since 1970-01-01 UTC. Header `x-bulla-signature` holds `v1=` and the HMAC-SHA256 of
+//! `timestamp "." body` in hexadecimal.
 
 use aws_lc_rs::hmac;
 use data_encoding::HEXLOWER;
@@ -11,7 +11,7 @@ use store::Clock;
 use crate::client::Request;
 use crate::error::HttpError;
 
-/// Bytes of the shortest key: less than 128 bits can be guessed.
+/// Minimum bytes of a key: a key of less than 128 bits can be guessed.
 const KEY_MIN: usize = 16;
 
 /// A key shared with a service.
@@ -24,10 +24,10 @@ impl std::fmt::Debug for SigningKey {
 }
 
 impl SigningKey {
-    /// A key of at least 16 bytes.
+    /// Creates a key from a secret of at least 16 bytes.
     ///
     /// # Errors
-    /// [`HttpError::Misconfigured`] for a shorter one.
+    /// [`HttpError::Misconfigured`] for a shorter secret.
     pub fn new(secret: &Secret) -> Result<Self, HttpError> {
         let octets = secret.expose().as_bytes();
         if octets.len() < KEY_MIN {
@@ -38,7 +38,8 @@ impl SigningKey {
         Ok(Self(hmac::Key::new(hmac::HMAC_SHA256, octets)))
     }
 
-    /// The request with timestamp and signature. The time is the wall clock's; the service compares it with its own.
+    /// Adds the timestamp and signature headers to a request. The time is that of the wall clock; the service compares it with its
+    /// own clock.
     #[must_use]
     pub fn sign<'a>(&self, request: Request<'a>) -> Request<'a> {
         let now = Clock::system().now_seconds();
@@ -60,7 +61,7 @@ mod tests {
     #[test]
     fn the_signature_is_what_openssl_makes() {
         let key = SigningKey::new(&Secret::new("0123456789abcdef")).unwrap();
-        // printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
+        // Computed with: printf '1700000000.{"a":1}' | openssl dgst -sha256 -hmac 0123456789abcdef
         let expected = "v1=9eb18f493f8ec135d9eb2dad817c369bb4e9cbfa818657897a7437c1cd8c3a23";
         assert_eq!(key.signature(1_700_000_000, br#"{"a":1}"#), expected);
         assert!(SigningKey::new(&Secret::new("short")).is_err());
