@@ -1,4 +1,4 @@
-//! The nouns that only need a server, grouped as `bulla --help` lists them.
+//! The command groups that only need a server, grouped as in `bulla --help`.
 
 use clap::Subcommand;
 
@@ -11,7 +11,7 @@ use crate::control::{
 };
 use crate::execution::CommandFuture;
 
-/// What is issued: certificates, credentials, and by which rules.
+/// Issuance: certificates, credentials, and their rules.
 #[derive(Debug, Subcommand)]
 pub enum IssuanceCommand {
     /// Certificates: issue, renew, revoke, export; claim found ones
@@ -27,7 +27,7 @@ pub enum IssuanceCommand {
     Acme(Noun<AcmeCommand>),
 }
 
-/// What runs on a server: jobs, policies, alerts, scheduled scans, the audit log.
+/// Operation of a server: jobs, policies, alerts, scheduled scans, the audit log.
 #[derive(Debug, Subcommand)]
 pub enum OperationCommand {
     /// Deployment targets: where agents put certificates
@@ -61,13 +61,13 @@ pub enum AccessCommand {
     Token(Noun<TokenCommand>),
     /// Users who log in, and roles
     User(Noun<UserCommand>),
-    /// Make a one-time link that signs a browser in to the console
+    /// Create a one-time link that signs a browser in to the console
     ///
-    /// The session may do what the token of this command may do. The link is printed on standard output.
+    /// The session has the permissions of this command's token. The link is printed on standard output.
     ///
     /// Example: bulla console --open
     Console(ConsoleArgs),
-    /// Search names, serials, fingerprints, owners, secrets' paths
+    /// Search names, serials, fingerprints, owners, paths of secrets
     Search(SearchArgs),
     /// Send any request to the server's API
     Api(RouteArgs),

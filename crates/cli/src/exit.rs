@@ -1,37 +1,37 @@
-//! How the process ends, and what it says when it ends badly.
+//! The exit codes of the process, and the errors that it reports.
 
 use std::fmt;
 use std::io::Write as _;
 
 pub use telemetry::chain;
 
-/// The exit codes, documented in `--help`; they never change once released.
+/// The exit codes, documented in `--help`. They never change once released.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done; nothing at or above `--fail-on`.
+    /// Success, without a finding at or above `--fail-on`.
     Ok = 0,
-    /// Done; a finding at or above `--fail-on`.
+    /// Success, with a finding at or above `--fail-on`.
     Findings = 1,
     /// The command line or the configuration is wrong; nothing was done.
     Usage = 2,
-    /// Some targets could not be read, or no endpoint answered.
+    /// Some targets could not be read, or no endpoint responded.
     Incomplete = 3,
-    /// The inventory database failed; what was printed is right but not all of it is stored.
+    /// The inventory database failed. The output is correct, but not all of it is stored.
     Inventory = 4,
-    /// This machine did not let us: a file, a socket, an output that cannot be written.
+    /// A failure of this machine: a file, a socket, or an output that cannot be written.
     Machine = 5,
-    /// The server understood and refused: not permitted, not found, not acceptable.
+    /// The server rejected the request: not permitted, not found, or not valid.
     Refused = 6,
-    /// The server does not answer, or failed.
+    /// The server does not respond, or failed.
     Server = 7,
-    /// Stopped by Ctrl-C or SIGTERM; what was printed and stored is the part seen until then.
+    /// Stopped by Ctrl-C or SIGTERM. Output and stored results are partial.
     Interrupted = 130,
-    /// Anyone who read the output went away (as after `| head`); the scan was stopped there.
+    /// The reader of the output has closed it (for example `| head`), and the scan was stopped.
     OutputClosed = 141,
 }
 
-/// The text shown under every command that scans.
+/// The text in the help of every command that scans.
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    done, and nothing at or above --fail-on
@@ -51,14 +51,14 @@ impl From<Exit> for std::process::ExitCode {
     }
 }
 
-/// Why a command failed, and what to do about it.
+/// The reason why a command failed, and advice.
 #[derive(Debug)]
 pub struct Problem {
-    /// The exit code.
+    /// The exit code of the process.
     pub exit: Exit,
-    /// What happened, to which object.
+    /// What happened, and to which object.
     pub message: String,
-    /// A hint: what to do.
+    /// Advice for the user.
     pub hint: Option<String>,
 }
 
@@ -71,12 +71,12 @@ impl Problem {
         Self { exit, message: message.to_string(), hint: None }
     }
 
-    /// The command line or the configuration is wrong.
+    /// Creates a problem of the command line or the configuration.
     pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Exit::Usage, message)
     }
 
-    /// Output that cannot be written: a closed pipe is told apart from a full disk.
+    /// Creates a problem of an output that cannot be written. Distinguishes a closed pipe from a full disk.
     pub fn output(error: &std::io::Error) -> Self {
         if error.kind() == std::io::ErrorKind::BrokenPipe {
             return Self { exit: Exit::OutputClosed, message: String::new(), hint: None };
@@ -85,14 +85,14 @@ impl Problem {
             .hint("check the disk and the folder's permissions, or choose another --output-file")
     }
 
-    /// Says what to do.
+    /// Adds advice for the user.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
-    /// Prints it on standard error; a reader that went away needs no telling.
+    /// Prints the problem on standard error. Prints nothing if the reader of the output has closed it.
     pub fn report(&self) {
         if self.exit == Exit::OutputClosed {
             return;
@@ -104,7 +104,7 @@ impl Problem {
     }
 }
 
-/// Prints a line to standard output. Returns an error of [`Exit::OutputClosed`] where the reader has closed it.
+/// Prints a line to standard output. Returns an error of [`Exit::OutputClosed`] if the reader has closed it.
 pub fn print(text: &str) -> Outcome<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| Problem::output(&error))

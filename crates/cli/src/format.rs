@@ -1,6 +1,6 @@
-//! Formats of output.
+//! Output formats.
 
-/// How results are written.
+/// Format of the results.
 #[derive(
     Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum, serde::Deserialize, serde::Serialize,
 )]
@@ -11,14 +11,14 @@ pub enum Format {
     Table,
     /// One JSON document
     Json,
-    /// One JSON document a line, as results come
+    /// One JSON document per line, as soon as a result arrives
     Jsonl,
-    /// RFC 4180, one row a record
+    /// RFC 4180, one row per record
     Csv,
     /// One self-contained page with charts; scans only
     Html,
-    /// One YAML document a row; not for scans
+    /// One YAML document per row; not for scans
     Yaml,
-    /// Names only, one a line; not for scans
+    /// Names only, one per line; not for scans
     Name,
 }

@@ -1,4 +1,4 @@
-//! The help of a program with many commands: they are listed in groups, in the order of work.
+//! The help of a program with many commands. They are listed in groups, in the order of a typical workflow.
 
 use std::fmt::Write as _;
 
@@ -7,13 +7,13 @@ use clap::builder::StyledStr;
 
 /// Commands under one heading.
 pub struct Group {
-    /// What they are for.
+    /// The topic of the commands.
     pub heading: &'static str,
-    /// Their names, in the order they are listed.
+    /// Names of the commands, in listing order.
     pub commands: &'static [&'static str],
 }
 
-/// Replaces the one list of subcommands in the help of `command` by `groups`. clap has no heading for a subcommand
+/// Replaces the single list of subcommands in the help of `command` by `groups`. clap does not support headings for subcommands
 /// (clap-rs/clap issue 1553), so the list is part of the template.
 pub fn grouped(command: Command, groups: &[Group]) -> Command {
     let template = template(&command, groups);
@@ -27,7 +27,7 @@ fn template(command: &Command, groups: &[Group]) -> StyledStr {
     let width =
         groups.iter().flat_map(|group| group.commands).map(|name| name.len()).max().unwrap_or_default();
     let mut text = StyledStr::new();
-    // A `StyledStr` takes whatever is written.
+    // Writing to a `StyledStr` cannot fail.
     let _ = write!(text, "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n");
     for group in groups {
         let _ = write!(text, "\n{header}{}:{header:#}\n", group.heading);
@@ -43,8 +43,8 @@ fn summary(command: &Command) -> String {
     command.get_about().map(ToString::to_string).unwrap_or_default()
 }
 
-/// What does not fit: commands that no group or more than one group lists, names that are no command, and summaries that are longer
-/// than a line of 80 columns has room for.
+/// Errors in the groups: commands that are in no group or in several, names that are not commands, and summaries that exceed a line
+/// of 80 columns.
 pub fn misfits(command: &Command, groups: &[Group]) -> Vec<String> {
     const LINE: usize = 80;
     let listed: Vec<&str> = groups.iter().flat_map(|group| group.commands).copied().collect();

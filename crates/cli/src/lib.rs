@@ -1,7 +1,7 @@
-//! The commands that only speak to a server, and what every command needs: the configuration's layers, exit codes and
-//! problems, formats of output, the terminal.
+//! The commands that only use a server's API, and the common parts of all commands: configuration layers, exit codes and problems,
+//! output formats, the terminal.
 //!
-//! This crate knows the API over the wire and nothing behind it: no database, no authority, no scanner.
+//! This crate only depends on the API over the network: it uses no database, no authority, no scanner.
 
 mod commands;
 pub mod configuration;

@@ -29,12 +29,12 @@ struct Cli {
     command: Command,
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 enum Command {
     #[command(flatten)]
     Issuance(IssuanceCommand),
-    /// Certification authorities of a server: make, import, cross-sign, retire
+    /// Certification authorities of a server: create, import, cross-sign, retire
     Ca(Box<Noun<AuthorityCommand>>),
     /// Agents of a server: hosts that deploy certificates
     #[command(subcommand)]
@@ -46,12 +46,12 @@ enum Command {
     Key(KeyCommand),
     #[command(flatten)]
     Access(AccessCommand),
-    /// Completions for your shell: install or print
+    /// Install or print completions for your shell
     #[command(subcommand)]
     Completions(CompletionsCommand),
     /// Write the manual pages into a folder
     Man {
-        /// The folder; it is made if it does not exist
+        /// The folder; it is created if it does not exist
         folder: PathBuf,
     },
 }

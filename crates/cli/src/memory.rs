@@ -4,14 +4,14 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior,
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Disables core dumps of this process and of the programs that it starts. Only root can read its memory through /proc or
-/// attach a debugger (PR_SET_DUMPABLE, prctl(2)). The setting `server.core_dumps` tells callers not to call it.
+/// Disables core dumps of this process and of the programs that it starts. Afterwards only root can read its memory through /proc
+/// or attach a debugger (PR_SET_DUMPABLE, prctl(2)). Callers skip this function if `server.core_dumps` is set.
 pub fn protect() -> Outcome<()> {
     let none = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, none).map_err(not_off).and_then(|()| protect_self())
 }
 
-/// [`protect`] for this process alone. Programs that it starts keep the limits that they would have had.
+/// Like [`protect`], only for this process. Programs that it starts keep the original limits.
 pub fn protect_self() -> Outcome<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(not_off)
 }

@@ -11,19 +11,19 @@ use api::csv::Csv;
 
 /// A row that every format can print.
 pub trait Listed {
-    /// The heads of the table's columns.
+    /// The headings of the table's columns.
     const TABLE: &'static [&'static str];
-    /// Names of the CSV's columns; they never change, new ones come last.
+    /// The names of the CSV columns, which never change. New columns are added at the end.
     const CSV: &'static [&'static str];
-    /// The table's cells.
+    /// The cells of a table row.
     fn cells(&self, paint: Paint) -> Vec<comfy_table::Cell>;
-    /// The CSV's fields.
+    /// The fields of a CSV record.
     fn fields(&self) -> Vec<String>;
-    /// The row for programs.
+    /// The row as JSON, for programs.
     fn json(&self) -> serde_json::Value;
 }
 
-/// Prints pages of rows to standard output as they come.
+/// Prints pages of rows to standard output as they arrive.
 pub struct Printer {
     out: BufWriter<io::Stdout>,
     format: Format,
@@ -32,7 +32,7 @@ pub struct Printer {
 }
 
 impl Printer {
-    /// A printer of rows in `format`.
+    /// Creates a printer of rows in `format`.
     pub fn new(format: Format, colour: Colour) -> Outcome<Self> {
         if format == Format::Html {
             return Err(Problem::usage("these rows are not written as HTML").hint(
@@ -89,7 +89,7 @@ impl Printer {
 
     fn json(&mut self, rows: impl Iterator<Item = serde_json::Value>, first: bool) -> io::Result<()> {
         for (at, row) in rows.enumerate() {
-            // With the first row: without any it is printed at the end.
+            // Written with the first row. Without rows, the end of the output writes it.
             self.out.write_all(if first && at == 0 { &b"{\"rows\":[\n"[..] } else { b",\n" })?;
             serde_json::to_writer(&mut self.out, &row)?;
         }
@@ -136,7 +136,7 @@ impl Printer {
         self.out.flush()
     }
 
-    /// Says how many rows there are on all pages, beside the output.
+    /// Prints the total number of rows on all pages, separate from the output.
     pub fn total(&self, total: api::listing::TotalView) {
         let least = if total.exact { "" } else { "at least " };
         eprintln!("{least}{} in all", total.value);

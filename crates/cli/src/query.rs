@@ -1,10 +1,10 @@
-//! `--query`: parts of documents, by JMESPath (<https://jmespath.org>).
+//! `--query`: selects parts of documents by JMESPath (<https://jmespath.org>).
 
 use serde_json::Value;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// An expression that was compiled.
+/// A compiled expression.
 #[derive(Clone, Debug)]
 pub struct Query(jmespath::Expression<'static>);
 
@@ -17,10 +17,10 @@ impl std::str::FromStr for Query {
 }
 
 impl Query {
-    /// What the expression finds in `document`.
+    /// The result of the expression on `document`.
     ///
     /// # Errors
-    /// When a function of the expression gets a value of another type than it takes.
+    /// A function of the expression gets a value of the wrong type.
     pub fn search(&self, document: &Value) -> Outcome<Value> {
         let found = self.0.search(document).map_err(|error| Problem::usage(error.to_string()))?;
         serde_json::to_value(&*found).map_err(|error| Problem::new(Exit::Machine, error))

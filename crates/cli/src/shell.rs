@@ -13,7 +13,7 @@ use crate::exit::{Exit, Outcome, Problem, print};
 /// Example: bulla completions install
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum CompletionsCommand {
-    /// Install the completion script of your shell, the one of $SHELL unless named
+    /// Install the completion script of your shell [default: the shell in $SHELL]
     Install {
         /// The shell: bash, fish or zsh
         shell: Option<Shell>,
@@ -54,7 +54,7 @@ fn script(shell: Shell, mut command: clap::Command) -> String {
     String::from_utf8_lossy(&script).into_owned()
 }
 
-/// Writes the script to where the shell looks for those of a user.
+/// Writes the script to the user's completion folder of the shell.
 fn install(shell: Option<Shell>, command: clap::Command) -> Outcome<Exit> {
     let name = command.get_name().to_owned();
     let Some(path) = shell.and_then(|shell| completion_file(shell, &name)) else {
@@ -74,7 +74,7 @@ fn install(shell: Option<Shell>, command: clap::Command) -> Outcome<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Where a shell looks for the completions of a user; `None` for shells without such a place, or without a home.
+/// The file of a user's completions; `None` for shells without such a folder, or without a home folder.
 fn completion_file(shell: Shell, name: &str) -> Option<PathBuf> {
     match shell {
         Shell::Bash => {

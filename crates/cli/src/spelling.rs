@@ -1,14 +1,14 @@
-//! Commands that have another name now: the old ones still work, and say so.
+//! Renamed commands. The old names still work, with a warning.
 
 use std::ffi::OsString;
 
-/// A command's old words and its new ones.
+/// The old words of a command, and the new ones.
 pub type Renamed = (&'static [&'static str], &'static [&'static str]);
 
 /// Global options that take a value.
 const WITH_VALUE: [&str; 2] = ["--config", "--log"];
 
-/// The command line with the old words of the first of `renamed` that it has replaced by the new ones, and that entry.
+/// The command line with a renamed command's old words replaced by the new ones, and the matching entry of `renamed`.
 pub fn renewed(
     line: Vec<OsString>,
     renamed: &'static [Renamed],
@@ -26,7 +26,7 @@ pub fn renewed(
     (words, Some(entry))
 }
 
-/// Where the command's name is, after the program's and the options before it.
+/// The index of the command's name, after the program and its options.
 fn first_word(line: &[OsString]) -> usize {
     let mut at = 1;
     while let Some(word) = line.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {

@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: the first starts a graceful shutdown, the second ends the process.
+//! Ctrl-C and SIGTERM: the first signal starts a graceful shutdown, the second ends the process.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// The timeout of a graceful shutdown. Past it the process exits, whatever still hangs (a reader that reads no more, a
-/// database that is gone).
+/// The timeout of a graceful shutdown. Afterwards the process exits, even if something still blocks (a reader that does not read,
+/// an unreachable database).
 const GRACE: Duration = Duration::from_millis(1_900);
 
 /// A token that the first signal cancels. The second signal, or the end of the timeout, ends the process with
@@ -17,7 +17,7 @@ pub fn on_signal() -> Outcome<CancellationToken> {
     on_signal_within(GRACE)
 }
 
-/// [`on_signal`] with another timeout: a server lets requests under way finish.
+/// [`on_signal`] with another timeout, for example for a server that finishes requests in progress.
 pub fn on_signal_within(grace: Duration) -> Outcome<CancellationToken> {
     let failed = |error: std::io::Error| {
         Problem::new(Exit::Machine, format_args!("signals cannot be handled: {error}"))
@@ -32,7 +32,7 @@ pub fn on_signal_within(grace: Duration) -> Outcome<CancellationToken> {
 async fn watch(mut interrupt: Signal, mut terminate: Signal, token: CancellationToken, grace: Duration) {
     next(&mut interrupt, &mut terminate).await;
     token.cancel();
-    // A thread, not a task: every worker of the runtime may be stuck in a write that nobody reads.
+    // Use a thread, not a task: all workers of the runtime may be blocked in a write.
     std::thread::spawn(move || {
         std::thread::sleep(grace);
         std::process::exit(Exit::Interrupted as i32);

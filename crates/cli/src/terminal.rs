@@ -1,24 +1,24 @@
-//! The terminal: whether to colour, how wide it is, and text that cannot harm it.
+//! The terminal: colours, width, and text without harmful characters.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
 
 use comfy_table::{Attribute, Cell, Color};
 
-/// When to colour.
+/// When to use colour.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, clap::ValueEnum)]
 pub enum Colour {
     /// On a terminal, unless NO_COLOR is set
     #[default]
     Auto,
-    /// Also into files and pipes
+    /// Always, also in files and pipes
     Always,
-    /// Nowhere
+    /// Never
     Never,
 }
 
 impl Colour {
-    /// Whether standard output gets colours (<https://no-color.org>).
+    /// Whether to colour standard output (<https://no-color.org>).
     pub fn on_stdout(self) -> bool {
         match self {
             Self::Always => true,
@@ -32,7 +32,7 @@ impl Colour {
     }
 }
 
-/// Columns of the terminal on standard output; `None` when it is a file or a pipe.
+/// Columns of the terminal on standard output; `None` if it is a file or a pipe.
 pub fn width() -> Option<u16> {
     if !std::io::stdout().is_terminal() {
         return None;
@@ -40,15 +40,15 @@ pub fn width() -> Option<u16> {
     comfy_table::Table::new().width()
 }
 
-/// Paints words, or leaves them alone.
+/// Colours words, or leaves them unchanged.
 #[derive(Clone, Copy, Debug)]
 pub struct Paint(
-    /// Whether it paints.
+    /// Whether to use colour.
     pub bool,
 );
 
 impl Paint {
-    /// `text` in the escape sequence `code` (SGR parameters).
+    /// `text` with the escape sequence `code` (SGR parameters).
     fn sgr(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
@@ -58,7 +58,7 @@ impl Paint {
         self.sgr("1", text)
     }
 
-    /// `text` in faint letters.
+    /// `text` in faint style.
     pub fn faint(self, text: &str) -> String {
         self.sgr("2", text)
     }
@@ -96,8 +96,8 @@ impl Paint {
     }
 }
 
-/// Text from the network or a file, made harmless: control characters and marks that turn the
-/// direction of writing are replaced, for names in certificates are chosen by strangers.
+/// Replaces control characters and bidirectional marks in text from the network or a file. Names in certificates, for example, are
+/// untrusted.
 pub fn clean(text: &str) -> Cow<'_, str> {
     let harmful = |c: char| {
         c.is_control()
@@ -106,7 +106,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     if text.contains(harmful) { Cow::Owned(text.replace(harmful, "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// `text` in at most `limit` characters, the cut shown by an ellipsis.
+/// `text` cut to at most `limit` characters, with an ellipsis if it was cut.
 pub fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
     match text.char_indices().nth(limit) {
         None => Cow::Borrowed(text),
@@ -117,7 +117,7 @@ pub fn shorten(text: &str, limit: usize) -> Cow<'_, str> {
     }
 }
 
-/// A table as all of ours look: no lines, a bold head, as wide as the terminal allows.
+/// A table in the common style: without lines, with a bold heading, as wide as the terminal allows.
 pub fn table(head: &[&str], paint: Paint, width: Option<u16>) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::NOTHING);

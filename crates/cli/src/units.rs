@@ -1,4 +1,4 @@
-//! Quantities as people write them: durations with their unit, moments, sizes of sets.
+//! Quantities in human-readable form: durations with units, times, counts.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use jiff::civil::{DateTime, date};
 const UNITS_MS: &[(&str, u64)] =
     &[("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000), ("w", 604_800_000)];
 
-/// `500ms`, `2s`, `90m`, `12h`, `30d` or `2w`. A bare number is refused: no unit, no duration.
+/// Parses `500ms`, `2s`, `90m`, `12h`, `30d` or `2w`. A number without a unit is an error.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -22,7 +22,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
     let total_ms = number * *ms as f64;
-    // Ten thousand days: beyond it the text is surely a slip, and arithmetic stays far from its ends.
+    // Ten thousand days. A longer duration is surely a mistake, and the limit avoids overflows.
     const MAX_MS: f64 = 10_000.0 * 86_400_000.0;
     if !(0.0..=MAX_MS).contains(&total_ms) {
         return Err(format!("{text:?} is out of range: at most 10000d"));
@@ -30,8 +30,8 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_micros((total_ms * 1_000.0) as u64))
 }
 
-/// A moment in microseconds UTC: a date (`2026-11-01`), a date with time (`2026-11-01T12:00Z`), or a
-/// duration before `now_us` (`2d`).
+/// Parses a time to microseconds since 1970, UTC: a date (`2026-11-01`), a date with time (`2026-11-01T12:00Z`), or a duration
+/// before `now_us` (`2d`).
 pub fn moment(text: &str, now_us: i64) -> Result<i64, String> {
     if let Ok(ago) = duration(text) {
         return Ok(now_us.saturating_sub(i64::try_from(ago.as_micros()).unwrap_or(i64::MAX)));
@@ -46,7 +46,7 @@ pub fn moment(text: &str, now_us: i64) -> Result<i64, String> {
     Ok(since.as_secs().saturating_mul(1_000_000))
 }
 
-/// Microseconds since 1970, now.
+/// The current time in microseconds since 1970.
 pub fn now_us() -> i64 {
     jiff::Timestamp::now().as_microsecond()
 }
@@ -55,12 +55,12 @@ fn civil(seconds: i64) -> DateTime {
     date(1970, 1, 1).at(0, 0, 0, 0).saturating_add(SignedDuration::from_secs(seconds))
 }
 
-/// `2026-11-21T05:00:00Z`; times beyond the year 9999 show its end.
+/// Formats as `2026-11-21T05:00:00Z`. Times after the year 9999 are shown as its end.
 pub fn rfc3339(seconds: i64) -> String {
     format!("{}Z", civil(seconds).strftime("%Y-%m-%dT%H:%M:%S"))
 }
 
-/// `2026-11-21T05:00:00.123456Z`
+/// Formats as `2026-11-21T05:00:00.123456Z`.
 pub fn rfc3339_us(at_us: i64) -> String {
     let micros = at_us.rem_euclid(1_000_000);
     format!("{}.{micros:06}Z", civil(at_us.div_euclid(1_000_000)).strftime("%Y-%m-%dT%H:%M:%S"))
@@ -71,22 +71,22 @@ pub fn whole_seconds(span: Duration) -> i64 {
     i64::try_from(span.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// [`whole_seconds`] for fields of 32 bits, which hold 136 years.
+/// Like [`whole_seconds`], for 32-bit fields, which are enough for 136 years.
 pub fn seconds(span: Duration) -> u32 {
     u32::try_from(span.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// `2026-11-21`
+/// Formats as `2026-11-21`.
 pub fn day(seconds: i64) -> String {
     civil(seconds).strftime("%Y-%m-%d").to_string()
 }
 
-/// `2026-11-21 05:00`, UTC.
+/// Formats as `2026-11-21 05:00`, UTC.
 pub fn minute(seconds: i64) -> String {
     civil(seconds).strftime("%Y-%m-%d %H:%M").to_string()
 }
 
-/// How far a moment is away, for people: `in 12 d`, `3 h ago`, `in 5 y`.
+/// Formats a time relative to now: `in 12 d`, `3 h ago`, `in 5 y`.
 pub fn distance(seconds: i64) -> String {
     let size = seconds.unsigned_abs();
     let text = match size {
@@ -99,7 +99,7 @@ pub fn distance(seconds: i64) -> String {
     if seconds < 0 { format!("{text} ago") } else { format!("in {text}") }
 }
 
-/// A span of time in at most three digits: `850 ms`, `3.1 s`, `2 min 5 s`.
+/// Formats a duration with at most three digits: `850 ms`, `3.1 s`, `2 min 5 s`.
 pub fn elapsed(span: Duration) -> String {
     let seconds = span.as_secs_f64();
     match seconds {
@@ -110,7 +110,7 @@ pub fn elapsed(span: Duration) -> String {
     }
 }
 
-/// `18,000`
+/// Formats as `18,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -123,7 +123,7 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// `1 endpoint`, `2 endpoints`
+/// Formats as `1 endpoint`, `2 endpoints`.
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }

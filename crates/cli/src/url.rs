@@ -1,8 +1,8 @@
-//! What an address says of the connection to it.
+//! Properties of a URL's connection.
 
 use std::net::IpAddr;
 
-/// Whether what is sent to `url` crosses a network unencrypted.
+/// Whether data sent to `url` crosses a network unencrypted.
 pub fn goes_in_clear(url: &str) -> bool {
     let Ok(url) = reqwest::Url::parse(url) else { return false };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);

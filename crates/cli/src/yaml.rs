@@ -1,5 +1,5 @@
-//! JSON values as YAML 1.2, in block style. Strings are quoted as in JSON, which YAML 1.2 includes, so no value can be mistaken for
-//! another type.
+//! JSON values as YAML 1.2, in block style. Strings are quoted as in JSON, which is valid YAML 1.2, so that no parser takes a value
+//! for another type.
 
 use std::fmt::Write as _;
 
@@ -13,17 +13,17 @@ pub(crate) fn document(value: &Value) -> String {
     out
 }
 
-/// Writes `value` after a `key:`, a `-` or the mark of a document.
+/// Writes `value` after a `key:`, a `-` or the document marker.
 fn node(out: &mut String, value: &Value, depth: usize) {
     match value {
         Value::Object(members) if !members.is_empty() => {
             for (name, value) in members {
                 line(out, depth);
-                // A name that is plain in every YAML, or quoted.
+                // A name is written without quotes if every YAML version reads it as a string.
                 let plain = name.starts_with(|c: char| c.is_ascii_alphabetic())
                     && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
                     && !RESERVED.contains(&name.to_ascii_lowercase().as_str());
-                // A `String` takes whatever is written.
+                // Writing to a `String` cannot fail.
                 let _ = if plain {
                     write!(out, "{name}:")
                 } else {
@@ -45,7 +45,7 @@ fn node(out: &mut String, value: &Value, depth: usize) {
     }
 }
 
-/// Words that some parsers take for booleans or null.
+/// Words that some parsers read as booleans or null.
 const RESERVED: &[&str] = &["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
 fn line(out: &mut String, depth: usize) {

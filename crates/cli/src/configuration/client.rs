@@ -1,4 +1,4 @@
-//! `[client]`: which server the commands speak to.
+//! `[client]`: the server that commands use.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::layers::{Key, Kind, Layers, UnknownVariables};
 use crate::exit::Outcome;
 
-/// The profile that the first start makes for servers.
+/// The profile that the first start creates for servers.
 pub const FIRST_PROFILE: &str = "default";
 
 /// The keys that [`ClientConfiguration::load`] reads. `bulla config show` explains them.
@@ -23,9 +23,9 @@ const KEYS: &[Key] = &[
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ClientSettings {
-    /// The credential store; empty: that of this machine.
+    /// The credential store's URL; empty: the store on this machine.
     pub credential_url: String,
-    /// The server; empty: that of this machine.
+    /// The server's URL; empty: the server on this machine.
     pub url: String,
     /// The file with the API token.
     pub token_file: PathBuf,
@@ -33,16 +33,16 @@ pub struct ClientSettings {
     pub ca_file: PathBuf,
 }
 
-/// What client commands read of the configuration.
+/// The part of the configuration that client commands read.
 #[derive(Clone, Debug, Default)]
 pub struct ClientConfiguration {
     /// `[client]`
     pub client: ClientSettings,
-    /// `server.core_dumps`: whether a crash may leave an image of memory.
+    /// `server.core_dumps`: whether a crash may write a core dump.
     pub core_dumps: bool,
 }
 
-/// The same as it stands in the file, among sections that other programs read.
+/// The same part as sections of the file. The file may have other sections, for other programs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Sections {
@@ -50,7 +50,7 @@ struct Sections {
     server: Server,
 }
 
-/// `[server]`, as far as client commands read it.
+/// The part of `[server]` that client commands read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Server {

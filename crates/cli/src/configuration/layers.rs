@@ -8,32 +8,32 @@ use serde::de::DeserializeOwned;
 use crate::data;
 use crate::exit::{Outcome, Problem};
 
-/// How the text of an environment variable is read.
+/// How the value of an environment variable is parsed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// Text, as it is.
+    /// Text, unchanged.
     Text,
-    /// A number, whole or not.
+    /// An integer or a decimal number.
     Number,
-    /// `true` or `false`.
+    /// A boolean, `true` or `false`.
     Boolean,
-    /// Separated by commas.
+    /// A list, separated by commas.
     List,
     /// TOML, as after the equals sign in the file.
     Toml,
 }
 
-/// A key of the configuration, how its variable is read, and its meaning.
+/// A configuration key, how its variable is parsed, and its meaning.
 pub type Key = (&'static str, Kind, &'static str);
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Origin {
-    /// Built in.
+    /// Built-in default.
     Default,
     /// The configuration file.
     File(PathBuf),
-    /// A variable of the environment.
+    /// An environment variable.
     Variable(String),
 }
 
@@ -47,16 +47,16 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// What to do about a variable of the environment that names a section of the keys, and no key.
+/// How to handle an environment variable that matches a section but no key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum UnknownVariables {
-    /// It is an error: the keys are all that their sections have.
+    /// It is an error, because the list of keys is complete.
     Refused,
-    /// Another program reads it.
+    /// It is ignored, because another program may read it.
     Ignored,
 }
 
-/// Which layer each value comes from.
+/// The layer of each value.
 #[derive(Clone, Debug)]
 pub struct Layers {
     origins: BTreeMap<&'static str, Origin>,
@@ -81,7 +81,7 @@ impl Layers {
         Self::from_parts(text, std::env::vars(), keys, unknown)
     }
 
-    /// [`Self::load`] from the text of a file and from variables that the caller gives.
+    /// Like [`Self::load`], with the text of a file and variables given by the caller.
     pub fn from_parts<S: DeserializeOwned>(
         file: Option<(PathBuf, String)>,
         variables: impl Iterator<Item = (String, String)>,
@@ -91,7 +91,7 @@ impl Layers {
         let mut table = toml::Table::new();
         let mut origins = BTreeMap::new();
         if let Some((path, text)) = &file {
-            // Read as settings first: that error names the line and the key.
+            // Parse as settings first, because that error names the line and the key.
             let wrong = |error: toml::de::Error| {
                 Problem::usage(format_args!("{}: {}", path.display(), error.to_string().trim_end()))
                     .hint("`bulla config show` lists every key with its meaning")
@@ -109,7 +109,7 @@ impl Layers {
             insert(&mut table, key, value(kind, &text).ok_or_else(|| unreadable(&variable, &text, kind))?);
             origins.insert(key, Origin::Variable(variable));
         }
-        // By way of text: `S` is read by one deserializer, not by a second one that is compiled for values.
+        // Serialise to text first, so that only one deserializer for `S` is compiled.
         let settings: S = toml::from_str(&table.to_string()).map_err(|error: toml::de::Error| {
             Problem::usage(format_args!("in the environment: {}", error.message()))
                 .hint("`bulla config show` lists every key with its meaning")
@@ -135,7 +135,7 @@ pub fn default_path() -> Option<PathBuf> {
 }
 
 fn read(path: &Path) -> Outcome<String> {
-    /// A configuration of a megabyte is not one.
+    /// Maximum size of the configuration file.
     const FILE_OCTETS_MAX: u64 = 1024 * 1024;
     let refuse = |why: String| {
         Problem::usage(format_args!("cannot read the configuration {}: {why}", path.display()))
@@ -153,15 +153,15 @@ pub fn variable_of(key: &str) -> String {
     format!("BULLA_{}", key.replace('.', "_").to_uppercase())
 }
 
-/// The key a variable means; a variable that looks like one of ours and is none is a slip.
+/// The key that a variable sets. A variable with our prefix and an unknown key is an error.
 fn key_of(
     variable: &str,
     keys: &'static [Key],
     unknown: UnknownVariables,
 ) -> Outcome<Option<(&'static str, Kind)>> {
-    /// Holds a secret, so it is no key of the file.
+    /// The variable contains a secret, so it is not a key of the file.
     const TOKEN: &str = "BULLA_CLIENT_TOKEN";
-    /// Where `libbulla_pkcs11.so` finds its settings, in the environment of the terminator that loads it.
+    /// The variable from which `libbulla_pkcs11.so` reads its settings, in the process that loads it.
     const MODULE_CONFIG: &str = "BULLA_PKCS11_CONFIG";
     let ours = |section: &str| {
         keys.iter()

@@ -1,4 +1,4 @@
-//! The client of a server's API. A command makes one and reuses its connection.
+//! The client of a server's API. Each command creates one client and reuses its connection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::url::goes_in_clear;
 /// Timeout of a request. Bulk actions over a million certificates take seconds.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
-/// Timeout of a connection.
+/// Timeout for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// The address of the server, the token to authenticate with, and the trust anchors.
@@ -31,7 +31,7 @@ pub struct ServerArgs {
     /// The server: https://HOST:PORT [default: client.url of the configuration, else the local `bulla up`]
     #[arg(long, global = true, value_name = "URL")]
     server: Option<String>,
-    /// File that holds the API token [default: client.token_file, else the local server's admin token]
+    /// File with the API token [default: client.token_file, else the local server's admin token]
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// File of certificates to trust for the server [default: client.ca_file, else the local server's root]
@@ -39,15 +39,15 @@ pub struct ServerArgs {
     server_ca: Option<PathBuf>,
 }
 
-/// Files that a local server leaves in its data folder for the commands on the same machine.
+/// Files that a local server writes to its data folder for the commands on the same machine.
 pub mod local {
-    /// The server's address.
+    /// File of the server's address.
     pub const URL: &str = "server.url";
-    /// The credential store's address; empty where none is served.
+    /// File of the credential store's address; empty without a credential store.
     pub const CREDENTIAL_URL: &str = "credentials.url";
-    /// The admin token.
+    /// File of the admin token.
     pub const TOKEN: &str = "admin.token";
-    /// The root that the server's certificate chains up to.
+    /// File of the root of the server's certificate.
     pub const ROOT: &str = "root.pem";
 }
 
@@ -63,8 +63,8 @@ pub struct Client {
 const SOCKET: &str = "unix:";
 
 impl Client {
-    /// A client of the server that the flags name, else the configuration, else the data folder of a local server.
-    /// `BULLA_CLIENT_TOKEN` may hold the token.
+    /// Opens a client of the server that the flags name, else the configuration, else the data folder of a local server.
+    /// `BULLA_CLIENT_TOKEN` may contain the token.
     pub fn open(args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         let base = match url(args, settings) {
             Some(given) => given,
@@ -73,8 +73,8 @@ impl Client {
         Self::known(&base, args, settings)
     }
 
-    /// A client of the credential store at `given`, else of the one that the configuration names, else of the local one.
-    /// An agent (`unix:PATH`) gets no token, and its socket is not TLS.
+    /// Opens a client of the credential store at `given`, else at the configured address, else of the local one. An agent
+    /// (`unix:PATH`) gets no token, and its socket has no TLS.
     pub fn open_credentials(
         args: &ServerArgs,
         given: Option<&str>,
@@ -95,14 +95,14 @@ impl Client {
             ));
         }
         if let Some(path) = base.strip_prefix(SOCKET) {
-            // An agent logs in by itself: our token is not for it.
+            // An agent logs in by itself, so the user's token is not sent to it.
             let http = http(None, Some(Path::new(path)))?;
             return Ok(Self { http, base, token: None, roots: None });
         }
         Self::known(&base, args, settings)
     }
 
-    /// A client at an address, with the token and the trust anchors that the flags name, else the configuration, else the data
+    /// A client for an address. Token and trust anchors come from the flags, else from the configuration, else from the data
     /// folder.
     fn known(base: &str, args: &ServerArgs, settings: &ClientSettings) -> Outcome<Self> {
         if goes_in_clear(base) {
@@ -127,7 +127,7 @@ impl Client {
         })
     }
 
-    /// A client of another server, with this token. Without `roots` it trusts the system's.
+    /// A client of another server, with this token. Without `roots` it trusts the system's roots.
     pub fn at(base: &str, token: Option<SecretString>, roots: Option<&Path>) -> Outcome<Self> {
         Ok(Self {
             http: http(roots, None)?,
@@ -142,7 +142,7 @@ impl Client {
         &self.base
     }
 
-    /// Posts a form to any address, without the token.
+    /// Posts a form to any URL, without the token.
     pub async fn form(&self, url: &str, form: &impl Serialize) -> Outcome<Value> {
         let answer = self.http.post(url).form(form).send().await.map_err(|error| lost(url, &error))?;
         if answer.status().is_success() { json(answer).await } else { Err(refused(answer).await) }
@@ -160,7 +160,7 @@ impl Client {
         Ok(builder)
     }
 
-    /// The server's clock: the `Date` of a response (RFC 9110 section 6.6.1), in whole seconds. None without one.
+    /// The server's clock: the `Date` of a response (RFC 9110 section 6.6.1), in whole seconds. `None` without this header.
     pub async fn date(&self) -> Outcome<Option<jiff::Timestamp>> {
         let answer = self.ask(Method::GET, "/healthz", None).await?;
         let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
@@ -172,7 +172,7 @@ impl Client {
         self.token.as_ref()
     }
 
-    /// Gets a JSON document. The query is a type of crate `api`, `()` for none.
+    /// Gets a JSON document. The query is a type of crate `api`, or `()` for none.
     pub async fn get(&self, path: &str, query: &impl Serialize) -> Outcome<Value> {
         let answer = self.ask(Method::GET, &with_query(path, query)?, None).await?;
         json(answer).await
@@ -184,7 +184,7 @@ impl Client {
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
     }
 
-    /// [`Self::send`] for responses that may not be JSON. Secrets are sent by POST: addresses are logged.
+    /// Like [`Self::send`], for responses that may not be JSON. Requests with secrets use POST, because URLs are logged.
     pub async fn send_bytes(&self, method: Method, path: &str, body: Option<&Value>) -> Outcome<Vec<u8>> {
         let answer = self.ask(method, path, body).await?;
         answer.bytes().await.map(|octets| octets.to_vec()).map_err(|error| lost(&self.base, &error))
@@ -199,22 +199,22 @@ impl Client {
         json(answer).await
     }
 
-    /// [`Self::send`] with a request of the API.
+    /// Like [`Self::send`], with a request type of the API.
     pub async fn submit(&self, method: Method, path: &str, request: &impl Serialize) -> Outcome<Value> {
         self.send(method, path, Some(&document_of(request)?)).await
     }
 
-    /// [`Self::get`] for a response of the API that the caller reads.
+    /// Like [`Self::get`], parsed into a response type of the API.
     pub async fn fetch<T: DeserializeOwned>(&self, path: &str, query: &impl Serialize) -> Outcome<T> {
         read_as(&self.get(path, query).await?)
     }
 
-    /// Deletes what the path and the query name.
+    /// Deletes the objects that the path and the query select.
     pub async fn delete(&self, path: &str, query: &impl Serialize) -> Outcome<()> {
         self.send(Method::DELETE, &with_query(path, query)?, None).await.map(drop)
     }
 
-    /// Replaces a document by what `to_be` makes of it. Returns an error where somebody else has changed it meanwhile (If-Match).
+    /// Replaces a document by the result of `to_be`. Returns an error if the document has changed in the meantime (If-Match).
     pub async fn change(
         &self,
         path: &str,
@@ -230,7 +230,7 @@ impl Client {
         self.ask_if(method, path, (body, None)).await
     }
 
-    /// With a body, and with the entity tag that the document must have.
+    /// Sends a request with a body and, if given, the entity tag that the document must have.
     async fn ask_if(
         &self,
         method: Method,
@@ -247,7 +247,7 @@ impl Client {
             request = request.bearer_auth(token.expose_secret());
         }
         if method == Method::POST {
-            // A repeat after a lost answer does nothing twice.
+            // With this key, a repeated request after a lost response has no second effect.
             request = request.header("idempotency-key", uuid::Uuid::new_v4().to_string());
         }
         if let Some(revision) = revision {
@@ -272,7 +272,7 @@ pub fn document_of(request: &impl Serialize) -> Outcome<Value> {
     serde_json::to_value(request).map_err(|error| Problem::new(Exit::Machine, error))
 }
 
-/// A response of the API, read from its JSON document. Members that this version does not know are ignored.
+/// Parses a response of the API from its JSON document. Unknown fields are ignored.
 pub fn read_as<T: DeserializeOwned>(document: &Value) -> Outcome<T> {
     T::deserialize(document).map_err(|error| {
         Problem::new(Exit::Server, format_args!("the server's response cannot be read: {error}"))
@@ -280,7 +280,7 @@ pub fn read_as<T: DeserializeOwned>(document: &Value) -> Outcome<T> {
     })
 }
 
-/// A file that a local server left in its data folder, if it is there.
+/// The content of a file that a local server wrote to its data folder, if it exists.
 fn beside(name: &str) -> Option<PathBuf> {
     crate::data::folder().ok().map(|folder| folder.join(name)).filter(|path| path.exists())
 }
@@ -346,7 +346,7 @@ async fn json(answer: reqwest::Response) -> Outcome<Value> {
     Ok(body)
 }
 
-/// What to tell the person whose change was not made yet, because it waits for approval.
+/// The message to a user whose change waits for approval.
 fn waits(status: StatusCode, body: &Value) -> Option<String> {
     let text = |name: &str| body.get(name).and_then(Value::as_str).map(|text| clean(text).into_owned());
     let (id, object, _) = (text("id")?, text("object")?, text("plan_sha256")?);
@@ -367,7 +367,7 @@ fn lost(base: &str, error: &reqwest::Error) -> Problem {
         .hint(hint)
 }
 
-/// A problem document (RFC 9457) as this program's own error.
+/// Converts a problem document (RFC 9457) to an error of this program.
 async fn refused(answer: reqwest::Response) -> Problem {
     let status = answer.status();
     let body = answer.bytes().await.unwrap_or_default();
@@ -377,13 +377,13 @@ async fn refused(answer: reqwest::Response) -> Problem {
             (format!("{title}: {detail}"), hint)
         }
         Some(ProblemDocument { title, hint, .. }) => (title, hint),
-        // The credential store says it in one sentence.
+        // The credential store returns its error as one sentence.
         None => {
             let error: Option<ErrorView> = serde_json::from_slice(&body).ok();
             (error.map_or_else(|| status.to_string(), |error| error.error), None)
         }
     };
-    // Too many ask, or it took too long: that says nothing of the question.
+    // A rate limit or a timeout says nothing about the request itself.
     let passing = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
     let exit = if status.is_server_error() || passing { Exit::Server } else { Exit::Refused };
     let problem = Problem::new(exit, message);

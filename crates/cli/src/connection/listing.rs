@@ -18,46 +18,46 @@ use crate::query::Query;
 use crate::terminal::{Colour, Paint, table, width};
 use crate::{units, yaml};
 
-/// The format of the output, and whether it has colours.
+/// The output format, and whether to use colour.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct Output {
-    /// How to write it
+    /// Output format
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value = "table")]
     pub output: Format,
-    /// When to colour
+    /// When to use colour
     #[arg(long, value_enum, value_name = "WHEN", default_value = "auto")]
     pub color: Colour,
-    /// Print what this JMESPath expression finds, as JSON: of a list "[?state=='failed'].name", of one document "name"
+    /// Print the result of this JMESPath expression as JSON: for a list "[?state=='failed'].name", for one document "name"
     #[arg(long, value_name = "JMESPATH")]
     pub query: Option<Query>,
 }
 
-/// Which pages of a listing to print.
+/// The pages of a listing to print.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Pages")]
 pub struct Listing {
-    /// Rows of this page
+    /// Rows per page
     #[arg(long, value_name = "ROWS", default_value_t = 50)]
     limit: u32,
-    /// Go on where a page ended: the cursor it gave
+    /// Continue after a page: the cursor that it printed
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// Every page, one after the other
+    /// Print all pages
     #[arg(long)]
     all: bool,
-    /// Print again every 2 s, or as often as given, until Ctrl-C
+    /// Repeat the output every 2 s, or at the given interval, until Ctrl-C
     #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true, default_missing_value = "2s", value_parser = units::duration)]
     watch: Option<Duration>,
     #[command(flatten)]
     pub(crate) show: Output,
 }
 
-/// Most rows the server gives in a page.
+/// Maximum rows per page of the server.
 pub(super) const PAGE_ROWS: u32 = 500;
 
 impl Listing {
-    /// Prints one page of `path`, or all. The query is a type of crate `api`, `()` for none.
+    /// Prints one page of `path`, or all pages. The query is a type of crate `api`, or `()` for none.
     pub async fn print(
         &self,
         client: &Client,
@@ -68,7 +68,7 @@ impl Listing {
         self.print_as(client, path, query, columns, |item| item).await
     }
 
-    /// As [`Listing::print`], with each document changed by `shown` before it is printed.
+    /// Like [`Listing::print`], with each document converted by `shown` first.
     pub async fn print_as(
         &self,
         client: &Client,
@@ -125,17 +125,17 @@ impl Listing {
     }
 }
 
-/// Clears a terminal and goes to its first line (ECMA-48: CUP, ED).
+/// Clears a terminal and moves the cursor to the first line (ECMA-48: CUP, ED).
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Prints what `query` finds in `document`, as JSON.
+/// Prints the result of `query` on `document`, as JSON.
 fn print_found(query: &Query, document: &Value) -> Outcome<()> {
     let found = query.search(document)?;
     let text = serde_json::to_string_pretty(&found).map_err(|error| Problem::new(Exit::Machine, error))?;
     print(&text)
 }
 
-/// Prints one document: a member a line for people, or the document.
+/// Prints one document: one field per line for people, or the whole document for programs.
 pub fn show_one(document: &Value, output: &Output) -> Outcome<()> {
     if let Some(query) = &output.query {
         return print_found(query, document);

@@ -1,4 +1,4 @@
-//! Objects that are given by their id or name, where the API takes ids.
+//! Finds objects by id or name, because the API only takes ids.
 
 use api::listing::PageQuery;
 use serde::Deserialize;
@@ -8,17 +8,17 @@ use super::Client;
 use super::listing::PAGE_ROWS;
 use crate::exit::{Exit, Outcome, Problem};
 
-/// What a listing says of an object.
+/// The id and name of an object in a listing.
 #[derive(Deserialize)]
 struct Named {
     id: Uuid,
     name: String,
 }
 
-/// The path of the object in the listing `path` that has the id or name `given`. `what` is its noun: `token`.
+/// The path of the object in the listing `path` with the id or name `given`. `what` is the noun for errors, such as `token`.
 ///
 /// # Errors
-/// When the server does not answer, nothing has that name, or several have.
+/// The server does not respond, or the name matches no object or several objects.
 pub async fn path_of(client: &Client, path: &str, what: &str, given: &str) -> Outcome<String> {
     let id = match given.parse() {
         Ok(id) => id,
@@ -27,7 +27,7 @@ pub async fn path_of(client: &Client, path: &str, what: &str, given: &str) -> Ou
     Ok(format!("{path}/{id}"))
 }
 
-/// The id of the object in the listing `path` that has the name `given`.
+/// The id of the object in the listing `path` with the name `given`.
 async fn id_of(client: &Client, path: &str, what: &str, given: &str) -> Outcome<Uuid> {
     let (mut found, mut cursor) = (Vec::new(), None);
     loop {

@@ -2,14 +2,14 @@
 
 use serde_json::Value;
 
-/// Heads of columns, each with the JSON pointer (RFC 6901) of its value. The macro [`columns`](crate::columns) makes them.
+/// Column headings, each with the JSON pointer (RFC 6901) of its value. The macro [`columns`](crate::columns) creates them.
 pub type Columns = &'static [(&'static str, &'static str)];
 
 /// The columns of a response type: `columns!(CertificateView: ("Name", name), ("Ends", current?.not_after))`.
 ///
-/// It compiles only where the type has the fields. A column reads the document itself, so a listing of a server that has more
-/// or fewer fields is printed as well. `kind as "type"` is a field whose name in JSON is another, and `rule, "/when"` a member
-/// of a field that is any JSON.
+/// The macro compiles only if the type has the fields. A column reads the JSON document, so a listing of a server with more or
+/// fewer fields also works. `kind as "type"` is a field with another name in JSON, and `rule, "/when"` is a member of a field with
+/// arbitrary JSON.
 #[macro_export]
 macro_rules! columns {
     ($row:ty: $(($head:literal, $($field:tt)+)),+ $(,)?) => {{
@@ -40,13 +40,13 @@ macro_rules! columns {
     }};
 }
 
-/// A document of a listing, or of another answer.
+/// A document of a listing or of another response.
 pub struct DocumentRow {
     item: Value,
 }
 
 impl DocumentRow {
-    /// The row of a document.
+    /// Creates the row of a document.
     pub fn of(item: Value) -> Self {
         Self { item }
     }
@@ -56,7 +56,7 @@ impl DocumentRow {
         columns.iter().map(|(_, pointer)| text(self.item.pointer(pointer).unwrap_or(&Value::Null))).collect()
     }
 
-    /// Its name, else its id, else what is in the first of `columns`.
+    /// The document's name, else its id, else the value in the first of `columns`.
     pub fn name(&self, columns: Columns) -> String {
         let member = |name| self.item.get(name).filter(|value| !value.is_null()).map(text);
         let first = || columns.first().and_then(|(_, pointer)| self.item.pointer(pointer)).map(text);
@@ -69,7 +69,7 @@ impl DocumentRow {
     }
 }
 
-/// A value in a cell: times to the minute, lists joined, objects as `key=value`.
+/// A value as a cell: times to the minute, lists joined, objects as `key=value`.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -94,7 +94,7 @@ fn text_of_member(value: &Value) -> String {
     }
 }
 
-/// `2026-11-21T05:00:00Z` as `2026-11-21 05:00`.
+/// Converts `2026-11-21T05:00:00Z` to `2026-11-21 05:00`.
 fn minute(text: &str) -> Option<String> {
     let at: jiff::Timestamp = text.parse().ok()?;
     Some(at.strftime("%Y-%m-%d %H:%M").to_string())

@@ -1,4 +1,4 @@
-//! Who may do what: tokens and people.
+//! Access control: tokens and users.
 
 use api::access::{Grant, IdentityView, NewPassword, NewToken, NewUser, RoleView};
 use clap::Subcommand;
@@ -21,41 +21,42 @@ const COLUMNS: Columns = columns!(
     ("Id", id),
 );
 
-/// API tokens.
+/// Commands for API tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// List tokens
     List(Listing),
     /// Show a token
     Show {
-        /// Its name or id
+        /// Name or id of the token
         given: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Create a token; its secret is shown this once
+    /// Create a token; its secret is shown only once
     Create {
-        /// Its name
+        /// Name of the token
         name: String,
-        /// What it may do: ROLE or ROLE=SCOPE (any, or bounds with commas between: profile:, issuer:, team:, name:, target:, path:); may be repeated
+        /// Role of the token: ROLE or ROLE=SCOPE (any, or bounds separated by commas: profile:, issuer:, team:, name:, target:,
+        /// path:); may be repeated
         #[arg(long = "role", value_name = "ROLE[=SCOPE]", required = true)]
         roles: Vec<String>,
-        /// How long it holds: 90d
+        /// Lifetime of the token: 90d
         #[arg(long, value_name = "DURATION", value_parser = units::duration)]
         lifetime: Option<std::time::Duration>,
         #[command(flatten)]
         show: Output,
     },
-    /// Give a token a new secret; the old one ends at once
+    /// Give a token a new secret; the old one becomes invalid immediately
     Rotate {
-        /// Its name or id
+        /// Name or id of the token
         given: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Delete a token; it ends at once
+    /// Delete a token; it becomes invalid immediately
     Delete {
-        /// Its name or id
+        /// Name or id of the token
         given: String,
     },
 }
@@ -89,14 +90,14 @@ fn grants(roles: &[String]) -> Outcome<Vec<Grant>> {
     roles.iter().map(grant).collect()
 }
 
-/// Users who log in.
+/// Commands for users.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
     /// List users
     List(Listing),
     /// Show a user
     Show {
-        /// Their name or id
+        /// Name or id of the user
         given: String,
         #[command(flatten)]
         show: Output,
@@ -105,40 +106,40 @@ pub enum UserCommand {
     ///
     /// Example: bulla user create ann --role operator; bulla user password ann
     Create {
-        /// Their name
+        /// Name of the user
         name: String,
-        /// What they may do: ROLE or ROLE=SCOPE, as of a token; may be repeated
+        /// Role of the user: ROLE or ROLE=SCOPE, as for a token; may be repeated
         #[arg(long = "role", value_name = "ROLE[=SCOPE]", required = true)]
         roles: Vec<String>,
-        /// What the OIDC issuer calls them (the claim `sub`); without it they sign in with a password or one-time links
+        /// Subject of the user at the OIDC issuer (the claim `sub`); without it the user signs in with a password or one-time links
         #[arg(long, value_name = "TEXT")]
         subject: Option<String>,
-        /// Their e-mail address
+        /// E-mail address of the user
         #[arg(long, value_name = "ADDRESS")]
         email: Option<String>,
         #[command(flatten)]
         show: Output,
     },
-    /// Set a user's password: asked for at the terminal, or one line on standard input
+    /// Set a user's password: prompted at the terminal, or one line on standard input
     ///
     /// At least 12 characters. The user's sessions end.
     ///
     /// Example: bulla user password ann
     Password {
-        /// Their name or id
+        /// Name or id of the user
         given: String,
     },
     /// End every session of a user
     Logout {
-        /// Their name or id
+        /// Name or id of the user
         given: String,
     },
     /// Delete a user
     Delete {
-        /// Their name or id
+        /// Name or id of the user
         given: String,
     },
-    /// List roles, and what each may do
+    /// List roles and their permissions
     Roles(Listing),
 }
 

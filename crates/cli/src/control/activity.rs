@@ -1,4 +1,4 @@
-//! What happened: certificates by the hour, revocations, blocked keys, deployments, and the state of what is published.
+//! Activity: certificates per hour, revocations, blocked keys, deployments, and the state of published CRLs.
 
 use api::authorities::PublicationView;
 use api::revocations::{BlockedKeyEntry, RevocationQuery, RevokedView};
@@ -14,19 +14,19 @@ use crate::exit::{Outcome, Problem};
 use crate::printer::Printer;
 use crate::units;
 
-/// Which series to print.
+/// The series to print.
 #[derive(Args, Debug)]
 pub struct SeriesArgs {
-    /// Which: issued, renewed, failed, revoked, deployed; several with commas
+    /// Names of series: issued, renewed, failed, revoked, deployed; separate several with commas
     #[arg(long, value_name = "NAMES")]
     names: Option<String>,
     /// The length of an interval: hour or day
     #[arg(long, value_name = "STEP", default_value = "hour")]
     step: String,
-    /// Over this time until now: 7d; two days of hours or 90 days unless given
+    /// Time range that ends now: 7d [default: two days for hours, 90 days for days]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     last: Option<std::time::Duration>,
-    /// Of certificates of this team
+    /// Only certificates of this team
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub struct SeriesArgs {
 }
 
 impl SeriesArgs {
-    /// Prints a row an interval in which something happened.
+    /// Prints one row for each interval with activity.
     pub async fn print(&self, client: &Client) -> Outcome<()> {
         const COLUMNS: Columns = &[
             ("From", "/from"),
@@ -63,7 +63,7 @@ impl SeriesArgs {
     }
 }
 
-/// An object for each interval in which something happened.
+/// One object for each interval with activity.
 fn rows(found: &SeriesCountsView) -> Outcome<Vec<Value>> {
     let start: jiff::Timestamp =
         found.from.parse().map_err(|_| Problem::usage("the server's answer has no time"))?;
@@ -86,7 +86,7 @@ fn rows(found: &SeriesCountsView) -> Outcome<Vec<Value>> {
     Ok(rows)
 }
 
-/// Prints revoked certificates, the last one revoked first.
+/// Prints revoked certificates, last revoked first.
 pub(super) async fn revocations(client: &Client, ca: Option<&str>, listing: &Listing) -> Outcome<()> {
     const COLUMNS: Columns = columns!(
         RevokedView:
@@ -102,14 +102,14 @@ pub(super) async fn revocations(client: &Client, ca: Option<&str>, listing: &Lis
     listing.print(client, "/api/v1/revocations", &query, COLUMNS).await
 }
 
-/// Prints blocked keys, the last one blocked first.
+/// Prints blocked keys, last blocked first.
 pub(super) async fn blocked_keys(client: &Client, listing: &Listing) -> Outcome<()> {
     const COLUMNS: Columns =
         columns!(BlockedKeyEntry: ("Blocked", blocked_at), ("By", actor), ("SHA-256 of the key", key));
     listing.print(client, "/api/v1/blocked-keys", &(), COLUMNS).await
 }
 
-/// Prints what each authority publishes: a row a CRL.
+/// Prints what each authority publishes, one row per CRL.
 pub(super) async fn publications(client: &Client, output: &Output) -> Outcome<()> {
     const COLUMNS: Columns = &[
         ("Authority", "/name"),
@@ -144,16 +144,16 @@ pub(super) async fn publications(client: &Client, output: &Output) -> Outcome<()
     printer.end(None).map_err(|error| Problem::output(&error))
 }
 
-/// Which deployments to print.
+/// The deployments to print.
 #[derive(Args, Debug)]
 pub struct DeploymentsArgs {
-    /// Only in this state: waiting, deployed, unchanged, failed, rolled_back, broken, cancelled
+    /// Only deployments in this state: waiting, deployed, unchanged, failed, rolled_back, broken, cancelled
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
-    /// Only by this agent
+    /// Only deployments by this agent
     #[arg(long, value_name = "ID")]
     agent: Option<Uuid>,
-    /// Only to this target
+    /// Only deployments to this target
     #[arg(long, value_name = "ID")]
     target: Option<Uuid>,
     #[command(flatten)]

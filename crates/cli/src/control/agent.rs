@@ -15,7 +15,7 @@ use crate::connection::{Client, Columns, Listing, Output, ServerArgs, path_of, s
 use crate::exit::{Exit, Outcome, Problem};
 use crate::units;
 
-/// How long a new token holds when nothing is said.
+/// Default lifetime of a new token.
 const TOKEN_LIFETIME: &str = "1h";
 
 const AGENTS: Columns = columns!(
@@ -40,28 +40,28 @@ const TOKENS: Columns = columns!(
     ("Id", id),
 );
 
-/// What to do with the agents of a server.
+/// Commands for the agents of a server.
 #[derive(Debug, Subcommand)]
 pub enum AgentServerCommand {
-    /// List the agents of a server
+    /// List agents
     List(ListArgs),
-    /// Show an agent of a server
+    /// Show an agent
     Show(ShowArgs),
     /// Change an agent's name or labels
     Update(UpdateArgs),
-    /// Retire an agent: it gets no more work and is not let in any more
+    /// Retire an agent: it gets no more work and can no longer connect
     Retire(RetireArgs),
-    /// Make an enrolment token; it is shown this once, and makes one host an agent
+    /// Create an enrolment token, shown only once, with which one host becomes an agent
     Token(TokenArgs),
     /// List the enrolment tokens
     Tokens(TokensArgs),
-    /// Take an enrolment token back
+    /// Revoke an enrolment token
     RevokeToken(RetireArgs),
     /// Groups of agents, by their labels
     Group(Noun<DocumentCommand<GroupDocument>>),
 }
 
-/// Groups of agents.
+/// Groups of agents as documents.
 #[derive(Debug)]
 pub struct GroupDocument;
 
@@ -78,19 +78,19 @@ impl Document for GroupDocument {
 /// `bulla agent list`
 #[derive(Args, Debug)]
 pub struct ListArgs {
-    /// Labels they must have: name=value, separated by commas
+    /// Only agents with these labels: name=value, separated by commas
     #[arg(long, value_name = "LABELS")]
     labels: Option<String>,
     /// Only agents of this group
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// Only those online
+    /// Only online agents
     #[arg(long, conflicts_with = "offline")]
     online: bool,
-    /// Only those offline
+    /// Only offline agents
     #[arg(long)]
     offline: bool,
-    /// Retired ones too
+    /// Include retired agents
     #[arg(long)]
     retired: bool,
     #[command(flatten)]
@@ -102,7 +102,7 @@ pub struct ListArgs {
 /// `bulla agent show`
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// Its name or id
+    /// Name or id of the agent
     id: String,
     #[command(flatten)]
     show: Output,
@@ -113,12 +113,12 @@ pub struct ShowArgs {
 /// `bulla agent update`
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
-    /// Its name or id
+    /// Name or id of the agent
     id: String,
-    /// Another name
+    /// New name
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Labels in place of all: name=value, may be repeated
+    /// Replace all labels by these: name=value, may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
     #[command(flatten)]
@@ -130,7 +130,7 @@ pub struct UpdateArgs {
 /// `bulla agent retire`, `bulla agent revoke-token`
 #[derive(Args, Debug)]
 pub struct RetireArgs {
-    /// The agent's name or id, or the token's id
+    /// Name or id of the agent, or id of the token
     id: String,
     #[command(flatten)]
     server: ServerArgs,
@@ -142,7 +142,7 @@ pub struct TokenArgs {
     /// A label for the agent: name=value, may be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
-    /// How long it holds
+    /// Lifetime of the token
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = TOKEN_LIFETIME)]
     lifetime: Duration,
     #[command(flatten)]

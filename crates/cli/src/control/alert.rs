@@ -1,4 +1,4 @@
-//! Alerts, their channels, rules and silences.
+//! Commands for alerts, notification channels, rules and silences.
 
 use std::marker::PhantomData;
 
@@ -12,64 +12,64 @@ use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 
-/// Alerts.
+/// Commands for alerts.
 #[derive(Debug, Subcommand)]
 pub enum AlertCommand {
-    /// List them, the latest first
+    /// List alerts, latest first
     List {
-        /// open, acknowledged or resolved
+        /// State of the alerts: open, acknowledged or resolved
         #[arg(long, value_name = "STATE", default_value = "open")]
         state: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show one with the messages about it
+    /// Show an alert with its messages
     Show {
-        /// Its id
+        /// Id of the alert
         id: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Take care of one: it is not escalated
+    /// Acknowledge an alert: it is no longer escalated
     Acknowledge {
-        /// Its id
+        /// Id of the alert
         id: String,
     },
-    /// End one by hand
+    /// Resolve an alert manually
     Resolve {
-        /// Its id
+        /// Id of the alert
         id: String,
     },
-    /// Messages by state; `dead` are those given up
+    /// List messages by state; `dead` messages are no longer retried
     Messages {
-        /// waiting, sent, dead or held (for the digest)
+        /// State of the messages: waiting, sent, dead or held (for the digest)
         #[arg(long, value_name = "STATE", default_value = "dead")]
         state: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Try a message again that was given up
+    /// Retry a message in state `dead`
     Requeue {
-        /// The message's id
+        /// Id of the message
         id: String,
     },
-    /// Channels that messages go to: mail, webhook, chat, pager
+    /// Notification channels: mail, webhook, chat, pager
     #[command(subcommand)]
     Channel(DocumentCommand<ChannelDocument>),
     /// Send a test message to a channel
     Test {
-        /// The channel's name or id
+        /// Name or id of the channel
         id: String,
     },
     /// Rules: which alerts go to which channels
     #[command(subcommand)]
     Rule(DocumentCommand<RuleDocument>),
-    /// Silences: alerts about which nobody is told for a while
+    /// Silences, which suppress notifications for some time
     #[command(subcommand)]
     Silence(SilenceCommand),
 }
 
-/// Channels.
+/// Notification channels as documents.
 #[derive(Debug)]
 pub struct ChannelDocument(PhantomData<()>);
 
@@ -90,7 +90,7 @@ impl Document for ChannelDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Rules.
+/// Alert rules as documents.
 #[derive(Debug)]
 pub struct RuleDocument(PhantomData<()>);
 
@@ -103,14 +103,14 @@ impl Document for RuleDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Silences: they are made and ended, not changed.
+/// Commands for silences, which can be created and ended, but not changed.
 #[derive(Debug, Subcommand)]
 pub enum SilenceCommand {
     /// List silences
     List(Listing),
     /// Create a silence from a file: `when`, `until`, `reason`
     Create {
-        /// The file: JSON, or TOML when it ends in .toml; - for JSON on standard input
+        /// The file: JSON, or TOML if its name ends in .toml; - for JSON on standard input
         #[arg(long, short, value_name = "FILE")]
         file: std::path::PathBuf,
         #[command(flatten)]
@@ -118,7 +118,7 @@ pub enum SilenceCommand {
     },
     /// End a silence
     Delete {
-        /// Its id
+        /// Id of the silence
         id: String,
     },
 }

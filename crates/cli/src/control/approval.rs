@@ -1,4 +1,4 @@
-//! Approvals of the two-person rule: each shows the plan that it is given for.
+//! Approvals of the two-person rule. Each shows the plan that it approves.
 
 use api::approvals::{ApprovalQuery, ApprovalView, PlanChangeView, PlanFieldView};
 use clap::Subcommand;
@@ -16,24 +16,25 @@ use crate::terminal::{Colour, clean};
 
 const PATH: &str = "/api/v1/approvals";
 
-/// Approvals by a second person.
+/// Commands for approvals by a second person.
 #[derive(Debug, Subcommand)]
 pub enum ApprovalCommand {
-    /// List approvals and their plans, the newest first
+    /// List approvals and their plans, newest first
     List {
-        /// open, approved, rejected, expired, withdrawn or void
+        /// State: open, approved, rejected, expired, withdrawn or void
         #[arg(long, value_name = "STATE", default_value = "open")]
         state: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show an approval: its plan, the difference from the approval before, and who cannot approve it
+    /// Show an approval: its plan, the changes since the previous approval, and who may not approve it
     Show(ShowArgs),
-    /// Approve a plan: the run begins, once as many people approved it as the profile wants. At a terminal it shows the plan and asks
+    /// Approve a plan: the job starts once the profile's required number of people have approved. At a terminal, shows the plan and
+    /// asks for confirmation
     ///
     /// Example: bulla approval approve ID --plan SHA256 --note "ticket 123"
     Approve(ApproveArgs),
-    /// Refuse: the run is over
+    /// Reject an approval: the job is cancelled
     Reject(RejectArgs),
 }
 
@@ -65,7 +66,7 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
         ("Plan", plan_sha256),
         ("Id", id),
     );
-    // New columns come last.
+    // New columns are added at the end.
     const CSV: Columns = columns!(
         ApprovalView:
         ("Certificate", name),
@@ -95,7 +96,7 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     }
 }
 
-/// The approval with its plan as one object, each field under its name, so that columns can point at fields.
+/// Converts the list of the plan's fields to one object, so that columns can point at fields.
 fn with_fields(mut approval: Value) -> Value {
     let Some(Value::Array(plan)) = approval.get_mut("plan").map(Value::take) else { return approval };
     let fields = plan.into_iter().filter_map(|mut field| {
@@ -106,12 +107,12 @@ fn with_fields(mut approval: Value) -> Value {
     approval
 }
 
-/// As [`with_fields`], with the first characters of the plan's SHA-256.
+/// Like [`with_fields`], and shortens the plan's SHA-256.
 fn for_table(approval: Value) -> Value {
     with_short_hash(with_fields(approval))
 }
 
-/// Shows the approval at the terminal and asks for a yes. Returns the SHA-256 of the plan that was shown.
+/// Shows the approval at the terminal and asks for confirmation. Returns the SHA-256 of the shown plan.
 async fn ask(client: &Client, place: &str) -> Outcome<String> {
     let document = client.get(place, &()).await?;
     let approval: ApprovalView = read_as(&document)?;
@@ -126,7 +127,8 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
     Ok(hash)
 }
 
-/// Prints an approval. For people the plan is a table of its own, with the values of the approval before beside the new ones.
+/// Prints an approval. For people the plan is a separate table, which shows the values of the previous approval next to the new
+/// ones.
 fn show_approval(document: &Value, show: &Output) -> Outcome<()> {
     const PLAN: Columns = columns!(PlanRow: ("Plan", field), ("Value", value));
     const CHANGED: Columns = columns!(PlanRow: ("Plan", field), ("Value", value), ("Before", before));
@@ -138,12 +140,12 @@ fn show_approval(document: &Value, show: &Output) -> Outcome<()> {
     show_with_plan(document, &plan_rows(&approval.plan, &approval.changes), columns, show)
 }
 
-/// A field of a plan as a line of the table.
+/// A field of a plan as a row of the table.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 struct PlanRow {
     field: String,
     value: String,
-    /// The value in the approval before, where it differs.
+    /// The value in the previous approval, if it differs.
     before: Option<String>,
 }
 
@@ -209,11 +211,11 @@ mod tests {
             json!({ "name": "a", "plan": { "names": ["a.example"] }, "plan_sha256": "0123456789abcdef" });
         assert_eq!(with_fields(approval.clone()), full);
         assert_eq!(for_table(approval)["plan_sha256"], "0123456789ab");
-        // A server of an older version has no plans.
+        // Servers of older versions send no plans.
         assert_eq!(for_table(json!({ "name": "a" })), json!({ "name": "a" }));
     }
 
-    /// What a server reads of one request, which it answers with `{}`.
+    /// Returns the request that a server receives. The server responds with `{}`.
     async fn requested(arguments: &[&str]) -> String {
         #[derive(Parser)]
         struct Line {

@@ -1,4 +1,4 @@
-//! The audit log.
+//! Commands for the audit log.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -18,40 +18,40 @@ use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// The audit log.
+/// Commands for the audit log.
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// List what happened, newest first
+    /// List events, newest first
     List {
-        /// Only by this actor: token:ci, user:alice, system:renewal
+        /// Only events of this actor: token:ci, user:alice, system:renewal
         #[arg(long, value_name = "ACTOR")]
         actor: Option<String>,
-        /// Only this action: certificate.revoke
+        /// Only events of this action: certificate.revoke
         #[arg(long, value_name = "ACTION")]
         action: Option<String>,
-        /// Only to this: certificate/ID
+        /// Only events of this resource: certificate/ID
         #[arg(long, value_name = "RESOURCE")]
         resource: Option<String>,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Print everything as JSON lines: events, newest first, then sealed segments
+    /// Print the whole log as JSON lines: events, newest first, then sealed segments
     Export,
-    /// Recompute every hash chain, and say whether anything was altered
+    /// Recompute every hash chain, and report changes
     ///
     /// With --export without the server: bulla audit verify --export audit.jsonl --head heads.jsonl --key audit-key.pem
     Verify {
-        /// Verify this file of `bulla audit export`, without the server
+        /// Verify this file of `bulla audit export` offline
         #[arg(long, value_name = "FILE")]
         export: Option<PathBuf>,
-        /// Verify this file of `bulla audit prove`, without the server
+        /// Verify this file of `bulla audit prove` offline
         #[arg(long, value_name = "FILE", conflicts_with = "export")]
         proof: Option<PathBuf>,
-        /// Heads kept elsewhere, which the export or the proof must continue: signed heads as a witness has them, the
-        /// output of `bulla audit verify --output json`, or a line SHARD:SEQUENCE:HASH for each chain
+        /// Trusted heads that the export or the proof must continue: signed heads from a witness, the output of `bulla audit verify
+        /// --output json`, or one line SHARD:SEQUENCE:HASH per chain
         #[arg(long, value_name = "FILE")]
         head: Option<PathBuf>,
-        /// The public key that must have signed them, PEM: the output of `bulla audit key`
+        /// The public key of the signatures of the heads, PEM: the output of `bulla audit key`
         #[arg(long, value_name = "FILE")]
         key: Option<PathBuf>,
         #[command(flatten)]
@@ -59,13 +59,13 @@ pub enum AuditCommand {
     },
     /// Sign the ends of all chains now, and print the signed head
     ///
-    /// Keep it where the database's administrators cannot write: bulla audit head >> heads.jsonl
+    /// Store it where the database's administrators cannot write: bulla audit head >> heads.jsonl
     Head {
-        /// Sign nothing: print every signed head, oldest first, as JSON lines
+        /// Print every signed head, oldest first, as JSON lines; sign nothing
         #[arg(long)]
         all: bool,
     },
-    /// Print the public key that signs heads, PEM
+    /// Print the public key that verifies signed heads, PEM
     Key,
     /// List the sealed segments, oldest first
     Segments {
@@ -76,7 +76,7 @@ pub enum AuditCommand {
     ///
     /// Example: bulla audit segment 12
     Segment {
-        /// The number of the segment
+        /// Number of the segment
         #[arg(value_name = "NUMBER")]
         segment: u64,
     },
@@ -84,10 +84,10 @@ pub enum AuditCommand {
     ///
     /// Example: bulla audit prove 12 --line 0 > proof.json
     Prove {
-        /// The number of the segment
+        /// Number of the segment
         #[arg(value_name = "NUMBER")]
         segment: u64,
-        /// The number of the line, from 0: the second line of `bulla audit segment` is line 0
+        /// Number of the line, from 0: the second line of `bulla audit segment` is line 0
         #[arg(long, value_name = "LINE")]
         line: u64,
     },
@@ -204,7 +204,7 @@ fn kept_heads(head: Option<&Path>) -> Outcome<KeptHeads> {
     KeptHeads::parse(&text).map_err(|error| unreadable(path, error))
 }
 
-/// The DER of a public key in PEM.
+/// Converts a public key from PEM to DER.
 fn public_key(key: Option<&Path>) -> Outcome<Option<Vec<u8>>> {
     let Some(path) = key else { return Ok(None) };
     let text = std::fs::read(path).map_err(|error| unreadable(path, error))?;
@@ -212,7 +212,7 @@ fn public_key(key: Option<&Path>) -> Outcome<Option<Vec<u8>>> {
     found.map(Some).ok_or_else(|| unreadable(path, "it holds no PUBLIC KEY block"))
 }
 
-/// Verifies an export, and that it continues the kept heads.
+/// Verifies an export, and that it continues the stored heads.
 fn verify_export(path: &Path, head: Option<&Path>, key: Option<&Path>, show: &Output) -> Outcome<()> {
     let (heads, key) = (kept_heads(head)?, public_key(key)?);
     let file = File::open(path).map_err(|error| unreadable(path, error))?;
@@ -223,7 +223,7 @@ fn verify_export(path: &Path, head: Option<&Path>, key: Option<&Path>, show: &Ou
     good_or_altered(&verified)
 }
 
-/// Verifies a proof, and that the kept heads name its segment.
+/// Verifies a proof, and that the stored heads name its segment.
 fn verify_proof(path: &Path, head: Option<&Path>, key: Option<&Path>) -> Outcome<()> {
     let (heads, key) = (kept_heads(head)?, public_key(key)?);
     let text = std::fs::read_to_string(path).map_err(|error| unreadable(path, error))?;

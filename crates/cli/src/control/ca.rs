@@ -17,131 +17,131 @@ use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
-/// Authorities of a server.
+/// Commands for the certification authorities of a server.
 #[derive(Debug, Subcommand)]
 pub enum AuthorityCommand {
-    /// List them
+    /// List CAs
     List(Listing),
-    /// Show what each authority publishes: age, end and entries of its CRLs, failures, its OCSP responder
+    /// Show the publications of each CA: age, expiry and entries of its CRLs, failures, its OCSP responder
     Publications(Output),
-    /// Show one, with its certificate and chain
+    /// Show a CA, with its certificate and chain
     Show {
-        /// Its name or id
+        /// Name or id of the CA
         ca: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Make one: a root, or an intermediate with --parent
+    /// Create a CA: a root, or an intermediate with --parent
     Create(NewAuthority),
-    /// Take over one that exists: its certificate and its key
+    /// Import an existing CA: its certificate and its key
     Import {
-        /// Its name here
+        /// Name of the CA on this server
         name: String,
-        /// PEM: its certificate, then those above it
+        /// PEM file: the CA's certificate, then its issuers' certificates
         #[arg(long, value_name = "FILE")]
         certificates: PathBuf,
-        /// PEM: its private key
+        /// PEM file: the CA's private key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Make a key and a request for an intermediate below a root elsewhere
+    /// Create a key and a certificate request for an intermediate below an external root
     Request(NewAuthority),
-    /// Install the certificate that a root elsewhere made for such a request
+    /// Install the certificate that an external root issued for such a request
     Install {
-        /// The id of the authority that waits
+        /// Id of the CA that waits for its certificate
         id: String,
-        /// PEM: its certificate, then those above it
+        /// PEM file: the CA's certificate, then its issuers' certificates
         #[arg(long, value_name = "FILE")]
         certificates: PathBuf,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Let one sign another's certificate, so that clients of either trust it
+    /// Cross-sign a CA's certificate with another CA, so that clients of either CA trust it
     CrossSign {
-        /// Whose certificate: name or id
+        /// CA whose certificate is signed: name or id
         ca: String,
-        /// Who signs: name or id
+        /// CA that signs: name or id
         #[arg(long, value_name = "CA")]
         by: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Give one another certificate under the same key; what it issued holds under both
+    /// Renew a CA's certificate with the same key; issued certificates are valid under both
     Renew {
-        /// Its name or id
+        /// Name or id of the CA
         ca: String,
-        /// How long the new one is valid, from now: 3650d; as long as the old one was made for unless given
+        /// Validity of the new certificate from now: 3650d [default: as long as the old certificate's validity]
         #[arg(long, value_name = "DURATION", value_parser = units::duration)]
         lifetime: Option<std::time::Duration>,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Make a CA the default: profiles that name no CA issue from it
+    /// Make a CA the default for profiles that name no CA
     Default {
-        /// Its name or id
+        /// Name or id of the CA
         ca: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Retire one in two steps: first it issues no more, then it signs nothing any more
+    /// Retire a CA in two steps: first it issues no more certificates, then it signs nothing more
     Retire {
-        /// Its name or id
+        /// Name or id of the CA
         ca: String,
-        /// Retire it though profiles name it, no other CA issues, or valid certificates need its CRL
+        /// Retire the CA even if profiles name it, no other CA issues, or valid certificates need its CRL
         #[arg(long)]
         force: bool,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Revoke a certificate that one issued, managed or not
+    /// Revoke a certificate that a CA has issued, managed or not
     Revoke {
-        /// A PEM file with the certificate, or its SHA-256 fingerprint, or its id
+        /// PEM file with the certificate, or its SHA-256 fingerprint or id
         certificate: String,
-        /// keyCompromise, superseded, cessationOfOperation, certificateHold, removeFromCRL, …
+        /// Reason: keyCompromise, superseded, cessationOfOperation, certificateHold, removeFromCRL, …
         #[arg(long, value_name = "REASON", default_value = "unspecified")]
         reason: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
 }
 
-/// An authority to make.
+/// A CA to create.
 #[derive(Args, Debug)]
 pub struct NewAuthority {
-    /// Its name here, unique
+    /// Name of the CA on this server, unique
     name: String,
-    /// Its distinguished name: CN=Example Web CA, O=Example
+    /// Distinguished name of the CA: CN=Example Web CA, O=Example
     #[arg(long, value_name = "NAME")]
     subject: String,
-    /// The authority above it; none for a root
+    /// The parent CA; none for a root
     #[arg(long, value_name = "CA")]
     parent: Option<String>,
-    /// The kind of its key: p256, p384, rsa4096, ed25519, ml-dsa-65, …
+    /// Key type: p256, p384, rsa4096, ed25519, ml-dsa-65, …
     #[arg(long, value_name = "KIND")]
     key_type: Option<String>,
-    /// Where its key is made and kept: `pkcs11` for the security module of the configuration [default: the database, sealed]
+    /// Where the key is created and stored: `pkcs11` for the configured security module [default: the database, sealed]
     #[arg(long, value_name = "PROVIDER")]
     key_provider: Option<String>,
-    /// How long it is valid: 3650d
+    /// Validity of the certificate: 3650d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     lifetime: Option<std::time::Duration>,
-    /// Authorities that may stand below it
+    /// Maximum number of CAs below this CA in a chain
     #[arg(long, value_name = "NUMBER")]
     path_length: Option<u32>,
-    /// Names certificates below it may have: dns:example.com, ip:10.0.0.0/8; may be repeated
+    /// Name allowed in certificates below this CA: dns:example.com, ip:10.0.0.0/8; may be repeated
     #[arg(long, value_name = "NAME")]
     permit: Vec<String>,
-    /// Names they may not have; may be repeated
+    /// Name forbidden in certificates below this CA; may be repeated
     #[arg(long, value_name = "NAME")]
     exclude: Vec<String>,
     #[command(flatten)]
@@ -228,7 +228,7 @@ async fn post(client: &Client, path: &str, request: &impl Serialize, show: &Outp
     show_one(&client.submit(Method::POST, path, request).await?, show)
 }
 
-/// The fingerprint of the first certificate in a file; what names no file is one, or an id, itself.
+/// The fingerprint of the first certificate in a file. An argument that names no file is itself a fingerprint or an id.
 fn named(certificate: &str) -> Outcome<String> {
     let path = Path::new(certificate);
     if !path.exists() {

@@ -1,4 +1,4 @@
-//! Certificates: those under management, and those issued directly.
+//! Certificates: managed ones, and those issued directly.
 
 use api::listing::{Direction, PageQuery};
 use std::io::Write;
@@ -23,20 +23,20 @@ use crate::connection::{Client, Columns, Listing, Output, document_of, read_as, 
 use crate::exit::{Outcome, Problem};
 use crate::units;
 
-/// Certificates.
+/// Commands for certificates.
 #[derive(Debug, Subcommand)]
 pub enum CertificateCommand {
-    /// List those under management, those that end soonest first
+    /// List managed certificates, earliest expiry first
     List {
         #[command(flatten)]
         filter: Filter,
-        /// By what to sort: expiry, name, created, issued
+        /// Sort by: expiry, name, created, issued
         #[arg(long, value_name = "BY")]
         sort: Option<String>,
-        /// The other end of the order first
+        /// Reverse the order
         #[arg(long)]
         desc: bool,
-        /// Say how many certificates match, on standard error
+        /// Print the number of matching certificates on standard error
         #[arg(long)]
         count: bool,
         #[command(flatten)]
@@ -44,7 +44,7 @@ pub enum CertificateCommand {
     },
     /// Count certificates by issuer, profile, algorithm, owner, team, environment, status or expiry_day
     Groups {
-        /// By what
+        /// The attribute to count by
         #[arg(long, value_name = "BY", default_value = "issuer")]
         by: String,
         #[command(flatten)]
@@ -52,184 +52,184 @@ pub enum CertificateCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Show one
+    /// Show a certificate
     Show {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
         #[command(flatten)]
         show: Output,
     },
-    /// How many there are, by state and by end
+    /// Count certificates by status and by expiry
     Summary {
         #[command(flatten)]
         show: Output,
     },
-    /// Bring one under management, and issue it
+    /// Create a managed certificate, and issue it
     Create(Box<NewCertificate>),
-    /// Change what is decided about one, by a JSON or TOML file with the members to change
+    /// Change a certificate's settings by a JSON or TOML file with the fields to change
     Update {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
-        /// The file; - for JSON on standard input
+        /// The JSON or TOML file; - for JSON on standard input
         #[arg(long, short, value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
         show: Output,
     },
-    /// Renew now: one, or all that match
+    /// Renew a certificate, or all that match, now
     Renew {
         #[command(flatten)]
         selection: CertificateSelection,
         #[command(flatten)]
         show: Output,
     },
-    /// Revoke: one, or all that match
+    /// Revoke a certificate, or all that match
     Revoke {
         #[command(flatten)]
         selection: CertificateSelection,
-        /// keyCompromise, superseded, cessationOfOperation, affiliationChanged, privilegeWithdrawn
+        /// Reason: keyCompromise, superseded, cessationOfOperation, affiliationChanged, privilegeWithdrawn
         #[arg(long, value_name = "REASON", default_value = "unspecified")]
         reason: String,
-        /// Ask for a new version, with a new key, at once
+        /// Immediately request a new version, with a new key
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
         show: Output,
     },
-    /// Bring the current version to its targets once more
+    /// Deploy the current version to its targets again
     Deploy {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
     },
-    /// Its versions, the newest first
+    /// List the versions of a certificate, newest first
     Versions {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Where scans last saw its versions, the oldest first: what still serves an old one
+    /// List where scans last found each version, oldest first: shows what still serves an old version
     Served {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Write its chain, and with --key its private key if this server holds it
+    /// Export the chain, and with --key the private key if this server has it
     Export {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
-        /// With the private key; noted in the audit log
+        /// Include the private key; recorded in the audit log
         #[arg(long)]
         key: bool,
-        /// As a PKCS#12 file with the key; the password is read from this file
+        /// Export as a PKCS#12 file with the key; its password is read from this file
         #[arg(long, value_name = "PASSWORD_FILE")]
         pkcs12: Option<PathBuf>,
-        /// Where to; standard output unless given. A file is readable by its owner only
+        /// Output file, readable by its owner only [default: standard output]
         #[arg(long, short = 'f', value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Take one out of management; nothing is renewed any more
+    /// Archive a certificate; it is no longer renewed
     Archive {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
     },
-    /// Take an archived one back into management
+    /// Restore an archived certificate
     Restore {
-        /// Its name or id
+        /// Name or id of the certificate
         certificate: String,
     },
-    /// What scans found, and whether it is managed
+    /// List certificates that scans found, and whether they are managed
     Found {
-        /// Only hosts that contain this
+        /// Only hosts that contain this text
         #[arg(long, value_name = "TEXT")]
         host: Option<String>,
-        /// Only what this team answers for, by the rules of ownership; a page looks at 5,000 endpoints at most, so it may be
-        /// short, or empty, and still have a next one: see --all
+        /// Only certificates that the ownership rules assign to this team; a page covers at most 5,000 endpoints, so it may be
+        /// short or empty and still have a next page: see --all
         #[arg(long, value_name = "TEAM")]
         team: Option<String>,
-        /// Only what this owner answers for, by the rules of ownership
+        /// Only certificates that the ownership rules assign to this owner
         #[arg(long, value_name = "OWNER")]
         owner: Option<String>,
-        /// Only what no rule names a team or an owner for
+        /// Only certificates to which no rule assigns a team or an owner
         #[arg(long, conflicts_with_all = ["team", "owner"])]
         nobody: bool,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Bring what a scan found under management
+    /// Take over a found certificate into management
     Claim(Claim),
-    /// Say nothing more of what a scan found: for a time, or for good
+    /// Suppress a found certificate: for some time, or permanently
     Dismiss {
-        /// Its SHA-256 fingerprint, as `cert found` shows it
+        /// SHA-256 fingerprint of the certificate, as in `cert found`
         fingerprint: String,
-        /// Why
+        /// Reason
         #[arg(long, value_name = "TEXT")]
         note: String,
-        /// For how long: 30d; for good unless given
+        /// Duration: 30d [default: permanently]
         #[arg(long = "for", value_name = "DURATION", value_parser = units::duration)]
         length: Option<std::time::Duration>,
     },
-    /// Take a dismissal back
+    /// Undo a dismissal
     Undismiss {
-        /// Its SHA-256 fingerprint
+        /// SHA-256 fingerprint of the certificate
         fingerprint: String,
     },
-    /// Issue one for a request at once, without managing it
+    /// Issue a certificate for a request immediately, without managing it
     Issue {
-        /// The request: PKCS #10 in PEM
+        /// The certificate request: PKCS #10 in PEM
         #[arg(long, value_name = "FILE")]
         csr: PathBuf,
-        /// By which profile
+        /// Profile of the certificate
         #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
         profile: String,
-        /// How long it is valid: 30d
+        /// Validity of the certificate: 30d
         #[arg(long, value_name = "DURATION", value_parser = units::duration)]
         lifetime: Option<std::time::Duration>,
-        /// Write the chain here; standard output unless given
+        /// Output file for the chain [default: standard output]
         #[arg(long, short = 'f', value_name = "FILE")]
         file: Option<PathBuf>,
     },
-    /// Everything the authority has issued, over every protocol
+    /// List all certificates that the CA has issued, over every protocol
     Issued {
-        /// Only by this profile
+        /// Only certificates of this profile
         #[arg(long, value_name = "PROFILE")]
         profile: Option<String>,
-        /// Only over this protocol: api, acme, est, scep, lifecycle, system
+        /// Only certificates issued over this protocol: api, acme, est, scep, lifecycle, system
         #[arg(long, value_name = "PROTOCOL")]
         source: Option<String>,
-        /// Only with this name, or one below it
+        /// Only certificates with this name, or with a name below it
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
-        /// Only with this serial number
+        /// Only the certificate with this serial number
         #[arg(long, value_name = "HEX")]
         serial: Option<String>,
-        /// Only with this SHA-256 fingerprint
+        /// Only the certificate with this SHA-256 fingerprint
         #[arg(long, value_name = "HEX")]
         fingerprint: Option<String>,
-        /// The oldest first
+        /// List the oldest first
         #[arg(long)]
         asc: bool,
         #[command(flatten)]
         listing: Listing,
     },
-    /// List revoked certificates, the last one revoked first
+    /// List revoked certificates, last revoked first
     Revocations {
-        /// Only of this authority, by name or id
+        /// Only certificates of this CA, by name or id
         #[arg(long, value_name = "CA")]
         ca: Option<String>,
         #[command(flatten)]
         listing: Listing,
     },
-    /// List blocked keys, the last one blocked first
+    /// List blocked keys, last blocked first
     BlockedKeys(Listing),
-    /// Count certificates issued, renewed, revoked and deployed, and failed runs, by hour or by day
+    /// Count issued, renewed, revoked and deployed certificates, and failed jobs, by hour or by day
     Series(SeriesArgs),
-    /// Block a compromised key: every certificate that has it is revoked, and none is issued for it again
+    /// Block a compromised key: all certificates with the key are revoked, and it gets no new ones
     BlockKey {
-        /// SHA-256 of the SubjectPublicKeyInfo, or the id or fingerprint of a certificate with the key
+        /// SHA-256 of the SubjectPublicKeyInfo, or with --of-certificate the id or fingerprint of a certificate with the key
         key: String,
-        /// The first argument is a certificate's id or fingerprint
+        /// The KEY argument is a certificate's id or fingerprint
         #[arg(long)]
         of_certificate: bool,
         #[command(flatten)]
@@ -237,56 +237,56 @@ pub enum CertificateCommand {
     },
 }
 
-/// Which certificates under management.
+/// A selection of managed certificates.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Filter")]
 pub struct Filter {
-    /// pending, issuing, deploying, active, failed, revoked, archived, …; several with commas
+    /// Status: pending, issuing, deploying, active, failed, revoked, archived, …; separate several with commas
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
-    /// By this profile
+    /// Only certificates of this profile
     #[arg(long = "by-profile", value_name = "PROFILE")]
     profile: Option<String>,
-    /// From this issuer
+    /// Only certificates from this issuer
     #[arg(long = "from-issuer", value_name = "ISSUER")]
     issuer: Option<String>,
-    /// Of this owner
+    /// Only certificates of this owner
     #[arg(long = "of-owner", value_name = "OWNER")]
     owner: Option<String>,
-    /// Of this team
+    /// Only certificates of this team
     #[arg(long = "of-team", value_name = "TEAM")]
     team: Option<String>,
-    /// In this environment
+    /// Only certificates in this environment
     #[arg(long = "in-environment", value_name = "ENVIRONMENT")]
     environment: Option<String>,
-    /// With this tag: NAME=VALUE
+    /// Only certificates with this tag: NAME=VALUE
     #[arg(long = "with-tag", value_name = "TAG")]
     tag: Option<String>,
-    /// Whose name contains this
+    /// Only certificates whose name contains this text
     #[arg(long, value_name = "TEXT")]
     contains: Option<String>,
-    /// With a name that ends so: .example.org
+    /// Only certificates with a DNS name that ends with this: .example.org
     #[arg(long, value_name = "SUFFIX")]
     suffix: Option<String>,
-    /// That end within this time: 30d
+    /// Only certificates that expire within this time: 30d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     expiring_within: Option<std::time::Duration>,
-    /// That end after this time: 90d
+    /// Only certificates that expire after this time: 90d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     expiring_after: Option<std::time::Duration>,
-    /// With exactly this name
+    /// Only certificates with exactly this name
     #[arg(long = "with-name", value_name = "NAME")]
     name: Option<String>,
-    /// Whose current version has this serial number
+    /// Only the certificate whose current version has this serial number
     #[arg(long = "with-serial", value_name = "HEX")]
     serial: Option<String>,
-    /// Whose current version has this SHA-256 fingerprint
+    /// Only the certificate whose current version has this SHA-256 fingerprint
     #[arg(long = "with-fingerprint", value_name = "HEX")]
     fingerprint: Option<String>,
-    /// With a key of this kind: p256, rsa2048, …
+    /// Only certificates with this key type: p256, rsa2048, …
     #[arg(long = "with-algorithm", value_name = "KIND")]
     algorithm: Option<String>,
-    /// That breaks this rule of a policy
+    /// Only certificates that violate this rule of a policy
     #[arg(long = "with-finding", value_name = "RULE")]
     finding: Option<String>,
 }
@@ -337,12 +337,12 @@ impl Filter {
     }
 }
 
-/// One certificate or more, or all that match.
+/// One or more certificates, or all that match.
 #[derive(Args, Debug)]
 pub struct CertificateSelection {
-    /// Names or ids
+    /// Names or ids of certificates
     certificates: Vec<String>,
-    /// Every one that matches the filter; without a filter, every one
+    /// All certificates that match the filter, or all without a filter
     #[arg(long, conflicts_with = "certificates")]
     all: bool,
     #[command(flatten)]
@@ -370,52 +370,52 @@ impl CertificateSelection {
     }
 }
 
-/// A certificate to bring under management.
+/// A certificate to manage.
 #[derive(Args, Debug)]
 pub struct NewCertificate {
-    /// What it is to speak for: DNS names, addresses, URIs
+    /// Subject names of the certificate: DNS names, addresses, URIs
     #[arg(required = true)]
     names: Vec<String>,
-    /// Its name here; the first of the names unless given
+    /// Name of the certificate on this server [default: the first subject name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// By which profile
+    /// Profile of the certificate
     #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
     profile: String,
-    /// From which issuer; the own CA unless given
+    /// Issuer of the certificate [default: the own CA]
     #[arg(long, value_name = "ISSUER")]
     issuer: Option<String>,
-    /// Who answers for it
+    /// Owner of the certificate
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
-    /// The team that does
+    /// Team that owns the certificate
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
-    /// Where it is used
+    /// Environment of the certificate
     #[arg(long, value_name = "ENVIRONMENT")]
     environment: Option<String>,
-    /// The policy that says when it is renewed
+    /// Policy that sets the time of renewal
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
-    /// Labels; may be repeated
+    /// Tag of the certificate; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = input::pair)]
     tag: Vec<(String, String)>,
-    /// The kind of its key: p256, p384, rsa2048, ed25519, …
+    /// Key type: p256, p384, rsa2048, ed25519, …
     #[arg(long, value_name = "KIND")]
     key_type: Option<String>,
-    /// Make the key on the host of the first target's agent, where it stays
+    /// Create the key on the host of the first target's agent; it stays there
     #[arg(long, requires = "target")]
     key_on_agent: bool,
-    /// Where it goes: the id of a deployment target; may be repeated
+    /// Id of a deployment target; may be repeated
     #[arg(long, value_name = "TARGET")]
     target: Vec<String>,
-    /// How long a version is valid: 6d
+    /// Validity of each version: 6d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     lifetime: Option<std::time::Duration>,
-    /// Leave renewing to people
+    /// Disable automatic renewal
     #[arg(long)]
     no_auto_renew: bool,
-    /// Only enter it; issue it when somebody asks
+    /// Only create the record; issue the certificate on request
     #[arg(long)]
     no_issue: bool,
     #[command(flatten)]
@@ -457,24 +457,24 @@ impl NewCertificate {
     }
 }
 
-/// What a scan found, to be managed.
+/// A found certificate to manage.
 #[derive(Args, Debug)]
 pub struct Claim {
-    /// The certificate's SHA-256 fingerprint, as `cert found` shows it
+    /// SHA-256 fingerprint of the certificate, as in `cert found`
     fingerprint: String,
-    /// Its name here; its first name unless given
+    /// Name of the certificate on this server [default: its first subject name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// The profile its next version is issued by
+    /// Profile of the next version
     #[arg(long, value_name = "PROFILE", default_value = crate::configuration::FIRST_PROFILE)]
     profile: String,
-    /// The issuer of its next version
+    /// Issuer of the next version
     #[arg(long, value_name = "ISSUER")]
     issuer: Option<String>,
-    /// Who answers for it [default: with no --team, as the rules of ownership say]
+    /// Owner of the certificate [default without --team: by the ownership rules]
     #[arg(long, value_name = "OWNER")]
     owner: Option<String>,
-    /// The team that does [default: with no --owner, as the rules of ownership say]
+    /// Team that owns the certificate [default without --owner: by the ownership rules]
     #[arg(long, value_name = "TEAM")]
     team: Option<String>,
     #[command(flatten)]
@@ -703,7 +703,7 @@ fn read(path: &Path) -> Outcome<String> {
         .map_err(|error| Problem::usage(format_args!("cannot read {}: {error}", path.display())))
 }
 
-/// Into a new file that its owner alone may read, or to standard output.
+/// Writes to a new file that only its owner can read, or to standard output.
 fn write(file: Option<&Path>, octets: &[u8]) -> Outcome<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let Some(path) = file else {

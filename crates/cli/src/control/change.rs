@@ -1,4 +1,4 @@
-//! Changes of gates that wait for approval: each shows the object before and after.
+//! Changes of protected objects that wait for approval. Each shows the object before and after.
 
 use api::approvals::PlanChangeView;
 use api::changes::{ChangeQuery, ChangeView};
@@ -17,25 +17,25 @@ use crate::terminal::{Colour, clean};
 
 const PATH: &str = "/api/v1/changes";
 
-/// Changes that wait for approval.
+/// Commands for changes that wait for approval.
 #[derive(Debug, Subcommand)]
 pub enum ChangeCommand {
-    /// List changes that wait for approval, the newest first
+    /// List changes that wait for approval, newest first
     List {
-        /// open, approved, applied, rejected or void
+        /// State: open, approved, applied, rejected or void
         #[arg(long, value_name = "STATE", default_value = "open")]
         state: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show a change: the values that differ, before and after, and who approved it
+    /// Show a change: the values that differ, before and after, and its approvers
     Show(ShowArgs),
-    /// Approve a change: it is applied exactly as shown, once as many people approved it as the profile wants. At a terminal it shows
-    /// the change and asks
+    /// Approve a change: it is applied exactly as shown once enough people have approved. At a terminal, shows the change and asks
+    /// for confirmation
     ///
     /// Example: bulla change approve ID --plan SHA256 --note "ticket 123"
     Approve(ApproveArgs),
-    /// Reject a change: nothing is changed
+    /// Reject a change: it is not applied
     Reject(RejectArgs),
 }
 
@@ -73,7 +73,7 @@ async fn list(client: &Client, state: &str, listing: &Listing) -> Outcome<()> {
     }
 }
 
-/// Shows the change at the terminal and asks for a yes. Returns the SHA-256 of the plan that was shown.
+/// Shows the change at the terminal and asks for confirmation. Returns the SHA-256 of the shown plan.
 async fn ask(client: &Client, place: &str) -> Outcome<String> {
     let document = client.get(place, &()).await?;
     let change: ChangeView = read_as(&document)?;
@@ -82,7 +82,7 @@ async fn ask(client: &Client, place: &str) -> Outcome<String> {
     Ok(change.plan_sha256)
 }
 
-/// Prints a change. For people the values that differ are a table of their own.
+/// Prints a change. For people the differing values are a separate table.
 fn show_change(document: &Value, show: &Output) -> Outcome<()> {
     const CHANGED: Columns = columns!(ChangedRow: ("Value", name), ("Before", before), ("After", after));
     if show.output != Format::Table {
@@ -92,7 +92,7 @@ fn show_change(document: &Value, show: &Output) -> Outcome<()> {
     show_with_plan(document, &changed_rows(&change.changes), CHANGED, show)
 }
 
-/// A value that differs, as a line of the table.
+/// A differing value as a row of the table.
 #[derive(Debug, Eq, PartialEq, Serialize)]
 struct ChangedRow {
     name: String,

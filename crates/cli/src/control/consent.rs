@@ -1,4 +1,4 @@
-//! Questions at the terminal before something is changed for good.
+//! Confirmation at the terminal before a permanent change.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
@@ -6,25 +6,25 @@ use clap::Args;
 
 use crate::exit::{Outcome, Problem};
 
-/// The flag of every command that asks before it goes on.
+/// The flag of every command that asks for confirmation.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct Consent {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
 impl Consent {
-    /// Whether the command line said yes.
+    /// Whether the flag was given.
     #[must_use]
     pub const fn is_given(self) -> bool {
         self.yes
     }
 
-    /// Asks the person at the terminal, unless the command line said yes. Without a terminal nobody is asked, and it goes on.
+    /// Asks for confirmation at the terminal, unless the flag was given. Without a terminal, continues without confirmation.
     ///
     /// # Errors
-    /// The answer was no, or there was none.
+    /// The answer was no, or there was no answer.
     pub fn ask_at_terminal(self, question: &str) -> Outcome<()> {
         if self.yes || !std::io::stdin().is_terminal() {
             return Ok(());
@@ -33,7 +33,7 @@ impl Consent {
     }
 }
 
-/// Asks the person at the terminal. Returns an error without a terminal, and for every answer but yes.
+/// Asks for confirmation at the terminal. Returns an error without a terminal, and for every answer but yes.
 pub fn confirm(question: &str) -> Outcome<()> {
     if !std::io::stdin().is_terminal() {
         return Err(

@@ -18,7 +18,7 @@ const OPENER: &str = "xdg-open";
 /// `bulla console`
 #[derive(Args, Debug)]
 pub struct ConsoleArgs {
-    /// Open the link in the browser of this machine, by xdg-open; other users may see it in the list of processes
+    /// Open the link in the browser of this machine with xdg-open; other users may see it in the process list
     #[arg(long)]
     open: bool,
     /// How long the link is valid, 10s to 10m [default: 10m]
@@ -28,7 +28,7 @@ pub struct ConsoleArgs {
     server: ServerArgs,
 }
 
-/// Asks for a link, and prints it.
+/// Requests a link, and prints it.
 pub(crate) async fn run(args: &ConsoleArgs, settings: &ClientSettings) -> Outcome<Exit> {
     let client = Client::open(&args.server, settings)?;
     let new = NewSignInLink { lifetime_s: args.lifetime.map(|lifetime| lifetime.as_secs()) };

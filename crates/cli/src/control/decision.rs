@@ -1,4 +1,4 @@
-//! What approvals and changes have in common: a plan that is shown, then approved by its SHA-256 or rejected.
+//! Common parts of approvals and changes: a plan that is shown, then approved by its SHA-256 or rejected.
 
 use std::io::IsTerminal as _;
 
@@ -15,16 +15,16 @@ use crate::exit::{Outcome, Problem};
 use crate::printer::Printer;
 use crate::terminal::clean;
 
-/// Characters of a plan's SHA-256 in a listing.
+/// Number of characters shown of a plan's SHA-256.
 const SHORT_HASH: usize = 12;
 
-/// The value of a plan's field that has none.
+/// Text for a plan's field without a value.
 const NOT_SET: &str = "not set";
 
 /// The options of `show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Its id
+    /// Id of the approval or change
     pub(super) id: String,
     #[command(flatten)]
     pub(super) show: Output,
@@ -33,12 +33,12 @@ pub struct ShowArgs {
 /// The options of `approve`.
 #[derive(Debug, Args)]
 pub struct ApproveArgs {
-    /// Its id
+    /// Id of the approval or change
     id: String,
     /// The SHA-256 of the plan to approve, as `show` prints it. The server refuses any other plan
     #[arg(long, value_name = "SHA256")]
     plan: Option<Fingerprint>,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
@@ -64,9 +64,9 @@ impl ApproveArgs {
 /// The options of `reject`.
 #[derive(Debug, Args)]
 pub struct RejectArgs {
-    /// Its id
+    /// Id of the approval or change
     id: String,
-    /// Why
+    /// Reason
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
 }
@@ -111,7 +111,7 @@ pub(super) fn show_with_plan<T: Serialize>(
     printer.end(None).map_err(|error| Problem::output(&error))
 }
 
-/// The values of a field in a cell. A certificate's names are chosen by strangers.
+/// Joins the values of a field for a cell, without control characters: names in certificates are untrusted.
 pub(super) fn values(values: &[String]) -> String {
     if values.is_empty() { NOT_SET.to_owned() } else { clean(&values.join(", ")).into_owned() }
 }

@@ -1,4 +1,4 @@
-//! Nouns that are documents: listed, shown, made from a file, changed, removed.
+//! Nouns that are documents: listed, shown, created from a file, changed, deleted.
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -10,65 +10,65 @@ use super::{Run, input};
 use crate::connection::{Client, Columns, Listing, Output, path_of, show_one};
 use crate::exit::Outcome;
 
-/// What the API knows a document by.
+/// How the API identifies a document.
 pub enum Key {
-    /// Its id: names are looked up in the listing first.
+    /// By id. A name is looked up in the listing first.
     Id,
-    /// Its name.
+    /// By name.
     Name,
 }
 
-/// A noun that is a document.
+/// A noun whose objects are documents.
 pub trait Document: Send + Sync + 'static {
-    /// One of them, as help names it: `profile`.
+    /// The singular in help texts: `profile`.
     const ONE: &'static str;
-    /// Many of them, as help names them: `profiles`.
+    /// The plural in help texts: `profiles`.
     const MANY: &'static str;
-    /// Where they are: `/api/v1/profiles`.
+    /// The path of the listing: `/api/v1/profiles`.
     const PATH: &'static str;
-    /// What stands after it in the path of one.
+    /// The last part of the path of one document.
     const KEY: Key;
-    /// The table's columns.
+    /// The columns of the table.
     const COLUMNS: Columns;
-    /// How one is replaced.
+    /// The method that replaces a document.
     const REPLACE: Method;
 }
 
-/// What to do with documents.
+/// Commands for documents.
 #[derive(Debug, Subcommand)]
 pub enum DocumentCommand<D: Document> {
-    /// `list`
+    /// Lists documents.
     #[command(about = format!("List {}", D::MANY))]
     List(Listing),
-    /// `show`
+    /// Shows a document.
     #[command(about = of_one::<D>("Show", ""))]
     Show(ShowArgs),
-    /// `create`
+    /// Creates a document.
     #[command(about = of_one::<D>("Create", "from a file"))]
     Create(FileArgs),
-    /// `update`
+    /// Replaces a document.
     #[command(about = of_one::<D>("Replace", "by what a file says"))]
     Update(UpdateArgs),
-    /// `delete`
+    /// Deletes a document.
     #[command(about = of_one::<D>("Delete", ""))]
     Delete {
-        /// Its name or id
+        /// Name or id of the object
         id: String,
         #[arg(skip)]
         _of: PhantomData<fn() -> D>,
     },
 }
 
-/// `verb` with an article and the noun: `Show an owner`.
+/// A help text of `verb`, an article and the noun: `Show an owner`.
 fn of_one<D: Document>(verb: &str, rest: &str) -> String {
     let article = if D::ONE.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
     format!("{verb} {article} {} {rest}", D::ONE).trim_end().to_owned()
 }
 
-/// Which one, and how to show it.
+/// The document to show, and output options.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// Its name or id
+    /// Name or id of the object
     id: String,
     #[command(flatten)]
     show: Output,
@@ -77,7 +77,7 @@ pub struct ShowArgs {
 /// A document in a file.
 #[derive(Args, Debug)]
 pub struct FileArgs {
-    /// The file: JSON, or TOML when it ends in .toml; - for JSON on standard input
+    /// The file: JSON, or TOML if its name ends in .toml; - for JSON on standard input
     #[arg(long, short, value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -87,7 +87,7 @@ pub struct FileArgs {
 /// A changed document in a file.
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
-    /// Its name or id
+    /// Name or id of the object
     id: String,
     #[command(flatten)]
     file: FileArgs,
@@ -115,7 +115,7 @@ impl<D: Document> Run for DocumentCommand<D> {
     }
 }
 
-/// The path of a document given by its name or id.
+/// The path of a document with the given name or id.
 pub(super) async fn place<D: Document>(client: &Client, given: &str) -> Outcome<String> {
     match D::KEY {
         Key::Id => path_of(client, D::PATH, D::ONE, given).await,

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::exit::{Outcome, Problem};
 
-/// A document of a megabyte is not one.
+/// Maximum size of a document.
 const DOCUMENT_OCTETS_MAX: u64 = 1024 * 1024;
 
-/// Reads a document, TOML by its name's end or JSON; `-` is JSON on standard input.
+/// Reads a document, TOML if the name ends in `.toml`, else JSON. `-` is JSON on standard input.
 pub(super) fn document(path: &Path) -> Outcome<Value> {
     let refuse = |why: String| {
         Problem::usage(format_args!("cannot read {}: {why}", path.display()))

@@ -1,4 +1,4 @@
-//! Runs, policies, owners and teams.
+//! Jobs, policies, owners and teams.
 
 use api::health::ServerNodeView;
 use api::jobs::{JobEventView, JobQuery, JobView};
@@ -14,48 +14,48 @@ use crate::columns;
 use crate::connection::{Client, Columns, Listing, Output, show_one};
 use crate::exit::Outcome;
 
-/// Runs of issuance, renewal, deployment and revocation.
+/// Commands for jobs: issuance, renewal, deployment and revocation.
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
-    /// List them, the newest first
+    /// List jobs, newest first
     List {
-        /// queued, running, awaiting_approval, awaiting_csr, done, failed, cancelled
+        /// State: queued, running, awaiting_approval, awaiting_csr, done, failed, cancelled
         #[arg(long, value_name = "STATE")]
         state: Option<String>,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show one
+    /// Show a job
     Show {
-        /// Its id
+        /// Id of the job
         id: String,
         #[command(flatten)]
         show: Output,
     },
-    /// List what happened in one run, the oldest first
+    /// List the events of a job, oldest first
     Events {
-        /// Its id
+        /// Id of the job
         id: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// List deployments to all targets, the newest first
+    /// List deployments to all targets, newest first
     Deployments(DeploymentsArgs),
-    /// Show what the scheduler is doing: open runs, what is due by issuer, leases
+    /// Show the state of the scheduler: open jobs, due jobs by issuer, leases
     Scheduler {
         #[command(flatten)]
         show: Output,
     },
-    /// List the server processes that use the same database, and when each was last seen
+    /// List the server processes with the same database, and when each was last seen
     Servers(Listing),
-    /// Take one back that no issuer is at yet
+    /// Cancel a job that no issuer has started
     Cancel {
-        /// Its id
+        /// Id of the job
         id: String,
     },
-    /// Let one that waits begin now
+    /// Start a waiting job now
     Retry {
-        /// Its id
+        /// Id of the job
         id: String,
     },
 }
@@ -111,7 +111,7 @@ impl Run for JobCommand {
     }
 }
 
-/// Policies.
+/// Policies as documents.
 #[derive(Debug)]
 pub struct PolicyDocument;
 
@@ -130,12 +130,12 @@ impl Document for PolicyDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// What to do with policies.
+/// Commands for policies.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     #[command(flatten)]
     Document(DocumentCommand<PolicyDocument>),
-    /// What certificates do against them
+    /// List certificates that violate policies
     Violations(Listing),
 }
 
@@ -157,7 +157,7 @@ impl Run for PolicyCommand {
     }
 }
 
-/// Owners.
+/// Owners as documents.
 #[derive(Debug)]
 pub struct OwnerDocument;
 
@@ -170,7 +170,7 @@ impl Document for OwnerDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Teams.
+/// Teams as documents.
 #[derive(Debug)]
 pub struct TeamDocument;
 

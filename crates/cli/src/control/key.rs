@@ -1,4 +1,4 @@
-//! `bulla key`, as far as it only needs a server: keys that are sealed to policies, the policies, and the master key.
+//! The part of `bulla key` that only needs a server: keys sealed to policies, the policies, and the master key.
 
 use clap::{Args, Subcommand};
 
@@ -12,14 +12,14 @@ use crate::connection::{Client, Listing};
 use crate::execution::CommandFuture;
 use crate::exit::Outcome;
 
-/// Keys, their policies, and the master key.
+/// Commands for keys, their policies, and the master key.
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Seal a private key to a policy, on this machine; the server never sees it
+    /// Seal a private key to a policy, on this machine; the server never receives the unsealed key
     Seal(OnServer<SealArgs>),
-    /// List the keys that are sealed to policies
+    /// List the keys sealed to policies
     List(OnServer<ListArgs>),
-    /// Withdraw a sealed key: nodes sign with it no more
+    /// Withdraw a sealed key: nodes no longer sign with it
     Withdraw(OnServer<WithdrawArgs>),
     /// Policies: which nodes of the key service may open which keys
     Policy(Noun<KeyPolicyCommand>),
@@ -37,7 +37,7 @@ pub struct ListArgs {
 /// `bulla key withdraw`
 #[derive(Args, Debug)]
 pub struct WithdrawArgs {
-    /// SHA-256 of its SubjectPublicKeyInfo, as `bulla key list` shows it
+    /// SHA-256 of the key's SubjectPublicKeyInfo, as in `bulla key list`
     #[arg(value_name = "SPKI-SHA256")]
     key: String,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Policies of keys: which nodes of the key service may open which keys.
+//! Key policies: which nodes of the key service may open which keys.
 
 use api::key_policies::{
     DetailView, FormulaBody, PairView, PolicyBody, ResolvedNodeView, ResolvedView, RowView,
@@ -19,53 +19,53 @@ use crate::printer::Printer;
 /// The route of policies.
 pub const POLICIES: &str = "/api/v1/key-policies";
 
-/// Policies of keys.
+/// Commands for key policies.
 #[derive(Debug, Subcommand)]
 pub enum KeyPolicyCommand {
-    /// Show which nodes satisfy a formula: "country: JP or not region: EU". The exit code is 1 where none does
+    /// Show which nodes satisfy a formula: "country: JP or not region: EU". The exit code is 1 if no node does
     Check {
-        /// Conditions `name: value` with and, or, not and parentheses
+        /// Formula: conditions `name: value` with and, or, not and parentheses
         formula: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Make one; which nodes satisfy it is shown first
+    /// Create a policy; the nodes that satisfy it are shown first
     Create {
-        /// Its name
+        /// Name of the policy
         name: String,
-        /// Conditions `name: value` with and, or, not and parentheses
+        /// Formula: conditions `name: value` with and, or, not and parentheses
         formula: String,
-        /// Whether it asks
+        /// Whether the command asks for confirmation
         #[command(flatten)]
         consent: Consent,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// List them
+    /// List policies
     List(Listing),
-    /// Show one: which of its nodes have its pairs, and how many keys are sealed to each
+    /// Show a policy: which nodes have its key pairs, and how many keys are sealed to each
     Show {
-        /// Its name or id
+        /// Name or id of the policy
         name: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Give one its next pair; its keys are sealed to it gradually
+    /// Rotate a policy's key pair; its keys are sealed to the new pair gradually
     Rotate {
-        /// Its name or id
+        /// Name or id of the policy
         name: String,
-        /// How to print the answer
+        /// Output options
         #[command(flatten)]
         show: Output,
     },
-    /// Remove one to which no key is sealed
+    /// Delete a policy to which no key is sealed
     Delete {
-        /// Its name or id
+        /// Name or id of the policy
         name: String,
-        /// Whether it asks
+        /// Whether the command asks for confirmation
         #[command(flatten)]
         consent: Consent,
     },
@@ -105,7 +105,7 @@ impl Run for KeyPolicyCommand {
     }
 }
 
-/// Where a policy is.
+/// The path of a policy.
 pub(super) fn path(name: &str) -> String {
     format!("{POLICIES}/{}", input::segment(name))
 }
@@ -115,7 +115,7 @@ async fn check(client: &Client, formula: &str) -> Outcome<Value> {
     client.submit(Method::POST, &format!("{POLICIES}/check"), &formula).await
 }
 
-/// An error with exit code 1 where no node satisfies the formula.
+/// Returns an error with exit code 1 if no node satisfies the formula.
 fn satisfied(resolved: &ResolvedView) -> Outcome<()> {
     if resolved.nodes.is_empty() {
         let formula = &resolved.formula;
@@ -131,7 +131,7 @@ async fn create(client: &Client, name: &str, formula: &str, consent: Consent, sh
         for node in &resolved.nodes {
             eprintln!("  {} at {}", node.name, node.site);
         }
-        // Whom nobody satisfies the server refuses, and says which attributes there are.
+        // If no node satisfies the formula, the server rejects it and reports the existing attributes.
         if !resolved.nodes.is_empty() {
             confirm(&format!("Make the policy {name:?}?"))?;
         }
@@ -140,7 +140,7 @@ async fn create(client: &Client, name: &str, formula: &str, consent: Consent, sh
     show_policy(&client.submit(Method::POST, POLICIES, &policy).await?, show)
 }
 
-/// `region: EU: satisfied by 2 of 5 nodes, at 1 site`
+/// Formats `region: EU: satisfied by 2 of 5 nodes, at 1 site`.
 fn told(resolved: &ResolvedView) -> String {
     let ResolvedView { formula, nodes, sites, enrolled, .. } = resolved;
     let (nodes, sites) = (nodes.len(), sites.len());
@@ -171,9 +171,9 @@ fn show_resolved(document: &Value, show: &Output) -> Outcome<()> {
     Ok(())
 }
 
-/// For people a generation is a line, without its public key.
+/// Prints a policy. For people a generation is one line, without its public key.
 fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
-    /// A policy whose generations are lines.
+    /// A policy with its generations as text lines.
     #[derive(Serialize)]
     struct PolicyLines {
         #[serde(flatten)]
@@ -189,7 +189,7 @@ fn show_policy(policy: &Value, show: &Output) -> Outcome<()> {
     show_one(&document_of(&PolicyLines { policy, nodes, generations })?, show)
 }
 
-/// `2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1`
+/// Formats `2: wrapped for 3 of 4 nodes, 7 keys; missing at fra-1`.
 fn line(pair: &PairView, nodes: usize) -> String {
     let PairView { generation: number, wrapped, keys, lagging, .. } = pair;
     let missing =

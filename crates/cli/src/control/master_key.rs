@@ -17,10 +17,10 @@ use crate::printer::Printer;
 
 const KEYS: &str = "/api/v1/master-key";
 
-/// How often it is asked how far a rotation has come: each answer counts every sealed value.
+/// Interval of progress requests during a rotation. It is long, because each response counts every sealed value.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// The master key.
+/// Commands for the master key.
 #[derive(Debug, Subcommand)]
 pub enum MasterKeyCommand {
     /// Show the master keys and how many values are sealed under each
@@ -28,7 +28,7 @@ pub enum MasterKeyCommand {
         #[command(flatten)]
         show: Output,
     },
-    /// Seal everything under the server's current master key; afterwards older ones can go
+    /// Re-encrypt everything under the server's current master key; then the older ones can be removed
     Rotate {
         #[command(flatten)]
         show: Output,
@@ -63,7 +63,7 @@ const STATUS: Columns = columns!(
     ("Of", of),
 );
 
-/// A rotation as people see it: its columns are lines.
+/// A rotation for people, with its columns as text lines.
 #[derive(Serialize)]
 struct RotationLines<'a> {
     master: &'a str,
@@ -92,12 +92,12 @@ fn row(key: MasterKeyView) -> KeyRow {
     KeyRow { id, current, configured, values, of: counts(of) }
 }
 
-/// The columns that have any values, each with their number: `credential_versions.sealed 12`.
+/// The columns with values, each with its count: `credential_versions.sealed 12`.
 fn counts<'a>(columns: impl Iterator<Item = (&'a str, u64)>) -> Vec<String> {
     columns.filter(|(_, values)| *values > 0).map(|(column, values)| format!("{column} {values}")).collect()
 }
 
-/// Until nothing is left, or nothing happens any more: then the report says why.
+/// Waits until no values remain or there is no progress; the final report has the reason.
 async fn until_ended(client: &Client) -> Outcome<()> {
     let mut before = None;
     loop {
@@ -106,7 +106,7 @@ async fn until_ended(client: &Client) -> Outcome<()> {
         if std::io::stderr().is_terminal() {
             eprintln!("{remaining} values are under older master keys");
         }
-        // Behind a balancer another node may answer: it does not rotate, and the count goes down.
+        // Behind a load balancer another node may respond. That node is not rotating, but the count decreases.
         let stands = before.replace(remaining) == Some(remaining) && !rotating;
         if remaining == 0 || stands {
             return Ok(());
@@ -118,7 +118,7 @@ async fn rotate(client: &Client, show: &Output) -> Outcome<()> {
     let path = format!("{KEYS}/rotate");
     let done = loop {
         let answer = client.send(Method::POST, &path, None).await?;
-        // It has ended, or it goes on after the response.
+        // The response is either the result, or the rotation still runs.
         if RotatingView::deserialize(&answer).is_err() {
             break answer;
         }

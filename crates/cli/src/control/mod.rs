@@ -1,4 +1,4 @@
-//! The commands that run a control plane over its API, by noun.
+//! Commands that operate a control plane over its API, by noun.
 
 mod access;
 mod acme;

@@ -1,4 +1,4 @@
-//! Nouns and single commands of the command line: where their server is, and what to do.
+//! Nouns and single commands of the command line, each with its server and its subcommands.
 
 use clap::{Args, Subcommand};
 
@@ -6,7 +6,7 @@ use crate::configuration::ClientSettings;
 use crate::connection::{Client, ServerArgs};
 use crate::exit::{Exit, Outcome};
 
-/// A noun and what to do with it.
+/// A noun and its subcommand.
 #[derive(Args, Debug)]
 pub struct Noun<C: Subcommand> {
     #[command(flatten)]
@@ -15,7 +15,7 @@ pub struct Noun<C: Subcommand> {
     command: C,
 }
 
-/// One command, and where its server is.
+/// One command, and the server that it uses.
 #[derive(Args, Debug)]
 pub struct OnServer<A: Args> {
     #[command(flatten)]
@@ -24,12 +24,12 @@ pub struct OnServer<A: Args> {
     command: A,
 }
 
-/// What a command can do.
+/// A command that can run against a server.
 pub trait Run {
     /// Runs the command against a server.
     fn run(&self, client: &Client) -> impl Future<Output = Outcome<()>>;
 
-    /// Runs a command that needs no server; `None` for those that do.
+    /// Runs a command that needs no server. Returns `None` for other commands.
     fn run_offline(&self) -> Option<Outcome<()>> {
         None
     }

@@ -1,4 +1,4 @@
-//! Owners, and the rules that say who answers for what scans found.
+//! Owners, and the rules that assign found certificates to owners and teams.
 
 use api::ownership::{
     AssignBody, ExplanationView, FromTagsBody, QuestionBody, RuleBody, RuleView, StepView, WhenBody,
@@ -18,88 +18,88 @@ use crate::printer::Printer;
 
 const PATH: &str = "/api/v1/ownership-rules";
 
-/// What to do with owners.
+/// Commands for owners.
 #[derive(Debug, Subcommand)]
 pub enum OwnerCommand {
     #[command(flatten)]
     Document(DocumentCommand<OwnerDocument>),
-    /// Rules that say who answers for what scans found; the first that matches wins
+    /// Rules that assign found certificates to owners and teams; the first match applies
     #[command(subcommand)]
     Rule(RuleCommand),
 }
 
-/// Rules of ownership.
+/// Commands for ownership rules.
 #[derive(Debug, Subcommand)]
 pub enum RuleCommand {
-    /// Make one; without conditions it holds for everything that no rule before it takes
+    /// Create a rule; without conditions it applies to everything that no earlier rule matches
     Add(Box<NewRule>),
-    /// List them, in their order
+    /// List rules, in their order
     List(Listing),
-    /// Show one
+    /// Show a rule
     Show {
-        /// Its name or id
+        /// Name or id of the rule
         name: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Put one elsewhere among the others
+    /// Move a rule to another position
     Move {
-        /// Its name or id
+        /// Name or id of the rule
         name: String,
-        /// Where: rules are tried from the lowest position to the highest
+        /// New position: rules are tried from the lowest position to the highest
         position: u32,
         #[command(flatten)]
         show: Output,
     },
-    /// Remove one; what was claimed by it stays as it is
+    /// Remove a rule; certificates claimed by it are not changed
     Remove {
-        /// Its name or id
+        /// Name or id of the rule
         name: String,
     },
-    /// Say whose something is: which rule matches, and why those before it do not
+    /// Explain an assignment: which rule matches, and why earlier rules do not
     Explain(Question),
 }
 
-/// A rule to make.
+/// A rule to create.
 #[derive(Args, Debug)]
 pub struct NewRule {
-    /// Its name
+    /// Name of the rule
     name: String,
-    /// Where it stands: rules are tried from the lowest position to the highest [default: ten after the last]
+    /// Position: rules are tried from the lowest position to the highest [default: ten after the last]
     #[arg(long, value_name = "POSITION")]
     position: Option<u32>,
-    /// What the host or the server name is like: '*.pay.example'; * is any run of characters
+    /// Pattern of the host or the server name: '*.pay.example'; * matches any characters
     #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all that are given must hold)")]
     host: Option<String>,
-    /// What one of the certificate's names is like
+    /// Pattern of one of the certificate's names
     #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all that are given must hold)")]
     san: Option<String>,
-    /// The network that the address is in, or the address
+    /// Network that contains the address, or the address
     #[arg(long, value_name = "NETWORK", help_heading = "Conditions (all that are given must hold)")]
     network: Option<String>,
-    /// What the protocol (tls, smtp, aws-acm) or the watch's group is like
+    /// Pattern of the protocol (tls, smtp, aws-acm) or of the watch's group
     #[arg(long, value_name = "PATTERN", help_heading = "Conditions (all that are given must hold)")]
     source: Option<String>,
-    /// What the issuer's name holds
+    /// Text in the issuer's name
     #[arg(long, value_name = "TEXT", help_heading = "Conditions (all that are given must hold)")]
     issuer: Option<String>,
-    /// A tag that a cloud or cluster gives to the certificate: KEY, or KEY=PATTERN for its value
+    /// Tag of the certificate in a cloud or cluster: KEY, or KEY=PATTERN for its value
     #[arg(long, value_name = "KEY[=PATTERN]", help_heading = "Conditions (all that are given must hold)")]
     cloud_tag: Option<String>,
-    /// The team that answers
+    /// Team to assign
     #[arg(long, value_name = "TEAM", help_heading = "Whom it names (at least one of these)")]
     team: Option<String>,
-    /// Who does
+    /// Owner to assign
     #[arg(long, value_name = "OWNER", help_heading = "Whom it names (at least one of these)")]
     owner: Option<String>,
-    /// Where it is used
+    /// Environment to assign
     #[arg(long, value_name = "ENVIRONMENT", help_heading = "Whom it names (at least one of these)")]
     environment: Option<String>,
-    /// Labels; may be repeated
+    /// Tag to assign; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = input::pair,
         help_heading = "Whom it names (at least one of these)")]
     tag: Vec<(String, String)>,
-    /// Take the team from the value of this tag; the rule holds only where it finds something to take
+    /// Take the team from the value of this tag; the rule applies only if it finds a value to take
     #[arg(long, value_name = "KEY", help_heading = "Whom it names (at least one of these)")]
     team_from_tag: Option<String>,
     /// Take the owner from the value of this tag
@@ -140,30 +140,30 @@ impl NewRule {
     }
 }
 
-/// Something that was found, or might be; what is not given is not known.
+/// A real or hypothetical finding. Missing values are unknown.
 #[derive(Args, Debug)]
 pub struct Question {
-    /// Name, address or path
+    /// Host: name, address or path
     host: String,
-    /// The name asked for
+    /// The requested server name
     #[arg(long, value_name = "NAME")]
     sni: Option<String>,
-    /// The address; HOST when that is one
+    /// The address [default: HOST, if it is an address]
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
     /// The certificate's names
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     san: Vec<String>,
-    /// Who issued it
+    /// The issuer's name
     #[arg(long, value_name = "TEXT", default_value = "")]
     issuer: String,
-    /// What is spoken, or where it is kept: tls, smtp, aws-acm
+    /// Protocol or location of the certificate: tls, smtp, aws-acm
     #[arg(long, value_name = "SOURCE", default_value = "tls")]
     source: String,
-    /// The group of the watch that looks there
+    /// The group of the watch
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
-    /// A tag that a cloud or cluster gives to the certificate; may be repeated
+    /// Tag of the certificate in a cloud or cluster; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = input::pair)]
     cloud_tag: Vec<(String, String)>,
     #[command(flatten)]
@@ -186,7 +186,7 @@ impl Question {
         if self.show.output == Format::Table { self.table(&answer) } else { show_one(&answer, &self.show) }
     }
 
-    /// The rules one below the other, then what the last of them says.
+    /// Prints one row per rule, then the assignment of the last one.
     fn table(&self, answer: &Value) -> Outcome<()> {
         const STEPS: Columns = columns!(StepView: ("Position", position), ("Rule", rule), ("Matches", matches), ("Why not", why_not));
         let ExplanationView { steps, assign, .. } = read_as(answer)?;

@@ -1,4 +1,4 @@
-//! A password from the terminal, which does not show it, or from standard input.
+//! Reads a password from the terminal, without echo, or from standard input.
 
 use std::io::{BufRead, IsTerminal as _, Write as _};
 
@@ -7,14 +7,14 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Bytes of a line at most.
+/// Maximum bytes of a line.
 const LINE_MAX: u64 = 4_096;
 
-/// Puts the terminal back as it was.
+/// A terminal without echo. The former mode is restored on drop.
 struct Hidden(Termios);
 
 impl Hidden {
-    /// Has the terminal show nothing of what is typed.
+    /// Disables the terminal's echo.
     fn new() -> std::io::Result<Self> {
         let before = tcgetattr(std::io::stdin())?;
         let mut hidden = before.clone();
@@ -27,7 +27,7 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        // Nobody is left to hear of a failure.
+        // A failure cannot be reported here.
         let _ = tcsetattr(std::io::stdin(), OptionalActions::Flush, &self.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Profiles, issuers and targets: documents that certificates are issued and deployed by.
+//! Profiles, issuers and targets: documents that control issuance and deployment.
 
 use api::issuers::IssuerView;
 use api::profiles;
@@ -12,7 +12,7 @@ use crate::columns;
 use crate::connection::{Client, Columns, Output, show_one};
 use crate::exit::Outcome;
 
-/// Profiles.
+/// Profiles as documents.
 #[derive(Debug)]
 pub struct ProfileDocument;
 
@@ -33,7 +33,7 @@ impl Document for ProfileDocument {
     const REPLACE: Method = Method::PUT;
 }
 
-/// Issuers.
+/// Issuers as documents.
 #[derive(Debug)]
 pub struct IssuerDocument;
 
@@ -55,14 +55,14 @@ impl Document for IssuerDocument {
     const REPLACE: Method = Method::PATCH;
 }
 
-/// What to do with issuers.
+/// Commands for issuers.
 #[derive(Debug, Subcommand)]
 pub enum IssuerCommand {
     #[command(flatten)]
     Document(DocumentCommand<IssuerDocument>),
-    /// Test whether an issuer could issue; nothing is issued
+    /// Test whether an issuer could issue; no certificate is issued
     Test {
-        /// Its name or id
+        /// Name or id of the issuer
         id: String,
         #[command(flatten)]
         show: Output,
@@ -81,7 +81,7 @@ impl Run for IssuerCommand {
     }
 }
 
-/// Deployment targets.
+/// Deployment targets as documents.
 #[derive(Debug)]
 pub struct TargetDocument;
 

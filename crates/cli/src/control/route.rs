@@ -1,4 +1,4 @@
-//! `bulla api`: any route, for what has no command of its own.
+//! `bulla api`: sends a request to any route, for routes without a command.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,25 +14,25 @@ use crate::exit::{Exit, Outcome, Problem};
 /// `bulla api`
 #[derive(Args, Debug)]
 pub struct RouteArgs {
-    /// The path, with its query: /api/v1/acme/accounts?limit=10; /openapi.json describes all
+    /// The path, with its query: /api/v1/acme/accounts?limit=10; /openapi.json describes all routes
     #[arg(value_name = "PATH", value_parser = path)]
     path: String,
-    /// The method
+    /// The HTTP method
     #[arg(long, short = 'X', value_name = "METHOD", default_value = "GET")]
     method: Method,
-    /// The body's file: JSON, or TOML when it ends in .toml; - for JSON on standard input
+    /// File with the request body: JSON, or TOML if its name ends in .toml; - for JSON on standard input
     #[arg(long, short, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
     server: ServerArgs,
 }
 
-/// Of this server: what begins with a slash cannot name another.
+/// Accepts only a path on this server: a text that begins with a slash cannot name another server.
 fn path(text: &str) -> Result<String, String> {
     if text.starts_with('/') { Ok(text.to_owned()) } else { Err("give a path that begins with /".to_owned()) }
 }
 
-/// Asks, and prints the answer as it comes.
+/// Sends the request, and prints the response unchanged.
 pub(crate) async fn run(args: &RouteArgs, settings: &ClientSettings) -> Outcome<Exit> {
     let client = Client::open(&args.server, settings)?;
     let body = args.file.as_deref().map(input::document).transpose()?;

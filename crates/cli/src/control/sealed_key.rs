@@ -1,4 +1,4 @@
-//! Private keys that are sealed to policies: sealed here, where the key is.
+//! Private keys sealed to policies. They are sealed on the machine that has the key.
 
 use std::path::{Path, PathBuf};
 
@@ -20,16 +20,16 @@ use crate::exit::{Exit, Outcome, Problem};
 
 const SEALED_KEYS: &str = "/api/v1/sealed-keys";
 
-/// What to seal, to which policy.
+/// The key to seal, and the policy.
 #[derive(Args, Debug)]
 pub struct SealArgs {
-    /// The policy
+    /// Name or id of the policy
     #[arg(long, value_name = "NAME")]
     policy: String,
-    /// The private key, PEM or DER, not encrypted; it does not leave this machine as it is
+    /// The private key, PEM or DER, not encrypted; it leaves this machine only in sealed form
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
-    /// What to call it; the file's name without its end when absent
+    /// Name of the key [default: the file's name without extension]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -84,7 +84,7 @@ fn read(file: &Path) -> Outcome<PrivateKey> {
     })
 }
 
-/// The key, sealed to the newest pair of a policy, as the server takes it.
+/// The key, sealed to the newest pair of a policy, as a request for the server.
 fn sealed(key: &PrivateKey, policy: &DetailView, name: &str) -> Outcome<KeyBody> {
     let strange =
         || Problem::new(Exit::Machine, "the server's answer is not a policy").hint("is it of this version?");

@@ -23,10 +23,10 @@ const COLUMNS: Columns = columns!(
 /// `bulla search`
 #[derive(Args, Debug)]
 pub struct SearchArgs {
-    /// A name or a part of it, the beginning of a serial number or fingerprint, a host, an owner, a credential's path
+    /// A name or a part of it, the first digits of a serial number or fingerprint, a host, an owner, a credential's path
     #[arg(value_name = "TEXT")]
     text: String,
-    /// Most hits of each kind
+    /// Maximum hits of each kind
     #[arg(long, value_name = "HITS", default_value_t = 10)]
     limit: u32,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct SearchArgs {
     show: Output,
 }
 
-/// Searches, and prints the hits.
+/// Searches, and prints the results.
 pub(crate) async fn run(args: &SearchArgs, settings: &ClientSettings) -> Outcome<Exit> {
     let client = Client::open(&args.server, settings)?;
     let query = SearchQuery { q: args.text.clone(), limit: Some(args.limit) };

@@ -1,4 +1,4 @@
-//! Certificate Transparency: what was issued for the domains that are watched.
+//! Certificate Transparency: certificates issued for monitored domains.
 
 use api::transparency::{
     CtDomainBody, CtDomainSettingsBody, CtDomainView, CtIssuanceQuery, CtIssuanceView, CtLogView,
@@ -15,93 +15,93 @@ use crate::units;
 
 const PATH: &str = "/api/v1/ct";
 
-/// Certificate Transparency.
+/// Commands for Certificate Transparency.
 #[derive(Debug, Subcommand)]
 pub enum TransparencyCommand {
-    /// Watch a domain in the logs, from now on; search services are told its name
+    /// Monitor a domain from now on; search services receive its name
     Add(NewDomain),
-    /// List the watched domains
+    /// List the monitored domains
     List(Listing),
-    /// Show one, with where each search service was left
+    /// Show a domain, with the position at each search service
     Show {
         /// The domain
         domain: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Change how one is watched; what is not given becomes the default
+    /// Change how a domain is monitored; options that are not given get their default
     Set(NewDomain),
-    /// Neither ask for one nor match it
+    /// Pause a domain: search services are not queried, and logs are not matched for it
     Pause {
         /// The domain
         domain: String,
     },
-    /// Ask for one and match it again
+    /// Resume monitoring of a domain
     Resume {
         /// The domain
         domain: String,
     },
-    /// Watch one no more; what was found stays
+    /// Stop monitoring a domain; issuances found so far are kept
     Remove {
         /// The domain
         domain: String,
     },
-    /// Have the search services asked for one now
+    /// Query the search services for a domain now
     Run {
         /// The domain
         domain: String,
     },
-    /// How the search services are getting on: a row a domain and service
+    /// Show the state of the search services, one row per domain and service
     Status(Listing),
-    /// The logs that are followed: how far they are read, and what is wrong with them
+    /// List the monitored logs: how far they are read, and their errors
     Logs(Listing),
-    /// Forget where a log was left, whatever it was before: it is followed from its present end
+    /// Forget the position in a log: monitoring restarts at its current end
     ForgetLog {
-        /// Its id
+        /// Id of the log
         id: String,
     },
-    /// List what was issued for watched domains, the newest found first
+    /// List certificates issued for monitored domains, last found first
     Issuances {
-        /// Only issuances for this watched domain
+        /// Only issuances for this monitored domain
         #[arg(long, value_name = "DOMAIN")]
         domain: Option<String>,
-        /// pending, expected, unexpected or acknowledged
+        /// Verdict: pending, expected, unexpected or acknowledged
         #[arg(long, value_name = "VERDICT")]
         verdict: Option<String>,
-        /// Those found since: a date (2026-11-01), a time, or an age (2d)
+        /// Only issuances found since this time: a date (2026-11-01), a time, or an age (2d)
         #[arg(long, value_name = "WHEN")]
         since: Option<String>,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Show one, with its certificate
+    /// Show an issuance, with its certificate
     Issuance {
-        /// Its id
+        /// Id of the issuance
         id: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Say that one is ours, and so are its renewals: its alert ends
+    /// Mark an issuance and its renewals as expected: its alert is resolved
     Expect(Decision),
-    /// Say that one has been seen to, revoked or reported: its alert ends, a renewal raises another
+    /// Mark an issuance as handled, such as revoked or reported: its alert is resolved, and a renewal raises a new one
     Acknowledge(Decision),
 }
 
-/// How a domain is watched.
+/// The monitoring of a domain.
 #[derive(Args, Debug)]
 pub struct NewDomain {
-    /// The domain: what stands directly below a public suffix, as example.com
+    /// The domain, directly below a public suffix, such as example.com
     domain: String,
-    /// Who watches it: certspotter, crt.sh, logs [default: all that are configured]
+    /// Monitoring services: certspotter, crt.sh, logs [default: all configured]
     #[arg(long, value_name = "SERVICE", value_delimiter = ',')]
     service: Vec<String>,
-    /// Who may issue for it: words of the issuer's name [default: whose certificates for it are known]
+    /// Expected issuers: words of the issuer's name [default: issuers of known certificates of the domain]
     #[arg(long, value_name = "WORDS")]
     issuer: Vec<String>,
-    /// Those issuers may issue for any name below it
+    /// Expect those issuers for any name below the domain
     #[arg(long, requires = "issuer")]
     trust_issuers: bool,
-    /// Do not begin: `bulla ct resume` does
+    /// Create paused: `bulla ct resume` starts monitoring
     #[arg(long)]
     paused: bool,
     #[command(flatten)]
@@ -124,12 +124,12 @@ impl NewDomain {
     }
 }
 
-/// What is said of an issuance.
+/// A decision on an issuance.
 #[derive(Args, Debug)]
 pub struct Decision {
-    /// The issuance's id
+    /// Id of the issuance
     id: String,
-    /// Why, for anyone who reads it later
+    /// Reason, for later readers
     #[arg(long, value_name = "TEXT")]
     reason: String,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! Watches: scans that the server makes by itself.
+//! Watches: scans that the server runs on a schedule.
 
 use std::io::Read;
 use std::time::Duration;
@@ -18,116 +18,116 @@ use crate::units;
 const PATH: &str = "/api/v1/watches";
 const HISTORY_PATH: &str = "/api/v1/history";
 
-/// Watches.
+/// Commands for watches.
 #[derive(Debug, Subcommand)]
 pub enum WatchCommand {
-    /// Have the server scan targets on schedule, from now on
+    /// Create a watch: the server scans targets on a schedule
     #[command(after_help = "Example: bulla watch add edge @hosts.txt 10.0.0.0/24:8443 --every 6h")]
     Add(Box<NewWatch>),
-    /// Change a watch: what is not given stays as it is
+    /// Change a watch; options that are not given stay unchanged
     #[command(after_help = "Example: bulla watch set edge --every 1h @hosts.txt")]
     Set(Box<ChangedWatch>),
-    /// List them
+    /// List watches
     List(Listing),
-    /// Show one
+    /// Show a watch
     Show {
-        /// Its name or id
+        /// Name or id of the watch
         name: String,
         #[command(flatten)]
         show: Output,
     },
-    /// How their runs go: what runs, what waits, what the last run found
+    /// Show the state of runs: running, waiting, and the last run's results
     Status(Listing),
-    /// What scans and the scanner do beside their last seven days: durations, errors, the database, tasks
+    /// Compare scans and the scanner with their last seven days: durations, errors, the database, tasks
     History(Listing),
-    /// Run one now
+    /// Run a watch now
     Run {
-        /// Its name or id
+        /// Name or id of the watch
         name: String,
     },
-    /// Begin no more runs of one
+    /// Pause a watch: no further runs start
     Pause {
-        /// Its name or id
+        /// Name or id of the watch
         name: String,
     },
-    /// Begin runs of one again; what it missed is run once
+    /// Resume a watch; after missed runs, one run starts
     Resume {
-        /// Its name or id
+        /// Name or id of the watch
         name: String,
     },
-    /// Remove one; what its scans found stays
+    /// Delete a watch; the results of its scans are kept
     Remove {
-        /// Its name or id
+        /// Name or id of the watch
         name: String,
     },
 }
 
-/// A watch to make.
+/// A watch to create.
 #[derive(Args, Debug)]
 pub struct NewWatch {
-    /// Its name
+    /// Name of the watch
     name: String,
-    /// Hosts, addresses, networks and URLs, as `bulla scan` takes them; @FILE is a list of them on this machine
+    /// Hosts, addresses, networks and URLs, as for `bulla scan`; @FILE is a list of them on this machine
     #[arg(value_name = "TARGET", required_unless_present = "source")]
     targets: Vec<String>,
     /// Clouds and clusters of the server's watch.clouds_file: aws/123456789012, aws, all
     #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
     source: Vec<String>,
-    /// From one run to the next
+    /// Interval between runs
     #[arg(long, value_name = "DURATION", default_value = "6h", value_parser = units::duration)]
     every: Duration,
-    /// How much later a run may begin, so that not all begin together [default: a tenth of --every]
+    /// Maximum random delay of a run, so that runs do not start together [default: a tenth of --every]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     jitter: Option<Duration>,
-    /// What it belongs to
+    /// Group of the watch
     #[arg(long, value_name = "GROUP", default_value = "")]
     group: String,
-    /// Ports for targets that name none: 443,8443,9000-9010
+    /// Ports for targets without a port: 443,8443,9000-9010
     #[arg(long, short, value_name = "PORTS")]
     port: Option<String>,
-    /// Server names to ask for, each in turn, at targets that name none
+    /// Server names to request, one after the other, at targets without a name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     sni: Vec<String>,
-    /// Protocol spoken before TLS at targets without a scheme
+    /// Protocol before TLS at targets without a scheme
     #[arg(long, value_name = "PROTOCOL")]
     starttls: Option<String>,
-    /// Look at every address of a name, each as an endpoint of its own
+    /// Scan every address of a name as a separate endpoint
     #[arg(long)]
     all_addresses: bool,
-    /// Make it without running it: `bulla watch resume` begins
+    /// Create the watch paused: `bulla watch resume` starts it
     #[arg(long)]
     paused: bool,
     #[command(flatten)]
     show: Output,
 }
 
-/// What changes of a watch.
+/// Changes of a watch.
 #[derive(Args, Debug)]
 pub struct ChangedWatch {
-    /// Its name or id
+    /// Name or id of the watch
     name: String,
-    /// Targets in place of those it has; @FILE is a list of them on this machine
+    /// New targets, instead of the existing ones; @FILE is a list of them on this machine
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// Clouds and clusters in place of those it has
+    /// New clouds and clusters, instead of the existing ones
     #[arg(long, value_name = "SOURCE", value_delimiter = ',')]
     source: Option<Vec<String>>,
-    /// From one run to the next; a jitter that is longer becomes as long
+    /// Interval between runs; a longer jitter is shortened to it
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
-    /// How much later a run may begin
+    /// Maximum random delay of a run
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     jitter: Option<Duration>,
-    /// What it belongs to
+    /// Group of the watch
     #[arg(long, value_name = "GROUP")]
     group: Option<String>,
-    /// Ports for targets that name none
+    /// Ports for targets without a port
     #[arg(long, short, value_name = "PORTS")]
     port: Option<String>,
-    /// Server names to ask for, each in turn, at targets that name none
+    /// Server names to request, one after the other, at targets without a name
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     sni: Option<Vec<String>>,
-    /// Protocol spoken before TLS at targets without a scheme
+    /// Protocol before TLS at targets without a scheme
     #[arg(long, value_name = "PROTOCOL")]
     starttls: Option<String>,
     #[command(flatten)]
@@ -135,9 +135,9 @@ pub struct ChangedWatch {
 }
 
 impl ChangedWatch {
-    /// The body that replaces `watch`, as the API shows it; `targets` are those given, lists read.
+    /// The request body that replaces `watch`, a response of the API. `targets` are the given ones, with lists expanded.
     fn change(&self, watch: &Value, targets: &[String]) -> Value {
-        // What a request has; the rest of a view is computed.
+        // The fields of a request. The other fields of a view are computed.
         const MEMBERS: [&str; 11] = [
             "name",
             "group",
@@ -173,10 +173,10 @@ impl ChangedWatch {
     }
 }
 
-/// Most bytes of a list of targets: 10,000 targets of a kilobyte each, which a watch may have.
+/// Maximum bytes of a list of targets: a watch's maximum of 10,000 targets, of a kilobyte each.
 const LIST_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// The targets given, with those of lists (`@FILE`) in place of the lists: one a line, `#` begins a comment.
+/// The given targets, with lists (`@FILE`) replaced by their content: one target per line, `#` begins a comment.
 fn expand(targets: &[String]) -> Outcome<Vec<String>> {
     let mut all = Vec::with_capacity(targets.len());
     for target in targets {
@@ -198,14 +198,14 @@ fn expand(targets: &[String]) -> Outcome<Vec<String>> {
     Ok(all)
 }
 
-/// As in the lists of `bulla scan`: a comment begins with `#` at the start of a line or after a space.
+/// Removes a comment. As in the lists of `bulla scan`, it begins with `#` at the start of a line or after a space.
 fn without_comment(line: &str) -> &str {
     let line = line.trim_start_matches('\u{feff}').trim();
     let mut comments = line.match_indices('#').map(|(at, _)| &line[..at]);
     comments.find(|before| before.is_empty() || before.ends_with([' ', '\t'])).unwrap_or(line).trim_end()
 }
 
-/// A tenth of the interval spreads watches made together, and nobody waits long.
+/// A tenth of the interval spreads watches that were created together, without long delays.
 const JITTER_FRACTION: u32 = 10;
 
 impl NewWatch {

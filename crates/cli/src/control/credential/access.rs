@@ -1,4 +1,4 @@
-//! Who may do something, and why.
+//! Who has a permission, and why.
 
 use api::credhub::{AccessChangeView, AccessDifferenceView, AccessQuery, AccessView};
 use clap::{Args, ValueEnum};
@@ -12,22 +12,22 @@ use crate::units;
 /// `bulla credential permission who`
 #[derive(Args, Debug)]
 pub(super) struct WhoArgs {
-    /// A name, or a path as /team/*
+    /// A name, or a path such as /team/*
     path: String,
-    /// What they may
+    /// The operation that is allowed
     #[arg(long, value_enum, value_name = "OPERATION", default_value = "read")]
     operation: Operation,
-    /// Only who may with one of both and not with the other
+    /// Only principals that may access one of the two names and not the other
     #[arg(long, value_name = "PATH", conflicts_with = "since")]
     compared_with: Option<String>,
-    /// Only who may since then, or no more, and by whose doing: 2026-11-01, 2d
+    /// Only principals whose access changed since this time, and who changed it: 2026-11-01, 2d
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
     #[command(flatten)]
     listing: Listing,
 }
 
-/// What may be done.
+/// Operations on credentials.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Operation {

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Outcome, Problem, chain};
 use crate::stop;
 use crate::units;
 
-/// A stop lets requests under way finish.
+/// Timeout for requests in progress at shutdown.
 const GRACE: Duration = Duration::from_secs(8);
 
 /// `bulla credential agent`
@@ -33,34 +33,35 @@ pub(super) struct AgentArgs {
     /// With --listen: the certificate's private key (PEM)
     #[arg(long, value_name = "FILE", requires = "listen")]
     tls_key: Option<PathBuf>,
-    /// With --listen: keep the cache in this file, sealed under the token, so that a restart while the store is away has it
+    /// With --listen: store the cache in this file, encrypted with a key from the token, for a restart while the store is
+    /// unavailable
     #[arg(long, value_name = "FILE", requires = "listen")]
     cache_file: Option<PathBuf>,
-    /// Who may connect to the socket, and so read all that the agent may
+    /// Users that may connect to the socket, and so read all that the agent may read
     #[arg(long, value_enum, value_name = "WHO", default_value = "owner")]
     access: Access,
-    /// Memory for credentials, MiB; names without a credential have a quarter of it beside
+    /// Memory for credentials, MiB; names without a credential take up to a quarter more
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     memory: u32,
-    /// A credential is answered from the cache for so long where the store does not tell of changes
+    /// How long a cached credential is fresh if the store does not report changes
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1m")]
     ttl: Duration,
-    /// And for so long while the store does not answer
+    /// How long a cached credential is served while the store does not respond
     #[arg(long, value_name = "DURATION", value_parser = units::duration, default_value = "1h")]
     lifetime: Duration,
 }
 
-/// Who may connect.
+/// Users that may connect.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Access {
-    /// Who runs the agent, and root (mode 0600)
+    /// The user of the agent, and root (mode 0600)
     Owner,
-    /// The socket's group as well (mode 0660)
+    /// Also the socket's group (mode 0660)
     Group,
 }
 
 impl AgentArgs {
-    /// Serves until it is told to stop.
+    /// Serves until a stop signal.
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         let octets_max = u64::from(self.memory) << 20;
         let limits = Limits { ttl: self.ttl, lifetime: self.lifetime, octets_max, ..Limits::default() };

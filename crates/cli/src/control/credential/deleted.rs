@@ -15,37 +15,37 @@ use crate::exit::{Exit, Outcome};
 
 const VERSIONS: &str = "/api/v1/versions";
 
-/// What to do with what is deleted, and with versions.
+/// Commands for deleted credentials and for versions.
 #[derive(Debug, Subcommand)]
 pub(super) enum DeletedCommand {
-    /// What was deleted and can be taken back, the last deleted first
+    /// List deleted credentials that can be restored, last deleted first
     Deleted {
         #[command(flatten)]
         show: Output,
     },
-    /// Take back the credential of a name that was deleted last, with all its versions
+    /// Restore the last deleted credential of a name, with all its versions
     Undelete {
-        /// Its name
+        /// Name of the credential
         name: String,
         #[command(flatten)]
         show: Output,
     },
-    /// List the versions of a credential, or delete some, take them back, destroy them
+    /// List, delete, restore or destroy versions of a credential
     Versions(VersionsArgs),
 }
 
 /// `bulla credential versions`
 #[derive(Args, Debug)]
 pub(super) struct VersionsArgs {
-    /// Its name
+    /// Name of the credential
     name: String,
-    /// Delete these versions: 1,2; they can be taken back for credentials.undelete_days
+    /// Delete these versions: 1,2; they can be restored for credentials.undelete_days
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with_all = ["undelete", "destroy"])]
     delete: Vec<u64>,
-    /// Take these versions back
+    /// Restore these versions
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "destroy")]
     undelete: Vec<u64>,
-    /// Destroy these versions for good; with the last the name goes
+    /// Destroy these versions permanently; with the last version the name is removed
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',')]
     destroy: Vec<u64>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `bulla credential exec`: a program with credentials in its environment.
+//! `bulla credential exec`: runs a program with credentials in its environment.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -15,22 +15,21 @@ use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 
-/// A program that is told to end has so long for it.
+/// Timeout for a program that was requested to stop.
 const END_WITHIN: Duration = Duration::from_secs(10);
-/// More than that, for a stop of this process.
+/// Timeout for a stop of this process. It is longer than the program's.
 const GRACE: Duration = Duration::from_secs(12);
 
 /// `bulla credential exec`
 #[derive(Args, Debug)]
 pub(super) struct ExecArgs {
-    /// A variable and the credential it takes its value from; may be repeated: PASSWORD=/team/database,
-    /// KEY=/team/web#private_key
+    /// A variable, and the credential for its value; may be repeated: PASSWORD=/team/database, KEY=/team/web#private_key
     #[arg(long = "env", short, value_name = "VARIABLE=NAME[#FIELD]", value_parser = input::pair, required = true)]
     variables: Vec<(String, String)>,
-    /// Stay, and start the program again when one of the credentials changes
+    /// Keep running, and restart the program when one of the credentials changes
     #[arg(long)]
     watch: bool,
-    /// With --watch: send this signal in place of starting it again
+    /// With --watch: send this signal instead of restarting the program
     #[arg(long, value_enum, value_name = "SIGNAL", requires = "watch")]
     signal: Option<Notice>,
     /// The program with its arguments
@@ -38,7 +37,7 @@ pub(super) struct ExecArgs {
     command: Vec<String>,
 }
 
-/// A signal that tells a program that something has changed.
+/// A signal that notifies a program of a change.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Notice {
     Hup,
@@ -59,7 +58,7 @@ impl Notice {
 }
 
 impl ExecArgs {
-    /// One request for all, then the program in this one's stead; or beside it, as long as it runs.
+    /// Reads all credentials in one request, then replaces this process by the program. With `--watch`, supervises it as a child.
     pub(super) async fn run(&self, client: &Client) -> Outcome<Exit> {
         use std::os::unix::process::CommandExt;
         let limits = client::Limits { follow: self.watch, ..client::Limits::default() };
@@ -108,10 +107,10 @@ impl ExecArgs {
         Ok(values)
     }
 
-    /// Until the program ends by itself, or this process is told to.
+    /// Supervises the program until it ends by itself, or this process is stopped.
     async fn supervise(&self, client: &client::Client) -> Outcome<Exit> {
         let stop = stop::on_signal_within(GRACE)?;
-        // Before the first values are read: what changes after that is told.
+        // Subscribe before the first values are read, so that no later change is missed.
         let mut changes = client.changes();
         let first = store::wait_for_store(&stop, async || self.values(client).await);
         let Some(mut values) = first.await? else { return Ok(Exit::Interrupted) };
@@ -124,10 +123,10 @@ impl ExecArgs {
                 }
                 ended = child.wait() => {
                     let status = ended.map_err(|error| self.cannot_run(&error))?;
-                    // As it ended, this ends.
+                    // Exit with the program's status.
                     std::process::exit(code(status));
                 }
-                // Where changes are not told, what is remembered ends by its age.
+                // Without notifications of changes, cached values expire after their lifetime.
                 () = tokio::time::sleep(client.limits().ttl) => {}
                 _ = changes.next() => {}
             }
@@ -144,7 +143,7 @@ impl ExecArgs {
             values = now;
             match (self.signal, pid(&child)) {
                 (Some(notice), Some(pid)) => {
-                    // It may have ended a moment ago.
+                    // Ignore errors: it may have just ended.
                     let _ = kill_process(pid, notice.signal());
                 }
                 _ => {
@@ -165,10 +164,10 @@ fn pid(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
 }
 
-/// Asks it to end, and ends it if it does not.
+/// Requests the child to stop, and kills it after the timeout.
 async fn end(child: &mut Child) {
     if let Some(pid) = pid(child) {
-        // It may have ended a moment ago.
+        // Ignore errors: it may have just ended.
         let _ = kill_process(pid, Signal::TERM);
     }
     if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err()
@@ -178,7 +177,7 @@ async fn end(child: &mut Child) {
     }
 }
 
-/// As shells tell it.
+/// The exit status as shells report it.
 fn code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
 }

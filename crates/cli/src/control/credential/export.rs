@@ -1,4 +1,4 @@
-//! `bulla credential export`: into a file that only whom it is for can open.
+//! `bulla credential export`: writes a file that only its recipients can open.
 
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,42 +19,42 @@ use crate::connection::{Client, Output, document_of, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 
-/// Characters of a passphrase, at least: a file can be guessed at for ever.
+/// Minimum characters of a passphrase, because a file allows unlimited guesses.
 const PASSPHRASE_MIN: usize = 12;
 
-/// For what is under way at a stop: a passphrase's key takes a second or two of computing.
+/// Timeout at a stop: deriving a key from a passphrase takes a second or two.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// `bulla credential export`
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("to whom").required(true).args(["passphrase_file", "recipients", "plain"]))]
 pub(super) struct ExportArgs {
-    /// Below this path
+    /// Only credentials below this path
     #[arg(long, value_name = "PATH", default_value = "/")]
     path: String,
-    /// The file to write; one that is there is not written over
+    /// The file to write; an existing file is not overwritten
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Encrypt it to the passphrase in this file
+    /// Encrypt with the passphrase in this file
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// Encrypt it to whom this key of age's is for (age1…); may be repeated
+    /// Encrypt to this age recipient (age1…); may be repeated
     #[arg(long = "recipient", value_name = "RECIPIENT")]
     recipients: Vec<Recipient>,
-    /// Do not encrypt it: every secret stands in the file, in the format of CredHub's own client (YAML)
+    /// Do not encrypt: the file contains all secrets in plain text, in the format of CredHub's client (YAML)
     #[arg(long, conflicts_with_all = ["all_versions", "permissions"])]
     plain: bool,
-    /// Every version, not only what is current
+    /// Export every version, not only the current ones
     #[arg(long)]
     all_versions: bool,
-    /// Permissions too
+    /// Include permissions
     #[arg(long)]
     permissions: bool,
     #[command(flatten)]
     show: Output,
 }
 
-/// What was exported, as it is shown.
+/// The report of an export.
 #[derive(Serialize)]
 struct ExportReport<'a> {
     file: &'a Path,
@@ -64,7 +64,7 @@ struct ExportReport<'a> {
 }
 
 impl ExportArgs {
-    /// Until it is written or told to stop: then nothing is left of it.
+    /// Exports until done or stopped. After a stop no file is left.
     pub(super) async fn run(&self, client: &Arc<Client>) -> Outcome<Exit> {
         let stop = stop::on_signal_within(GRACE)?;
         tokio::select! {
@@ -153,7 +153,7 @@ impl ExportArgs {
     }
 }
 
-/// The secret in a file, without the line's end.
+/// The secret in a file, without the final line break.
 pub(super) fn secret_of(path: &Path) -> Outcome<SecretString> {
     let text = std::fs::read_to_string(path).map(Zeroizing::new).map_err(|error| {
         Problem::usage(format_args!("cannot read {}: {error}", path.display()))
@@ -162,7 +162,7 @@ pub(super) fn secret_of(path: &Path) -> Outcome<SecretString> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned().into())
 }
 
-/// A file that takes its name once it is whole, for its owner only.
+/// A file that gets its name once it is complete, readable by its owner only.
 struct Draft {
     path: PathBuf,
     draft: PathBuf,
@@ -187,7 +187,7 @@ impl Draft {
 
     fn finish(&mut self) -> Outcome<()> {
         let synced = std::fs::File::open(&self.draft).and_then(|file| file.sync_all());
-        // A link, not a move: what came there meanwhile stays.
+        // Link instead of rename: a file created in the meantime is not overwritten.
         synced
             .and_then(|()| std::fs::hard_link(&self.draft, &self.path))
             .map_err(|error| self.failed(&error))?;
@@ -203,12 +203,12 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // Done or not: the draft's name is not needed any more.
+        // Remove the draft's name after success or failure.
         let _ = std::fs::remove_file(&self.draft);
     }
 }
 
-/// Where lines go.
+/// The writer of the lines.
 enum Sink<W: Write> {
     Sealed(AgeWriter<W>),
     Plain(W),

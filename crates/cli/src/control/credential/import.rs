@@ -1,7 +1,7 @@
 //! `bulla credential import`: from an export, from a file of CredHub's client, or from a live CredHub through its API.
 //!
-//! What is there with the same value stays, so an import that was cut off is simply made again. Authorities go first, one
-//! after the other; all else side by side.
+//! Existing versions with the same value are left unchanged, so an interrupted import can be repeated. Authorities are imported
+//! first, one after the other; all others concurrently.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -31,24 +31,24 @@ use super::value::VALUE_OCTETS_MAX;
 use crate::connection::{Client, Output, document_of, read_as, show_one};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Bytes of a line of an export: a value in JSON, with every version.
+/// Maximum bytes of a line of an export: a value in JSON, with every version.
 const LINE_MAX: u64 = 64 * VALUE_OCTETS_MAX;
-/// Bytes of a file of CredHub's client, which is read whole.
+/// Maximum bytes of a file of CredHub's client, which is read as a whole.
 const PLAIN_MAX: u64 = 256 * VALUE_OCTETS_MAX;
 
 /// `bulla credential import`
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("source").required(true).args(["file", "from"]))]
 pub(super) struct ImportArgs {
-    /// What `bulla credential export` wrote, or a file of CredHub's client (YAML or JSON)
+    /// Output of `bulla credential export`, or a file of CredHub's client (YAML or JSON)
     file: Option<PathBuf>,
-    /// The passphrase that the file was encrypted to
+    /// File with the passphrase of the export
     #[arg(long, value_name = "FILE")]
     passphrase_file: Option<PathBuf>,
-    /// Keys of age's that the file was encrypted to (AGE-SECRET-KEY-1…, one a line)
+    /// File of age identities that can decrypt the export (AGE-SECRET-KEY-1…, one per line)
     #[arg(long, value_name = "FILE", conflicts_with = "passphrase_file")]
     identity_file: Option<PathBuf>,
-    /// A live CredHub, or another Bulla: https://HOST:8844
+    /// URL of a live CredHub, or of another Bulla: https://HOST:8844
     #[arg(
         long,
         value_name = "URL",
@@ -57,16 +57,16 @@ pub(super) struct ImportArgs {
         help_heading = "From a live store"
     )]
     from: Option<String>,
-    /// The client to log in as there: it has to read all that is wanted
+    /// Client name for the login there; it needs read permission for all credentials to import
     #[arg(long, value_name = "NAME", requires = "from", help_heading = "From a live store")]
     client_name: Option<String>,
-    /// The file with its secret
+    /// File with the client's secret
     #[arg(long, value_name = "FILE", requires = "from", help_heading = "From a live store")]
     client_secret_file: Option<PathBuf>,
-    /// Certificates to trust for it and for its authorization server [default: the system's]
+    /// Certificates to trust for that server and its authorization server [default: the system's]
     #[arg(long, value_name = "FILE", requires = "from", help_heading = "From a live store")]
     ca_cert: Option<PathBuf>,
-    /// Below this path
+    /// Only credentials below this path
     #[arg(
         long,
         value_name = "PATH",
@@ -75,13 +75,13 @@ pub(super) struct ImportArgs {
         help_heading = "From a live store"
     )]
     path: String,
-    /// Every version, not only what is current
+    /// Import every version, not only the current ones
     #[arg(long, requires = "from", help_heading = "From a live store")]
     all_versions: bool,
-    /// Permissions too, as far as the client may see them
+    /// Import permissions that the client may see
     #[arg(long, requires = "from", help_heading = "From a live store")]
     permissions: bool,
-    /// Say what would be done, and write nothing
+    /// Report what would be done, and write nothing
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
@@ -144,7 +144,7 @@ impl ImportArgs {
             Problem::usage(format_args!("{}: {what}; nothing was written", path.display()))
                 .hint("give the file as it was exported, with --passphrase-file or --identity-file as it was encrypted")
         };
-        // Of any version: another one than ours is said to be that.
+        // Match any version of the format, so that an unsupported version is reported as such.
         let age = AGE_LINE.trim_end_matches(|letter| letter != '/').as_bytes();
         let mut start = Vec::new();
         open(path)?
@@ -164,7 +164,7 @@ impl ImportArgs {
             return Ok(());
         }
         let opening = self.opening()?;
-        // Twice: nothing is written before the whole file is proven.
+        // Read twice: nothing is written before the whole file is verified.
         let end = Lines::open(path, &opening)?.proven().map_err(wrong)?;
         let mut progress = Progress::new("imported", usize::try_from(end.credentials).unwrap_or(usize::MAX));
         let mut lines = Lines::open(path, &opening)?;
@@ -231,12 +231,12 @@ impl Lines {
             return Ok(None);
         }
         self.number += 1;
-        // Not what the reader says of it: that may show the line.
+        // Do not report the parser's message, because it may contain the line.
         let line = serde_json::from_slice(&text);
         line.map(Some).map_err(|_| format!("line {} is not one of an export of this version", self.number))
     }
 
-    /// Reads all of it: a head, lines, and an end that counts them.
+    /// Reads and verifies the whole file: a head, lines, and an end with their number.
     fn proven(mut self) -> Result<End, String> {
         match self.next()? {
             Some(Line::Export(head)) if head.format == FORMAT => {}
@@ -263,7 +263,7 @@ impl Lines {
     }
 }
 
-/// What was done.
+/// Result of an import.
 #[derive(Default)]
 struct Report {
     read: u64,
@@ -271,10 +271,10 @@ struct Report {
     updated: u64,
     unchanged: u64,
     versions: u64,
-    /// Versions whose time was over.
+    /// Versions that had expired.
     ended: u64,
     permissions: u64,
-    /// Certificates whose authority is not known by name any more.
+    /// Certificates that have lost the name of their authority.
     unrelated: Vec<String>,
     failed: Vec<Failure>,
 }
@@ -296,7 +296,7 @@ impl Report {
     }
 }
 
-/// A [`Report`] as it is shown.
+/// The output form of a [`Report`].
 #[derive(Serialize)]
 struct ShownReport<'a> {
     dry_run: bool,
@@ -311,10 +311,10 @@ struct ShownReport<'a> {
     failed: Vec<FailureLine<'a>>,
 }
 
-/// What became of one credential.
+/// Result of one credential.
 enum Fate {
     Unchanged,
-    /// Whether it was new, its versions, and whether its authority's name was lost.
+    /// It was written: whether it was new, its versions, and whether its authority's name was lost.
     Written {
         new: bool,
         versions: u64,
@@ -322,7 +322,7 @@ enum Fate {
     },
 }
 
-/// Writes into the store that the commands talk to.
+/// An import into the store of the commands.
 struct Import<'a> {
     client: &'a Client,
     dry_run: bool,
@@ -330,7 +330,7 @@ struct Import<'a> {
 }
 
 impl Import<'_> {
-    /// Brings some credentials in.
+    /// Imports some credentials.
     async fn put(&mut self, mut records: Vec<Record>) -> Outcome<()> {
         self.report.read += records.len() as u64;
         let now = Timestamp::now();
@@ -376,7 +376,7 @@ impl Import<'_> {
         }
     }
 
-    /// Adds to the permissions that are there.
+    /// Adds permissions to the existing ones.
     async fn grant(&mut self, grants: Vec<Grant>) {
         let (client, dry_run) = (self.client, self.dry_run);
         let granting = grants.into_iter().map(|grant| async move {
@@ -404,7 +404,7 @@ async fn permit(client: &Client, grant: &Grant) -> Outcome<()> {
     client.send_bytes(Method::POST, "/api/v1/permissions", Some(&body)).await.map(drop)
 }
 
-/// Writes the missing versions of a credential; `there` is the current one.
+/// Writes the missing versions of a credential. `there` is the current one.
 async fn put_one(
     client: &Client,
     dry_run: bool,
@@ -424,7 +424,7 @@ async fn put_one(
     };
     let known = known(&record.versions, &kept);
     let (old, new) = record.versions.split_at(known);
-    // The mark is a request of its own: what an earlier import wrote without it is marked now.
+    // Marking a version as transitional is a separate request. If an earlier import did not get that far, mark the version now.
     let mut unmarked = None;
     for (version, kept) in old.iter().zip(&kept[kept.len() - known..]) {
         if version.transitional {
@@ -453,7 +453,7 @@ async fn put_one(
     Ok(fate)
 }
 
-/// A version that is there, and its id.
+/// An existing version, and its id.
 struct StoredVersion {
     id: Uuid,
     version: RecordVersion,
@@ -465,7 +465,7 @@ impl StoredVersion {
     }
 }
 
-/// How many of the versions to come, from the oldest on, are the newest of those that are kept.
+/// How many of the new versions, beginning with the oldest, match the newest stored versions.
 fn known(new: &[RecordVersion], kept: &[StoredVersion]) -> usize {
     let fits = |count: &usize| {
         let tail = &kept[kept.len() - count..];
@@ -480,7 +480,7 @@ async fn versions(client: &Client, record: &Record) -> Outcome<Vec<StoredVersion
     Ok(data.into_iter().rev().map(|one| StoredVersion::of(record, one)).collect())
 }
 
-/// Sets a version: its id, and whether it is known by the name of its authority where it had one.
+/// Sets a version. Returns its id, and whether the name of its authority, if any, was preserved.
 async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outcome<(Uuid, bool)> {
     let put = async |value: Value| -> Outcome<Uuid> {
         let left = version.seconds_left(Timestamp::now());
@@ -489,7 +489,7 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
             kind: record.kind.clone(),
             value,
             metadata: version.metadata.clone(),
-            // The least that there is: its time may end while it is on the way.
+            // At least 1: the version may expire during the request.
             ttl_seconds: left.map(|left| u32::try_from(left.max(1)).unwrap_or(u32::MAX)),
         };
         let set: CredentialVersion = read_as(&client.submit(Method::PUT, DATA, &request).await?)?;
@@ -497,7 +497,8 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
     };
     let by = record.signed_by.as_ref().filter(|_| record.kind == "certificate");
     if let (Some(by), Ok(fields)) = (by, CertificateValue::deserialize(&version.value)) {
-        // By name, so that it is made again by its authority; unless that has changed since, or is not here.
+        // Name the authority, so that the store can regenerate the certificate. The store refuses if the authority has changed or
+        // is missing.
         let fields = CertificateValue { ca: None, ca_name: Some(by.clone()), ..fields };
         match put(document_of(&fields)?).await {
             Ok(id) => return Ok((id, true)),
@@ -508,7 +509,7 @@ async fn set(client: &Client, record: &Record, version: &RecordVersion) -> Outco
     Ok((put(version.value.clone()).await?, by.is_none()))
 }
 
-/// Makes a version the one in transition.
+/// Marks a version as transitional.
 async fn mark(client: &Client, record: &Record, version: Uuid) -> Outcome<()> {
     let query = CertificatesQuery { name: Some(record.name.clone()), ..CertificatesQuery::default() };
     let Certificates { certificates } = client.fetch(CERTIFICATES, &query).await?;

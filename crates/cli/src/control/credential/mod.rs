@@ -1,4 +1,4 @@
-//! Credentials: passwords, keys, certificates and other secrets, over the same API that CredHub's clients speak.
+//! Credentials: passwords, keys, certificates and other secrets, over the API of CredHub.
 
 mod access;
 mod agent;
@@ -46,52 +46,53 @@ use crate::units;
 pub struct CredentialArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// The credential store: https://HOST:8844, or an agent's socket: unix:PATH [default: client.credential_url, else that of the local `bulla up`]
+    /// The credential store: https://HOST:8844, or an agent's socket: unix:PATH [default: client.credential_url, else the store of
+    /// the local `bulla up`]
     #[arg(long, global = true, value_name = "URL", help_heading = "Server")]
     credential_server: Option<String>,
     #[command(subcommand)]
     command: CredentialCommand,
 }
 
-/// What to do with credentials.
+/// Commands for credentials.
 #[derive(Debug, Subcommand)]
 enum CredentialCommand {
-    /// Show a credential; with --value nothing but its value, for scripts
+    /// Show a credential; with --value only its value, for scripts
     Get {
-        /// Its name
+        /// Name of the credential
         name: String,
-        /// Only this field of its value: password, private_key
+        /// Only this field of the value: password, private_key
         #[arg(long, short, value_name = "FIELD")]
         key: Option<String>,
-        /// Only the value, without a frame
+        /// Print only the value
         #[arg(long)]
         value: bool,
-        /// The newest versions, this many
+        /// Show this many of the newest versions
         #[arg(long, value_name = "COUNT", conflicts_with_all = ["key", "value"])]
         versions: Option<u32>,
         #[command(flatten)]
         show: Output,
     },
-    /// Set a credential; the value is read from standard input unless it is given
+    /// Set a credential; the value is read from standard input by default
     Set(SetArgs),
     /// Generate a credential
     Generate(GenerateArgs),
-    /// Make a credential again as it was generated
+    /// Regenerate a credential with its original parameters
     Regenerate {
-        /// Its name
+        /// Name of the credential
         name: String,
         #[command(flatten)]
         show: Output,
     },
     /// Find credentials by name or path, newest first
     Find {
-        /// Below this path
+        /// Only names below this path
         #[arg(long, value_name = "PATH", default_value = "/")]
         path: String,
-        /// With this in their name
+        /// Only names that contain this text
         #[arg(long, value_name = "TEXT", conflicts_with = "path")]
         like: Option<String>,
-        /// Only certificates that end within so many days
+        /// Only certificates that expire within this many days
         #[arg(long, value_name = "DAYS")]
         expires_within: Option<u32>,
         #[command(flatten)]
@@ -99,34 +100,34 @@ enum CredentialCommand {
     },
     /// Delete a credential and all its versions
     Delete {
-        /// Its name
+        /// Name of the credential
         name: String,
     },
     #[command(flatten)]
     Deleted(deleted::DeletedCommand),
-    /// Write credentials into a file, encrypted to a passphrase or to keys of age's
+    /// Export credentials to a file, encrypted with a passphrase or to age recipients
     Export(export::ExportArgs),
-    /// Bring credentials in, from an export, a file of CredHub's client, or a live CredHub
+    /// Import credentials from an export, a file of CredHub's client, or a live CredHub
     Import(import::ImportArgs),
     /// Run a program with credentials in its environment
     Exec(exec::ExecArgs),
-    /// Write a file with ((/name)) and ((/name.field)) replaced by what they name
+    /// Render a template: replace ((/name)) and ((/name.field)) in a file by values
     Template(template::TemplateArgs),
-    /// Serve credentials on a Unix socket or with TLS, from a cache that outlives failures of the store
+    /// Serve credentials on a Unix socket or with TLS, from a cache that also serves while the store is unavailable
     Agent(agent::AgentArgs),
-    /// Who may do what with what lies where
+    /// Credential permissions
     #[command(subcommand)]
     Permission(PermissionCommand),
-    /// Have credentials made again by themselves
+    /// Automatic rotation of credentials
     #[command(subcommand)]
     Rotation(rotation::RotationCommand),
-    /// Make a token that reads a credential once
+    /// Create a token that reads a credential once
     Wrap(wrap::WrapArgs),
-    /// Read what a token is for: the first who does gets it
+    /// Read the credential of a one-time token
     Unwrap(wrap::UnwrapArgs),
 }
 
-/// What can be set.
+/// Types of credentials that can be set.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SetType {
     Value,
@@ -138,7 +139,7 @@ enum SetType {
     Ssh,
 }
 
-/// What can be generated.
+/// Types of credentials that can be generated.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum GenerateType {
     Password,
@@ -148,32 +149,32 @@ enum GenerateType {
     Ssh,
 }
 
-/// What happens where there is a value already.
+/// Behaviour if the credential exists.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Mode {
-    /// It stays, unless it was generated by other parameters
+    /// Keep the value, unless it was generated with other parameters
     Converge,
-    /// It stays
+    /// Keep the value
     NoOverwrite,
-    /// A new version follows it
+    /// Add a new version
     Overwrite,
 }
 
 /// `bulla credential set`
 #[derive(Args, Debug)]
 struct SetArgs {
-    /// Its name: /team/database
+    /// Name of the credential: /team/database
     name: String,
-    /// What it is
+    /// Type of the credential
     #[arg(long = "type", short = 't', value_enum, value_name = "TYPE", default_value = "value")]
     kind: SetType,
-    /// The file with the value: a text for value and password, JSON for all others; - for standard input
+    /// File with the value: text for value and password, JSON for all other types; - for standard input
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     file: PathBuf,
-    /// A part of the value in place of a file; may be repeated: username=ci password=… (seen by others on this machine)
+    /// Field of the value, instead of a file; may be repeated: username=ci password=… (visible to other users of this machine)
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = input::pair, conflicts_with = "file")]
     fields: Vec<(String, String)>,
-    /// How long it is read, then it is as deleted: 1h, 30d
+    /// Lifetime, after which the credential counts as deleted: 1h, 30d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
@@ -183,53 +184,53 @@ struct SetArgs {
 /// `bulla credential generate`
 #[derive(Args, Debug)]
 struct GenerateArgs {
-    /// Its name: /team/database
+    /// Name of the credential: /team/database
     name: String,
-    /// What to make
+    /// Type of the credential
     #[arg(long = "type", short = 't', value_enum, value_name = "TYPE", default_value = "password")]
     kind: GenerateType,
-    /// How to make it; may be repeated: length=40, common_name=a.example, ca=/my-ca, is_ca=true, alternative_names=a,b
+    /// Parameter of the generation; may be repeated: length=40, common_name=a.example, ca=/my-ca, is_ca=true, alternative_names=a,b
     #[arg(long = "with", short = 'w', value_name = "NAME=VALUE", value_parser = input::pair)]
     parameters: Vec<(String, String)>,
-    /// What happens where there is one already
+    /// Behaviour if the credential exists
     #[arg(long, value_enum, value_name = "MODE", default_value = "converge")]
     mode: Mode,
-    /// How long it is read, then it is as deleted: 1h, 30d
+    /// Lifetime, after which the credential counts as deleted: 1h, 30d
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     ttl: Option<Duration>,
     #[command(flatten)]
     show: Output,
 }
 
-/// Permissions.
+/// Commands for credential permissions.
 #[derive(Debug, Subcommand)]
 enum PermissionCommand {
-    /// Let somebody do something: uaa-client:TOKEN-NAME, /team/*, read write
+    /// Grant a permission: uaa-client:TOKEN-NAME, /team/*, read write
     Grant {
-        /// Whom: uaa-client:NAME of an API token, uaa-user:NAME, mtls-app:ID
+        /// Principal: uaa-client:NAME of an API token, uaa-user:NAME, mtls-app:ID
         actor: String,
-        /// A name, or all below a path: /team/*
+        /// A name, or all names below a path: /team/*
         path: String,
-        /// read, write, delete, read_acl, write_acl
+        /// Operations: read, write, delete, read_acl, write_acl
         #[arg(required = true)]
         operations: Vec<String>,
         #[command(flatten)]
         show: Output,
     },
-    /// The permissions for exactly this name or path
+    /// List the permissions for exactly this name or path
     List {
-        /// A name, or a path as /team/*
+        /// A name, or a path such as /team/*
         path: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Who may do something with a name, and by which permission or role
+    /// List who may access a name, and by which permission or role
     Who(access::WhoArgs),
-    /// Take a permission away
+    /// Revoke a permission
     Revoke {
-        /// Whose
+        /// Principal of the permission
         actor: String,
-        /// For what
+        /// Name or path of the permission
         path: String,
     },
 }
@@ -245,8 +246,8 @@ pub(crate) async fn run(args: &CredentialArgs, configuration: &ClientConfigurati
 }
 
 impl CredentialCommand {
-    /// Values pass through this process, so a crash must not write them to a file. A command that starts another program
-    /// does not change that program's limits.
+    /// Disables core dumps, because values pass through this process. A command that starts another program does not change that
+    /// program's limits.
     fn protect_memory(&self) -> Outcome<()> {
         match self {
             Self::Exec(_) | Self::Template(_) => memory::protect_self(),
@@ -295,7 +296,7 @@ impl CredentialCommand {
     }
 }
 
-/// Sets or generates a version, and shows it without its value: terminals remember.
+/// Sets or generates a version, and prints it without its value, which could stay visible in the terminal.
 async fn make(
     client: &Client,
     (method, path): (Method, &str),

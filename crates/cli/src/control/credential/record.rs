@@ -1,4 +1,4 @@
-//! Credentials on their way from one store to another, and the lines of an export.
+//! Credentials in transfer between stores, and the lines of an export.
 
 use api::credhub::{CertificateValue, CredentialView, KeyPairValue, UserValue};
 use jiff::Timestamp;
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use x509::Certificate;
 
-/// The export format that is written and read.
+/// Version of the export format that is written and read.
 pub(super) const FORMAT: u32 = 1;
 
-/// A line of an export: the head first, the end last.
+/// A line of an export: the head is first, the end is last.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Line {
-    /// What it is.
+    /// The head: what the file is.
     Export(Head),
-    /// A credential. Authorities stand before what they signed.
+    /// A credential. Authorities precede the certificates that they signed.
     Credential(Record),
-    /// Who may do what.
+    /// A permission.
     Permission(Grant),
-    /// How many there were: without it the export was cut off.
+    /// The number of lines. Without this line the export is incomplete.
     End(End),
 }
 
@@ -46,13 +46,13 @@ pub(super) struct Record {
     pub(super) name: String,
     #[serde(rename = "type")]
     pub(super) kind: String,
-    /// The credential that signed it.
+    /// Name of the credential that signed this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) signed_by: Option<String>,
-    /// Whether it may sign others, so that it has to be there before them.
+    /// Whether it may sign others, so that it must be imported before them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) authority: bool,
-    /// Oldest first; one at least.
+    /// Versions, oldest first. There is at least one.
     pub(super) versions: Vec<RecordVersion>,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct RecordVersion {
     pub(super) metadata: Option<Value>,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) transitional: bool,
-    /// Until when it is read; for good where there is none.
+    /// Expiry; `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<Timestamp>,
 }
@@ -84,7 +84,7 @@ pub(super) struct Grant {
 }
 
 impl RecordVersion {
-    /// A version as the store shows it; its value is what can be set.
+    /// Converts a version from the store's view. Its value contains only fields that can be set.
     pub(super) fn of(kind: &str, credential: CredentialView) -> Self {
         let CredentialView { version, value } = credential;
         Self {
@@ -95,25 +95,25 @@ impl RecordVersion {
         }
     }
 
-    /// What is kept is the same; a certificate's authority counts by the certificate that signed. Of its end only whether
-    /// there is one: it is set as seconds that are left.
+    /// Whether both have the same stored content. Of a certificate's authority only the signing certificate counts. Of the expiry
+    /// only its presence counts, because it is transferred as remaining seconds.
     pub(super) fn same(&self, other: &Self) -> bool {
         self.value == other.value
             && self.metadata == other.metadata
             && self.expires_at.is_some() == other.expires_at.is_some()
     }
 
-    /// Whole seconds that it is still read, 0 once its time is over; `None` for good.
+    /// Remaining lifetime in whole seconds, 0 if expired; `None` without expiry.
     pub(super) fn seconds_left(&self, now: Timestamp) -> Option<u64> {
         let left = self.expires_at?.duration_since(now).as_secs();
         Some(u64::try_from(left).unwrap_or(0))
     }
 }
 
-/// A value as it is set: without what is derived from it, and without what is absent.
+/// A value as it can be set, without derived and absent fields.
 pub(super) fn settable(kind: &str, value: Value) -> Value {
     match kind {
-        // As a YAML reader takes a text that looks like another thing.
+        // A YAML parser reads some texts as other types.
         "value" | "password" => match value {
             Value::Number(number) => number.to_string().into(),
             Value::Bool(truth) => truth.to_string().into(),
@@ -122,9 +122,9 @@ pub(super) fn settable(kind: &str, value: Value) -> Value {
         "user" => fields_of::<UserValue>(value, |_| ()),
         "rsa" | "ssh" => fields_of::<KeyPairValue>(value, |_| ()),
         "certificate" => fields_of::<CertificateValue>(value, |fields| {
-            // The authority is known by the credential that it is, where it has a name.
+            // If the authority has a name, that credential identifies it.
             fields.ca_name = None;
-            // While an authority changes it answers both of its certificates; the one that signed is first.
+            // During a rotation an authority has two certificates. The signing one is first.
             if let Some(first) = fields.ca.as_deref().and_then(first_certificate) {
                 fields.ca = Some(first);
             }
@@ -133,29 +133,28 @@ pub(super) fn settable(kind: &str, value: Value) -> Value {
     }
 }
 
-/// Only the fields that a type has, after a change of them. A value of another form stays for the store to refuse.
+/// Only the fields that a type has, after a change of them. A value of another form is kept, so that the store rejects it.
 fn fields_of<T: DeserializeOwned + Serialize>(value: Value, change: impl FnOnce(&mut T)) -> Value {
     let Ok(mut fields) = T::deserialize(&value) else { return value };
     change(&mut fields);
     serde_json::to_value(fields).unwrap_or(value)
 }
 
-/// The first certificate of a PEM text, with the end of its line.
+/// The first certificate of a PEM text, including its final line break.
 fn first_certificate(pem: &str) -> Option<String> {
     const END: &str = "-----END CERTIFICATE-----";
     let end = pem.find(END)? + END.len();
     Some(format!("{}\n", pem[..end].trim_start()))
 }
 
-/// A value's certificate, read.
+/// The parsed certificate of a value.
 pub(super) fn certificate_of(value: &Value) -> Option<Certificate> {
     let pem = CertificateValue::deserialize(value).ok()?.certificate?;
     let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
     Certificate::parse(&der).ok()
 }
 
-/// The credentials of a file as CredHub's client writes it. Who signed what is found by the certificates themselves; what
-/// signs stands first.
+/// The credentials of a file of CredHub's client. Signers are determined from the certificates, and precede what they signed.
 pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
     #[derive(Deserialize)]
     struct Plain {
@@ -163,7 +162,7 @@ pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
         credentials: Vec<Map<String, Value>>,
     }
     let plain: Plain = serde_saphyr::from_str(text).map_err(|error| {
-        // Its first line says where; what follows shows the text, which holds secrets.
+        // Report only the first line, which has the position. The rest shows the text, which contains secrets.
         let said = error.to_string();
         format!("no YAML with credentials: {}", said.lines().next().unwrap_or_default())
     })?;
@@ -173,7 +172,7 @@ pub(super) fn of_plain(text: &str) -> Result<Vec<Record>, String> {
 }
 
 fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
-    /// A credential in a file of CredHub's client, its fields in lower case.
+    /// A credential in a file of CredHub's client, with field names in lower case.
     #[derive(Deserialize)]
     struct PlainCredential {
         name: Option<Value>,
@@ -200,7 +199,7 @@ fn record_of(fields: Map<String, Value>) -> Result<Record, String> {
     Ok(Record { name, kind, signed_by, authority: false, versions: vec![version] })
 }
 
-/// Finds who signed what, and puts authorities before what they signed.
+/// Determines the signer of each certificate, and orders authorities before what they signed.
 fn relate(records: &mut Vec<Record>) {
     let parsed: Vec<Option<Certificate>> =
         records.iter().map(|record| certificate_of(&record.versions.last()?.value)).collect();
@@ -233,7 +232,7 @@ fn relate(records: &mut Vec<Record>) {
     records.extend(order.into_iter().filter_map(|at| taken[at].take()));
 }
 
-/// A credential as CredHub's client writes it: every value is JSON, which YAML takes.
+/// A credential in the form of CredHub's client. Every value is JSON, which is valid YAML.
 pub(super) fn plain(record: &Record) -> String {
     let Some(current) = record.versions.last() else { return String::new() };
     let mut text = format!(
@@ -248,7 +247,7 @@ pub(super) fn plain(record: &Record) -> String {
     text
 }
 
-/// JSON, with what YAML does not print written as JSON's escapes.
+/// JSON, with characters that YAML does not allow written as JSON escapes.
 fn yaml(value: &Value) -> String {
     let mut text = String::new();
     for letter in value.to_string().chars() {

@@ -1,4 +1,4 @@
-//! A credential store that is read from: Bulla's own, or a live CredHub.
+//! A credential store to read from: a Bulla store, or a live CredHub.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -22,16 +22,16 @@ use super::store::{CERTIFICATES, DATA, LOOKUP};
 use crate::connection::{Client, read_as};
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Requests under way to one store. CredHub answers a thousand a second over so many connections.
+/// Maximum concurrent requests to one store. CredHub serves a thousand requests per second over so many connections.
 pub(super) const IN_FLIGHT: usize = 16;
 
-/// Credentials read by one request where the store takes lists.
+/// Number of credentials read per request if the store supports lists.
 pub(super) const PAGE: usize = 200;
 
-/// How the store says that a token has ended.
+/// The error code of an expired token.
 const ENDED: &str = "access_token_expired";
 
-/// Who is asked, and as whom.
+/// The server and the credentials for a login.
 #[derive(Clone, Debug)]
 pub(super) struct Login {
     pub(super) url: String,
@@ -40,15 +40,15 @@ pub(super) struct Login {
     pub(super) ca_cert: Option<PathBuf>,
 }
 
-/// A store that is read from. Its connections are kept.
+/// A store to read from. Its connections are reused.
 pub(super) struct Remote {
     client: Mutex<Arc<Client>>,
     login: Option<Login>,
-    /// Whether it answers many names at once.
+    /// Whether it supports lookups of many names.
     lists: bool,
 }
 
-/// A credential that is there.
+/// An existing credential.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
@@ -56,14 +56,14 @@ pub(super) struct Entry {
     authority: bool,
 }
 
-/// What could not be read, and why.
+/// A credential that could not be read, and why.
 pub(super) struct Failure {
     pub(super) name: String,
     pub(super) why: String,
 }
 
 impl Remote {
-    /// A store of Bulla's.
+    /// A store of Bulla.
     pub(super) fn own(client: &Arc<Client>) -> Self {
         Self { client: Mutex::new(Arc::clone(client)), login: None, lists: true }
     }
@@ -76,13 +76,13 @@ impl Remote {
         Ok(Self { client: Mutex::new(Arc::new(client)), login: Some(login), lists })
     }
 
-    /// Sends a request; once more after another login where the token has expired.
+    /// Sends a request. If the token has expired, logs in and repeats it once.
     async fn with_login(&self, send: impl AsyncFn(&Client) -> Outcome<Value>) -> Outcome<Value> {
         let client = Arc::clone(&*self.client.lock().await);
         match (send(&client).await, &self.login) {
             (Err(problem), Some(login)) if problem.message.starts_with(ENDED) => {
                 let mut held = self.client.lock().await;
-                // Of many that meet the end at once, one logs in.
+                // If several requests see the expiry at the same time, only one logs in.
                 if Arc::ptr_eq(&held, &client) {
                     *held = Arc::new(logged_in(login).await?);
                 }
@@ -98,7 +98,7 @@ impl Remote {
         read_as(&self.with_login(async |client| client.get(path, query).await).await?)
     }
 
-    /// What lies below a path: authorities first, each after the one that signed it.
+    /// The credentials below a path: authorities first, each after its signer.
     pub(super) async fn entries(&self, path: &str) -> Outcome<Vec<Entry>> {
         let found: FoundCredentials = self.get(DATA, &DataQuery::below(path)).await?;
         let Certificates { certificates } = self.get(CERTIFICATES, &CertificatesQuery::default()).await?;
@@ -129,7 +129,7 @@ impl Remote {
         Ok(all.into_iter().map(|(_, entry)| entry).collect())
     }
 
-    /// The credentials of some names, in their order.
+    /// The credentials of some names, in the order of the names.
     pub(super) async fn records(
         &self,
         entries: &[Entry],
@@ -147,7 +147,7 @@ impl Remote {
             answer
                 .map_err(|problem| problem.message)
                 .and_then(|Data { mut data }| {
-                    // Newest first, and of those that are current the one in transition last.
+                    // The response is newest first. Of two current versions, the transitional one is last.
                     match all_versions {
                         true => data.reverse(),
                         false => data.truncate(1),
@@ -174,8 +174,8 @@ impl Remote {
         Ok(entries.iter().zip(answer.results).map(read).collect())
     }
 
-    /// The permissions for exactly these names and paths. A store that refuses to tell of one has none there for this
-    /// caller; of those that it did not answer for it is not known.
+    /// The permissions for exactly these names and paths. A refusal means that there are none for this caller. Other errors are
+    /// returned as failures.
     pub(super) async fn grants(&self, paths: &[String]) -> (Vec<Grant>, Vec<Failure>) {
         let single = paths.iter().map(|path| async move {
             let query =
@@ -208,7 +208,7 @@ impl Remote {
     }
 }
 
-/// Names, and every path above one of them: `/a/b`, `/a/*`, `/*`.
+/// Names, and every path above a name: `/a/b`, `/a/*`, `/*`.
 pub(super) fn paths_of(names: &[Entry]) -> Vec<String> {
     let mut all = std::collections::BTreeSet::from(["/*".to_owned()]);
     for entry in names {
@@ -220,7 +220,7 @@ pub(super) fn paths_of(names: &[Entry]) -> Vec<String> {
 }
 
 impl Entry {
-    /// Of its versions, oldest first.
+    /// Builds a record from versions, oldest first.
     fn record(&self, versions: Vec<CredentialView>) -> Result<Record, String> {
         let kind = versions.first().map(|one| one.version.kind.clone());
         let kind = kind.ok_or("it is gone meanwhile, or may not be read")?;
@@ -255,7 +255,7 @@ async fn logged_in(login: &Login) -> Outcome<Client> {
     Client::at(&login.url, Some(access_token.into()), login.ca_cert.as_deref())
 }
 
-/// A lookup of names, each by itself.
+/// A lookup request with one list per name.
 pub(super) fn lookup<'a>(names: impl Iterator<Item = &'a str>) -> LookupRequest {
     LookupRequest { lookups: names.map(|name| NameList::One(name.to_owned())).collect() }
 }

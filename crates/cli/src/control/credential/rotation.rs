@@ -1,4 +1,4 @@
-//! Credentials made again by themselves: policies, what is planned, hooks.
+//! Automatic rotation of credentials: policies, schedule, hooks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,34 +19,35 @@ use crate::units;
 const POLICIES: &str = "/api/v1/rotation-policies";
 const HOOKS: &str = "/api/v1/rotation-hooks";
 
-/// Rotation.
+/// Commands for rotation.
 #[derive(Debug, Subcommand)]
 pub(super) enum RotationCommand {
-    /// Have what lies at a path made again; without --every and --before-expiry certificates when a third of their life is left
+    /// Set a rotation policy for a path. Without --every and --before-expiry: rotate certificates when a third of their lifetime
+    /// remains
     Set(SetArgs),
-    /// The policies
+    /// List rotation policies
     List(Listing),
-    /// Take a policy away: the one for a path above counts then
+    /// Remove a policy; the policy of a higher path then applies
     Remove {
-        /// Its path
+        /// Path of the policy
         path: String,
     },
-    /// What is planned, the next first
+    /// List scheduled rotations, next first
     Due {
-        /// A name, or all below a path
+        /// A name, or all names below a path
         #[arg(default_value = "/*")]
         path: String,
         #[command(flatten)]
         listing: Listing,
     },
-    /// Make it now: a name, or all that is planned below a path
+    /// Rotate now: a name, or all scheduled ones below a path
     Now {
-        /// A name, or all below a path: /team/*
+        /// A name, or all names below a path: /team/*
         path: String,
         #[command(flatten)]
         show: Output,
     },
-    /// Services that are asked before a value becomes current, or told after
+    /// Hooks: services that are called before a value becomes current, or after
     #[command(subcommand)]
     Hook(HookCommand),
 }
@@ -54,25 +55,25 @@ pub(super) enum RotationCommand {
 /// `bulla credential rotation set`
 #[derive(Args, Debug)]
 pub(super) struct SetArgs {
-    /// A name, or all below a path: /team/*; the most specific policy counts
+    /// A name, or all names below a path: /team/*; the most specific policy applies
     path: String,
-    /// This long after it was made
+    /// Interval of rotation: time since the last generation
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     every: Option<Duration>,
-    /// A certificate when this is left of its life: 20d, or a part as 33%
+    /// Remaining lifetime of a certificate at rotation: 20d, or a fraction as 33%
     #[arg(long, value_name = "DURATION|PERCENT", value_parser = remaining_life)]
     before_expiry: Option<RemainingLife>,
-    /// How long both certificates of an authority are trusted before each further step [default: 7d]
+    /// How long both certificates of an authority are trusted before each next step [default: 7d]
     #[arg(long, value_name = "DURATION", value_parser = units::duration)]
     overlap: Option<Duration>,
-    /// The hook that is asked or told
+    /// The hook to call
     #[arg(long, value_name = "NAME")]
     hook: Option<String>,
     #[command(flatten)]
     show: Output,
 }
 
-/// How much of a certificate's life is left.
+/// The remaining lifetime of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum RemainingLife {
     Time(Duration),
@@ -106,36 +107,36 @@ impl SetArgs {
     }
 }
 
-/// Hooks.
+/// Commands for hooks.
 #[derive(Debug, Subcommand)]
 pub(super) enum HookCommand {
-    /// Set a hook; every post to it is signed with its secret
+    /// Set a hook; every request to it is signed with its secret
     Set {
-        /// Its name
+        /// Name of the hook
         name: String,
-        /// Where it is posted to
+        /// URL of the hook
         #[arg(long, value_name = "URL")]
         url: String,
         /// The file with the secret, at least 16 bytes; - for standard input
         #[arg(long, value_name = "FILE", default_value = "-")]
         secret_file: PathBuf,
-        /// Ask it before: anything but 2xx keeps the old value
+        /// Call the hook before a rotation: a response other than 2xx keeps the old value
         #[arg(long)]
         before: bool,
-        /// Do not tell it after
+        /// Do not call the hook after a rotation
         #[arg(long)]
         not_after: bool,
-        /// Certificates to trust there in place of the system's, PEM
+        /// Certificates to trust for the hook instead of the system's, PEM
         #[arg(long, value_name = "FILE")]
         roots: Option<PathBuf>,
         #[command(flatten)]
         show: Output,
     },
-    /// The hooks
+    /// List hooks
     List(Listing),
-    /// Remove a hook that no policy names
+    /// Remove a hook that no policy uses
     Remove {
-        /// Its name
+        /// Name of the hook
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Rows of an answer that is no listing of pages.
+//! Rows of a response that has no pages.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use crate::connection::{Columns, DocumentRow, Output};
 use crate::exit::{Exit, Outcome, Problem};
 use crate::printer::Printer;
 
-/// Prints the rows of an answer.
+/// Prints the rows of a response.
 pub(super) fn print(rows: Vec<Value>, columns: Columns, show: &Output) -> Outcome<Exit> {
     let rows: Vec<DocumentRow> = rows.into_iter().map(DocumentRow::of).collect();
     let mut printer = Printer::new(show.output, show.color)?;

@@ -1,4 +1,4 @@
-//! The routes of the credential store, how it writes choices, and its errors.
+//! The routes of the credential store, names of choices in its API, and its errors.
 
 use std::time::Duration;
 
@@ -12,17 +12,16 @@ pub(super) const LOOKUP: &str = "/api/v1/lookup";
 pub(super) const CERTIFICATES: &str = "/api/v1/certificates";
 pub(super) const PERMISSIONS: &str = "/api/v2/permissions";
 
-/// As the API writes a choice.
+/// The API's name of a choice.
 pub(super) fn name_of<T: ValueEnum>(choice: T) -> String {
     choice.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Between two tries to reach a store that is away at startup: the first time, and doubled up to the most.
+/// First delay between two attempts to reach an unavailable store at startup. Each further delay doubles, up to a maximum.
 const WAIT: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// Repeats what fails because the store cannot be reached, until it answers; `None` when this process is to stop. Other
-/// failures are the caller's.
+/// Repeats a request until the store is reachable. Returns `None` if this process should stop. Other errors are returned.
 pub(super) async fn wait_for_store<T>(
     stop: &CancellationToken,
     read: impl AsyncFn() -> Outcome<T>,
@@ -63,7 +62,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails as often with this exit code, then reads 7.
+    /// Calls a reader that fails `failures` times with this exit code, then returns 7.
     async fn waited(exit: Exit, failures: u32, stop: &CancellationToken) -> (Outcome<Option<u32>>, u32) {
         let tries = Cell::new(0);
         let read = async || {

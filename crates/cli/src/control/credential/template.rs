@@ -1,4 +1,4 @@
-//! `bulla credential template`: files with credentials in them, kept true.
+//! `bulla credential template`: renders files with credentials, and keeps them current.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -15,31 +15,31 @@ use crate::connection::Client;
 use crate::exit::{Exit, Outcome, Problem};
 use crate::stop;
 
-/// Bytes of a template.
+/// Maximum bytes of a template.
 const TEMPLATE_MAX: u64 = 4 << 20;
-/// For the command after a change.
+/// Timeout of the command after a change.
 const RUN_WITHIN: Duration = Duration::from_secs(60);
-/// Who may read a new file: its owner.
+/// Mode of a new file: only its owner may read it.
 const MODE: u32 = 0o600;
 
 /// `bulla credential template`
 #[derive(Args, Debug)]
 pub(super) struct TemplateArgs {
-    /// The file with references
+    /// The template: a file with references
     file: PathBuf,
-    /// Where the text with their values goes, in one step; - for standard output
+    /// The output file, replaced atomically; - for standard output
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Who may do what with it [default: as the file there is, else 0600]
+    /// File mode of the output [default: as the existing file, else 0600]
     #[arg(long, value_name = "MODE", value_parser = mode)]
     mode: Option<u32>,
-    /// What stands before names without a slash: ((password)) is PATH/password then
+    /// Path that is put before names without a slash: ((password)) becomes PATH/password
     #[arg(long, value_name = "PATH")]
     prefix: Option<String>,
-    /// Stay, and write it again when a credential in it changes
+    /// Keep running, and write the file again when a credential in it changes
     #[arg(long)]
     watch: bool,
-    /// What to run when the file has changed, by the shell
+    /// Shell command to run after the file has changed
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
 }
@@ -70,8 +70,8 @@ impl TemplateArgs {
         let first = store::wait_for_store(&stop, async || self.write(&template, &client).await);
         let Some(changed) = first.await? else { return Ok(Exit::Ok) };
         let ttl = client.limits().ttl;
-        // Where changes are not told, what is remembered ends by its age; and what failed is tried again. One clock for the
-        // whole time: changes of other names do not set it back.
+        // Without notifications of changes, cached values expire after this time, and a failed command is retried. One timer for
+        // the whole run: changes of other names do not reset it.
         let mut tick = tokio::time::interval_at(Instant::now() + ttl, ttl);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut owed = changed;
@@ -93,7 +93,7 @@ impl TemplateArgs {
             }
             match self.write(&template, &client).await {
                 Ok(changed) => owed |= changed,
-                // What is there stays while there is nothing better.
+                // The existing file stays until a new one can be rendered.
                 Err(problem) => {
                     tracing::warn!(error = problem.message, file = %self.to.display(), "the file stays as it is");
                 }
@@ -120,7 +120,7 @@ impl TemplateArgs {
         Ok(text)
     }
 
-    /// Writes the file if it is to be another than it is: whether it was.
+    /// Writes the file if its content changes. Returns whether it was written.
     async fn write(&self, template: &client::Template, client: &client::Client) -> Outcome<bool> {
         let text = template.render(client).await.map_err(|error| problem(&error))?;
         if self.is_output() {
@@ -143,9 +143,9 @@ impl TemplateArgs {
     }
 }
 
-/// Puts a text in a file's place in one step, with its mode and its owner; false when it has just this.
+/// Replaces a file atomically, and keeps its mode and owner. Returns false if the file is already as requested.
 fn put(path: &Path, text: &str, mode: Option<u32>) -> std::io::Result<bool> {
-    // Of a link the file that it stands for.
+    // For a symbolic link, replace its target.
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let there = std::fs::symlink_metadata(&path).ok();
     let kept = there.as_ref().map(|there| there.permissions().mode() & 0o777);
@@ -169,7 +169,7 @@ fn put(path: &Path, text: &str, mode: Option<u32>) -> std::io::Result<bool> {
                 fchown(&file, Some(there.uid()), Some(there.gid()))?;
             }
         }
-        // The umask has no say in it.
+        // Set the mode explicitly, so that the umask does not change it.
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
         std::fs::rename(&new, &path)?;
@@ -177,7 +177,7 @@ fn put(path: &Path, text: &str, mode: Option<u32>) -> std::io::Result<bool> {
     };
     let written = write();
     if written.is_err() {
-        // It holds values, and is of no use to anybody.
+        // Remove the partial file, which contains values.
         let _ = std::fs::remove_file(&new);
     }
     written.map(|()| true)

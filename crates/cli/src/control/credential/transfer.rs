@@ -1,4 +1,4 @@
-//! What exports and imports say of themselves.
+//! Progress and results of exports and imports.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use super::remote::Failure;
 
 /// Interval of progress lines on a terminal.
 const EVERY: Duration = Duration::from_secs(1);
-/// Failures that are named; the rest is counted.
+/// Maximum number of failures that are named. Further ones are counted.
 const NAMED: usize = 1_000;
 
-/// How far it has come, for people.
+/// Progress for people.
 pub(super) struct Progress {
     what: &'static str,
     all: usize,
@@ -36,13 +36,13 @@ impl Progress {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(super) enum FailureLine<'a> {
-    /// One that is named.
+    /// A named failure.
     Named { name: &'a str, error: &'a str },
-    /// How many others there are.
+    /// The number of further failures.
     Others { more: usize },
 }
 
-/// The failures as they are shown.
+/// The failures in output form.
 pub(super) fn failures(all: &[Failure]) -> Vec<FailureLine<'_>> {
     let named = all.iter().take(NAMED);
     let named = named.map(|one| FailureLine::Named { name: &one.name, error: &one.why });

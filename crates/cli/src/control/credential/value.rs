@@ -1,4 +1,4 @@
-//! Values of credentials: read from files, printed without a frame.
+//! Values of credentials: read from files, printed without decoration.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -8,10 +8,10 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Outcome, Problem};
 
-/// Bytes of a value: as many as the server takes.
+/// Maximum bytes of a value, as on the server.
 pub(super) const VALUE_OCTETS_MAX: u64 = 1 << 20;
 
-/// A file, or standard input for `-`, at most as long as a value.
+/// Reads a file, or standard input for `-`, up to the maximum size of a value.
 pub(super) fn read_value(path: &Path) -> Outcome<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     let read = if path.as_os_str() == "-" {
@@ -31,7 +31,7 @@ pub(super) fn read_value(path: &Path) -> Outcome<Zeroizing<String>> {
     Ok(text)
 }
 
-/// A value, or one field of it, without a frame.
+/// Prints only a value, or only one field of it.
 pub(super) fn print_value(value: Option<&Value>, key: Option<&str>, name: &str) -> Outcome<Exit> {
     let text = field(value, key, name)?;
     let mut out = std::io::stdout().lock();

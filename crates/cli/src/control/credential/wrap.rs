@@ -1,4 +1,4 @@
-//! Values read once.
+//! Values that can be read once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::units;
 pub(super) struct WrapArgs {
     /// The credential's name
     name: String,
-    /// How long the token is good, at most a day
+    /// Lifetime of the token, at most a day
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = units::duration)]
     ttl: Duration,
     #[command(flatten)]
@@ -27,13 +27,13 @@ pub(super) struct WrapArgs {
 /// `bulla credential unwrap`
 #[derive(Args, Debug)]
 pub(super) struct UnwrapArgs {
-    /// The token, or - for standard input: others on this machine see what stands here
+    /// The token, or - for standard input: other users of this machine can see arguments
     #[arg(default_value = "-")]
     token: String,
     /// Only this field of the value: password, private_key
     #[arg(long, short, value_name = "FIELD")]
     key: Option<String>,
-    /// Only the value, without a frame
+    /// Print only the value
     #[arg(long)]
     value: bool,
     #[command(flatten)]
