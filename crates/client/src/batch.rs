@@ -1,4 +1,4 @@
-//! What is missed while a request is under way goes together with the next.
+//! Batches cache misses: misses during a request are sent together in the next request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::cache::{Cache, LookupResult};
 use crate::transport::{StoreRequest, Transport};
 use crate::{Credential, Error, Name};
 
-/// Names of one request: half of what the store takes, so that an answer of long values is read at once.
+/// Maximum names per request: half of the store's maximum, so that a response with long values is not too large.
 pub const NAMES_MAX: usize = 500;
 
-/// Requests under way.
+/// Maximum concurrent requests.
 const AT_ONCE: usize = 2;
 
-/// Lookups that wait to be sent; past it callers wait before the queue.
+/// Maximum queued lookups. Further callers wait for a slot in the queue.
 const WAITING_MAX: usize = 4_096;
 
-/// A list of names whose first that is there is wanted.
+/// A list of names. The first existing name is wanted.
 struct Lookup {
     names: Arc<[Name]>,
     reply: oneshot::Sender<Result<LookupResult, Error>>,
 }
 
-/// The sending side of the queue. The task that sends ends once the last clone is dropped.
+/// The sending side of the queue. The background task ends once the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Batches {
     queue: mpsc::Sender<Lookup>,
-    /// Read while a caller queues lookups that belong together; written before the queue is emptied into a batch.
+    /// Read lock while a caller queues lookups that belong together; write lock while the queue is drained into a batch.
     gate: Arc<RwLock<()>>,
 }
 
 impl Batches {
-    /// Begins to send. Needs a runtime.
+    /// Starts the background task. Needs a runtime.
     pub(crate) fn start(transport: Arc<Transport>, cache: Arc<Cache>) -> Self {
         let (sender, queue) = mpsc::channel(WAITING_MAX);
         let gate = Arc::default();
@@ -47,13 +47,13 @@ impl Batches {
         Self { queue: sender, gate }
     }
 
-    /// While the guard lives, the queue is not emptied: what is queued meanwhile leaves in one batch, as far as it fits.
-    /// The guard is not held while anything is waited for.
+    /// While the guard exists, the queue is not drained, so that lookups queued meanwhile are sent in one batch, as far as they
+    /// fit. Do not hold the guard across other waits.
     pub(crate) async fn gather(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().await
     }
 
-    /// Requests the names from the store.
+    /// Looks up the names in the store.
     pub(crate) async fn lookup(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let gone = || Error::Unavailable("this client has stopped".to_owned());
         let (reply, answer) = oneshot::channel();
@@ -75,7 +75,7 @@ async fn run(
             let Some(first) = queue.recv().await else { return };
             waiting.push_back(first);
         }
-        // Lookups that arrive before a permit is free join this batch.
+        // Lookups that arrive before a permit is free are added to this batch.
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
         tokio::task::yield_now().await;
         drop(gate.write().await);
@@ -101,8 +101,8 @@ async fn run(
     }
 }
 
-/// Sends a batch. What is wrong with it as a whole (one name that cannot be, values too large together) is asked for in
-/// halves, so that it is one caller's trouble. Any other refusal is all callers': halves would be refused as well.
+/// Sends a batch. If the store rejects the batch as a whole (one invalid name, values too large together), sends it in halves, so
+/// that only one caller gets the error. Other errors go to all callers, because halves would fail as well.
 fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Cache) -> BoxFuture<'a, ()> {
     async move {
         let mark = cache.mark();
@@ -115,12 +115,12 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
             }
             Err(error) => {
                 let error = match error {
-                    // One value that does not open is one answer's trouble; this is the store's.
+                    // A 500 for one value only affects that response. This is a failure of the store.
                     Error::Refused { status: 500.., text } => Error::Unavailable(text),
                     error => error,
                 };
                 for lookup in batch {
-                    // Who asked may be gone.
+                    // The caller may have gone.
                     let _ = lookup.reply.send(Err(error.clone()));
                 }
                 return;
@@ -136,7 +136,7 @@ fn send<'a>(mut batch: Vec<Lookup>, transport: &'a Arc<Transport>, cache: &'a Ca
     .boxed()
 }
 
-/// Derives from an answer what is known of each name: names before the found one do not exist; names after it are unknown.
+/// Derives the known results from a response: names before the found one do not exist; names after it are unknown.
 fn remember(names: &[Name], answer: &LookupResult, mut put: impl FnMut(Name, LookupResult)) {
     let found = answer.as_ref().and_then(|credential| credential.key().ok());
     for name in names {
@@ -172,7 +172,7 @@ async fn send_lookup(
     }
 }
 
-/// One answer.
+/// Parses the result of one lookup.
 fn read(outcome: Option<LookupOutcome<Value>>) -> Result<LookupResult, Error> {
     match outcome {
         None => Ok(None),

@@ -1,4 +1,4 @@
-//! What is remembered, name by name, and how far it is believed.
+//! The cache by name, and how current its entries are.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,35 +13,36 @@ use crate::limits::Limits;
 use crate::transport::jitter;
 use crate::{Credential, Name};
 
-/// Changes that are remembered for answers still on their way; an answer that more have overtaken is not kept.
+/// Maximum number of changes that are remembered. A response that more changes have overtaken is not cached.
 const CHANGES_MAX: usize = 4_096;
 
-/// Of a time to live a random part less, so that what was read together is not read again together.
+/// The time to live is shortened by a random part, at most this fraction, so that entries read together are not read again
+/// together.
 const SPREAD: f64 = 0.2;
 
 /// Bytes of an entry in addition to its value.
 const ENTRY_OCTETS: usize = 512;
 
-/// Of the memory for values this part is for names without a credential, beside it: requests for such names evict no value.
+/// Names without a credential have additional memory, this part of the memory for values. So lookups of such names evict no value.
 const ABSENT_PART: u64 = 4;
 
-/// While the stream of changes is unbroken an entry is fresh for so long.
+/// How long an entry is fresh while the stream of changes is unbroken.
 const FOLLOWED_FRESH: Duration = Duration::from_secs(24 * 3_600);
 
-/// An entry is kept in memory for so long, unless its space is needed.
+/// How long an entry stays in memory, unless its space is needed.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3_600);
 
-/// A credential, or that there is none.
+/// A credential; `None` if it does not exist.
 pub(crate) type LookupResult = Option<Arc<Credential>>;
 
-/// How far what is remembered is believed, the best first.
+/// How current a cached entry is, the best first.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) enum Age {
-    /// True.
+    /// Known to be current.
     Fresh,
-    /// Answered once more, while it is made again.
+    /// Served once more, while it is refreshed.
     Stale,
-    /// Answered where the store does not answer.
+    /// Served only if the store does not respond.
     Old,
 }
 
@@ -49,16 +50,16 @@ struct Entry {
     answer: LookupResult,
     asked_at: Instant,
     fresh_for: Duration,
-    /// From when on it is answered in no case.
+    /// The time from which the entry is never served.
     ends_at: Option<Instant>,
     renewing: AtomicBool,
     /// Whether the entry was read since its last change.
     used: AtomicBool,
-    /// Whether it may have changed since.
+    /// Whether the value may have changed since it was read.
     doubted: AtomicBool,
 }
 
-/// Time of the request behind an answer.
+/// Position of a request in the sequence of changes, and its time.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     at: Instant,
@@ -69,31 +70,31 @@ pub(crate) struct Mark {
 #[derive(Default)]
 struct Recent {
     count: u64,
-    /// The oldest first.
+    /// Changes, oldest first.
     changes: VecDeque<(u64, Name)>,
-    /// The last change of each of these.
+    /// The number of the last change of each remembered name.
     last: HashMap<Name, u64>,
-    /// The last that is remembered no more.
+    /// The number of the newest change that is no longer remembered.
     forgotten: u64,
-    /// The last after which any name may have changed.
+    /// The number of the last change that may have affected any name.
     any: u64,
 }
 
-/// Gaps: what was asked before is not believed from a time on.
+/// A gap in the stream of changes: from a later time on, values requested before the gap are no longer trusted.
 #[derive(Clone, Copy)]
 struct Gap {
     asked_before: Instant,
     from: Instant,
-    /// What was asked before this is believed no more, by gaps whose time had come.
+    /// Values requested before this time are already distrusted, because of earlier gaps.
     settled: Option<Instant>,
 }
 
-/// Since when the store tells of every change of values and of access, on a stream without a gap.
+/// The period in which the store reports every change of values and of access, on a stream without a gap.
 #[derive(Clone, Copy)]
 enum Followed {
     No,
     Since(Instant),
-    /// The stream ended at `until`.
+    /// A stream from `since` to `until`, which has ended.
     Until {
         since: Instant,
         until: Instant,
@@ -101,7 +102,7 @@ enum Followed {
 }
 
 impl Followed {
-    /// The last time at which the answer to a request of this time was known to be current.
+    /// The last time at which the response to a request at `asked_at` was known to be current.
     fn confirmed(self, asked_at: Instant, now: Instant) -> Instant {
         match self {
             Self::Since(since) if asked_at >= since => now,
@@ -111,11 +112,11 @@ impl Followed {
     }
 }
 
-/// An entry to be kept on disk.
+/// An entry to store on disk.
 pub(crate) struct SavedEntry {
     pub(crate) name: Name,
     pub(crate) answer: LookupResult,
-    /// How long ago it was last known to be true.
+    /// Time since the entry was last known to be current.
     pub(crate) age: Duration,
 }
 
@@ -124,9 +125,9 @@ pub(crate) struct Cache {
     /// Names without a credential.
     absent: BoundedMap<Name, Entry>,
     followed: Mutex<Followed>,
-    /// The names of entries, while they are to be kept on disk.
+    /// The names of entries, if they are stored on disk.
     saved: Mutex<Option<HashSet<Name>>>,
-    /// Counts what changes the entries.
+    /// Counts changes of the entries.
     revision: AtomicU64,
     recent: Mutex<Recent>,
     gap: Mutex<Option<Gap>>,
@@ -135,7 +136,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(limits: Limits) -> Self {
-        // Every entry weighs so much that neither bound is passed.
+        // Each entry has a minimum weight, so that both limits hold.
         let least = (limits.octets_max / limits.entries_max.max(1)).max(1);
         let weigh = move |name: &Name, entry: &Entry| {
             let value = entry.answer.as_ref().map_or(0, |credential| credential.octets());
@@ -162,7 +163,7 @@ impl Cache {
         self.values.get_shared(name).or_else(|| self.absent.get_shared(name))
     }
 
-    /// The store tells of every change from now on; `resumed`: also of those since the stream before ended.
+    /// From now on the store reports every change; `resumed`: also those since the previous stream ended.
     pub(crate) fn follow_from_now(&self, resumed: bool) {
         let mut followed = self.followed.lock();
         let since = match *followed {
@@ -172,7 +173,7 @@ impl Cache {
         *followed = Followed::Since(since);
     }
 
-    /// The stream of changes ended.
+    /// Records that the stream of changes has ended.
     pub(crate) fn follow_no_more(&self) {
         let mut followed = self.followed.lock();
         if let Followed::Since(since) = *followed {
@@ -180,12 +181,12 @@ impl Cache {
         }
     }
 
-    /// Whether the store tells of every change.
+    /// Whether the store reports every change.
     pub(crate) fn is_followed(&self) -> bool {
         matches!(*self.followed.lock(), Followed::Since(_))
     }
 
-    /// The first of these names that is there, as far as all up to it are remembered; and how far that is believed.
+    /// The first existing one of these names, if the cache has an entry for each name up to it, and how current the result is.
     pub(crate) fn first(&self, names: &[Name]) -> Option<(LookupResult, Age)> {
         let mut age = Age::Fresh;
         for name in names {
@@ -224,27 +225,27 @@ impl Cache {
         Some(age)
     }
 
-    /// Whether this caller renews the entry: true for the first caller until the renewal ends.
+    /// Returns true for the first caller, which must refresh the entry; false for others until that has ended.
     pub(crate) fn begin_renewing(&self, names: &[Name]) -> bool {
         let entry = names.first().and_then(|name| self.entry(name));
         entry.is_some_and(|entry| !entry.renewing.swap(true, Ordering::Relaxed))
     }
 
-    /// Ends a failed renewal; the next caller may try again.
+    /// Ends a failed refresh, so that the next caller may try again.
     pub(crate) fn end_renewing(&self, names: &[Name]) {
         if let Some(entry) = names.first().and_then(|name| self.entry(name)) {
             entry.renewing.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Before a question.
+    /// Takes the mark of a request. Call it before sending.
     pub(crate) fn mark(&self) -> Mark {
         Mark { at: Instant::now(), changes: self.recent.lock().count }
     }
 
-    /// The number of the last change of any of these names, as far as changes are remembered. What is forgotten counts in
-    /// whole multiples of what is remembered, rounded up: changes of other names rarely move it, and after a change of these
-    /// it is another than before, even once that is forgotten, for then a multiple has been passed.
+    /// The number of the last change of any of these names, as far as changes are remembered. Forgotten changes count as multiples
+    /// of `CHANGES_MAX`, rounded up. So changes of other names rarely alter the result. A change of these names always alters it,
+    /// even after that change is forgotten, because a multiple has then been passed.
     pub(crate) fn last_change(&self, names: &[Name]) -> u64 {
         let recent = self.recent.lock();
         let last = names.iter().filter_map(|name| recent.last.get(name)).max();
@@ -252,7 +253,7 @@ impl Cache {
         last.copied().unwrap_or(0).max(forgotten).max(recent.any)
     }
 
-    /// Remembers an answer, unless it has changed since its question was asked.
+    /// Caches a response, unless the name has changed since the request.
     pub(crate) fn put(&self, name: Name, answer: LookupResult, mark: Mark) {
         let ttl = if answer.is_some() { self.limits.ttl } else { self.limits.negative_ttl };
         let ends_in = answer.as_ref().and_then(|credential| credential.ends_in());
@@ -265,7 +266,8 @@ impl Cache {
             used: AtomicBool::new(true),
             doubted: AtomicBool::new(false),
         };
-        // Under the lock: a change comes before, and is seen, or after, and takes the entry away or doubts it.
+        // Hold the lock during the insert. A change before it is seen here; a change after it removes the entry or marks it as
+        // doubtful.
         let recent = self.recent.lock();
         if !recent.changed_since(&name, mark.changes) {
             self.insert(name, entry);
@@ -285,12 +287,12 @@ impl Cache {
         map.insert(name, entry);
     }
 
-    /// What this client may read may have changed: nothing that it read before is answered.
+    /// The access of this client may have changed: no cached value is served any more.
     pub(crate) fn clear(&self) {
         let mut recent = self.recent.lock();
         recent.count += 1;
         recent.any = recent.count;
-        // Answers on their way are not kept either.
+        // Responses in transit are not cached either.
         recent.forgotten = recent.count;
         self.values.invalidate_all();
         self.absent.invalidate_all();
@@ -300,17 +302,17 @@ impl Cache {
         self.revision.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A number that changes with the entries.
+    /// A number that changes whenever the entries change.
     pub(crate) fn revision(&self) -> u64 {
         self.revision.load(Ordering::Relaxed)
     }
 
-    /// From now on [`Self::entries_to_save`] knows the names of all entries.
+    /// Begins to track names of entries for [`Self::entries_to_save`], from all current entries on.
     pub(crate) fn begin_saving(&self) {
         self.saved.lock().get_or_insert_default();
     }
 
-    /// The entries that may still be answered.
+    /// The entries that may still be served.
     pub(crate) fn entries_to_save(&self) -> Vec<SavedEntry> {
         let (now, followed) = (Instant::now(), *self.followed.lock());
         let mut saved = self.saved.lock();
@@ -328,7 +330,7 @@ impl Cache {
         all
     }
 
-    /// An entry from disk. The store is asked for it again as soon as it answers.
+    /// Restores an entry from disk. It is read again as soon as the store responds.
     pub(crate) fn restore(&self, entry: SavedEntry) {
         let Some(asked_at) = Instant::now().checked_sub(entry.age) else { return };
         let ends_in = entry.answer.as_ref().and_then(|credential| credential.ends_in());
@@ -344,7 +346,7 @@ impl Cache {
         self.insert(entry.name, restored);
     }
 
-    /// It has changed. Whether somebody has asked for it since its last change, and is likely to ask again.
+    /// Removes a changed entry. Returns whether it was read since its last change, so that it will likely be read again.
     pub(crate) fn forget(&self, name: Name) -> bool {
         let mut recent = self.recent.lock();
         let entry = self.values.remove(&name).or_else(|| self.absent.remove(&name));
@@ -370,7 +372,7 @@ impl Cache {
         }
     }
 
-    /// Anything may have changed until now: from a time on all of it is asked for again before it is answered.
+    /// Any value may have changed until now. After the time `after`, all earlier values must be read again before they are served.
     pub(crate) fn distrust(&self, after: Duration) {
         let now = Instant::now();
         let mut recent = self.recent.lock();
@@ -386,7 +388,7 @@ impl Cache {
         *gap = Some(Gap { asked_before: now, from, settled });
     }
 
-    /// Lets go of what has ended.
+    /// Removes expired entries.
     pub(crate) fn tidy(&self) {
         self.values.run_pending_tasks();
         self.absent.run_pending_tasks();
@@ -420,7 +422,7 @@ impl Recent {
 }
 
 impl Gap {
-    /// What was asked no later than this is believed no more.
+    /// Values requested no later than this time are no longer trusted.
     fn distrusted(&self, now: Instant) -> Option<Instant> {
         if now >= self.from { Some(self.asked_before) } else { self.settled }
     }
@@ -625,14 +627,14 @@ mod tests {
         cache.distrust(Duration::from_secs(2));
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Fresh, "not yet");
         later(1).await;
-        // Another gap does not put the first one off.
+        // Another gap does not delay the first one.
         cache.distrust(Duration::from_secs(2));
         later(1).await;
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
         cache.put(name("/b"), some("/b"), cache.mark());
         assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Fresh);
         later(1).await;
-        // Nor does the next make anybody believe again what was believed no more.
+        // The next gap does not restore trust in distrusted values.
         cache.distrust(Duration::from_secs(2));
         assert_eq!(cache.first(&[name("/a")]).unwrap().1, Age::Old);
         assert_eq!(cache.first(&[name("/b")]).unwrap().1, Age::Fresh, "not yet");
@@ -666,7 +668,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_that_is_forgotten_has_moved_the_number() {
         let many = CHANGES_MAX as u64;
-        // Beside each multiple of as many as are remembered; without and with a change that came before.
+        // Values around each multiple of `CHANGES_MAX`, without and with an earlier change.
         for others in [0, 1, many - 2, many - 1, many, many + 1, 2 * many - 1, 2 * many] {
             for earlier in [0, 1] {
                 let (cache, list) = (Cache::new(limits()), [name("/a")]);

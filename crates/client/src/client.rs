@@ -1,4 +1,4 @@
-//! The handle.
+//! The client of the credential store.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -23,10 +23,10 @@ use crate::login::Login;
 use crate::transport::{Endpoint, Transport, TransportOptions, check_socket};
 use crate::{Credential, Error, Name, Stats};
 
-/// Between two looks whether changes are followed, at the start of an agent.
+/// Interval of checks whether the stream of changes has begun, when an agent starts.
 const FOLLOWED_POLL: Duration = Duration::from_millis(20);
 
-/// A client to be.
+/// Options of a new client.
 pub struct Builder {
     url: String,
     roots: Option<Vec<u8>>,
@@ -36,45 +36,46 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Certificates (PEM) to trust in place of the system's.
+    /// Sets the trusted certificates (PEM), which replace the system's.
     #[must_use]
     pub fn roots(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.roots = Some(pem.into());
         self
     }
 
-    /// Shows who it is by a client certificate: its chain and its key, PEM.
+    /// Sets the client certificate: its chain and its key, PEM.
     #[must_use]
     pub fn identity(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.identity = Some(Zeroizing::new(pem.into()));
         self
     }
 
-    /// Authenticates by a bearer token without expiry.
+    /// Authenticates with a bearer token without expiry.
     #[must_use]
     pub fn bearer(mut self, token: impl Into<String>) -> Self {
         self.login = Login::Bearer(Arc::new(Secret::new(token)));
         self
     }
 
-    /// Logs in at `/oauth/token`: once for all who wait, before the token ends, and when the store says that it has ended.
+    /// Logs in at `/oauth/token`. Concurrent requests share one login. The token is renewed before it expires, or when the store
+    /// reports that it has expired.
     #[must_use]
     pub fn client_credentials(mut self, id: &str, secret: impl Into<String>) -> Self {
         self.login = Login::client(id, &Secret::new(secret));
         self
     }
 
-    /// How long things are believed, and how much of them.
+    /// Sets the lifetimes and sizes of the cache.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The client. It connects to nobody yet.
+    /// Builds the client. It does not connect yet.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the address, the roots or the certificate cannot be used.
+    /// [`Error::Invalid`] if the address, the roots or the certificate cannot be used.
     pub fn build(self) -> Result<Client, Error> {
         let place = Endpoint::parse(&self.url)?;
         if let Endpoint::Socket(path) = &place {
@@ -110,11 +111,11 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// The credential store, as a program sees it. Cheap to clone; all clones share connections, token and cache.
+/// A client of the credential store. Cheap to clone; all clones share connections, token and cache.
 #[derive(Clone)]
 pub struct Client(Arc<ClientState>);
 
-/// A list of names, and the last change of any of them: who asks after a change does not join who asked before it.
+/// A list of names, and the last change of any of them. A request after a change does not join one from before the change.
 type Flight = (Arc<[Name]>, u64);
 
 struct ClientState {
@@ -122,12 +123,12 @@ struct ClientState {
     cache: Arc<Cache>,
     /// Coalesces requests in progress; caches nothing itself.
     flights: flight::Cache<Flight, LookupResult, Error>,
-    /// The background tasks, from the first request on.
+    /// The background tasks, started with the first request.
     running: OnceLock<Batches>,
     changes: events::Sender,
     limits: Limits,
     stop: CancellationToken,
-    /// Stops the background tasks with the last clone.
+    /// Stops the background tasks when the last clone is dropped.
     _stop: DropGuard,
 }
 
@@ -138,7 +139,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client of the store at `https://HOST:PORT`, or of an agent at `unix:PATH`.
+    /// Builds a client of the store at `https://HOST:PORT`, or of an agent at `unix:PATH`.
     #[must_use]
     pub fn builder(url: impl Into<String>) -> Builder {
         Builder {
@@ -150,20 +151,20 @@ impl Client {
         }
     }
 
-    /// What is current under a name.
+    /// The current credential of a name.
     ///
     /// # Errors
-    /// [`Error::NotFound`]; the others when neither the store nor the cache has an answer.
+    /// [`Error::NotFound`]; other errors if neither the store nor the cache has a result.
     #[crate::boxed]
     pub async fn get(&self, name: &str) -> Result<Arc<Credential>, Error> {
         let found = self.lookup(&[name]).await?;
         found.ok_or_else(|| Error::NotFound(name.to_owned()))
     }
 
-    /// What is current under the first of these names that is there and may be read; `None` where there is none.
+    /// The current credential of the first of these names that exists and may be read; `None` if there is none.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for no name, or too many; the others when neither the store nor the cache has an answer.
+    /// [`Error::Invalid`] for no name or too many names; other errors if neither the store nor the cache has a result.
     pub async fn lookup<S: AsRef<str>>(&self, names: &[S]) -> Result<Option<Arc<Credential>>, Error> {
         if names.is_empty() || names.len() > batch::NAMES_MAX {
             return Err(Error::invalid(format_args!("a lookup has 1 to {} names", batch::NAMES_MAX)));
@@ -186,7 +187,7 @@ impl Client {
             (Age::Stale, None) | (Age::Stale | Age::Old, Some((_, true))) => self.renew(names),
             (Age::Stale | Age::Old, Some((_, false))) => {}
             (Age::Old, None) => match self.fetch(Arc::clone(&names)).await {
-                // Unless it was revoked, or its lifetime ended, meanwhile.
+                // Serve the cached value, unless it was revoked or has expired in the meantime.
                 Err(error) if error.is_unavailable() && self.0.cache.first(&names).is_some() => {
                     tracing::warn!(%error, "a credential is answered from the cache");
                 }
@@ -200,14 +201,14 @@ impl Client {
         Ok(remembered)
     }
 
-    /// [`Self::lookup`] of many lists, each with its own answer, in as few requests as they fit in.
+    /// [`Self::lookup`] of many lists, each with its own result, in as few requests as possible.
     pub async fn lookup_many<S: AsRef<str>>(
         &self,
         lists: &[Vec<S>],
     ) -> Vec<Result<Option<Arc<Credential>>, Error>> {
         let gathering = self.batches().gather().await;
         let mut lookups = join_all(lists.iter().map(|names| self.lookup(names)));
-        // The first poll queues every miss. Tokio's budget would end it half-way.
+        // The first poll queues every miss. Tokio's cooperative budget would interrupt it.
         let first = unconstrained(poll_fn(|context| Poll::Ready(lookups.poll_unpin(context)))).await;
         drop(gathering);
         match first {
@@ -216,26 +217,26 @@ impl Client {
         }
     }
 
-    /// Tells of changes from now on. Follows them, if that is not switched off.
+    /// Subscribes to changes from now on. Starts the stream of changes, unless it is disabled.
     #[must_use]
     pub fn changes(&self) -> Changes {
-        // Before the following begins: what it hears first is told, too.
+        // Subscribe before the stream starts, so that its first change is not missed.
         let changes = self.0.changes.subscribe();
         self.batches();
         changes
     }
 
-    /// Marks the current value of a name as doubtful, because a server rejected it: the next lookup reads it from the store, if
-    /// the store answers.
+    /// Marks the current value of a name as doubtful, because a server rejected it. The next lookup reads it from the store, if the
+    /// store responds.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no name.
+    /// [`Error::Invalid`] for an invalid name.
     pub fn doubt(&self, name: &str) -> Result<(), Error> {
         self.doubted(Some(Name::parse(name)?));
         Ok(())
     }
 
-    /// What this client has done so far.
+    /// Counters of this client.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.0.transport.counters.snapshot()
@@ -247,7 +248,7 @@ impl Client {
         &self.0.limits
     }
 
-    /// Follows changes, and returns once the store tells of them, or does not within this time.
+    /// Starts the stream of changes. Returns once it has begun, or after the timeout `most`.
     pub(crate) async fn follow_within(&self, most: Duration) {
         self.batches();
         let followed = async {
@@ -270,17 +271,17 @@ impl Client {
         &self.0.transport
     }
 
-    /// A name was changed over this client: it does not wait to be told.
+    /// A name was changed through this client, so the cache is updated without waiting for the stream of changes.
     pub(crate) fn changed(&self, name: Option<Name>) {
         events::notify(&self.0.cache, &self.0.changes, name, &again(Arc::downgrade(&self.0)));
     }
 
-    /// A name may have been changed over this client: nobody answered.
+    /// A name may have been changed through this client, but the response is missing.
     pub(crate) fn doubted(&self, name: Option<Name>) {
         events::doubt(&self.0.cache, &self.0.changes, name);
     }
 
-    /// What sends, begun when it is first asked for: a client may be built where there is no runtime yet.
+    /// The background tasks, started at the first use, because a client may be built before a runtime exists.
     fn batches(&self) -> &Batches {
         self.0.running.get_or_init(|| {
             let (transport, cache) = (Arc::clone(&self.0.transport), Arc::clone(&self.0.cache));
@@ -294,22 +295,22 @@ impl Client {
         })
     }
 
-    /// From the store, once for all who ask for the same.
+    /// Reads from the store, once for concurrent requests of the same names.
     async fn fetch(&self, names: Arc<[Name]>) -> Result<LookupResult, Error> {
         let batches = self.batches().clone();
         let (asked, cache) = (Arc::clone(&names), Arc::clone(&self.0.cache));
         let make = move || async move {
-            // It came while this caller was on the way.
+            // Another request may have filled the cache in the meantime.
             if let Some((value, Age::Fresh)) = cache.first(&asked) {
                 return Ok(Fresh { value, lifetime: Duration::ZERO });
             }
-            // Anyone who waits has it now; the cache has it for the others.
+            // The lifetime is zero: waiting callers share this result, and later ones use the cache.
             match batches.lookup(asked).await {
                 Ok(value) => Ok(Fresh { value, lifetime: Duration::ZERO }),
                 Err(error) => Err(Failed { error, lifetime: Duration::ZERO }),
             }
         };
-        // The queue before the request is waited for, too.
+        // The deadline includes the time in the queue.
         let most = self.0.limits.deadline;
         let late = || Error::Unavailable(format!("no answer within {most:?}"));
         let flight = (Arc::clone(&names), self.0.cache.last_change(&names));
@@ -332,7 +333,7 @@ impl Client {
     }
 }
 
-/// Asks for a name again, beside, as long as there is a client left.
+/// Reads a name again in the background, as long as a client exists.
 fn again(client: Weak<ClientState>) -> impl Fn(Name) {
     move |name| {
         let Some(inner) = client.upgrade() else { return };

@@ -12,13 +12,13 @@ use zeroize::Zeroize;
 
 use crate::{Error, Name};
 
-/// A credential's current version. Its `Debug` shows no value.
+/// A credential's current version. Its `Debug` output contains no value.
 pub struct Credential {
     view: CredentialView<SecretJson>,
     octets: usize,
 }
 
-/// JSON whose texts are wiped when it is dropped. Names of fields and numbers are not.
+/// JSON whose texts are wiped on drop. Names of fields and numbers are not.
 #[derive(Deserialize, Serialize)]
 #[serde(transparent)]
 pub(crate) struct SecretJson(Value);
@@ -30,7 +30,7 @@ impl Drop for SecretJson {
 }
 
 impl Drop for Credential {
-    /// Notes may be secrets as well.
+    /// Metadata may contain secrets as well.
     fn drop(&mut self) {
         if let Some(metadata) = &mut self.view.version.metadata {
             wipe(metadata);
@@ -38,7 +38,7 @@ impl Drop for Credential {
     }
 }
 
-/// What a value takes in memory, about.
+/// Approximate memory of a value, in bytes.
 fn octets(value: &Value) -> usize {
     let inner = match value {
         Value::String(text) => text.len(),
@@ -60,7 +60,7 @@ pub(crate) fn wipe(value: &mut Value) {
 }
 
 impl Credential {
-    /// A credential as the store writes it.
+    /// Parses a credential in the store's form.
     pub(crate) fn of(document: Value) -> Result<Self, Error> {
         let none = || Error::Unavailable("its answer is no credential".to_owned());
         let view: CredentialView<SecretJson> = serde_json::from_value(document).map_err(|_| none())?;
@@ -72,32 +72,32 @@ impl Credential {
         Ok(Self { view, octets })
     }
 
-    /// As it was first written.
+    /// The name as it was first written.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.view.version.name
     }
 
-    /// `password`, `certificate` and so on.
+    /// The type: `password`, `certificate` and so on.
     #[must_use]
     pub fn kind(&self) -> &str {
         &self.view.version.kind
     }
 
-    /// The version's identity.
+    /// The id of the version.
     #[must_use]
     pub fn id(&self) -> Uuid {
         self.view.version.id
     }
 
-    /// The value: a text, or an object. A copy of it is yours to wipe.
+    /// The value: a text, or an object. The caller must wipe its own copies.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.view.value.0
     }
 
-    /// The value, or what stands in it at `fields` (`["private_key"]`), as text: JSON unless it is a text itself. `None`
-    /// where there is nothing.
+    /// The value, or its part at `fields` (`["private_key"]`), as text: a string unchanged, anything else as JSON. `None` if the
+    /// part does not exist.
     #[must_use]
     pub fn text(&self, fields: &[&str]) -> Option<Secret> {
         let mut found = self.value();
@@ -111,12 +111,12 @@ impl Credential {
         }
     }
 
-    /// The credential as the store writes it.
+    /// The credential in the store's form.
     pub(crate) fn view(&self) -> &CredentialView<SecretJson> {
         &self.view
     }
 
-    /// How long from now it is read at all, by this machine's clock: `None` for good.
+    /// Time until expiry, by this machine's clock; `None` without expiry.
     pub(crate) fn ends_in(&self) -> Option<Duration> {
         let end: jiff::Timestamp = self.view.version.expires_at.as_ref()?.parse().ok()?;
         Some(end.duration_since(jiff::Timestamp::now()).try_into().unwrap_or(Duration::ZERO))

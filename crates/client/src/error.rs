@@ -1,23 +1,23 @@
-//! Why there is no answer.
+//! Errors of the client.
 
-/// Why a credential could not be had. Cheap to clone: all who waited get it.
+/// The reason why a credential is not available. Cheap to clone, because all waiting callers get it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// The store, its database or the way to it; nothing is remembered that could be answered instead. Safe to ask again.
+    /// The store, its database or the network failed, and the cache has no usable value. Retrying is safe.
     #[error("the credential store cannot be reached: {0}")]
     Unavailable(String),
-    /// The login was refused. Asking again does not help.
+    /// The login was refused. Retrying does not help.
     #[error("the credential store does not let this client in: {0}")]
     Denied(String),
-    /// The store understood and refused.
+    /// The store rejected the request.
     #[error("the credential store refused ({status}): {text}")]
     Refused {
-        /// HTTP's.
+        /// The HTTP status.
         status: u16,
-        /// Its sentence.
+        /// The store's message.
         text: String,
     },
-    /// Nothing is there, or this client may not read it: the store does not tell the two apart.
+    /// The credential does not exist, or this client may not read it. The store does not distinguish the two cases.
     #[error("there is no credential {0} that this client may read")]
     NotFound(String),
     /// The request is invalid.
@@ -26,7 +26,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it may be different in a moment: then what is remembered is answered instead.
+    /// Whether the error may be temporary. In this case cached values are served.
     #[must_use]
     pub fn is_unavailable(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Changes, as the store tells of them.
+//! The stream of changes of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +14,28 @@ use crate::cache::Cache;
 use crate::transport::{StoreRequest, Transport, jitter};
 use crate::{Error, Name};
 
-/// Changes that a reader may be behind before it is told that anything may have changed.
+/// How many changes a subscriber may be behind. Beyond that it is notified that anything may have changed.
 const BEHIND_MAX: usize = 1_024;
-/// Bytes of one event.
+/// Maximum bytes of one event.
 const EVENT_MAX: usize = 64 << 10;
-/// The store says something every fifteen seconds.
+/// Timeout of a silent stream. The store sends something every fifteen seconds.
 const SILENCE_MAX: Duration = Duration::from_secs(45);
-/// Before the stream is begun again: the first time, and doubled up to the most.
+/// Delay before the stream is opened again: the first delay, which doubles up to a maximum.
 const AGAIN: Duration = Duration::from_millis(500);
 const AGAIN_MAX: Duration = Duration::from_secs(30);
-/// A store that knows no such stream is retried after this.
+/// Delay before a retry if the store does not support the stream.
 const UNKNOWN_AGAIN: Duration = Duration::from_secs(600);
-/// A stream that lasted so long was a good one.
+/// A stream that lasted this long counts as successful.
 const GOOD: Duration = Duration::from_secs(10);
-/// After a gap clients ask again spread over this time.
+/// After a gap, clients spread their requests over this time.
 const SPREAD: Duration = Duration::from_secs(2);
 
-/// A change.
+/// A change of credentials.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Change {
-    /// This name: set, made, deleted.
+    /// This name was set, generated or deleted.
     Name(Name),
-    /// Anything may have: the stream had a gap.
+    /// Anything may have changed, because the stream had a gap.
     Any,
 }
 
@@ -44,7 +44,7 @@ pub enum Change {
 pub struct Changes(broadcast::Receiver<Change>);
 
 impl Changes {
-    /// The next change; never ends by itself while a clone of the client is there, and then waits for ever.
+    /// The next change. Waits forever if there are no changes; while a clone of the client exists, the stream does not end.
     #[crate::boxed]
     pub async fn next(&mut self) -> Change {
         match self.0.recv().await {
@@ -68,18 +68,18 @@ pub(crate) fn channel() -> Sender {
     Sender(broadcast::Sender::new(BEHIND_MAX))
 }
 
-/// First the cache, then who listens: who asks then has the new value. What was in use is asked for `again` before
-/// anybody asks: it is there even if the store falls next.
+/// Updates the cache first, then notifies subscribers, so that they read the new value. A value in use is read `again` immediately,
+/// so that it is cached even if the store fails next.
 pub(crate) fn notify(cache: &Cache, changes: &Sender, name: Option<Name>, again: &impl Fn(Name)) {
     let Some(name) = name else { return doubt(cache, changes, None) };
     if cache.forget(name.clone()) {
         again(name.clone());
     }
-    // Nobody may listen.
+    // There may be no subscribers.
     let _ = changes.0.send(Change::Name(name));
 }
 
-/// The same of what may have changed: it is remembered for as long as nobody can be asked.
+/// Marks a value that may have changed. It is still served while the store is unavailable.
 pub(crate) fn doubt(cache: &Cache, changes: &Sender, name: Option<Name>) {
     match &name {
         Some(name) => cache.doubt(name.clone()),
@@ -88,7 +88,7 @@ pub(crate) fn doubt(cache: &Cache, changes: &Sender, name: Option<Name>) {
     let _ = changes.0.send(name.map_or(Change::Any, Change::Name));
 }
 
-/// Follows until it is dropped.
+/// Follows the stream of changes until dropped.
 pub(crate) async fn follow(
     transport: Arc<Transport>,
     cache: Arc<Cache>,
@@ -103,7 +103,7 @@ pub(crate) async fn follow(
         let ended = following.stream().await;
         following.cache.follow_no_more();
         if matches!(ended, Err(Error::Denied(_))) {
-            // What this client was told before it is not told any more.
+            // Values that this client received earlier must not be served any more.
             following.cache.clear();
         }
         if began.elapsed() > GOOD {
@@ -129,12 +129,12 @@ struct Following<F> {
     /// The id of the last event.
     last: Option<String>,
     begun_before: bool,
-    /// Whether this stream goes on from where the one before ended.
+    /// Whether this stream continues where the previous one ended.
     resumed: bool,
 }
 
 impl<F: Fn(Name)> Following<F> {
-    /// One connection's worth.
+    /// Reads the stream on one connection.
     async fn stream(&mut self) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
         if let Some(value) = self.last.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
@@ -167,7 +167,8 @@ impl<F: Fn(Name)> Following<F> {
             READY => {
                 self.resumed = serde_json::from_str::<Ready>(&event.data).is_ok_and(|ready| ready.resumed);
                 if !self.resumed {
-                    // At the first there is little to ask for again, and no other client lost its stream with this one.
+                    // At the first stream the cache is small, and no other client lost its stream at the same time. So no delay is
+                    // needed.
                     self.gap(if self.begun_before { jitter(SPREAD, 1.0) } else { Duration::ZERO });
                 }
                 self.begun_before = true;
@@ -180,7 +181,8 @@ impl<F: Fn(Name)> Following<F> {
             }
             ACCESS => self.access(serde_json::from_str(&event.data).unwrap_or(Access { changed: true })),
             kind if kind.starts_with("credential.") => {
-                // Whatever the kind of change is: the name is enough to ask again, and without one all is doubted.
+                // The kind of change does not matter. With a name only that entry is read again; without a name all entries are
+                // doubtful.
                 let change = serde_json::from_str::<CredentialName>(&event.data);
                 let name = change.ok().and_then(|change| Name::parse(&change.name).ok());
                 self.transport.counters.changes.add();
@@ -190,7 +192,7 @@ impl<F: Fn(Name)> Following<F> {
         }
     }
 
-    /// The store tells of changes of access on this stream, and maybe of one.
+    /// Handles an access event: the store reports changes of access on this stream, and possibly one now.
     fn access(&self, access: Access) {
         if access.changed {
             self.transport.counters.changes.add();
@@ -207,7 +209,7 @@ impl<F: Fn(Name)> Following<F> {
         self.cache.distrust(after);
         let changes = self.changes.clone();
         tokio::spawn(async move {
-            // Anyone who listens asks when the cache is to be asked no more.
+            // Notify subscribers only after the cache distrusts its values.
             tokio::time::sleep(after).await;
             let _ = changes.0.send(Change::Any);
         });
@@ -222,7 +224,7 @@ struct Event {
     data: String,
 }
 
-/// Events out of bytes as they come.
+/// Parses events from a stream of bytes.
 #[derive(Default)]
 struct Reader {
     rest: Vec<u8>,
@@ -238,7 +240,7 @@ impl Reader {
         let mut lines = rest.split(|octet| *octet == b'\n').peekable();
         while let Some(line) = lines.next() {
             if lines.peek().is_none() {
-                // Not yet whole.
+                // The line is incomplete.
                 self.rest = line.to_vec();
                 break;
             }

@@ -38,7 +38,7 @@ mod stats;
 mod template;
 mod transport;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits it compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use agent::{Agent, AgentError, AgentOptions, TlsAgent, TlsAgentOptions};

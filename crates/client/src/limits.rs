@@ -1,25 +1,26 @@
-//! Bounds of the cache.
+//! Limits of the cache.
 
 use std::time::Duration;
 
-/// How long things are believed, and how much of them.
+/// Lifetimes and sizes of the cache.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// A credential is answered from the cache for so long, less a random part.
+    /// How long a cached credential is fresh, minus a random part.
     pub ttl: Duration,
-    /// That there is none, likewise. A permission that is granted is noticed then.
+    /// How long the absence of a credential is cached, minus a random part. A new permission takes effect after this time at the
+    /// latest.
     pub negative_ttl: Duration,
-    /// After that it is answered for so long while it is made again.
+    /// After `ttl`: how long a stale credential is still served while it is refreshed.
     pub revalidate: Duration,
-    /// And so long, counted from when it was read, where the store does not answer.
+    /// How long a credential is served while the store does not respond, counted from its last read.
     pub lifetime: Duration,
-    /// Names that are remembered, beside the bound of memory.
+    /// Maximum number of cached names, in addition to the memory limit.
     pub entries_max: u64,
-    /// Bytes of memory for credentials. Names without one have a quarter of that beside it.
+    /// Memory for credentials in bytes. Names without a credential get an additional quarter.
     pub octets_max: u64,
-    /// For one question, all its tries together.
+    /// Deadline of one lookup, including all retries.
     pub deadline: Duration,
-    /// Whether changes are followed.
+    /// Whether to follow the stream of changes.
     pub follow: bool,
 }
 

@@ -16,30 +16,31 @@ use zeroize::Zeroizing;
 use crate::Error;
 use crate::transport::{Pool, StoreRequest, jitter, wiped};
 
-/// Of a token's time this part is used, at most: clocks and the way take some.
+/// A token is used for at most this part of its lifetime, to allow for clock differences and latency.
 const USED: f64 = 0.9;
-/// Of that a random part less, so that clients that began together do not log in together.
+/// The time of use is shortened by a random part, at most this fraction, so that clients that started together do not log in
+/// together.
 const SPREAD: f64 = 0.1;
-/// Once less than one part in so many of that is left, another is asked for while this one still serves.
+/// If less than one part in `PARTS_LEFT` of the time of use remains, a new token is requested while the old one is still used.
 const PARTS_LEFT: u32 = 5;
-/// A login that was refused is not tried again for so long: the store slows down who guesses.
+/// A refused login is not retried for this time, because the store delays repeated failures.
 const REFUSED_FOR: Duration = Duration::from_secs(5);
 /// Timeout of a request for a token. Callers that wait have their own deadline; the background renewal has none.
 const WITHIN: Duration = Duration::from_secs(5);
 /// Lifetime of a token if the issuer names none, seconds.
 const EXPIRES_IN: u64 = 60;
-/// Refusals that another token may mend.
+/// Errors for which a new token may help.
 const ENDED: [&str; 2] = ["access_token_expired", "invalid_token"];
 
 pub(crate) type Token = Arc<Secret>;
 
 /// Authentication of a client.
 pub(crate) enum Login {
-    /// By its certificate, or not at all.
+    /// By a client certificate, or without authentication.
     None,
-    /// By a token that is good until somebody ends it.
+    /// By a token that is valid until it is revoked.
     Bearer(Token),
-    /// By a token that it asks for itself (RFC 6749 section 4.4).
+    /// By a token that the client requests itself (RFC 6749 section 4.4).
     Client { body: Bytes, tokens: Cache<(), Token, Error> },
 }
 
@@ -53,7 +54,7 @@ impl Login {
         Self::Client { body: wiped(body), tokens: Cache::with_entries(1) }
     }
 
-    /// A token that is good. Who asks for the first shares one login with all who ask meanwhile.
+    /// A valid token. Concurrent callers share one login.
     pub(crate) async fn token(&self, pool: &Arc<Pool>) -> Result<Option<Token>, Error> {
         let (body, tokens) = match self {
             Self::None => return Ok(None),
@@ -66,7 +67,7 @@ impl Login {
             && let Ok(token) = &known.outcome
         {
             if known.ends_soon(Instant::now(), PARTS_LEFT) && tokens.under_way() == 0 {
-                // This one still serves.
+                // This token is still usable.
                 let tokens = tokens.clone();
                 tokio::spawn(async move { tokens.refresh(&(), make).await });
             }
@@ -75,13 +76,13 @@ impl Login {
         tokens.fetch(&(), make).await.map(Some)
     }
 
-    /// The store refused this token: whether there may be another.
+    /// Handles a refused token. Returns whether a new token may help.
     pub(crate) fn ended(&self, token: Option<&Token>, error: &str) -> bool {
         let Self::Client { tokens, .. } = self else { return false };
         if !ENDED.contains(&error) {
             return false;
         }
-        // Anyone who came before has asked for the next already.
+        // Another caller may have already requested a new token.
         let same = |known: &Token| token.is_some_and(|token| Arc::ptr_eq(known, token));
         if tokens.get(&()).is_some_and(|known| known.outcome.as_ref().is_ok_and(same)) {
             tokens.invalidate(&());
@@ -115,7 +116,7 @@ async fn issue(pool: Arc<Pool>, body: Bytes) -> Result<Fresh<Token>, Failed<Erro
     Ok(Fresh { value: Arc::new(issued.access_token), lifetime: jitter(good_for, SPREAD) })
 }
 
-/// As forms escape (WHATWG URL section 5.2), straight into what is wiped.
+/// Percent-encodes form data (WHATWG URL section 5.2), directly into a buffer that is wiped.
 fn escape(text: &str, into: &mut Vec<u8>) {
     const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
     for part in utf8_percent_encode(text, ESCAPED) {

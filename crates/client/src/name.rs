@@ -1,22 +1,22 @@
-//! Names of credentials as they are compared.
+//! Names of credentials in comparable form.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::Error;
 
-/// Characters of a name, as many as the store takes.
+/// Maximum characters of a name, as in the store.
 const CHARS_MAX: usize = 1_024;
 
-/// A name in lower case with its slash before it. What else a name may be the store says.
+/// A name in lower case with a leading slash. The store checks all other rules.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Name(Arc<str>);
 
 impl Name {
-    /// Reads a name; a slash before it is added when it is missing.
+    /// Parses a name. A missing leading slash is added.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for one that is empty or longer than 1,024 characters.
+    /// [`Error::Invalid`] for a name that is empty or longer than 1,024 characters.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let bare = text.strip_prefix('/').unwrap_or(text);
         if bare.is_empty() || bare.chars().count() >= CHARS_MAX {
@@ -25,7 +25,7 @@ impl Name {
         Ok(Self(format!("/{}", bare.to_ascii_lowercase()).into()))
     }
 
-    /// In lower case.
+    /// The name in lower case.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

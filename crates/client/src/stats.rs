@@ -1,31 +1,31 @@
-//! What a client did, counted.
+//! Counters of a client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
-/// What a client has done since it was built.
+/// Counters of a client since it was built.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize)]
 pub struct Stats {
-    /// Connections made.
+    /// Connections opened.
     pub connections: u64,
-    /// TLS handshakes, full ones and resumed.
+    /// TLS handshakes, both full and resumed.
     pub handshakes: u64,
-    /// Requests sent: logins, tries again and the stream of changes among them.
+    /// Requests sent, including logins, retries and the stream of changes.
     pub requests: u64,
-    /// Of these tries again.
+    /// Retries, included in `requests`.
     pub retries: u64,
-    /// Of these logins.
+    /// Logins, included in `requests`.
     pub logins: u64,
-    /// Lookups answered from the cache while what it holds was true.
+    /// Lookups served from the cache with a fresh entry.
     pub hits: u64,
-    /// Lookups answered from the cache past that: made again meanwhile, or the store does not answer.
+    /// Lookups served from the cache with a stale entry, because it is being refreshed or the store does not respond.
     pub stale_hits: u64,
-    /// Lookups that waited for the store, alone or with others.
+    /// Lookups that waited for a request to the store, which they may have shared.
     pub misses: u64,
-    /// Changes that were told of.
+    /// Changes received.
     pub changes: u64,
-    /// Gaps in the stream of changes, its beginning among them: everything was asked for again.
+    /// Gaps in the stream of changes, including its first start. All entries were read again.
     pub gaps: u64,
 }
 

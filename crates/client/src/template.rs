@@ -4,13 +4,13 @@ use zeroize::Zeroizing;
 
 use crate::{Client, Credential, Error, Name};
 
-/// References of one template.
+/// Maximum references of one template.
 const REFERENCES_MAX: usize = 1_000;
-/// Fields below one another in a reference.
+/// Maximum depth of fields in a reference.
 const FIELDS_MAX: usize = 8;
 
-/// A text with references, as CredHub's `interpolate` reads them. Names may have dots: the longest that is there counts,
-/// and what follows it are fields.
+/// A text with references, in the syntax of CredHub's `interpolate`. Names may contain dots: the longest existing name is used, and
+/// the rest of the reference names fields.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Template {
     parts: Vec<Part>,
@@ -19,12 +19,13 @@ pub struct Template {
 #[derive(Clone, Debug, Eq, PartialEq)]
 enum Part {
     Text(String),
-    /// The names that are meant, the longest first.
+    /// The possible names, longest first.
     Reference(Vec<String>),
 }
 
 impl Template {
-    /// Reads a text. Only what begins with a slash is a reference, or with `prefix` any name: that stands before it then.
+    /// Parses a text. A reference begins with a slash. With `prefix`, other names are references as well, and the prefix is put
+    /// before them.
     ///
     /// # Errors
     /// [`Error::Invalid`] for more than 1,000 references.
@@ -66,17 +67,17 @@ impl Template {
         })
     }
 
-    /// Whether a change of this name may change what comes out.
+    /// Whether a change of this name may change the rendered text.
     #[must_use]
     pub fn concerns(&self, name: &Name) -> bool {
         let same = |candidate: &String| Name::parse(candidate).is_ok_and(|candidate| candidate == *name);
         self.references().flatten().any(same)
     }
 
-    /// The text with every reference replaced: a text as it is, anything else as JSON.
+    /// The text with every reference replaced: a string unchanged, anything else as JSON.
     ///
     /// # Errors
-    /// [`Error::NotFound`] names all that are missing; the others as [`Client::lookup`].
+    /// [`Error::NotFound`] with all missing names; otherwise as for [`Client::lookup`].
     #[crate::boxed]
     pub async fn render(&self, client: &Client) -> Result<Zeroizing<String>, Error> {
         let lists: Vec<Vec<String>> = self.references().cloned().collect();
@@ -97,7 +98,7 @@ impl Template {
             Part::Text(text) => Some(text.len()),
             Part::Reference(_) => None,
         });
-        // Of the right size from the beginning: what grows leaves copies behind.
+        // Allocate the final size first: a growing buffer would leave copies of secrets in memory.
         let octets =
             texts.sum::<usize>() + values.as_slice().iter().map(|value| value.expose().len()).sum::<usize>();
         let mut out = Zeroizing::new(String::with_capacity(octets));
@@ -125,14 +126,14 @@ fn whole_name(text: &str, prefix: Option<&str>) -> Option<String> {
     }
 }
 
-/// `/a/b.c.d` may be a name, or field `c.d` or `d` of one.
+/// The possible names in a reference: in `/a/b.c.d`, the name may be `/a/b`, `/a/b.c` or the whole text; the rest names fields.
 fn candidates(name: &str) -> Vec<String> {
     let last = name.rfind('/').map_or(0, |at| at + 1);
     let dots = name.char_indices().rev().filter(|(at, c)| *c == '.' && *at > last).map(|(at, _)| at);
     std::iter::once(name.len()).chain(dots.take(FIELDS_MAX)).map(|end| name[..end].to_owned()).collect()
 }
 
-/// What a reference means in the credential that was found for it.
+/// The value of a reference in the credential that was found for it.
 fn value_of(names: &[String], credential: &Credential) -> Option<keys::Secret> {
     let found = credential.key().ok()?;
     let whole = names.first()?;

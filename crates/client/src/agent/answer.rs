@@ -1,4 +1,4 @@
-//! What an agent answers: from the cache what is current under names, anything else from the store.
+//! Responses of an agent: current values of names from the cache, everything else from the store.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,22 +30,22 @@ use crate::events::Change;
 use crate::transport::{StoreRequest, is_passing, wiped};
 use crate::{Client, Credential, Error, Name};
 
-/// Bytes of a request's body: as many as the store takes.
+/// Maximum bytes of a request body, as in the store.
 const BODY_MAX: usize = 1 << 20;
-/// Requests under way: with their bodies a quarter of a gigabyte.
+/// Maximum concurrent requests. With their bodies they use up to a quarter of a gigabyte.
 const REQUESTS_MAX: usize = 256;
-/// A request that waits for a place no longer than this.
+/// Timeout for a request that waits for a free slot.
 const PLACE_WITHIN: Duration = Duration::from_secs(5);
-/// Names of one lookup: as many as the store takes.
+/// Maximum names of one lookup, as in the store.
 const NAMES_MAX: usize = 1_000;
 
-/// CredHub's message.
+/// The message of CredHub.
 const NOT_FOUND: &str = "The request could not be completed because the credential does not exist or you do not have \
                          sufficient authorization.";
 const BAD_REQUEST: &str = "The request could not be fulfilled because the request path or body did not meet \
                            expectation. Please check the documentation for required formatting and retry your request.";
 
-/// What goes on to the store with a request, and comes back with its answer.
+/// Headers that are forwarded to the store and back.
 const PASSED: [HeaderName; 4] = [CONTENT_TYPE, ACCEPT, IF_MATCH, IF_NONE_MATCH];
 
 #[derive(Clone)]
@@ -56,12 +56,12 @@ struct AgentState {
     searches: Searches,
 }
 
-/// What a search (`name-like`) for a text that begins with a slash finds.
+/// The meaning of a search (`name-like`) for a text that begins with a slash.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Searches {
-    /// Every name with the text in it: the store answers.
+    /// Every name that contains the text; the store responds.
     Parts,
-    /// The name that is the text, from the cache.
+    /// Only the name that equals the text, from the cache.
     WholeNames,
 }
 
@@ -75,7 +75,7 @@ pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken
         .route("/agent/stats", get(stats))
         .fallback(pass)
         .layer(from_fn_with_state(agent.clone(), in_place));
-    // Each follower is a connection or a stream of one, and bounded so.
+    // Each subscriber is a connection or a stream of one, so their number is limited.
     Router::new()
         .route("/api/v1/events", get(events))
         .merge(bounded)
@@ -83,7 +83,7 @@ pub(super) fn router(client: Client, searches: Searches, stop: CancellationToken
         .with_state(agent)
 }
 
-/// A refusal as CredHub writes it.
+/// An error response in CredHub's form.
 fn refusal(status: StatusCode, text: impl Into<String>) -> Response {
     (status, Json(ErrorView { error: text.into(), error_description: None })).into_response()
 }
@@ -121,7 +121,7 @@ fn shown(credential: &Credential) -> Response {
     Json(Data { data: vec![credential.view()] }).into_response()
 }
 
-/// What is current under a name comes from the cache; searches, versions and changes go on.
+/// Serves current values by name from the cache. Forwards searches, versions and changes.
 async fn data(
     State(agent): State<AgentState>,
     query: Result<Query<DataQuery>, axum::extract::rejection::QueryRejection>,
@@ -147,7 +147,7 @@ async fn data(
         _ => return pass(State(agent), request).await,
     };
     match client.get(&name).await {
-        // There may be a second one in transition, which only the store knows of.
+        // A second, transitional version may exist, which only the store knows.
         Ok(credential) if credential.kind() == "certificate" => {
             let answer = pass(State(agent), request).await;
             if is_passing(answer.status()) { shown(&credential) } else { answer }
@@ -157,7 +157,7 @@ async fn data(
     }
 }
 
-/// The name itself, as a search answers it.
+/// Responds to a search for exactly one name.
 async fn found(client: &Client, name: &str) -> Response {
     let credentials = match client.get(name).await {
         Ok(credential) => {
@@ -200,7 +200,7 @@ async fn lookup(State(agent): State<AgentState>, body: Bytes) -> Response {
     Json(LookupView { results }).into_response()
 }
 
-/// Lists of names; one name may stand without its list.
+/// Parses lists of names. A single name may be given without a list.
 fn lists_of(body: &Bytes) -> Option<Vec<Vec<String>>> {
     let request: LookupRequest = serde_json::from_slice(body).ok()?;
     let lists = request.lookups.into_iter().map(NameList::names);
@@ -215,7 +215,8 @@ async fn interpolated(State(agent): State<AgentState>, body: Bytes) -> Response 
     }
 }
 
-/// To the store and back, as the agent. What logs in, and what the store lets its own machine do, stays here.
+/// Forwards a request to the store with the agent's login. Routes for login, and routes that the store offers only to its own
+/// machine, are not forwarded.
 async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     let client = &agent.client;
     let Some(path) = passed_path(request.uri()) else {
@@ -238,7 +239,7 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     let changed = || changed_name(&body, parts.uri.query());
     match &outcome {
         Ok(answer) if !reads && answer.status.is_success() => client.changed(changed()),
-        // It may have been made all the same; while the store is away, readers have what was there.
+        // The change may have been made even so. While the store is unavailable, readers get the former value.
         Err(error) if !reads && error.is_unavailable() => client.doubted(changed()),
         _ => {}
     }
@@ -251,8 +252,8 @@ async fn pass(State(agent): State<AgentState>, request: Request) -> Response {
     response
 }
 
-/// The path, with its query, that a request goes on to, if it may. Judged as it is sent: without the `..`, `%2e%2e` and `\`
-/// that would lead out of what was judged.
+/// The path and query to forward, if allowed. The check applies to the exact text that is sent. Paths with `..`, `%2e%2e` and `\`
+/// are rejected, because they could lead to another route.
 fn passed_path(uri: &Uri) -> Option<String> {
     let url = Url::parse(&format!("http://agent{}", uri.path_and_query()?)).ok()?;
     let path = url.path();
@@ -265,7 +266,7 @@ fn passed(headers: &HeaderMap) -> HeaderMap {
     kept.collect()
 }
 
-/// Which name a request changes, if it is one alone.
+/// The name that a request changes, if it changes exactly one.
 fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
     let in_body = serde_json::from_slice::<NameQuery>(body).ok().and_then(|body| body.name);
     let in_query = || {
@@ -275,7 +276,7 @@ fn changed_name(body: &Bytes, query: Option<&str>) -> Option<Name> {
     Name::parse(&in_body.or_else(in_query)?).ok()
 }
 
-/// The agent's own stream, told after its cache: who asks then has the new value.
+/// The agent's own stream of changes. The cache is updated first, so that readers get the new value.
 async fn events(State(agent): State<AgentState>) -> Response {
     let ready = Event::default().event(READY).data(json!(Ready { resumed: false }).to_string());
     let changes = agent.client.changes();

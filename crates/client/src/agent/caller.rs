@@ -1,4 +1,4 @@
-//! How clients log in at an agent that listens on TCP: with the agent's own token, which the agent checks itself.
+//! Logins of clients at an agent on TCP. Clients use the agent's own token, which the agent checks itself.
 
 use std::sync::Arc;
 
@@ -17,16 +17,16 @@ use keys::Secret;
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 
-/// The version of CredHub that is spoken, as the store has it.
+/// The supported version of CredHub, as in the store.
 const VERSION: &str = "2.15.20";
-/// How long a login lasts, s. The token is the same after it: clients compare nothing else.
+/// Lifetime of a login in seconds. A new login returns the same token.
 const EXPIRES_IN: u64 = 3_600;
-/// What a client shows for an hour is derived from the agent's token with this.
+/// Label for deriving the clients' access token, which is valid for an hour, from the agent's token.
 const LABEL: &[u8] = b"bulla credential agent: access token";
 /// Paths that need no login.
 const OPEN: [&str; 3] = ["/health", "/info", "/oauth/token"];
 
-/// The secrets that a client may show.
+/// The secrets that clients may present.
 #[derive(Clone)]
 pub(super) struct Callers {
     own: Arc<Secret>,
@@ -53,13 +53,13 @@ impl Callers {
     }
 }
 
-/// Compares hashes: their time says nothing of the secret.
+/// Compares hashes, so that the time of the comparison reveals nothing about the secret.
 fn same(given: &str, secret: &str) -> bool {
     let hash = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
     hash(given).as_ref() == hash(secret).as_ref()
 }
 
-/// These answers for clients that log in, and the ways to log in.
+/// Adds authentication to these routes, and the routes for login.
 pub(super) fn guarded(answers: Router, callers: Callers) -> Router {
     Router::new()
         .route("/info", get(info))
@@ -82,7 +82,7 @@ async fn known(State(callers): State<Callers>, request: Request, next: Next) -> 
         return next.run(request).await;
     }
     if request.headers().contains_key(AUTHORIZATION) {
-        // Clients log in again when they read this, and at nothing else.
+        // Clients only log in again on this error.
         return refused("access_token_expired", "Access token expired");
     }
     refused("access_denied", "Full authentication is required to access this resource")
@@ -104,7 +104,7 @@ async fn version() -> Response {
     Json(json!({ "version": VERSION })).into_response()
 }
 
-/// The secret of a client is the agent's own token; its name is what it likes.
+/// Issues a token. The client secret must be the agent's own token; any client name is accepted.
 async fn token(
     State(callers): State<Callers>,
     headers: HeaderMap,

@@ -1,7 +1,7 @@
-//! The cache of an agent in a file, so that an agent that starts while the store is away has answers.
+//! The cache of an agent in a file, so that an agent that starts while the store is unavailable can respond.
 //!
-//! The file is sealed (AES-256-GCM) under a key derived from the agent's token: anyone who has the token may ask the store, and
-//! a copy of the file alone opens nothing. Names and values are inside.
+//! The file is encrypted (AES-256-GCM) with a key derived from the agent's token. A copy of the file alone is useless, and the
+//! owner of the token can query the store anyway. The file contains names and values.
 
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,27 +21,27 @@ use super::AgentError;
 use crate::cache::SavedEntry;
 use crate::{Client, Credential, Name};
 
-/// What the file begins with, and what its seal is bound to.
+/// Prefix of the file, which is also authenticated by the encryption.
 const MAGIC: &[u8] = b"bulla-agent-cache-1\n";
-/// What the key is derived for.
+/// Label for the derivation of the key.
 const LABEL: &[&[u8]] = &[b"bulla credential agent: cache on disk"];
 /// Bytes of a nonce.
 const NONCE: usize = 12;
-/// Between two looks whether the cache has changed. One that was cleared is written then.
+/// Interval of checks for changes of the cache. A cleared cache is written at the next check.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two writes of a cache that changes all the time.
+/// Minimum interval between two writes of a cache that changes constantly.
 const WRITE_EVERY: Duration = Duration::from_secs(10);
 
-/// A file that keeps a cache.
+/// A file that stores a cache.
 pub(super) struct DiskCache {
     path: PathBuf,
     key: Arc<LessSafeKey>,
 }
 
-/// Content of the file.
+/// The content of the file.
 #[derive(Deserialize, Serialize)]
 struct Document<C> {
-    /// Seconds since 1970.
+    /// Time of the write, in seconds since 1970.
     saved_at: u64,
     entries: Vec<DocumentEntry<C>>,
 }
@@ -49,9 +49,9 @@ struct Document<C> {
 #[derive(Deserialize, Serialize)]
 struct DocumentEntry<C> {
     name: String,
-    /// Seconds since it was last known to be true, at `saved_at`.
+    /// Seconds at `saved_at` since the entry was last known to be current.
     age: u64,
-    /// `None`: there is no such credential.
+    /// `None`: the credential does not exist.
     credential: Option<C>,
 }
 
@@ -60,7 +60,7 @@ fn now() -> u64 {
 }
 
 impl DiskCache {
-    /// Of this file, which need not be there.
+    /// Opens the cache in this file, which may be missing.
     pub(super) fn open(path: PathBuf, token: &Secret) -> Result<Self, AgentError> {
         let unusable = |_| AgentError::Tls("no key can be derived from the token".to_owned());
         let pseudo_random = hkdf::Salt::new(hkdf::HKDF_SHA256, MAGIC).extract(token.expose().as_bytes());
@@ -68,7 +68,7 @@ impl DiskCache {
         Ok(Self { path, key: Arc::new(LessSafeKey::new(key)) })
     }
 
-    /// Puts what the file holds into the cache of a client. A file that does not open is passed over: another token wrote it.
+    /// Loads the file into the cache of a client. A file that cannot be decrypted is ignored, because it belongs to another token.
     pub(super) fn load(&self, client: &Client) -> Result<(), AgentError> {
         client.cache().begin_saving();
         let sealed = match std::fs::read(&self.path) {
@@ -93,7 +93,7 @@ impl DiskCache {
         Ok(())
     }
 
-    /// Writes the cache as it changes, and at the end.
+    /// Writes the cache when it changes, and at the end.
     pub(super) async fn keep(self, client: Client, stop: CancellationToken) {
         let (mut written, mut at) = (client.cache().revision(), None);
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
@@ -150,7 +150,7 @@ fn unseal(key: &LessSafeKey, sealed: Vec<u8>) -> Option<Document<Value>> {
     serde_json::from_slice(text).ok()
 }
 
-/// In one step, for the owner only.
+/// Writes a file atomically, readable by its owner only.
 fn put(path: &Path, octets: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
     match std::fs::remove_file(&new) {

@@ -1,5 +1,5 @@
-//! Bindings of services with references to credentials, as the store replaces them (`credentials/src/interpolate.rs`), over
-//! the cache.
+//! Service bindings with references to credentials, resolved from the cache in the same way as in the store
+//! (`credentials/src/interpolate.rs`).
 
 use std::ops::Deref;
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::credential::wipe;
 use crate::{Client, Error};
 
-/// References of one request, at most: as many as the store takes.
+/// Maximum references of one request, as in the store.
 const REFERENCES_MAX: usize = 1_000;
 
-/// Bindings with their values, wiped when they are dropped.
+/// Bindings with their values, wiped on drop.
 pub(super) struct Services(Value);
 
 impl Deref for Services {
@@ -30,7 +30,7 @@ impl Drop for Services {
     }
 }
 
-/// Replaces the `credentials` of every binding that hold a reference by the credential it names.
+/// Replaces each reference in the `credentials` of a binding by the credential that it names.
 pub(super) async fn interpolate(client: &Client, services: Value) -> Result<Services, Error> {
     let mut services = Services(services);
     let lists: Vec<Vec<String>> =
@@ -62,7 +62,7 @@ fn bindings(services: &mut Value) -> impl Iterator<Item = &mut Value> {
     all.filter_map(Value::as_array_mut).flatten().filter(|binding| binding.is_object())
 }
 
-/// The name a binding refers to, without the double brackets it may stand in.
+/// The name that a binding refers to, without double brackets.
 fn reference(binding: &Value) -> Option<String> {
     let BindingReference { credentials: CredentialReference { name } } =
         BindingReference::deserialize(binding).ok()?;

@@ -1,7 +1,7 @@
-//! The store's API over the cache, for everything else on the same host: on a Unix socket, or on TCP with TLS.
+//! The store's API over the cache, for other programs on the same host: on a Unix socket, or on TCP with TLS.
 //!
-//! Anyone who may connect to the socket reads what the agent may: the socket's owner and mode are the permission. On TCP a
-//! client logs in with the agent's own token.
+//! Anyone who may connect to the socket can read what the agent can read, so the socket's owner and mode are the access control. On
+//! TCP a client logs in with the agent's own token.
 
 mod answer;
 mod caller;
@@ -28,49 +28,49 @@ use crate::Client;
 use answer::Searches;
 pub use tls::{TlsAgent, TlsAgentOptions};
 
-/// Connections at once; more wait in the system's queue.
+/// Maximum concurrent connections. Further ones wait in the system's queue.
 const CONNECTIONS_MAX: usize = 512;
-/// Requests at once on one HTTP/2 connection.
+/// Maximum concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
-/// Bytes of a request's head.
+/// Maximum bytes of a request head.
 const HEAD_MAX: usize = 32 << 10;
 /// Timeout for a request's head on HTTP/1.1 and for an idle connection; interval of pings on HTTP/2.
 const HEAD_WITHIN: Duration = Duration::from_secs(60);
-/// At the stop, for requests under way.
+/// Timeout for requests in progress at shutdown.
 const DRAIN: Duration = Duration::from_secs(5);
-/// The bits that a socket's mode may have: its owner's and its group's.
+/// Permission bits that a socket's mode may have: read and write for owner and group.
 const MODES: u32 = 0o660;
 
 /// Options of an agent.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AgentOptions {
-    /// The socket. What is left of an earlier agent there is replaced.
+    /// Path of the socket. A stale socket of an earlier agent is replaced.
     pub socket: PathBuf,
-    /// 0600 for its owner (and root), 0660 for its group as well.
+    /// Mode of the socket: 0600 for its owner (and root), 0660 also for its group.
     pub mode: u32,
 }
 
-/// Why an agent does not start.
+/// The reason why an agent does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Another one answers there.
+    /// Another agent already listens on the socket.
     #[error("an agent listens on {0} already")]
     Running(PathBuf),
     /// The certificate, its key, or the agent's own token cannot be used.
     #[error("the agent cannot listen with TLS: {0}")]
     Tls(String),
-    /// The path is no socket, or another user's, or its folder is writable by others.
+    /// The path is not a socket, it belongs to another user, or others may write to its folder.
     #[error("{path} cannot be the agent's socket: {why}")]
     UnusableSocket {
         /// The socket or its folder.
         path: PathBuf,
-        /// The error.
+        /// The reason.
         why: &'static str,
     },
-    /// The system did not let us.
+    /// An operation of the system failed.
     #[error("{path}: {source}")]
     Io {
-        /// Which file.
+        /// The file of the operation.
         path: PathBuf,
         /// The error of the operating system.
         source: io::Error,
@@ -83,12 +83,12 @@ pub struct Agent {
     listener: UnixListener,
     client: Client,
     options: AgentOptions,
-    /// What the socket is known by, so that another's is not removed.
+    /// Inode of the socket, so that another agent's socket is not removed.
     inode: u64,
 }
 
 impl Agent {
-    /// Takes the place of the socket. Asks the store nothing yet.
+    /// Binds the socket. Sends no request to the store yet.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -116,7 +116,7 @@ impl Agent {
         Ok(Self { listener, client, options, inode })
     }
 
-    /// Serves until `stop`; requests under way get five seconds then.
+    /// Serves until `stop`. Requests in progress then get five seconds.
     pub async fn serve(self, stop: CancellationToken) {
         let router = answer::router(self.client.clone(), Searches::Parts, stop.clone());
         let (tasks, is_private) = (ServiceTasks::stopped_by(stop.clone()), self.is_private());
@@ -140,13 +140,14 @@ impl Agent {
         }
     }
 
-    /// Whether the socket is of its owner alone.
+    /// Whether only the owner may use the socket.
     fn is_private(&self) -> bool {
         self.options.mode & 0o060 == 0
     }
 }
 
-/// Whether the client of a private socket is its owner or root. The socket's mode says the same, but may have been changed meanwhile.
+/// Whether the client of a private socket is the socket's owner or root. The socket's mode also ensures this, but it may have been
+/// changed.
 fn is_of_owner(stream: &UnixStream) -> bool {
     let is_of_owner = stream.peer_cred().is_ok_and(|peer| [0, own_user()].contains(&peer.uid()));
     if !is_of_owner {
@@ -163,7 +164,7 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Anyone who may write there without owning it could put a socket of theirs in its place.
+/// Rejects a folder in which other users could replace the socket.
 fn check_folder(folder: &Path) -> Result<(), AgentError> {
     const EVERYBODY: u32 = 0o002;
     const STICKY: u32 = 0o1000;
@@ -175,7 +176,7 @@ fn check_folder(folder: &Path) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Made in a folder of its own, given its mode, and moved into place: nobody connects before it has its mode.
+/// Binds a socket in its own folder, sets its mode, and moves it to its path. So no client can connect before the mode is set.
 fn listen(options: &AgentOptions) -> io::Result<(UnixListener, u64)> {
     let path = &options.socket;
     let private = folder_of(path).join(format!(".bulla-agent-{}", std::process::id()));
@@ -188,7 +189,7 @@ fn listen(options: &AgentOptions) -> io::Result<(UnixListener, u64)> {
         Ok((listener, inode))
     });
     if listened.is_err() {
-        // What is left of it is of no use to anybody.
+        // The remaining temporary file is useless.
         let _ = std::fs::remove_file(&made);
     }
     std::fs::remove_dir(&private)?;

@@ -1,4 +1,4 @@
-//! The agent on TCP, with TLS: CredHub's API for clients that speak to nothing else, such as Concourse.
+//! The agent on TCP with TLS: CredHub's API for clients without support for Unix sockets, such as Concourse.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,22 +21,22 @@ use super::disk::DiskCache;
 use super::{AgentError, CONNECTIONS_MAX, DRAIN, connection};
 use crate::Client;
 
-/// For a TLS handshake.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
-/// At startup, for the store to tell of changes: what is read after that is fresh until it changes.
+/// Timeout at startup for the stream of changes. Values that are read after it has begun stay fresh until they change.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How an agent listens on TCP.
+/// Listener options of an agent on TCP.
 pub struct TlsAgentOptions {
-    /// The address and port.
+    /// The listen address and port.
     pub listen: SocketAddr,
     /// The certificate with its chain, PEM.
     pub certificate: Vec<u8>,
-    /// Its private key, PEM.
+    /// The certificate's private key, PEM.
     pub key: Secret,
-    /// What clients log in with: the agent's own token.
+    /// The agent's own token, with which clients log in.
     pub token: Secret,
-    /// The file that keeps the cache over a restart, sealed under a key derived from the token.
+    /// The file that stores the cache across a restart, encrypted with a key derived from the token.
     pub cache_file: Option<PathBuf>,
 }
 
@@ -50,10 +50,10 @@ pub struct TlsAgent {
 }
 
 impl TlsAgent {
-    /// Listens, and reads the cache from its file. Sends the store nothing yet.
+    /// Binds the address, and reads the cache from its file. Sends no request to the store yet.
     ///
     /// # Errors
-    /// [`AgentError::Tls`] when certificate and key cannot be used; [`AgentError::Io`].
+    /// [`AgentError::Tls`] if certificate and key cannot be used; [`AgentError::Io`].
     #[crate::boxed]
     pub async fn bind(client: Client, options: TlsAgentOptions) -> Result<Self, AgentError> {
         let tls = server_config(&options).map_err(|error| AgentError::Tls(error.to_string()))?;
@@ -71,12 +71,12 @@ impl TlsAgent {
     /// The address that it listens on.
     ///
     /// # Errors
-    /// Those of the system.
+    /// An error of the system.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Serves until `stop`; requests under way get five seconds then.
+    /// Serves until `stop`. Requests in progress then get five seconds.
     pub async fn serve(self, stop: CancellationToken) {
         let answers = answer::router(self.client.clone(), Searches::WholeNames, stop.clone());
         let (router, tls) = (caller::guarded(answers, self.callers), self.tls);

@@ -1,16 +1,16 @@
-//! How often is tried again, and when.
+//! The retry budget and the delay of retries.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-/// Tries again that may be made at once after a quiet time.
+/// Maximum number of retries in a burst.
 const TOKENS_MAX: f64 = 10.0;
-/// Earned by a request: in the long run one try again for ten requests.
+/// Each request adds this part of a retry: in the long run, one retry for ten requests.
 const EARNED: f64 = 0.1;
 
-/// Tries again in proportion to requests: a store that is down is not asked four times as often as one that is up.
+/// Limits retries in proportion to requests, so that a failing store does not get a multiple of the usual load.
 pub(super) struct Budget(Mutex<f64>);
 
 impl Default for Budget {
@@ -25,7 +25,7 @@ impl Budget {
         *tokens = (*tokens + EARNED).min(TOKENS_MAX);
     }
 
-    /// Whether there is one left.
+    /// Takes one retry from the budget. Returns false if none is left.
     pub(super) fn retry(&self) -> bool {
         let mut tokens = self.0.lock();
         let left = *tokens >= 1.0;
@@ -36,9 +36,9 @@ impl Budget {
     }
 }
 
-/// A random time between `whole` less this part of it, and `whole`.
+/// A random time between `whole * (1 - part)` and `whole`.
 pub(crate) fn jitter(whole: Duration, part: f64) -> Duration {
-    // Keys of the standard library's maps are random; nothing secret hangs on these numbers.
+    // The hash keys of the standard library are random. These numbers need not be secret.
     let random = RandomState::new().hash_one(0) as f64 / u64::MAX as f64;
     whole.mul_f64((1.0 - part * random).clamp(0.0, 1.0))
 }

@@ -1,4 +1,4 @@
-//! Counts connections as they are made.
+//! Counts new connections.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use tower::{Layer, Service};
 
 use crate::stats::Counters;
 
-/// Around reqwest's connector.
+/// Layer around reqwest's connector.
 #[derive(Clone)]
 pub(super) struct CountingLayer {
     pub(super) counters: Arc<Counters>,
-    /// Whether a connection ends in a handshake.
+    /// Whether a TLS handshake follows each connection.
     pub(super) tls: bool,
 }
 

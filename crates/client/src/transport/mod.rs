@@ -1,4 +1,4 @@
-//! Requests: one pool of connections, deadlines, tries within a budget, bodies read whole within a bound.
+//! Requests to the store: one connection pool, deadlines, retries within a budget, bodies read completely up to a limit.
 
 mod budget;
 mod counting;
@@ -23,20 +23,20 @@ pub(crate) use budget::jitter;
 pub(crate) use pool::{Endpoint, Pool, StoreRequest, StoreResponse, is_passing, wiped};
 pub use socket::check_socket;
 
-/// Of a request, the first try included.
+/// Maximum attempts of a request, including the first one.
 const TRIES_MAX: u32 = 4;
-/// A try takes one part in so many of the deadline, at most.
+/// An attempt may take at most one part in `TRY_PARTS` of the deadline.
 const TRY_PARTS: u32 = 2;
-/// For what is sent once and passed on. Writes wait for locks and keys; one that is cut off is made all the same, and
-/// anyone who asked does not know it.
+/// Deadline of forwarded requests, which are sent only once. Writes may wait for locks and keys. If one is cut off, the store
+/// completes it, but the client does not learn the result.
 const PASS_WITHIN: Duration = Duration::from_secs(120);
-/// Before the second try, at most; doubled before each further one.
+/// Maximum delay before the second attempt; doubled before each further one.
 const BACKOFF: Duration = Duration::from_millis(100);
-/// How long the store is left alone after it did not answer: the first time, and doubled up to the most.
+/// How long no request is sent to the store after a failure: the first pause, which doubles up to a maximum.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// The store did not answer.
+/// State of an unavailable store.
 struct Away {
     until: Instant,
     pause: Duration,
@@ -52,15 +52,15 @@ pub(crate) struct Transport {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// How to reach the store.
+/// Connection options of the store.
 pub(crate) struct TransportOptions {
     pub(crate) place: Endpoint,
-    /// PEM; the system's where there are none.
+    /// Trusted roots, PEM; `None`: the system's.
     pub(crate) roots: Option<Vec<u8>>,
-    /// A certificate with its key, PEM.
+    /// A client certificate with its key, PEM.
     pub(crate) identity: Option<Zeroizing<Vec<u8>>>,
     pub(crate) login: Login,
-    /// For one question, tries and all.
+    /// Deadline of one request, including retries.
     pub(crate) deadline: Duration,
 }
 
@@ -80,7 +80,7 @@ impl Transport {
         })
     }
 
-    /// The answer, whatever its status; what passes is tried again, within the deadline and the budget.
+    /// Sends a request. Returns the response with any status. Temporary errors are retried, within the deadline and the budget.
     pub(crate) async fn request(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
         let most =
             if request.once && request.passed { PASS_WITHIN.max(self.deadline) } else { self.deadline };
@@ -90,7 +90,7 @@ impl Transport {
         let outcome = loop {
             let left = until.saturating_duration_since(Instant::now());
             tries += 1;
-            // What has one try has all of the time for it.
+            // A request with a single attempt may use the whole deadline.
             let most = if request.once { left } else { left.min(self.deadline / TRY_PARTS) };
             let late = |_| Err(Error::Unavailable(format!("no answer within {most:?}")));
             let outcome = timeout(most, self.attempt(request)).await.unwrap_or_else(late);
@@ -110,7 +110,7 @@ impl Transport {
         outcome
     }
 
-    /// One try; a token that has ended is asked for again, once.
+    /// Makes one attempt. If the token has expired, gets a new one and repeats once.
     async fn attempt(&self, request: &StoreRequest) -> Result<StoreResponse, Error> {
         let token = self.login.token(&self.pool).await?;
         let answer = self.pool.exchange(request, token.as_deref()).await?;
@@ -122,7 +122,7 @@ impl Transport {
         self.pool.exchange(request, token.as_deref()).await
     }
 
-    /// Begins an answer that has no end of its own.
+    /// Opens a response that is a stream without an end.
     pub(crate) async fn open(&self, request: &StoreRequest) -> Result<reqwest::Response, Error> {
         let begin = async {
             let token = self.login.token(&self.pool).await?;
@@ -141,7 +141,7 @@ impl Transport {
         timeout(self.deadline, begin).await.unwrap_or_else(|_| Err(late()))
     }
 
-    /// Why the store is taken to be away, and whether it is time to look again.
+    /// The reason why the store counts as unavailable, and whether a new attempt is due. `None` if it is available.
     pub(crate) fn away(&self) -> Option<(Error, bool)> {
         let away = self.away.lock();
         away.as_ref().map(|away| (Error::Unavailable(away.why.clone()), Instant::now() >= away.until))
@@ -149,7 +149,7 @@ impl Transport {
 
     fn note(&self, outcome: &Result<StoreResponse, Error>, passed: bool) {
         let why = match outcome {
-            // A store that only reads refuses what writes, and answers others.
+            // A read-only store rejects writes, but serves other requests.
             Ok(answer) if passed && !answer.status.is_success() => return,
             Ok(answer) if is_passing(answer.status) => {
                 format!("{}: {}", answer.status, answer.refusal().1)

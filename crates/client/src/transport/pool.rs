@@ -1,4 +1,4 @@
-//! One request over the pool of connections, with its answer read whole within a bound.
+//! One request over the connection pool. The response is read completely, up to a limit.
 
 use api::credhub::ErrorView;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use super::counting::CountingLayer;
 use crate::Error;
 use crate::stats::Counters;
 
-/// Bytes of an answer: a batch of the largest values is asked for in halves.
+/// Maximum bytes of a response. A batch of the largest values is split in halves.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// Bytes shown of what a stranger (a proxy, for one) answered in place of the store.
+/// Maximum characters shown of an error response that is not from the store but, for example, from a proxy.
 const REFUSAL_CHARS_MAX: usize = 300;
 
-/// For a TCP connection and its handshake.
+/// Timeout for a TCP connection and its TLS handshake.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// Between two pings on a connection; one that is not answered within the time after it is made again.
+/// Interval of pings on a connection. A connection without a timely response to a ping is replaced.
 const PING_EVERY: Duration = Duration::from_secs(20);
 
 const PING_MAX: Duration = Duration::from_secs(10);
@@ -44,7 +44,7 @@ impl Endpoint {
         }
         let url = Url::parse(text.trim_end_matches('/'));
         match url {
-            // The token goes with each request: never in the clear.
+            // The token is sent with each request, so it must never be sent unencrypted.
             Ok(url) if url.scheme() == "https" && url.has_host() => Ok(Self::Url(url)),
             _ => Err(Error::invalid(format_args!("{text:?} is neither https://HOST:PORT nor unix:PATH"))),
         }
@@ -58,22 +58,22 @@ impl Endpoint {
     }
 }
 
-/// A request.
+/// A request to the store.
 #[derive(Clone, Default)]
 pub(crate) struct StoreRequest {
     pub(crate) method: Method,
-    /// With its query, as it goes over the wire.
+    /// Path with query, in encoded form.
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    /// Shared with the task that sends it: a secret in it is wiped with the last reference (see [`wiped`]).
+    /// The body, shared with the task that sends it. A secret in it is wiped with the last reference (see [`wiped`]).
     pub(crate) body: Option<Bytes>,
-    /// Sent once: it changes something.
+    /// Whether to send the request only once, because it changes something.
     pub(crate) once: bool,
-    /// Somebody else's, passed on: that the store refuses it does not say that it is away for others.
+    /// Whether the request is forwarded for another client. Its error does not mean that the store is unavailable for others.
     pub(crate) passed: bool,
 }
 
-/// An answer, read whole.
+/// A response that was read completely.
 pub(crate) struct StoreResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -86,7 +86,7 @@ impl StoreResponse {
             .map_err(|_| Error::Unavailable(format!("its answer ({}) is no JSON", self.status)))
     }
 
-    /// As the store refuses: `error`, and `error_description` where OAuth has one.
+    /// The error in the store's form: `error`, and `error_description` from OAuth.
     pub(super) fn refusal(&self) -> (String, String) {
         let raw = || String::from_utf8_lossy(&self.body).chars().take(REFUSAL_CHARS_MAX).collect();
         let ErrorView { error, error_description } = serde_json::from_slice(&self.body)
@@ -110,13 +110,14 @@ impl StoreResponse {
     }
 }
 
-/// Bytes that are wiped once the last who has them drops them.
+/// Bytes that are wiped when the last reference is dropped.
 pub(crate) fn wiped(octets: Zeroizing<Vec<u8>>) -> Bytes {
     Bytes::from_owner(octets)
 }
 
-/// Statuses that say nothing of the question: the store or its database is away, or too many clients ask. Of others, 500 too, the
-/// question is the cause: one credential that cannot be opened takes nothing from the rest.
+/// Whether a status is temporary and independent of the request: the store or its database is unavailable, or there are too many
+/// requests. Other statuses, including 500, depend on the request: one credential that cannot be decrypted does not affect the
+/// others.
 pub(crate) fn is_passing(status: StatusCode) -> bool {
     matches!(
         status,
@@ -125,12 +126,12 @@ pub(crate) fn is_passing(status: StatusCode) -> bool {
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
             | StatusCode::GATEWAY_TIMEOUT
-            // The store's disk is full: it cannot record that it answers a value.
+            // The store's disk is full, so it cannot record the access to a value.
             | StatusCode::INSUFFICIENT_STORAGE
     )
 }
 
-/// A pool of connections to the store. One request, one try, with whatever token it is given.
+/// A pool of connections to the store. It sends each request once, with the given token.
 pub(crate) struct Pool {
     http: reqwest::Client,
     base: Url,
@@ -149,7 +150,8 @@ impl Pool {
         let layer = CountingLayer { counters: Arc::clone(&counters), tls: base.scheme() == "https" };
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT_MAX)
-            // One connection carries all. Without it, those who ask before the first is up would each make one.
+            // One connection is enough for all requests. Without prior knowledge, each request before the first connection is ready
+            // would open another one.
             .http2_prior_knowledge()
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_MAX)
@@ -171,7 +173,7 @@ impl Pool {
         Ok(Self { http: builder.build().map_err(unusable("connection's settings"))?, base, counters })
     }
 
-    /// One request with its answer, read whole.
+    /// Sends one request and reads the whole response.
     pub(crate) async fn exchange(
         &self,
         request: &StoreRequest,
@@ -185,7 +187,7 @@ impl Pool {
         request: &StoreRequest,
         token: Option<&keys::Secret>,
     ) -> Result<reqwest::Response, Error> {
-        // Joined as text: what a name holds stays as it was escaped.
+        // Joined as text, so that percent-encoded parts of names stay unchanged.
         let text = format!("{}{}", self.base.as_str().trim_end_matches('/'), request.path);
         let url = Url::parse(&text).map_err(Error::invalid)?;
         let mut outgoing = self.http.request(request.method.clone(), url).headers(request.headers.clone());
@@ -200,12 +202,12 @@ impl Pool {
     }
 }
 
-/// Reads it to its end.
+/// Reads a response to its end.
 pub(super) async fn read(mut response: reqwest::Response) -> Result<StoreResponse, Error> {
     let status = response.status();
     let headers = response.headers().clone();
     let expected = response.content_length().unwrap_or(0).min(ANSWER_MAX as u64);
-    // Of the right size from the beginning where it is told: what grows leaves copies behind.
+    // Allocate the announced size first: a growing buffer would leave copies of secrets in memory.
     let mut body = Zeroizing::new(Vec::with_capacity(usize::try_from(expected).unwrap_or(0)));
     while let Some(chunk) = response.chunk().await.map_err(lost)? {
         if body.len() + chunk.len() > ANSWER_MAX {

@@ -1,19 +1,19 @@
-//! Whether a Unix socket may be trusted.
+//! Checks whether a Unix socket may be trusted.
 
 use std::path::Path;
 
 use crate::Error;
 
-/// Whether a socket may be trusted with what it is asked for: its owner is root, anyone who runs this, or the owner of the
-/// folder it lies in. In `/tmp` anybody could have made it.
+/// Checks whether a socket may receive secret requests. Its owner must be root, the current user, or the owner of the folder that
+/// contains it. In a folder such as `/tmp`, any user could have created it.
 ///
 /// # Errors
-/// [`Error::Invalid`] says whose it is.
+/// [`Error::Invalid`] names the owner.
 pub fn check_socket(path: &Path) -> Result<(), Error> {
     use std::os::unix::fs::MetadataExt;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Ok(socket), Ok(folder)) = (std::fs::symlink_metadata(path), std::fs::metadata(folder)) else {
-        // Not there yet: connecting says so.
+        // The socket does not exist yet: connecting reports it.
         return Ok(());
     };
     let own = rustix::process::geteuid().as_raw();
