@@ -1,9 +1,9 @@
-//! Clients of AWS, Azure, Google Cloud and Kubernetes. Their SDKs are here alone, each behind a feature, and only the binary depends on
-//! this crate: a build with features compiles the SDKs, this crate and the binary, nothing in between.
+//! Clients of AWS, Azure, Google Cloud and Kubernetes. Only this crate uses their SDKs, each behind a feature, and only the binary
+//! depends on this crate. A build with features compiles the SDKs, this crate and the binary, and no crate in between.
 //!
 //! - `auth`: the HTTP client, credentials as each SDK finds them, signed requests.
 //! - [`sources`]: [`CloudSource`](clouds::CloudSource)s, which list certificates.
-//! - `key_services`: keys that sign in AWS KMS, Azure Key Vault and Google Cloud KMS; the key of AWS KMS that encrypts a master key.
+//! - `key_services`: keys that sign in AWS KMS, Azure Key Vault and Google Cloud KMS; the AWS KMS key that encrypts a master key.
 
 #[cfg(feature = "key-services")]
 pub mod auth;
@@ -11,5 +11,5 @@ pub mod auth;
 pub mod key_services;
 pub mod sources;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;

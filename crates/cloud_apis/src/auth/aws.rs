@@ -1,5 +1,5 @@
-//! AWS: the SDK's chain of credentials, kept as long as they are good, and calls of services that speak JSON, which need no
-//! SDK of theirs.
+//! AWS credentials from the SDK's standard chain, cached until they expire, and a client for JSON services, which needs no SDK of
+//! the service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,38 +27,38 @@ use super::http::{HttpClient, HttpError};
 use super::lasting::{Fetching, Lasting};
 use outbound::pool::Verdict;
 
-/// How long credentials without an end are kept.
+/// How long credentials without an expiry are cached.
 const CREDENTIALS_KEPT: Duration = Duration::from_secs(15 * 60);
-/// The media type of services that speak JSON.
+/// Media type of requests to JSON services.
 const MEDIA_TYPE: &str = "application/x-amz-json-1.1";
 
-/// How AWS is reached.
+/// Configuration of access to AWS.
 #[derive(Clone, Debug, Default)]
 pub struct AwsOptions {
-    /// All services are asked here instead of where they are, for tests and private networks.
+    /// Endpoint that replaces the default endpoints of all services, for tests and private networks.
     pub endpoint: Option<String>,
-    /// Credentials instead of the standard chain's: access key id and secret.
+    /// Access key id and secret that replace the standard credential chain.
     pub credentials: Option<(String, String)>,
 }
 
-/// The SDK's defaults that are ours, too.
+/// Returns the version of the SDK's default behavior that Bulla uses.
 #[must_use]
 pub fn behavior() -> BehaviorVersion {
     BehaviorVersion::latest()
 }
 
-/// A region by its name.
+/// Returns the region with this name.
 #[must_use]
 pub fn region_of(name: &str) -> Region {
     Region::new(name.to_owned())
 }
 
-/// Which service speaks.
+/// Names of one AWS service that uses the JSON protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonProtocol {
-    /// Its name in signatures and addresses: `kms`.
+    /// Service name in signatures and host names: `kms`.
     pub name: &'static str,
-    /// Prefix of its operations in `X-Amz-Target`: `TrentService`.
+    /// Prefix of operation names in the `X-Amz-Target` header: `TrentService`.
     pub target: &'static str,
 }
 
@@ -67,7 +67,7 @@ impl JsonProtocol {
     pub const KMS: Self = Self { name: "kms", target: "TrentService" };
 }
 
-/// One service that speaks JSON, in one region.
+/// Client of one JSON service in one region.
 pub struct JsonService {
     protocol: JsonProtocol,
     region: String,
@@ -77,7 +77,7 @@ pub struct JsonService {
 }
 
 impl JsonService {
-    /// Finds out how AWS is reached; asks nobody but for credentials.
+    /// Creates a client. Sends no request except those that look up credentials.
     #[crate::boxed]
     pub async fn new(protocol: JsonProtocol, region: &str, options: &AwsOptions, http: HttpClient) -> Self {
         let mut loader = aws_config::defaults(behavior()).http_client(http.clone()).region(region_of(region));
@@ -87,7 +87,7 @@ impl JsonService {
         let name = protocol.name;
         let endpoint = match &options.endpoint {
             Some(given) => given.trim_end_matches('/').to_owned(),
-            // The partition of China has a name of its own.
+            // The China partition has its own domain.
             None if region.starts_with("cn-") => format!("https://{name}.{region}.amazonaws.com.cn"),
             None => format!("https://{name}.{region}.amazonaws.com"),
         };
@@ -95,13 +95,13 @@ impl JsonService {
         Self { protocol, region: region.to_owned(), endpoint, credentials, http }
     }
 
-    /// The endpoint.
+    /// Returns the endpoint of the service.
     #[must_use]
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// One call. Credentials that AWS calls expired are not used again.
+    /// Sends one call. Credentials that AWS reports as expired are not used again.
     ///
     /// # Errors
     /// [`ApiError`]
@@ -131,13 +131,13 @@ impl JsonService {
         Err(error)
     }
 
-    /// There are credentials for the next call; waits until there are.
+    /// Waits until there are credentials for the next call.
     ///
     /// # Errors
-    /// [`ApiError`]: denied, unless it passes.
+    /// [`ApiError`]: denied, unless the failure is temporary.
     ///
     /// # Cancellation
-    /// Fetching them goes on, for the next call.
+    /// The fetch of credentials continues, for the next call.
     #[crate::boxed]
     pub async fn ready(&self) -> Result<(), ApiError> {
         self.current().await.map(drop)
@@ -183,7 +183,7 @@ impl JsonService {
 }
 
 impl fmt::Debug for JsonService {
-    /// Says nothing of the credentials: they are secrets.
+    /// Omits the credentials: they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JsonService")
             .field("name", &self.protocol.name)
@@ -192,13 +192,13 @@ impl fmt::Debug for JsonService {
     }
 }
 
-/// Credentials kept until their end, or until AWS calls them expired, whichever comes first, and renewed before that. Cheap to
-/// clone; the clones share them.
+/// Credentials cached until they expire or AWS reports them as expired, and renewed before they expire. Cheap to clone; clones
+/// share the credentials.
 #[derive(Clone)]
 pub struct Renewable(Arc<Lasting<Credentials>>);
 
 impl fmt::Debug for Renewable {
-    /// Says nothing of the credentials: they are secrets.
+    /// Omits the credentials: they are secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Renewable")
     }
@@ -219,12 +219,13 @@ impl Renewable {
         Self(Arc::new(Lasting::new(Box::new(source))))
     }
 
-    /// New ones with the next call.
+    /// Drops the cached credentials. The next call fetches new ones.
     pub fn forget(&self) {
         self.0.forget(|_| true);
     }
 
-    /// New ones with the next call, where these are kept: of many whose calls were refused with them, the first fetches the next.
+    /// Drops the cached credentials if they are the `refused` ones. When many calls were refused with the same credentials, only
+    /// the first triggers a fetch.
     fn forget_these(&self, refused: &Credentials) {
         let id = |of: &Credentials| (of.access_key_id().to_owned(), of.session_token().map(str::to_owned));
         self.0.forget(|kept| id(kept) == id(refused));
@@ -235,7 +236,7 @@ impl Renewable {
     }
 }
 
-/// Whether a failure passes, as far as the SDK says: one of a service that gives credentials may, one of the configuration does not.
+/// Converts the SDK's error. A failure of the credentials service may be temporary; a configuration error is not.
 fn none_given(error: &CredentialsError) -> ApiError {
     match error {
         CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_) => {
@@ -256,7 +257,7 @@ impl ProvideCredentials for Renewable {
     }
 }
 
-/// The SDK's requests go over the client for all clouds.
+/// Sends the SDK's requests through the HTTP client that all clouds share.
 impl AwsHttpClient for HttpClient {
     fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())

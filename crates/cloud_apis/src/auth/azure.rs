@@ -1,4 +1,4 @@
-//! Azure: the credentials that there are, and tokens, kept as long as they are good.
+//! Azure credentials, and access tokens cached until they expire.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +21,15 @@ use super::http::{HttpClient, HttpError};
 use super::lasting::{Fetching, Lasting};
 use super::{ApiError, chain};
 
-/// Tokens of one credential for one scope, fetched once for all who ask, kept until their end and renewed before it.
+/// Access tokens of one credential for one scope. Each token is fetched once for all callers, cached until it expires, and renewed
+/// before that.
 pub struct Tokens {
     lasting: Lasting<AccessToken>,
     scope: String,
 }
 
 impl Tokens {
-    /// Tokens for `scope`: `https://vault.azure.net/.default`.
+    /// Creates a token cache for `scope`, such as `https://vault.azure.net/.default`.
     #[must_use]
     pub fn new(credential: Arc<dyn TokenCredential>, scope: String) -> Self {
         let of = scope.clone();
@@ -48,33 +49,33 @@ impl Tokens {
         Self { lasting: Lasting::new(Box::new(source)), scope }
     }
 
-    /// One that is good. Waits only where none is; what is fetched is there for the next although nobody waits for it any more.
+    /// Returns a valid token. Waits only if the cache has none. A fetch continues even if its caller stops waiting.
     ///
     /// # Errors
-    /// [`ApiError`]: denied, unless it passes.
+    /// [`ApiError`]: denied, unless the failure is temporary.
     #[crate::boxed]
     pub async fn current(&self) -> Result<AccessToken, ApiError> {
         self.lasting.current().await
     }
 
-    /// Another one with the next call, where `refused` is the one that is kept: of many whose calls were refused with one token,
-    /// the first fetches the next.
+    /// Drops the cached token if it is `refused`; the next call fetches a new one. When many calls were refused with the same
+    /// token, only the first triggers a fetch.
     pub fn forget(&self, refused: &AccessToken) {
         self.lasting.forget(|kept| kept.token.secret() == refused.token.secret());
     }
 }
 
 impl fmt::Debug for Tokens {
-    /// Says nothing of the token.
+    /// Omits the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tokens").field("scope", &self.scope).finish_non_exhaustive()
     }
 }
 
-/// In the context of a request for a token: the one that the service refused before its end.
+/// Stored in the context of a token request: the token that the service refused before it expired.
 struct Refused(Secret);
 
-/// Whether a failure passes, by what is below it: who gives tokens cannot be reached, or fails itself.
+/// Converts an error of the credential. The failure is temporary if the token service is unreachable or fails itself.
 fn no_token(error: &Error) -> ApiError {
     let passes = |error: &Error| match error.kind() {
         ErrorKind::Connection | ErrorKind::Io | ErrorKind::DataConversion => true,
@@ -91,7 +92,7 @@ fn no_token(error: &Error) -> ApiError {
     ApiError::credentials(error)
 }
 
-/// Our client, and no tries of the SDK's own: anyone who asks must see every throttling answer.
+/// Returns options with Bulla's HTTP client and without the SDK's retries: the call pool must see every throttling response.
 #[must_use]
 pub fn client_options(http: &HttpClient) -> ClientOptions {
     ClientOptions {
@@ -101,11 +102,11 @@ pub fn client_options(http: &HttpClient) -> ClientOptions {
     }
 }
 
-/// The credentials that there are, in the order of Azure's own default chain: a client secret or workload identity in the
-/// environment, a managed identity, the developer's tools. Asks nobody.
+/// Returns the credentials in the order of Azure's default chain: a client secret or workload identity from the environment, a
+/// managed identity, the developer's tools. Sends no request.
 ///
 /// # Errors
-/// When credentials are configured and wrong.
+/// When the configured credentials are invalid.
 pub fn standard(http: &HttpClient) -> Result<Arc<dyn TokenCredential>, Error> {
     let http = http.clone();
     Ok(Arc::new(Standard::new(Box::new(move || standard_chain(&http)))?))
@@ -135,8 +136,9 @@ fn standard_chain(http: &HttpClient) -> Result<Chain, Error> {
 type Chain = Vec<Arc<dyn TokenCredential>>;
 type MakeChain = Box<dyn Fn() -> Result<Chain, Error> + Send + Sync>;
 
-/// The first of several credentials that gives a token; from then on only that one. The SDK's keep their tokens until five minutes
-/// before the end, refused or not: one that gives a token which was refused is made again.
+/// Uses the first of several credentials that returns a token, and from then on only that one. The SDK's credentials cache a token
+/// until five minutes before it expires, even if a service refused it. A credential that returns a refused token is therefore
+/// created again.
 struct Standard {
     make: MakeChain,
     credentials: parking_lot::Mutex<Arc<Chain>>,
@@ -174,7 +176,7 @@ impl Standard {
 }
 
 impl fmt::Debug for Standard {
-    /// Says nothing of the credentials.
+    /// Omits the credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Standard")
     }
@@ -199,7 +201,7 @@ impl TokenCredential for Standard {
     }
 }
 
-/// The SDK's requests go over the client for all clouds.
+/// Sends the SDK's requests through the HTTP client that all clouds share.
 #[async_trait]
 impl AzureHttpClient for HttpClient {
     async fn execute_request(&self, request: &Request) -> azure_core::Result<AsyncRawResponse> {
@@ -234,7 +236,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives the token that it was made with for ever, as the SDK's credentials give theirs.
+    /// A credential that always returns the token it was created with, like the caching credentials of the SDK.
     #[derive(Debug)]
     struct Keeps(u32);
 
@@ -260,7 +262,7 @@ mod tests {
         let tokens = Tokens::new(Arc::new(Standard::new(Box::new(make)).unwrap()), "scope".to_owned());
         let first = tokens.current().await.unwrap();
         assert_eq!(tokens.current().await.unwrap().token.secret(), first.token.secret());
-        // Each of many calls that were refused says so.
+        // Ten calls that were refused with the same token each report it.
         (0..10).for_each(|_| tokens.forget(&first));
         assert_eq!(tokens.current().await.unwrap().token.secret(), "token-1");
         tokens.forget(&first);

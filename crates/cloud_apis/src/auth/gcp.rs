@@ -1,6 +1,6 @@
-//! Google Cloud: the application's default credentials, which keep their tokens themselves and fetch the next one before
-//! the last has ended. After a failure that their library calls final (a key that was withdrawn, a role that was not given yet)
-//! they ask nobody again: they are made again, so that what an operator mends counts without a restart.
+//! Google Cloud application default credentials, which cache and refresh their tokens themselves. After a failure that Google's
+//! library considers permanent (a deleted key, a missing role) the library sends no further requests. Bulla then creates new
+//! credentials, so that a fix by the operator takes effect without a restart.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use tokio::time::Instant;
 
 use super::ApiError;
 
-/// All of Google Cloud, as far as the account may.
+/// Scope of all Google Cloud APIs, limited by the permissions of the account.
 const SCOPE: &str = "https://www.googleapis.com/auth/cloud-platform";
 
-/// From credentials that were made again and failed for good to the next; twice as long after each that fails as well.
+/// Delay between the creation of credentials that failed permanently and the next attempt. Doubles after each further failure.
 const ANEW_AFTER: Duration = Duration::from_secs(1);
-/// The longest that grows to: so long after it is mended they are good at the latest.
+/// Longest delay, and thus the longest time until a fix takes effect.
 const ANEW_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// The application's default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, those of gcloud, the metadata server's. Asks
-/// nobody. Must be called on a runtime.
+/// Returns the application default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, the credentials of gcloud, or the metadata
+/// server. Sends no request. Must be called on a Tokio runtime.
 ///
 /// # Errors
-/// [`ApiError`], denied: when there are none.
+/// [`ApiError`], denied: when no credentials are configured.
 pub fn standard() -> Result<Credentials, ApiError> {
     let make =
         || Builder::default().with_scopes([SCOPE]).build().map_err(|error| ApiError::credentials(&error));
@@ -34,18 +34,18 @@ pub fn standard() -> Result<Credentials, ApiError> {
 
 type Make = Box<dyn Fn() -> Result<Credentials, ApiError> + Send + Sync>;
 
-/// Credentials that are made again where they failed for good: when somebody asks, so that nothing is done for nobody.
+/// Credentials that are created again after a permanent failure, on the next request only.
 struct Renewing {
     make: Make,
-    /// Never held over a wait.
+    /// Never locked across an await.
     now: Mutex<Current>,
 }
 
 struct Current {
     credentials: Credentials,
-    /// Number of the token before.
+    /// Generation of the current credentials.
     number: u64,
-    /// How often they were made again since they were good.
+    /// Number of times the credentials were created again since they last worked.
     failures: u32,
     anew_at: Instant,
 }
@@ -69,7 +69,7 @@ impl Renewing {
         }
     }
 
-    /// Those after the ones of this number, which failed for good; `None` where it is not time yet.
+    /// Returns credentials that replace generation `number`, which failed permanently; `None` before the delay has passed.
     fn after(&self, number: u64) -> Option<Credentials> {
         let mut now = self.now.lock();
         if now.number != number {
@@ -81,7 +81,7 @@ impl Renewing {
         let wait = ANEW_AFTER.saturating_mul(1_u32.checked_shl(now.failures).unwrap_or(u32::MAX));
         now.failures = now.failures.saturating_add(1);
         now.anew_at = Instant::now() + wait.min(ANEW_AFTER_MAX);
-        // Who asks is told why. The library's own words may cite whole answers, tokens among them.
+        // The caller gets the reason. The library's error text may quote whole responses, tokens included, and is not logged.
         tracing::warn!(
             "the credentials for Google Cloud failed for good, as their library says: they are made anew"
         );
@@ -132,10 +132,10 @@ impl fmt::Debug for Renewing {
     }
 }
 
-/// The headers of a request with `credentials`.
+/// Returns the authentication headers for a request with `credentials`.
 ///
 /// # Errors
-/// [`ApiError`], when they give no token: denied, unless that passes.
+/// [`ApiError`] when the credentials return no token: denied, unless the failure is temporary.
 #[crate::boxed]
 pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
     let failed = |error: CredentialsError| {
@@ -143,7 +143,7 @@ pub async fn headers(credentials: &Credentials) -> Result<HeaderMap, ApiError> {
     };
     match credentials.headers(Extensions::new()).await.map_err(failed)? {
         CacheableResource::New { data, .. } => Ok(data),
-        // Answered to anyone who says what it has, which was not done.
+        // Returned only for conditional requests, which are not used here.
         CacheableResource::NotModified => Err(ApiError::malformed("the credentials gave no headers")),
     }
 }
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// Credentials that say one thing.
+    /// Credentials with one fixed result.
     #[derive(Debug)]
     struct Saying(Option<bool>);
 
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    /// How often they were made, and whether they are good by now.
+    /// Counts how often credentials were created, and sets whether they work.
     #[derive(Default)]
     struct World {
         made: AtomicUsize,
@@ -193,7 +193,7 @@ mod tests {
         Renewing::new(Box::new(make)).unwrap().into()
     }
 
-    /// Asked every second, as requests do.
+    /// Requests a token every second.
     #[tokio::test(start_paused = true)]
     async fn after_a_final_failure_they_are_made_anew_ever_more_seldom() {
         let world = Arc::new(World::default());
@@ -207,7 +207,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
         }
         assert_eq!(at, [0, 1, 3, 7, 15, 31, 63, 123, 183]);
-        // What is mended counts with the next that are made, and is kept then.
+        // Once the operator has fixed the problem, the next credentials work and are kept.
         world.good.store(1, Relaxed);
         let mut waited = 0;
         while headers(&credentials).await.is_err() {
@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(world.made.load(Relaxed), 1);
     }
 
-    /// The library itself, towards a server that first refuses for good: alone it would say so for ever.
+    /// Tests Google's library against a server that first refuses permanently: without [`Renewing`] the library would never
+    /// recover.
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn the_librarys_own_credentials_recover() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -1,5 +1,4 @@
-//! One HTTP client for all calls to clouds: built once, connections kept, bodies bounded and read to their end, and what
-//! it does counted.
+//! HTTP client for all cloud APIs. Reuses connections, limits body sizes, reads each body to its end and counts requests.
 
 use std::error::Error;
 use std::future::Future;
@@ -16,40 +15,40 @@ use tower::{Layer, Service};
 
 use super::chain;
 
-/// Bytes of an answer: a page of a thousand certificates without their bytes is one megabyte.
+/// Longest response body in bytes. A page of a thousand certificates without their contents is one megabyte.
 const BODY_MAX: usize = 16 << 20;
-/// From the first SYN to the end of the TLS handshake.
+/// Timeout from the first SYN to the end of the TLS handshake.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// From the request to the last byte; pools cut calls off before.
+/// Timeout from the request to the last byte. Call pools have shorter timeouts.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
-/// Idle connections kept to one server: as many as the largest pool calls at once.
+/// Maximum idle connections to one server: the number of concurrent calls of the largest pool.
 const IDLE_PER_SERVER_MAX: usize = 32;
-/// How long one is kept: servers close theirs after a minute or so.
+/// Idle timeout of a connection. Servers close idle connections after about a minute.
 const IDLE_LIMIT: Duration = Duration::from_secs(50);
 
-/// Why there is no answer.
+/// An HTTP request that failed without a complete response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The system's roots cannot be used, or those given.
+    /// The system's roots, or the configured roots, cannot be loaded.
     #[error("the HTTP client cannot be set up")]
     Setup(#[source] reqwest::Error),
-    /// What is to be sent is no request.
+    /// The request is invalid.
     #[error("not a request: {0}")]
     Request(String),
-    /// No connection, or one that broke.
+    /// The connection failed or was closed before the response ended.
     #[error("no answer: {0}")]
     NoAnswer(String),
-    /// More bytes than are read.
+    /// The response body exceeds the size limit.
     #[error("the answer has more than {BODY_MAX} bytes")]
     TooLarge,
 }
 
-/// What the client did. A ratio of connections to requests near one means that connections are not kept.
+/// Counters of the client. A ratio of connections to requests near one means that connections are not reused.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct HttpCounts {
     /// Requests sent.
     pub requests: u64,
-    /// Connections made, each with a TLS handshake of its own where TLS is spoken.
+    /// Connections opened, each with its own TLS handshake for `https` URLs.
     pub connections: u64,
 }
 
@@ -59,7 +58,7 @@ struct Counters {
     connections: AtomicU64,
 }
 
-/// The client. Clones share everything.
+/// The shared HTTP client. Clones share connections and counters.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     client: reqwest::Client,
@@ -67,7 +66,7 @@ pub struct HttpClient {
 }
 
 impl HttpClient {
-    /// A client that trusts the system's roots, or only `roots` (DER) where there are any.
+    /// Creates a client that trusts the system's roots, or only `roots` (DER) if any are given.
     ///
     /// # Errors
     /// [`HttpError::Setup`].
@@ -75,12 +74,12 @@ impl HttpClient {
         Self::keeping(roots, IDLE_PER_SERVER_MAX)
     }
 
-    /// The same, with another number of idle connections kept to one server: for measuring what keeping them saves.
+    /// Like [`Self::new`], with another limit of idle connections to one server. Used to measure the effect of connection reuse.
     #[doc(hidden)]
     pub fn keeping(roots: &[Vec<u8>], idle_per_server: usize) -> Result<Self, HttpError> {
         let counters = Arc::new(Counters::default());
         let mut builder = reqwest::Client::builder()
-            // Interfaces of clouds redirect nowhere; what does is no such interface.
+            // Cloud APIs send no redirects.
             .redirect(Policy::none())
             .connect_timeout(CONNECT_LIMIT)
             .timeout(REQUEST_LIMIT)
@@ -95,10 +94,10 @@ impl HttpClient {
         Ok(Self { client: builder.build().map_err(HttpError::Setup)?, counters })
     }
 
-    /// Sends a request and reads its answer to the end, so that the connection can be used again.
+    /// Sends a request and reads the response to its end, so that the connection can be reused.
     ///
     /// # Errors
-    /// [`HttpError`]; an answer with an error status is none.
+    /// [`HttpError`]; a response with an error status is not an error.
     ///
     /// # Cancellation
     /// Dropping the future closes the connection in use.
@@ -122,7 +121,7 @@ impl HttpClient {
         Ok(response)
     }
 
-    /// The counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counts(&self) -> HttpCounts {
         HttpCounts {
@@ -132,7 +131,7 @@ impl HttpClient {
     }
 }
 
-/// Counts connections as they are made.
+/// Counts new connections.
 #[derive(Clone, Debug)]
 struct Counting(Arc<Counters>);
 

@@ -1,7 +1,7 @@
-//! Credentials that end: kept until then, fetched once for all who wait, and again well before their end.
+//! Cache of expiring credentials. Credentials are fetched once for all waiting callers and renewed well before they expire.
 //!
-//! They are fetched in a task of their own: anyone who waits may go away, by its deadline say, and the next finds what it began. While
-//! those that are kept are good nobody waits.
+//! A separate task fetches them: a caller may stop waiting, for example at its deadline, and the next caller gets the result. No
+//! caller waits while the cached credentials are valid.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,64 +16,64 @@ use super::ApiError;
 use outbound::pool::Verdict;
 use outbound::retry::{self, Policy};
 
-/// With less left than this they are not begun with: longer than a call takes.
+/// Credentials with a shorter remaining lifetime are not used for a new call. Longer than a call takes.
 const SPARE: Duration = Duration::from_secs(10);
-/// How long before their end they are fetched again, or a quarter of their life where that is less. Those who give them have others
-/// five minutes before the end, and not sooner.
+/// Time before expiry at which credentials are renewed, or a quarter of their lifetime if that is less. Providers issue new
+/// credentials five minutes before expiry, not earlier.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
-/// Between two tries to renew what is good yet.
+/// Delay between two attempts to renew credentials that are still valid.
 const RENEW_AGAIN: Duration = Duration::from_secs(30);
-/// For one try: some are given by a program, or by asking one service after another.
+/// Timeout of one attempt. Some credentials come from an external program or from several services in turn.
 const TRY_LIMIT: Duration = Duration::from_secs(20);
-/// For all tries.
+/// Timeout of all attempts together.
 const FETCH_LIMIT: Duration = Duration::from_secs(60);
-/// Tries after the first one, where a failure may pass.
+/// Retry policy after a temporary failure.
 const RETRY: Policy = Policy { base: Duration::from_millis(200), cap: Duration::from_secs(2), retries: 6 };
-/// How long a failure is remembered, so that a crowd that asks is not a crowd there.
+/// How long a failure is cached, so that many callers do not all send requests to a failing service.
 const FAILED_FOR: Duration = Duration::from_secs(1);
 
 /// A fetched value and its expiry.
 pub(super) type Fetching<T> = BoxFuture<'static, Result<(T, SystemTime), ApiError>>;
-/// One try to fetch; given is what was refused last, of which a source may have kept a copy.
+/// Makes one attempt to fetch. The argument is the value that was refused last: the source may have a cached copy of it.
 pub(super) type Source<T> = Box<dyn Fn(Option<T>) -> Fetching<T> + Send + Sync>;
 type Clock = Box<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// A value that expires, and its source.
 pub(super) struct Lasting<T> {
     inner: Arc<LastingState<T>>,
-    /// Fetches. Ends with this.
+    /// The fetch task. Aborted on drop.
     fetching: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 struct LastingState<T> {
     source: Source<T>,
     now: Clock,
-    /// Never held over a wait.
+    /// Never locked across an await.
     kept: Mutex<Leases<T>>,
     flight: Cache<(), T, ApiError>,
 }
 
 struct Leases<T> {
     lease: Option<Lease<T>>,
-    /// Refused by the service before its end.
+    /// Value that the service refused before its expiry.
     refused: Option<T>,
-    /// How often it was fetched, or not.
+    /// Number of finished fetches, failed ones included.
     ended: u64,
 }
 
 struct Lease<T> {
     value: T,
-    /// Number of fetches, failed ones included, up to this one.
+    /// Value of `ended` after this fetch.
     number: u64,
     end: SystemTime,
     renew_at: SystemTime,
 }
 
-/// The age of a lease.
+/// State of a cached value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum LeaseAge {
     Good,
-    /// Good, and to be renewed.
+    /// Valid, but due for renewal.
     Due,
     Over,
 }
@@ -107,13 +107,13 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         Self { inner: Arc::new(inner), fetching: Mutex::default() }
     }
 
-    /// What is good now. Waits for it only where nothing is. Must be called on a runtime.
+    /// Returns the valid value. Waits only if the cache has none. Must be called on a Tokio runtime.
     ///
     /// # Errors
-    /// The last try's, after as many as help; remembered for a second.
+    /// The error of the last attempt, after all retries; cached for a second.
     ///
     /// # Cancellation
-    /// What is under way goes on.
+    /// A fetch in progress continues.
     pub(super) async fn current(&self) -> Result<T, ApiError> {
         let before = self.inner.kept.lock().ended;
         match self.inner.good() {
@@ -128,7 +128,7 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         self.inner.flight.fetch(&(), move || async move { inner.fetched_since(before).await }).await
     }
 
-    /// Fetches in a task of its own, one at a time, unless it has been since it had been so often.
+    /// Starts a fetch in a separate task, unless one is running or a fetch has finished since `before` was read.
     fn fetch_aside(&self, before: u64) {
         let mut fetching = self.fetching.lock();
         if fetching.as_ref().is_some_and(|task| !task.is_finished()) {
@@ -137,7 +137,7 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
         let inner = Arc::clone(&self.inner);
         *fetching = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             let _live = telemetry::tasks::guard("cloud-credentials");
-            // Anyone who began this may have fetched it meanwhile.
+            // The caller that started the task may have fetched the value in the meantime.
             let ended = inner.kept.lock().ended;
             let is_needed = match inner.good() {
                 Some((_, standing)) => standing == LeaseAge::Due,
@@ -145,15 +145,15 @@ impl<T: Clone + Send + Sync + 'static> Lasting<T> {
             };
             if is_needed {
                 let making = Arc::clone(&inner);
-                // Told to those who wait, and in the log.
+                // The result is reported to waiting callers and in the log.
                 let _ =
                     inner.flight.fetch(&(), move || async move { making.fetched_since(ended).await }).await;
             }
         })));
     }
 
-    /// Another one from now on, where what is kept is what was refused: of many whose calls were refused with one, the first
-    /// has the next fetched.
+    /// Drops the cached value if `is_refused` matches it. When many calls were refused with the same value, only the first triggers
+    /// a fetch.
     pub(super) fn forget(&self, is_refused: impl Fn(&T) -> bool) {
         let mut kept = self.inner.kept.lock();
         if let Some(lease) = kept.lease.take_if(|lease| is_refused(&lease.value)) {
@@ -170,7 +170,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
         (standing != LeaseAge::Over).then(|| (lease.value.clone(), standing))
     }
 
-    /// The value, if another task fetched one since `before`, even if it expired; otherwise fetches it.
+    /// Returns the value that another task has fetched since `before`, even if it has expired; otherwise fetches it.
     async fn fetched_since(&self, before: u64) -> Result<Fresh<T>, Failed<ApiError>> {
         let meanwhile = {
             let kept = self.kept.lock();
@@ -182,7 +182,7 @@ impl<T: Clone + Send + Sync + 'static> LastingState<T> {
         }
     }
 
-    /// Fetches once for all waiting tasks; caches the result until its expiry.
+    /// Fetches once for all waiting tasks and caches the result until its expiry.
     async fn fetched(&self) -> Result<Fresh<T>, Failed<ApiError>> {
         let tried = tokio::time::timeout(FETCH_LIMIT, self.tried()).await;
         let mut kept = self.kept.lock();
@@ -236,13 +236,13 @@ mod tests {
 
     use super::*;
 
-    /// The source's next answer, and its requests; time moves only when the test moves it.
+    /// The next result of the source and the number of its requests. Time advances only when the test advances it.
     #[derive(Default)]
     struct World {
         says: Mutex<VecDeque<Result<(u32, u64), ApiError>>>,
         asked: Mutex<Vec<Option<u32>>>,
         now_s: Mutex<u64>,
-        /// Given once a try may end, where tries wait for it.
+        /// Signals that an attempt may end, in tests where attempts wait.
         may_end: Option<Notify>,
     }
 
@@ -293,13 +293,13 @@ mod tests {
         assert_eq!(lasting.current().await.unwrap(), 1);
         assert_eq!(world.asked.lock().len(), 1, "it is not time yet");
         *world.now_s.lock() = 3_300;
-        // The first poll has it: what is renewed is waited for by nobody.
+        // The first poll returns the value: no caller waits for a renewal.
         assert_eq!(lasting.current().now_or_never().unwrap().unwrap(), 1);
         until(|| world.asked.lock().len() == 3).await;
         until(|| lasting.current().now_or_never().is_some_and(|now| now.unwrap() == 2)).await;
     }
 
-    /// The task of its own and who waits for it begin together, and either may be done before the other looks.
+    /// The fetch task and a waiting caller start together, and either may finish first.
     #[tokio::test(start_paused = true)]
     async fn what_is_over_at_once_is_fetched_once_by_those_who_begin_together() {
         let world = world([Ok((1, 0)), Ok((2, 0))]);
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(lasting.current().await.unwrap(), 1);
         until(|| world.asked.lock().len() == 2).await;
         until(|| lasting.fetching.lock().as_ref().is_some_and(AbortOnDropHandle::is_finished)).await;
-        // It is let be for a while, and serves.
+        // No new attempt is made for a while, and the old value is returned.
         for now_s in [3_401, 3_429] {
             *world.now_s.lock() = now_s;
             assert_eq!(lasting.current().await.unwrap(), 1);
@@ -351,7 +351,7 @@ mod tests {
         assert_eq!(world.asked.lock().len(), 3);
     }
 
-    /// The one who began goes away: what it began goes on, and is there for the next.
+    /// The caller that started the fetch stops waiting. The fetch continues, and the next caller gets its result.
     #[tokio::test(start_paused = true)]
     async fn who_goes_away_leaves_what_it_began() {
         let world = Arc::new(World {
@@ -375,7 +375,7 @@ mod tests {
         lasting.current().await.unwrap();
         (0..10).for_each(|_| lasting.forget(|value| *value == 1));
         assert_eq!(lasting.current().await.unwrap(), 2);
-        // Anyone who was refused with the first one, and says so late.
+        // A caller reports late that the first value was refused.
         lasting.forget(|value| *value == 1);
         assert_eq!(lasting.current().await.unwrap(), 2);
         assert_eq!(*world.asked.lock(), [None, Some(1)]);

@@ -1,4 +1,4 @@
-//! What calls to clouds need, whatever they ask for: one HTTP client, credentials, and requests signed with them.
+//! Infrastructure of all cloud API calls: the HTTP client, credentials and signed requests.
 //!
 //! - [`http`]: the client.
 //! - `aws`, `azure`, `gcp` (features): credentials as each SDK finds them, cached until they expire.

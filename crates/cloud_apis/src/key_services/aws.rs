@@ -1,4 +1,4 @@
-//! AWS KMS: `GetPublicKey` and `Sign` with a digest, with a message for Ed25519.
+//! AWS KMS: `GetPublicKey`, and `Sign` with a digest, or with a message for Ed25519.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use serde_json::{Value, json};
 
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
-/// The message's length is that of `Sign`.
+/// The longest message is the limit of `Sign`.
 const KIND: Kind = Kind {
     name: "AWS KMS",
     short: "aws-kms",
     needs: "kms:GetPublicKey and kms:Sign on the key",
     message_max: 4_096,
 };
-/// The algorithms that are used here, in KMS's words. With MessageType DIGEST, PSS has a salt as long as its hash; that of Ed25519
-/// (RFC 8032) takes MessageType RAW.
+/// Signature schemes and their names in KMS. With MessageType DIGEST, the PSS salt is as long as the hash. Ed25519 (RFC 8032)
+/// requires MessageType RAW.
 const ALGORITHMS: [(Scheme, &str); 10] = [
     (Scheme::RsaPkcs1(Hash::Sha256), "RSASSA_PKCS1_V1_5_SHA_256"),
     (Scheme::RsaPkcs1(Hash::Sha384), "RSASSA_PKCS1_V1_5_SHA_384"),
@@ -35,7 +35,7 @@ const ALGORITHMS: [(Scheme, &str); 10] = [
     (Scheme::Ed25519, "ED25519_SHA_512"),
 ];
 
-/// KMS in one region, with credentials that all of its keys share. Cheap to clone.
+/// Client of KMS in one region, with credentials shared by all of its keys. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct AwsKms {
     service: Arc<JsonService>,
@@ -43,10 +43,10 @@ pub struct AwsKms {
 }
 
 impl AwsKms {
-    /// KMS of this region. Asks nobody but for credentials.
+    /// Creates a client for KMS in `region`. Sends no request except those that look up credentials.
     ///
     /// # Errors
-    /// [`CloudKeyError::Name`] for what is no name of a region.
+    /// [`CloudKeyError::Name`] for an invalid region name.
     #[crate::boxed]
     pub async fn new(region: &str, options: &AwsOptions, http: HttpClient) -> Result<Self, CloudKeyError> {
         let plain = |octet: u8| octet.is_ascii_alphanumeric() || octet == b'-';
@@ -57,8 +57,8 @@ impl AwsKms {
         Ok(Self { service: Arc::new(service), region: region.into() })
     }
 
-    /// The key with this id, ARN or alias (`alias/NAME`), once KMS has given its public half. An alias is looked up now and never
-    /// again: another key behind it is another key.
+    /// Opens the key with this id, ARN or alias (`alias/NAME`) and fetches its public key. An alias is resolved only here: if it
+    /// later points to another key, the opened key does not change.
     ///
     /// # Errors
     /// [`CloudKeyError`]

@@ -1,4 +1,4 @@
-//! One key of KMS, for a few bytes: no SDK of KMS is needed for two calls, only the SDK's credentials and signature.
+//! One KMS key that encrypts small values. Two calls need only the SDK's credentials and signatures, not the SDK of KMS.
 
 use crate::auth::aws::{AwsOptions, JsonProtocol, JsonService};
 use base64::Engine as _;
@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 use crate::auth::http::HttpClient;
 use clouds::ApiError;
 
-/// Why KMS did not do it.
+/// A failed KMS encryption or decryption.
 #[derive(Debug, thiserror::Error)]
 pub enum KmsError {
-    /// It did not answer, or refused.
+    /// The call failed or was refused.
     #[error("KMS: {0}")]
     Call(#[from] ApiError),
     /// The response is malformed.
@@ -20,8 +20,8 @@ pub enum KmsError {
     Malformed(&'static str),
 }
 
-/// A key of KMS that encrypts and decrypts up to 4,096 bytes. What it encrypts opens for the same `purpose` only (an
-/// encryption context, which stands in CloudTrail).
+/// A KMS key that encrypts and decrypts up to 4,096 bytes. Decryption requires the same `purpose`, an encryption context that
+/// appears in CloudTrail.
 #[derive(Debug)]
 pub struct KmsKey {
     key_id: String,
@@ -30,7 +30,7 @@ pub struct KmsKey {
 }
 
 impl KmsKey {
-    /// Finds out how AWS is reached; asks nobody but for credentials.
+    /// Creates a client for the key. Sends no request except those that look up credentials.
     #[crate::boxed]
     pub async fn new(
         key_id: &str,
@@ -43,7 +43,7 @@ impl KmsKey {
         Self { key_id: key_id.to_owned(), purpose, service }
     }
 
-    /// The bytes, encrypted.
+    /// Encrypts `plaintext`.
     ///
     /// # Errors
     /// [`KmsError`]

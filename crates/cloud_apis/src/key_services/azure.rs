@@ -1,4 +1,4 @@
-//! Azure Key Vault and Managed HSM: a key as a JSON Web Key, and `sign` with a digest.
+//! Azure Key Vault and Managed HSM: reads a key as a JSON Web Key, and signs a digest with `sign`.
 
 use std::sync::Arc;
 
@@ -22,11 +22,11 @@ const KIND: Kind = Kind {
     name: "Azure Key Vault",
     short: "azure-key-vault",
     needs: "the role Key Vault Crypto User, or keys/get and keys/sign in the vault's access policy",
-    // It signs digests alone.
+    // The service signs digests only.
     message_max: 0,
 };
 const API: &str = "api-version=7.4";
-/// The domains of vaults and managed HSMs, which are also who a token is for. A token is shown to nobody else.
+/// Domains of vaults and managed HSMs, which are also the token audiences. A token is sent to no other host.
 const DOMAINS: [&str; 6] = [
     "vault.azure.net",
     "managedhsm.azure.net",
@@ -35,7 +35,7 @@ const DOMAINS: [&str; 6] = [
     "vault.usgovcloudapi.net",
     "managedhsm.usgovcloudapi.net",
 ];
-/// The algorithms (RFC 7518 section 3.1).
+/// Signature schemes and their JWA names (RFC 7518 section 3.1).
 const ALGORITHMS: [(Scheme, &str); 9] = [
     (Scheme::RsaPkcs1(Hash::Sha256), "RS256"),
     (Scheme::RsaPkcs1(Hash::Sha384), "RS384"),
@@ -47,30 +47,30 @@ const ALGORITHMS: [(Scheme, &str); 9] = [
     (Scheme::Ecdsa(Hash::Sha384), "ES384"),
     (Scheme::Ecdsa(Hash::Sha512), "ES512"),
 ];
-/// Curves by their names in a JSON Web Key, their object identifiers, bytes of a coordinate.
+/// Curves: the name in a JSON Web Key, the object identifier, and the size of a coordinate in bytes.
 const CURVES: [(&str, &[u64], usize); 3] = [
     ("P-256", &[1, 2, 840, 10_045, 3, 1, 7], 32),
     ("P-384", &[1, 3, 132, 0, 34], 48),
     ("P-521", &[1, 3, 132, 0, 35], 66),
 ];
 
-/// Which key.
+/// Identifies a key in Azure.
 #[derive(Clone, Debug)]
 pub struct AzureKey {
-    /// `https://VAULT.vault.azure.net/keys/NAME[/VERSION]`; without a version the one that is current at the start.
+    /// `https://VAULT.vault.azure.net/keys/NAME[/VERSION]`; without a version, the current version at startup.
     pub key: String,
 }
 
-/// How Azure is reached; the same for all keys, which then share credentials.
+/// Configuration of access to Azure; the same for all keys, which share credentials.
 #[derive(Clone, Default)]
 pub struct AzureOptions {
-    /// Credentials instead of the standard chain's.
+    /// Credentials that replace the standard chain.
     pub credential: Option<Arc<dyn TokenCredential>>,
-    /// Whom tokens are for, at whatever address the key is, for tests and private clouds.
+    /// Token audience for all keys, whatever their host, for tests and private clouds.
     pub resource: Option<String>,
 }
 
-/// The key, once the vault has given its public half. Its version does not change from then on.
+/// Opens the key and fetches its public key. The key version is fixed from then on.
 ///
 /// # Errors
 /// [`CloudKeyError`]
@@ -112,7 +112,7 @@ pub async fn open(
     if kty.starts_with("OKP") {
         return Err(unusable("is on an Edwards curve (OKP), and the service has no such signatures"));
     }
-    // Of the same vault: it is asked there, with the token.
+    // The key URL must be in the same vault: requests to it carry the token.
     let kid = answer.pointer("/key/kid").and_then(Value::as_str).and_then(split);
     let (_, pinned) = kid
         .filter(|(of, kid)| *of == origin && (*kid == path || kid.starts_with(&format!("{path}/"))))
@@ -124,7 +124,7 @@ pub async fn open(
     CloudKey::new((key.key.clone(), host), KIND, found, Box::new(vault), calls)
 }
 
-/// Origin and path, `keys/NAME[/VERSION]`.
+/// Splits a key URL into its origin and its path `keys/NAME[/VERSION]`.
 fn split(url: &str) -> Option<(&str, &str)> {
     let (origin, path) = url.split_once("/keys/")?;
     let named = |text: &str| {
@@ -137,7 +137,7 @@ fn split(url: &str) -> Option<(&str, &str)> {
     (is_path && is_origin).then(|| (origin, &url[origin.len() + 1..]))
 }
 
-/// Whom a token for this vault is for.
+/// Returns the token audience of the vault at `origin`.
 fn resource_of(origin: &str) -> Option<String> {
     let (vault, domain) = origin.strip_prefix("https://")?.split_once('.')?;
     (!vault.is_empty() && DOMAINS.contains(&domain)).then(|| format!("https://{domain}"))
@@ -157,12 +157,12 @@ fn found(answer: &Value) -> Option<Described> {
         }
         _ => return None,
     };
-    // All that its kind has: a vault's key is bound to none of them.
+    // A vault key is not restricted to one scheme: all schemes of the service are listed.
     let schemes = ALGORITHMS.iter().map(|(scheme, _)| *scheme).collect();
     signs.then_some(Described { spki, schemes })
 }
 
-/// A coordinate with its leading zeros, which not everybody writes.
+/// Pads a coordinate with leading zeros to `size` bytes. Some encoders omit leading zeros.
 fn whole(number: &[u8], size: usize) -> Option<Vec<u8>> {
     let zeros = size.checked_sub(number.len())?;
     Some([&vec![0; zeros][..], number].concat())
@@ -198,7 +198,7 @@ fn ec_spki(curve: &[u64], point: &[u8]) -> Vec<u8> {
 struct Vault {
     http: HttpClient,
     tokens: Tokens,
-    /// Its address, with the version once that is known.
+    /// URL of the key, with the version once it is known.
     key: String,
 }
 
@@ -225,7 +225,7 @@ impl Vault {
         let retry_after = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         let mut error = ApiError::of_status(status, text("/error/code"), text("/error/message"), retry_after);
         if status == 401 {
-            // A token that ended before its time.
+            // The token became invalid before it expired.
             self.tokens.forget(&token);
             error.verdict = Verdict::MayHeal;
         }

@@ -1,6 +1,6 @@
-//! Google Cloud KMS, which has no P-521: `getPublicKey` and `asymmetricSign` with a digest, with the data itself for Ed25519.
+//! Google Cloud KMS, without P-521: `getPublicKey`, and `asymmetricSign` with a digest, or with the data itself for Ed25519.
 //!
-//! Its checksums (CRC32C) of what is signed and of the signature are left out: the signature is verified, which says more.
+//! The CRC32C checksums of input and signature are not sent: verifying the signature is the stronger check.
 
 use crate::auth::gcp::{headers, standard};
 use crate::auth::http::HttpClient;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Calls, CloudKey, CloudKeyError, Described, Kind, Service, described};
 
-/// No length of a message is documented: what our protocols carry is below it, or the service refuses it.
+/// The maximum message length is not documented. Messages of Bulla's protocols are short; the service rejects longer ones.
 const KIND: Kind = Kind {
     name: "Google Cloud KMS",
     short: "gcp-kms",
@@ -24,7 +24,8 @@ const KIND: Kind = Kind {
     message_max: usize::MAX,
 };
 const ENDPOINT: &str = "https://cloudkms.googleapis.com";
-/// How a version signs, by the word that stands before the key's size and the hash: a version has one algorithm.
+/// Signature schemes with the start and the end of their algorithm names in KMS; the key size is between them. A key version has
+/// one algorithm.
 const ALGORITHMS: [(Scheme, &str, &str); 7] = [
     (Scheme::RsaPkcs1(Hash::Sha256), "RSA_SIGN_PKCS1_", "_SHA256"),
     (Scheme::RsaPkcs1(Hash::Sha512), "RSA_SIGN_PKCS1_", "_SHA512"),
@@ -32,27 +33,27 @@ const ALGORITHMS: [(Scheme, &str, &str); 7] = [
     (Scheme::RsaPss(Hash::Sha512), "RSA_SIGN_PSS_", "_SHA512"),
     (Scheme::Ecdsa(Hash::Sha256), "EC_SIGN_P256", "_SHA256"),
     (Scheme::Ecdsa(Hash::Sha384), "EC_SIGN_P384", "_SHA384"),
-    // In pure mode.
+    // Pure Ed25519, without prehashing.
     (Scheme::Ed25519, "EC_SIGN_ED25519", "_ED25519"),
 ];
 
-/// Which version of a key.
+/// Identifies a version of a key in Google Cloud KMS.
 #[derive(Clone, Debug)]
 pub struct GcpKey {
-    /// `projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V`
+    /// Resource name of the key version: `projects/P/locations/L/keyRings/R/cryptoKeys/K/cryptoKeyVersions/V`.
     pub version: String,
 }
 
-/// How Google Cloud is reached; the same for all keys, which then share credentials.
+/// Configuration of access to Google Cloud; the same for all keys, which share credentials.
 #[derive(Clone, Debug, Default)]
 pub struct GcpOptions {
-    /// The service is asked here instead of where it is, for tests and private networks.
+    /// Endpoint that replaces the default one, for tests and private networks.
     pub endpoint: Option<String>,
-    /// Credentials instead of the application's default ones.
+    /// Credentials that replace the application default credentials.
     pub credentials: Option<Credentials>,
 }
 
-/// The key, once the service has given its public half.
+/// Opens the key and fetches its public key.
 ///
 /// # Errors
 /// [`CloudKeyError`]
@@ -84,7 +85,7 @@ pub async fn open(
         key: key.version.clone(),
         problem: "has no public half that can be read".to_owned(),
     })?;
-    // projects/P/locations/L/…
+    // The fourth part of projects/P/locations/L/…
     let location = key.version.split('/').nth(3).unwrap_or_default().to_owned();
     CloudKey::new((key.version, &location), KIND, found, Box::new(version), calls)
 }
@@ -110,7 +111,7 @@ fn found(answer: &Value) -> Option<Described> {
     Some(Described { spki, schemes: schemes.collect() })
 }
 
-/// The Base64 of the one block that a public key is.
+/// Returns the Base64 body of a PEM text with a single block.
 fn pem_body(pem: &str) -> Option<String> {
     let body =
         pem.trim().strip_prefix("-----BEGIN PUBLIC KEY-----")?.strip_suffix("-----END PUBLIC KEY-----")?;
@@ -146,7 +147,7 @@ impl Version {
         let mut error =
             ApiError::of_status(status, text("/error/status"), text("/error/message"), retry_after);
         if status == 401 {
-            // A token that ended before its time; the credentials fetch the next one in the background.
+            // The token became invalid before it expired; the credentials fetch a new one in the background.
             error.verdict = Verdict::MayHeal;
         }
         Err(error)
@@ -160,7 +161,7 @@ impl Service for Version {
 
     fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>> {
         async move {
-            // The padding is the version's.
+            // The key version defines the padding.
             let input = STANDARD.encode(input);
             let question = match scheme {
                 Scheme::Ed25519 => json!({ "data": input }),

@@ -1,9 +1,9 @@
-//! Keys in the key services of clouds: AWS KMS, Azure Key Vault, Google Cloud KMS. One call a signature, by digest; by message for
-//! Ed25519, which Azure does not have.
+//! Keys in cloud key services: AWS KMS, Azure Key Vault, Google Cloud KMS. Each signature is one call, with a digest, or with the
+//! message for Ed25519, which Azure does not support.
 //!
-//! The public half is asked for once, at the start. A signature is held against it before anybody gets it: whatever a
-//! service, a proxy or a memory module does to one, it ends here. Calls that were throttled or may heal are made again
-//! within the caller's deadline, as long as the key's budget for that lasts.
+//! The public key is fetched once, at startup. Every signature is verified against it before it is returned, so a corrupted
+//! signature is never used. Throttled calls and temporary failures are retried within the caller's deadline and the key's retry
+//! budget.
 
 #[cfg(feature = "aws")]
 mod aws;
@@ -40,56 +40,56 @@ pub use azure::{AzureKey, AzureOptions, open as open_azure};
 #[cfg(feature = "gcp")]
 pub use gcp::{GcpKey, GcpOptions, open as open_gcp};
 
-/// Calls for one key under way at once: as many connections as the HTTP client keeps to one server. At 30 ms each a
-/// thousand signatures a second, which is what services allow by default. Others wait for their turn, until their deadline.
+/// Maximum concurrent calls for one key: the number of connections that the HTTP client keeps to one server. At 30 ms a call this
+/// gives a thousand signatures a second, the default quota of the services. Further calls wait until their deadline.
 const CALLS_PER_KEY_MAX: usize = 32;
-/// Longest one call may take; services answer within 100 ms.
+/// Timeout of one call; services respond within 100 ms.
 const CALL_LIMIT: Duration = Duration::from_secs(2);
-/// For the public half, at the start: the first call finds credentials, too.
+/// Timeout for fetching the public key at startup; the first call also looks up credentials.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// Tries of a call that was throttled or may heal.
+/// Retry policy of a call that was throttled or failed temporarily.
 const RETRY: Policy = Policy { base: Duration::from_millis(50), cap: Duration::from_secs(1), retries: 4 };
 
-/// How often the log hears of one key that does not sign; figures count each time.
+/// Minimum time between two log entries about one failing key; metrics count each failure.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Why a key of a service cannot be used.
+/// A key of a cloud service that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CloudKeyError {
-    /// The setting names no key.
+    /// The configured key name is invalid.
     #[error("{key}: {problem}")]
     Name {
         /// The key as the configuration names it.
         key: String,
-        /// The error.
+        /// Description of the error.
         problem: &'static str,
     },
-    /// The service did not give the public half.
+    /// The service did not return the public key.
     #[error("{service} does not give the public half of {key}: {answer}")]
     Refused {
-        /// Which service.
+        /// Name of the service.
         service: &'static str,
-        /// Which key.
+        /// The key as the configuration names it.
         key: String,
-        /// The message of the other side.
+        /// The error response of the service.
         answer: ApiError,
-        /// The permission or role that it takes.
+        /// The required permission or role.
         needs: &'static str,
     },
-    /// A key that does not sign, or not so that it is of use here.
+    /// The key does not sign, or supports no scheme that Bulla uses.
     #[error("{service}: {key} {problem}")]
     Unusable {
-        /// Which service.
+        /// Name of the service.
         service: &'static str,
-        /// The key.
+        /// The key as the configuration names it.
         key: String,
-        /// Why.
+        /// Reason why the key cannot be used.
         problem: String,
     },
 }
 
 impl CloudKeyError {
-    /// A hint: what to do.
+    /// Returns a hint for the operator.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -110,13 +110,13 @@ impl CloudKeyError {
     }
 }
 
-/// How one service is asked; one call each, without tries of its own.
+/// A key service. Each method makes one call, without retries.
 trait Service: Send + Sync + fmt::Debug {
-    /// There are credentials for the next call: waited for as long as it takes, which is none of the call's time. What was begun
-    /// goes on for the next request when this one ends.
+    /// Waits until there are credentials for the next call. This time does not count towards the call's timeout. A fetch continues
+    /// for the next request when this future is dropped.
     fn ready(&self) -> BoxFuture<'_, Result<(), ApiError>>;
 
-    /// A signature over `input`, a digest, for Ed25519 a message; ECDSA as DER.
+    /// Signs `input`: a digest, or a message for Ed25519. ECDSA signatures are DER.
     fn sign<'a>(&'a self, scheme: Scheme, input: &'a [u8]) -> BoxFuture<'a, Result<Vec<u8>, ApiError>>;
 }
 
@@ -124,20 +124,20 @@ trait Service: Send + Sync + fmt::Debug {
 struct Described {
     /// DER SubjectPublicKeyInfo.
     spki: Vec<u8>,
-    /// Schemes of the key.
+    /// Signature schemes that the key supports.
     schemes: Vec<Scheme>,
 }
 
-/// What the services' keys have in common.
+/// Properties that all keys of one service share.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
-    /// In errors and figures.
+    /// Name of the service in errors and metrics.
     name: &'static str,
-    /// In names of destinations.
+    /// Short name of the service in names of call pools.
     short: &'static str,
-    /// Permissions that signing needs, for the error's hint.
+    /// Permissions that signing needs, for hints in errors.
     needs: &'static str,
-    /// Bytes of a message that it signs whole.
+    /// Longest message in bytes that the service signs without prehashing; 0 if it signs digests only.
     message_max: usize,
 }
 
@@ -147,12 +147,12 @@ struct CallLabels {
     outcome: &'static str,
 }
 
-/// What is counted of signatures by services. Cheap to clone; the clones share it.
+/// Counters of signature calls. Cheap to clone; clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub struct Calls(Family<CallLabels, Counter>);
 
 impl Calls {
-    /// Those that are shown with `metrics`. To be made once, before these are registered.
+    /// Creates the counters and registers them in `metrics`. Call it only once for each registry.
     #[must_use]
     pub fn of(metrics: &Metrics) -> Self {
         let calls = Self::default();
@@ -172,14 +172,14 @@ impl Calls {
         self.0.get_or_create(&CallLabels { service, outcome }).inc();
     }
 
-    /// How many ended with this outcome.
+    /// Returns the number of calls with this outcome.
     #[must_use]
     pub fn counted(&self, service: &'static str, outcome: &'static str) -> u64 {
         self.0.get_or_create(&CallLabels { service, outcome }).get()
     }
 }
 
-/// A private key that a service of a cloud holds.
+/// A private key in a cloud key service.
 pub struct CloudKey {
     name: String,
     destination: String,
@@ -190,13 +190,13 @@ pub struct CloudKey {
     service: Box<dyn Service>,
     turns: Semaphore,
     budget: Budget,
-    /// When the log last heard that it does not sign.
+    /// Time of the last log entry about a failure.
     logged_at: Mutex<Option<Instant>>,
     calls: Calls,
 }
 
 impl CloudKey {
-    /// `place` is what all keys have in common that are asked for at one place: a region, a vault.
+    /// Creates the key. `place` is shared by all keys of one region or vault.
     fn new(
         (name, place): (String, &str),
         of: Kind,
@@ -212,7 +212,7 @@ impl CloudKey {
         };
         let kind = KeyType::of_spki(&spki);
         let kind = kind.ok_or_else(|| unusable("is of a size or curve that is not used here"))?;
-        // What it says and what it has, held against each other.
+        // Only schemes that the service lists and the public key supports.
         let schemes: Vec<Scheme> = schemes.into_iter().filter(|scheme| fits(*scheme, kind)).collect();
         if schemes.is_empty() {
             return Err(unusable("does not sign in any way that is used here"));
@@ -292,7 +292,7 @@ impl CloudKey {
         Ok(signature)
     }
 
-    /// Whether the log is to hear of it now.
+    /// Returns whether a failure may be logged now.
     fn may_log(&self) -> bool {
         let mut logged_at = self.logged_at.lock();
         let may = logged_at.is_none_or(|logged_at| logged_at.elapsed() >= LOG_EVERY);
@@ -302,7 +302,8 @@ impl CloudKey {
         may
     }
 
-    /// What clients hear: the service's code. Its words, which name accounts, and what to do are for the log.
+    /// Converts a failed call to an error for clients: they see only the service's code. The service's message, which may name
+    /// accounts, and the hint go to the log.
     fn failed(&self, answer: &ApiError) -> SignError {
         if self.may_log() {
             let hint = if answer.denied { self.of.needs } else { "" };
@@ -317,8 +318,7 @@ impl CloudKey {
     }
 }
 
-/// A signature that is asked for. What becomes of it is counted once, also of one that nobody waits for any more: anyone who waits
-/// may give up at the deadline before this does.
+/// A signature in progress. Its outcome is counted once, even if the caller gave up at its deadline.
 struct PendingSignature<'a> {
     key: &'a CloudKey,
     deadline: Deadline,
@@ -379,15 +379,15 @@ impl fmt::Debug for CloudKey {
     }
 }
 
-/// Why a call came to nothing, after as many tries as there were.
+/// A call that failed after all retries.
 enum CallFailure {
-    /// The last answer.
+    /// The last error response.
     Answer(ApiError),
-    /// The time was up before there was any.
+    /// The deadline passed before a response arrived.
     Late,
 }
 
-/// In figures.
+/// Returns the outcome label for metrics.
 fn outcome(answer: &ApiError) -> &'static str {
     match answer.verdict {
         _ if answer.denied => "denied",
@@ -397,8 +397,8 @@ fn outcome(answer: &ApiError) -> &'static str {
     }
 }
 
-/// Calls until there is an answer that a retry does not change, the deadline, or no leave for another try; each time with
-/// credentials that are there.
+/// Repeats the call until a response is final, the deadline passes or the retry budget is used up. Waits for credentials before
+/// each attempt.
 async fn call_with_retry<T, R, F>(
     mut ready: impl FnMut() -> R,
     mut call: impl FnMut() -> F,
@@ -438,7 +438,7 @@ where
     }
 }
 
-/// What a service says of a key, at the start.
+/// Fetches the description of a key at startup.
 async fn described<T, R, F>(
     of: Kind,
     key: &str,
@@ -461,7 +461,7 @@ where
     })
 }
 
-/// Whether a key of this kind signs so in a service: ECDSA with the hash of its curve, which stands for any.
+/// Returns whether a key of this type can sign with `scheme` in a key service. ECDSA requires the hash that belongs to the curve.
 fn fits(scheme: Scheme, kind: KeyType) -> bool {
     match scheme {
         Scheme::RsaPkcs1(hash) | Scheme::RsaPss(hash) => {
@@ -472,7 +472,7 @@ fn fits(scheme: Scheme, kind: KeyType) -> bool {
     }
 }
 
-/// Schemes in one line, for people.
+/// Formats schemes as one line for people.
 fn shown(schemes: &[Scheme]) -> String {
     let hash = |hash: &Hash| match hash {
         Hash::Sha384 => "SHA-384",

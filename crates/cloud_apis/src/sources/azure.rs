@@ -1,7 +1,7 @@
 //! Azure: certificates of Key Vaults, found through Resource Manager, and the Application Gateways that use them.
 //!
-//! Lists carry end of validity, thumbprint and tags; a certificate is read only when it is new or changed. The chain above a
-//! leaf is kept in a secret beside the private key, which is not asked for.
+//! Listings contain expiry, thumbprint and tags; a certificate is read only if it is new or changed. Key Vault stores the
+//! intermediate certificates in a secret together with the private key. That secret is not read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use x509::UnixTime;
 
 use crate::auth::http::HttpClient;
-/// The SDK whose types [`AzureOptions`] takes.
+/// The Azure SDK, whose types [`AzureOptions`] contains.
 pub use azure_core as sdk;
 pub use clouds::AzureSubscription;
 use clouds::ProviderPool;
@@ -41,28 +41,28 @@ use clouds::{
 const MANAGEMENT: &str = "https://management.azure.com";
 const VAULTS_API: &str = "2023-07-01";
 const GATEWAYS_API: &str = "2024-05-01";
-/// Vaults of a subscription that are listed.
+/// Maximum vaults listed per subscription.
 const VAULTS_MAX: usize = 10_000;
-/// Vaults listed side by side; each has quotas of its own.
+/// Vaults listed concurrently; each vault has its own quotas.
 const VAULTS_AT_ONCE: usize = 64;
-/// Certificates of a page: the most that Key Vault gives.
+/// Certificates on one page: the maximum of Key Vault.
 const PAGE: i32 = 25;
-/// Certificates in hand at once, in one vault.
+/// Maximum certificates processed concurrently in one vault.
 const IN_HAND_MAX: usize = 32;
 
-/// How Azure is reached.
+/// Configuration of access to Azure.
 #[derive(Clone, Default)]
 pub struct AzureOptions {
-    /// Resource Manager, when it is not that of the public cloud.
+    /// URL of Resource Manager, if not the one of the public cloud.
     pub management: Option<String>,
-    /// Credentials instead of the standard chain's.
+    /// Credentials that replace the standard chain.
     pub credential: Option<Arc<dyn TokenCredential>>,
-    /// Vaults may name any resource in their challenge, for private clouds and tests. Otherwise a vault that asks for a
-    /// token for someone else gets none.
+    /// Accepts any resource in a vault's authentication challenge, for private clouds and tests. Otherwise a vault that requests a
+    /// token for a different resource gets none.
     pub any_resource: bool,
 }
 
-/// One Azure subscription.
+/// Source of the certificates of one Azure subscription.
 pub struct AzureSource {
     name: Arc<str>,
     subscription: AzureSubscription,
@@ -76,11 +76,11 @@ pub struct AzureSource {
 }
 
 impl AzureSource {
-    /// A source for `subscription`. The standard chain finds the credentials: a client secret or workload identity in
-    /// the environment, a managed identity, the developer's tools. Nothing is asked before the first listing.
+    /// Creates a source for `subscription`. Credentials come from the standard chain: a client secret or workload identity from the
+    /// environment, a managed identity, the developer's tools. Sends no request before the first listing.
     ///
     /// # Errors
-    /// [`SourceError::Configuration`] when credentials are configured and wrong.
+    /// [`SourceError::Configuration`] when the configured credentials are invalid.
     pub fn new(
         subscription: AzureSubscription,
         options: &AzureOptions,
@@ -133,7 +133,7 @@ impl AzureSource {
         Ok(found.into_iter().map(|vault| slashed(&vault.properties.vault_uri)).collect())
     }
 
-    /// Uses by certificate, as far as they can be found out.
+    /// Returns the uses by certificate. Without a listing of the gateways the result is empty, and the part is reported as failed.
     async fn gateways(&self, sink: &Sink, deadline: Deadline) -> HashMap<String, Vec<Use>> {
         let path = "Microsoft.Network/applicationGateways";
         match self.resources::<Gateway>(path, GATEWAYS_API, deadline).await {
@@ -145,7 +145,7 @@ impl AzureSource {
         }
     }
 
-    /// All resources of a kind.
+    /// Returns all resources of a kind.
     async fn resources<T: DeserializeOwned>(
         &self,
         kind: &str,
@@ -164,7 +164,7 @@ impl AzureSource {
                 return Err(SourceError::TooMany { max: VAULTS_MAX });
             }
             match page.next_link {
-                // The token goes nowhere else.
+                // The token is sent to no other host.
                 Some(link) if link.starts_with(&format!("{}/", self.management)) => next = link,
                 Some(link) if !link.is_empty() => {
                     let answer = ApiError::malformed(&format!("the next page is said to be at {link}"));
@@ -175,7 +175,7 @@ impl AzureSource {
         }
     }
 
-    /// One page of Resource Manager, for which there is no official client.
+    /// Fetches one page from Resource Manager, which has no official Rust client.
     async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, ApiError> {
         let token = self.tokens.current().await?;
         let request = http::Request::get(url)
@@ -252,7 +252,7 @@ impl CloudSource for AzureSource {
 
 type VaultPage = (Vec<CertificateProperties>, Option<PagerContinuation>);
 
-/// A pager that met an error is over, so each page has a pager of its own.
+/// Fetches one page with a new pager: the SDK's pager ends after an error.
 async fn one_page(
     client: &CertificateClient,
     from: Option<PagerContinuation>,
@@ -305,7 +305,7 @@ async fn one(
     Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
 }
 
-/// Whatever changes when there is a new version, or when one is enabled or disabled.
+/// Returns a text that changes with each new version, and when a version is enabled or disabled.
 fn marker(properties: &CertificateProperties) -> String {
     let attributes = properties.attributes.as_ref();
     let updated =
@@ -315,13 +315,13 @@ fn marker(properties: &CertificateProperties) -> String {
     format!("{}/{updated}/{enabled}", HEXLOWER.encode(thumbprint))
 }
 
-/// `https://VAULT/certificates/NAME[/VERSION]`
+/// Returns the certificate name from `https://VAULT/certificates/NAME[/VERSION]`.
 fn name_of(id: &str) -> Option<&str> {
     let (_, rest) = id.split_once("/certificates/")?;
     rest.split('/').next().filter(|name| !name.is_empty())
 }
 
-/// As a certificate's place, from the secret beside it: `https://VAULT/secrets/NAME[/VERSION]`.
+/// Converts the id of a certificate's secret, `https://VAULT/secrets/NAME[/VERSION]`, to the name of the certificate's resource.
 fn place_of_secret(id: &str) -> Option<String> {
     let (vault, rest) = id.split_once("/secrets/")?;
     let name = rest.split('/').next().filter(|name| !name.is_empty())?;
@@ -450,7 +450,7 @@ fn of_azure(error: &Error) -> ApiError {
         ErrorKind::Credential => ApiError::credentials(error),
         ErrorKind::DataConversion => ApiError::malformed(&chain(error)),
         ErrorKind::Io | ErrorKind::Connection => ApiError::unreachable(error),
-        // A body cut off is an error of the reader below, without a kind of its own.
+        // The SDK reports a truncated body without a specific error kind.
         ErrorKind::Other => ApiError::malformed(&chain(error)),
     }
 }

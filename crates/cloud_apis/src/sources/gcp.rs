@@ -1,8 +1,8 @@
-//! Google Cloud: certificates of Certificate Manager in all locations of a project, the maps that use them, and the SSL
-//! certificates of Compute Engine's load balancers.
+//! Google Cloud: certificates of Certificate Manager in all locations of a project, the certificate maps that use them, and the SSL
+//! certificates of Compute Engine load balancers.
 //!
-//! Lists hold certificates whole, so nothing is read one by one. Locations that Google could not reach are told, never
-//! dropped.
+//! Listings contain the complete certificates, so no certificate is read separately. Locations that Google could not reach are
+//! reported as failed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -27,26 +27,26 @@ use clouds::{
     ApiError, Chain, CloudCertificate, CloudResource, CloudSource, CloudStore, Pools, Provider, Sink,
     SourceError, Use,
 };
-/// Credentials for an endpoint that asks for none.
+/// Credentials for an endpoint without authentication.
 pub use google_cloud_auth::credentials::anonymous::Builder as Anonymous;
 
-/// Certificates of a page; a certificate with its chain is some 5 KB.
+/// Certificates on one page; a certificate with its chain has about 5 KB.
 const PAGE: i32 = 100;
-/// Resources of a page of Compute: the most it gives.
+/// Resources on one page of the Compute API: its maximum.
 const COMPUTE_PAGE: u32 = 500;
-/// Maps of a project whose entries are read.
+/// Maximum certificate maps per project whose entries are read.
 const MAPS_MAX: usize = 1_000;
 
-/// How Google Cloud is reached.
+/// Configuration of access to Google Cloud.
 #[derive(Clone, Debug, Default)]
 pub struct GcpOptions {
-    /// Both services are asked here instead of where they are, for tests and private networks.
+    /// Endpoint that replaces the default ones of both services, for tests and private networks.
     pub endpoint: Option<String>,
-    /// Credentials instead of the application's default ones.
+    /// Credentials that replace the application default credentials.
     pub credentials: Option<Credentials>,
 }
 
-/// One Google Cloud project.
+/// Source of the certificates of one Google Cloud project.
 pub struct GcpSource {
     name: Arc<str>,
     project: String,
@@ -56,14 +56,14 @@ pub struct GcpSource {
 }
 
 impl GcpSource {
-    /// A source for `project`. Credentials are the application's default ones: `GOOGLE_APPLICATION_CREDENTIALS`, those
-    /// of gcloud, the metadata server's. Nothing is asked before the first listing.
+    /// Creates a source for `project`. It uses the application default credentials: `GOOGLE_APPLICATION_CREDENTIALS`, the
+    /// credentials of gcloud, or the metadata server. Sends no request before the first listing.
     ///
     /// # Errors
     /// [`SourceError::Configuration`] when there are no credentials.
     #[crate::boxed]
     pub async fn new(project: GcpProject, options: &GcpOptions, pools: &Pools) -> Result<Self, SourceError> {
-        // The pool tries again: it must see every throttling answer.
+        // The pool retries: it must see every throttling response.
         let mut manager = CertificateManager::builder().with_retry_policy(NeverRetry);
         let mut compute = SslCertificates::builder().with_retry_policy(NeverRetry);
         if let Some(endpoint) = &options.endpoint {
@@ -87,7 +87,7 @@ impl GcpSource {
     async fn list_all(&self, sink: &Sink, deadline: Deadline) -> Result<(), SourceError> {
         let (managed, classic) =
             futures_util::join!(self.list_managed(sink, deadline), self.list_classic(sink, deadline));
-        // One that failed keeps the source from being whole, so that nothing of it is taken to be gone.
+        // If either service fails, the listing is incomplete, and no certificate is reported as gone.
         managed.and(classic)
     }
 
@@ -135,7 +135,7 @@ impl GcpSource {
         Ok(self.pool.call("certificatemanager:Read", deadline, ask).await?)
     }
 
-    /// Uses by certificate: the maps' targets, with the host names of the entries.
+    /// Returns the uses by certificate: the targets of certificate maps, with the host names of the map entries.
     async fn maps(&self, deadline: Deadline) -> Result<HashMap<String, Vec<Use>>, SourceError> {
         let parent = format!("projects/{}/locations/global", self.project);
         let (mut maps, mut token) = (Vec::new(), String::new());
@@ -240,7 +240,7 @@ impl CloudSource for GcpSource {
     }
 }
 
-/// `certificate-manager/LOCATION`, from a resource's name or a location's.
+/// Returns `certificate-manager/LOCATION` for the name of a resource or location.
 fn location_part(name: &str) -> String {
     let location = match name.split_once("/locations/") {
         Some((_, rest)) => rest.split('/').next().unwrap_or_default(),
@@ -268,12 +268,12 @@ fn classic(certificate: SslCertificate, project: &str, scope: &str, sink: &Sink)
     let place = CloudResource { store: CloudStore::GcpCompute, name };
     let expires = certificate.expire_time.as_deref().unwrap_or_default();
     let created = certificate.creation_timestamp.as_deref().unwrap_or_default();
-    // They never change but for Google's own renewals, which move the end.
+    // Certificates change only when Google renews managed ones, which changes the expiry.
     let marker = format!("{}/{created}/{expires}", certificate.id.unwrap_or_default());
     let pem = certificate.certificate.as_deref().unwrap_or_default();
     let chain = sink.unchanged(&place, &marker).unwrap_or_else(|| chain_of(pem));
     let not_after = expires.parse::<jiff::Timestamp>().ok().map(|time| UnixTime(time.as_second()));
-    // Compute Engine's have no labels.
+    // SSL certificates of Compute Engine have no labels.
     Some(CloudCertificate { place, chain, not_after, used_by: Vec::new(), tags: None, marker })
 }
 
@@ -292,7 +292,7 @@ fn of_google(error: &Error) -> ApiError {
         let message = error.status().map_or_else(|| chain(error), |status| status.message.clone());
         let mut found = ApiError::of_status(status, &code, &message, retry_after);
         if status == 401 {
-            // A token that ended before its time; the next one is fetched in the background.
+            // The token became invalid before it expired; the credentials fetch a new one in the background.
             found.verdict = Verdict::MayHeal;
         }
         return found;

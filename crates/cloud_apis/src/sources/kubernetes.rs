@@ -1,7 +1,7 @@
 //! Kubernetes: secrets of type `kubernetes.io/tls`, and the ingresses and gateways that use them.
 //!
-//! A list of secrets brings private keys along; there is no interface that leaves them out. They are skipped while
-//! reading, never become a value, and the bytes they came in are overwritten.
+//! The API returns secrets only together with their private keys. The parser skips the keys without storing them, and the buffers
+//! are overwritten after use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,12 +27,12 @@ use clouds::{
 };
 use clouds::{Tags, bounded};
 
-/// Objects of a page. A secret has a megabyte at most.
+/// Objects on one page. A secret has a megabyte at most.
 const PAGE: u32 = 50;
-/// Bytes of a page.
+/// Maximum bytes of one page.
 const BODY_MAX: usize = 64 << 20;
 
-/// One Kubernetes cluster.
+/// Source of the certificates of one Kubernetes cluster.
 pub struct KubernetesSource {
     name: Arc<str>,
     cluster: String,
@@ -41,7 +41,8 @@ pub struct KubernetesSource {
 }
 
 impl KubernetesSource {
-    /// A source for `cluster`, found as kubectl finds it. Nothing is asked before the first listing.
+    /// Creates a source for `cluster`, whose configuration is found like kubectl finds it. Sends no request before the first
+    /// listing.
     ///
     /// # Errors
     /// [`SourceError::Configuration`] when no cluster is configured.
@@ -62,10 +63,10 @@ impl KubernetesSource {
         Self::with_config(cluster, config, pools)
     }
 
-    /// A source for a cluster that is reached by `config`.
+    /// Creates a source for a cluster with the client configuration `config`.
     ///
     /// # Errors
-    /// [`SourceError::Configuration`] when it cannot be.
+    /// [`SourceError::Configuration`] when the configuration is invalid.
     pub fn with_config(
         cluster: KubernetesCluster,
         config: kube::Config,
@@ -155,7 +156,7 @@ impl KubernetesSource {
         }
     }
 
-    /// All objects of a kind; none where the cluster does not know the kind.
+    /// Returns all objects of a kind; an empty list if the cluster does not know the kind.
     async fn all<T: DeserializeOwned>(&self, path: &str, deadline: Deadline) -> Result<Vec<T>, SourceError> {
         let (mut found, mut token) = (Vec::new(), None);
         while let Some(page) = self.page::<T>(&format!("{path}?"), token.as_deref(), deadline).await? {
@@ -271,7 +272,7 @@ struct Metadata {
     labels: Option<Tags>,
 }
 
-/// Of a secret only what is public: `tls.key` is skipped, not read.
+/// The public fields of a secret: `tls.key` is skipped, not read.
 #[derive(Deserialize)]
 struct Secret {
     metadata: Metadata,

@@ -1,4 +1,4 @@
-//! Sources of certificates, made from settings, with credentials and clients.
+//! Certificate sources of the cloud providers, created from settings, with credentials and clients.
 
 #[cfg(feature = "aws")]
 pub mod aws;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use clouds::{CloudSettings, CloudSource, Pools, Provider, SourceError, Unavailable};
 
-/// Sources of one configuration: each lists with a task of its own.
+/// Maximum sources of one configuration; each is listed in its own task.
 const SOURCES_MAX: usize = 10_000;
 
 type Sources = Result<Vec<Arc<dyn CloudSource>>, SourceError>;
 
-/// The sources of `names`. One that cannot be prepared does not keep the others from being listed: it is [`Unavailable`], to be
-/// tried again, and left out of those that may be kept for the next listing.
+/// Prepares the sources `names`. A source that cannot be prepared becomes [`Unavailable`] and does not affect the others. It is not
+/// among the sources that may be reused for the next listing.
 #[crate::boxed]
 pub async fn prepare_named(
     settings: &CloudSettings,
@@ -43,10 +43,11 @@ pub async fn prepare_named(
     (available, unavailable)
 }
 
-/// All sources of `settings`, with the credentials that each provider's SDK finds, all over one HTTP client.
+/// Prepares all sources of `settings` with one shared HTTP client. Each provider's SDK finds the credentials.
 ///
 /// # Errors
-/// [`SourceError::Configuration`]: no source, more than 10,000, one that is wrong, or one whose provider this build lacks.
+/// [`SourceError::Configuration`]: no source, more than 10,000 sources, an invalid source, or a provider that this build does not
+/// include.
 #[crate::boxed]
 pub async fn prepare(settings: &CloudSettings, pools: &Pools) -> Sources {
     let count = settings.aws.len() + settings.azure.len() + settings.gcp.len() + settings.kubernetes.len();
@@ -126,7 +127,7 @@ async fn kubernetes_sources(settings: &CloudSettings, _: &Pools) -> Sources {
 
 #[cfg(feature = "key-services")]
 type Http = crate::auth::http::HttpClient;
-/// Nothing in this build needs an HTTP client.
+/// Placeholder: this build needs no HTTP client.
 #[cfg(not(feature = "key-services"))]
 struct Http;
 
@@ -140,7 +141,7 @@ fn http() -> Result<Http, SourceError> {
     Ok(Http)
 }
 
-/// Refuses sources that this build cannot list.
+/// Rejects sources that this build does not include.
 #[cfg(not(all(feature = "aws", feature = "azure", feature = "gcp", feature = "kubernetes")))]
 fn not_built(feature: &str, configured: usize) -> Sources {
     if configured == 0 {

@@ -17,12 +17,12 @@ use super::tagging::Tagging;
 use super::uses::Uses;
 use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError, Use};
 
-/// Certificates of a page, the most that ACM gives.
+/// Certificates on one page: the maximum of ACM.
 const PAGE: i32 = 1_000;
-/// Certificates in hand at once, in one region; the pool decides how many of them are asked for.
+/// Maximum certificates processed concurrently in one region. The pool limits how many of them are requested concurrently.
 const IN_HAND_MAX: usize = 64;
 
-/// Lists one region. What goes wrong is told to the sink.
+/// Lists one region. Reports errors to the sink.
 pub(super) async fn list(region: &Regional, sink: &Sink, uses: Uses<'_>, deadline: Deadline) {
     let part = format!("{}/acm", region.name);
     match pages(region, sink, &part, uses, deadline).await {
@@ -53,7 +53,7 @@ async fn pages(
                     .send()
             })
             .await?;
-        // Uses are found out beside this: nothing waits for them before it has to.
+        // Uses are looked up concurrently: a certificate waits for them only at the end.
         let certificates: Vec<_> = page
             .certificate_summary_list()
             .iter()
@@ -72,13 +72,13 @@ async fn pages(
     }
 }
 
-/// Without them ACM leaves out every certificate whose key is not RSA with 1,024 or 2,048 bits, without a word.
+/// Without this filter ACM silently omits every certificate whose key is not RSA with 1,024 or 2,048 bits.
 fn every_key_type() -> Filters {
     let all = KeyAlgorithm::values().iter().map(|name| KeyAlgorithm::from(*name)).collect();
     Filters::builder().set_key_types(Some(all)).build()
 }
 
-/// Without them ACM leaves out the certificates obtained by ACME, without a word.
+/// Without this filter ACM silently omits certificates obtained by ACME.
 fn every_origin() -> Vec<CertificateKeyPairOrigin> {
     CertificateKeyPairOrigin::values().iter().map(|name| CertificateKeyPairOrigin::from(*name)).collect()
 }
@@ -117,13 +117,13 @@ async fn one(
     };
     let tags =
         async { Ok(tagging.of(sink, &place, &marker, || tags_of(region, client, arn, deadline)).await) };
-    // Each has a quota of its own, so none waits for another.
+    // Each operation has its own quota, so none delays another.
     let (chain, used_by, tags) = futures_util::try_join!(chain, used_by, tags)?;
     let not_after = summary.not_after().map(|time| UnixTime(time.secs()));
     Ok(Some(CloudCertificate { place, chain, not_after, used_by, tags, marker }))
 }
 
-/// Whatever changes when a certificate is renewed, imported again, revoked, or put to use.
+/// Returns a text that changes when a certificate is renewed, imported again, revoked, or put to use.
 fn marker(summary: &CertificateSummary) -> String {
     let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
     format!(
@@ -137,7 +137,7 @@ fn marker(summary: &CertificateSummary) -> String {
     )
 }
 
-/// The status of a certificate that has no bytes (yet).
+/// Returns the status of a certificate that has not been issued.
 fn unissued(summary: &CertificateSummary) -> Option<&str> {
     match summary.status()? {
         status @ (CertificateStatus::PendingValidation
@@ -158,7 +158,7 @@ async fn read(
         .await;
     let found = match got {
         Ok(found) => found,
-        // One that cannot be read is no reason to give up the others; AWS says why.
+        // A certificate that cannot be read does not end the listing; AWS gives the reason.
         Err(SourceError::Failed { answer, .. }) if answer.verdict == outbound::pool::Verdict::Final => {
             return Ok(Chain::None(answer.to_string()));
         }
@@ -182,7 +182,7 @@ async fn tags_of(
     Ok(found.tags().iter().map(tag).collect())
 }
 
-/// Uses by ACM's description, for services that were not listed.
+/// Returns uses from ACM's description of the certificate, for services that were not listed.
 async fn described(
     region: &Regional,
     client: &Client,

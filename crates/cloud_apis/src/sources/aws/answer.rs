@@ -1,13 +1,13 @@
-//! What AWS' answers have in common.
+//! Conversions shared by the AWS sources.
 
 use clouds::{ApiError, Chain};
 
-/// The error for a response without a required member.
+/// Returns the error for a response without a required member.
 pub(super) fn missing(what: &str) -> ApiError {
     ApiError::malformed(&format!("the answer has no {what}"))
 }
 
-/// A certificate and its chain, PEM.
+/// Parses a PEM certificate and its PEM chain.
 pub(super) fn chain_of(certificate: Option<&str>, above: Option<&str>) -> Chain {
     let both = [certificate, above].into_iter().flatten();
     let chain: Vec<Vec<u8>> = both

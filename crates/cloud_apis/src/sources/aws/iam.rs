@@ -15,15 +15,15 @@ use super::tagging::Tagging;
 use super::uses::Uses;
 use clouds::{Chain, CloudCertificate, CloudResource, CloudStore, Sink, SourceError};
 
-/// Certificates of a page, the most that IAM gives. An account has 20 unless it asked for more.
+/// Certificates on one page: the maximum of IAM. The default quota of an account is 20 certificates.
 const PAGE: i32 = 1_000;
-/// Certificates in hand at once.
+/// Maximum certificates processed concurrently.
 const IN_HAND_MAX: usize = 16;
-/// Tags of a page; a certificate has 50 at most.
+/// Tags on one page; a certificate has 50 at most.
 const TAGS_PAGE: i32 = 100;
 const PART: &str = "iam";
 
-/// Lists them. What goes wrong is told to the sink.
+/// Lists all server certificates. Reports errors to the sink.
 pub(super) async fn list(global: &Regional, sink: &Sink, uses: Uses<'_>, deadline: Deadline) {
     match pages(global, sink, uses, deadline).await {
         Ok(()) => sink.listed(PART),
@@ -73,7 +73,7 @@ async fn one(
 ) -> Result<CloudCertificate, SourceError> {
     let place = CloudResource { store: CloudStore::AwsIam, name: Arc::from(metadata.arn()) };
     let time = |time: Option<&DateTime>| time.map_or(0, DateTime::secs);
-    // A certificate in IAM never changes; another under the same name has another id.
+    // A certificate in IAM never changes; a new certificate under the same name has another id.
     let marker = format!("{}/{}", metadata.server_certificate_id(), time(metadata.upload_date()));
     let name = metadata.server_certificate_name();
     let chain = async {
@@ -89,7 +89,7 @@ async fn one(
     let mut used_by = usage.of(metadata.arn()).to_vec();
     used_by.extend_from_slice(usage.of(metadata.server_certificate_id()));
     if usage.partly {
-        // What could not be asked may use it still.
+        // A service that could not be listed may still use the certificate: keep the uses of the last listing.
         used_by.extend(sink.known(&place).into_iter().flat_map(|known| known.used_by.clone()));
     }
     let not_after = metadata.expiration().map(|time| UnixTime(time.secs()));

@@ -1,9 +1,8 @@
-//! AWS: ACM in every enabled region, IAM server certificates, and where each is used.
+//! AWS: ACM in every enabled region, IAM server certificates, and the resources that use them.
 //!
-//! Lists carry the end of validity; a certificate is read only when it is new or changed. Uses come from the services
-//! that use certificates (load balancers, CloudFront, API Gateway); what else uses one, ACM is asked for certificates
-//! that are new or changed. Tags are asked for of those, too, one certificate at a time; where that is not allowed the
-//! certificates are listed all the same.
+//! Listings contain the expiry of each certificate; a certificate is read only if it is new or changed. Uses come from load
+//! balancers, CloudFront and API Gateway. For other services, ACM is queried about new and changed certificates. Tags of these
+//! certificates are read one certificate at a time; without permission to read tags, the certificates are still listed.
 
 mod acm;
 mod answer;
@@ -27,12 +26,12 @@ use crate::auth::http::HttpClient;
 pub use clouds::AwsAccount;
 use clouds::{CloudSource, Pools, Provider, Sink, SourceError};
 
-/// Regions of an account; AWS has some 40.
+/// Maximum regions of an account; AWS has about 40.
 const REGIONS_MAX: usize = 128;
-/// Regions of a page.
+/// Regions on one page.
 const REGIONS_PAGE: i32 = 50;
 
-/// One AWS account.
+/// Source of the certificates of one AWS account.
 pub struct AwsSource {
     name: Arc<str>,
     account: AwsAccount,
@@ -40,11 +39,11 @@ pub struct AwsSource {
 }
 
 impl AwsSource {
-    /// A source for `account`. The standard chain finds the credentials: environment, shared files and single sign-on,
-    /// web identity, containers, instance metadata. Nothing is asked before the first listing.
+    /// Creates a source for `account`. Credentials come from the standard chain: environment, shared files and single sign-on, web
+    /// identity, containers, instance metadata. Sends no request to list anything before the first listing.
     ///
     /// # Errors
-    /// [`SourceError::Configuration`] for an account that is none.
+    /// [`SourceError::Configuration`] for an invalid account.
     #[crate::boxed]
     pub async fn new(
         account: AwsAccount,

@@ -1,4 +1,4 @@
-//! An account's credentials, clients' configuration and pools.
+//! Credentials, client configuration and call pools of one account.
 
 use std::future::Future;
 
@@ -19,10 +19,10 @@ use clouds::AwsAccount;
 use clouds::ProviderPool;
 use clouds::{ApiError, Pools, Provider, SourceError};
 
-/// Where services that have no region of their own are asked, and the only region whose ACM certificates CloudFront uses.
+/// Region for requests to global services, and the only region whose ACM certificates CloudFront uses.
 pub(super) const GLOBAL_REGION: &str = "us-east-1";
 
-/// One account's way to AWS.
+/// Access to one AWS account.
 pub(super) struct Session {
     account: String,
     config: SdkConfig,
@@ -30,7 +30,7 @@ pub(super) struct Session {
     pools: Pools,
 }
 
-/// The same, for one region.
+/// Access to one region of the account.
 pub(super) struct Regional {
     pub(super) name: String,
     pub(super) config: SdkConfig,
@@ -48,7 +48,7 @@ impl Session {
         let mut loader = aws_config::defaults(behavior())
             .http_client(http)
             .region(region_of(GLOBAL_REGION))
-            // The pool tries again: it must see every throttling answer.
+            // The pool retries: it must see every throttling response.
             .retry_config(RetryConfig::disabled());
         if let Some(endpoint) = &options.endpoint {
             loader = loader.endpoint_url(endpoint);
@@ -60,7 +60,7 @@ impl Session {
         let provider = match (&account.role, base.credentials_provider()) {
             (Some(role), _) => SharedCredentialsProvider::new(assumed(role, account, &base).await),
             (None, Some(provider)) => provider,
-            // Cannot be: the loader always has a chain. Without one every call says that it has no credentials.
+            // Unreachable: the loader always has a credential chain. Without one, every call would fail for lack of credentials.
             (None, None) => SharedCredentialsProvider::new(
                 AssumeRoleProvider::builder("none").configure(&base).build().await,
             ),
@@ -105,7 +105,7 @@ impl Regional {
         E: ProvideErrorMetadata + std::error::Error + 'static,
     {
         let attempt = || {
-            // The SDK's are of 9 KB each.
+            // The SDK's futures have 9 KB each.
             let sending = Box::pin(send());
             async {
                 match sending.await {
@@ -117,7 +117,7 @@ impl Regional {
         Ok(self.pool.call(operation, deadline, attempt).await?)
     }
 
-    /// What AWS's answer means; credentials that it calls expired are not used again.
+    /// Classifies an AWS error. Credentials that AWS reports as expired are not used again.
     fn judge<E: ProvideErrorMetadata + std::error::Error + 'static>(
         &self,
         error: &SdkError<E, HttpResponse>,
@@ -140,7 +140,7 @@ impl Regional {
                 ApiError::unreachable(error)
             }
             SdkError::TimeoutError(_) => ApiError::unreachable(error),
-            // Before anything is sent, what can fail is finding credentials.
+            // Before a request is sent, only the credential lookup can fail.
             _ => ApiError::credentials(error),
         }
     }

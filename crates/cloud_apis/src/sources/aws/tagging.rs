@@ -1,4 +1,4 @@
-//! Tags of certificates, which AWS tells of one certificate at a time.
+//! Tags of certificates. AWS returns the tags of one certificate per call.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,8 +8,8 @@ use outbound::pool::Verdict;
 use clouds::bounded;
 use clouds::{CloudResource, Sink, SourceError, Tags};
 
-/// The tags of one part of an account. They are asked for only of what is new or changed, and no more in this listing once
-/// AWS has said that nobody may, or does not answer: no certificate waits for them twice.
+/// Reads tags for one part of an account, and only for new or changed certificates. If AWS denies the call or does not respond,
+/// this listing requests no further tags.
 pub(super) struct Tagging {
     part: String,
     over: AtomicBool,
@@ -20,8 +20,8 @@ impl Tagging {
         Self { part, over: AtomicBool::new(false) }
     }
 
-    /// The tags of a place, by `ask` where they are not known; `None` when they cannot be had, which is said once. The
-    /// next listing asks again.
+    /// Returns the tags of a certificate, calling `ask` if they are not known. Returns `None` and adds a remark if they cannot be
+    /// read; the next listing tries again.
     pub(super) async fn of<K, V, F>(
         &self,
         sink: &Sink,
@@ -43,7 +43,7 @@ impl Tagging {
         match ask().await {
             Ok(tags) => Some(bounded(tags)),
             Err(error) => {
-                // What is wrong with one certificate, deleted since it was listed, says nothing of the others.
+                // An error about one certificate, such as one deleted since it was listed, does not affect the others.
                 let of_one =
                     matches!(&error, SourceError::Failed { answer, .. } if answer.verdict == Verdict::Final);
                 self.over.fetch_or(!of_one, Relaxed);

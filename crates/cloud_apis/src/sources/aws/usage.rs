@@ -1,4 +1,4 @@
-//! Where certificates are used: load balancers, CloudFront, API Gateway.
+//! Lists the users of certificates: load balancers, CloudFront, API Gateway.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use outbound::Deadline;
 use super::session::Regional;
 use clouds::{Sink, SourceError, Use};
 
-/// Load balancers of a region; AWS allows 50 of each kind unless asked for more.
+/// Maximum load balancers of a region; the default AWS quota is 50 of each kind.
 const BALANCERS_MAX: usize = 5_000;
-/// Elements of a page, the most these interfaces give.
+/// Elements on one page: the maximum of these APIs.
 const PAGE: i32 = 400;
 const DOMAINS_PAGE: i32 = 500;
 const DISTRIBUTIONS_PAGE: i32 = 100;
 
-/// Uses by the certificate's ARN (IAM: also its id, which is all CloudFront knows).
+/// Uses by certificate ARN. IAM certificates are also stored by id, because CloudFront returns only the id.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     by_certificate: HashMap<String, Vec<Use>>,
-    /// Whether a service could not be listed: its uses are then unknown.
+    /// Whether a service could not be listed, so that its uses are unknown.
     pub(super) partly: bool,
 }
 
@@ -41,7 +41,7 @@ impl Usage {
     }
 }
 
-/// What uses certificates in one region.
+/// Lists the resources that use certificates in one region.
 pub(super) async fn of_region(region: &Regional, sink: &Sink, deadline: Deadline) -> Usage {
     let (balancers, domains) =
         futures_util::join!(of_balancers(region, deadline), of_domains(region, deadline));
@@ -88,7 +88,7 @@ async fn of_balancers(region: &Regional, deadline: Deadline) -> Result<Usage, So
     Ok(usage)
 }
 
-/// A balancer's listeners; those that speak TLS may have further certificates, chosen by the client's server name.
+/// Lists the certificates of a balancer's listeners. TLS listeners may have additional certificates, selected by SNI.
 async fn of_balancer(
     region: &Regional,
     client: &aws_sdk_elasticloadbalancingv2::Client,
@@ -168,7 +168,7 @@ async fn of_domains(region: &Regional, deadline: Deadline) -> Result<Usage, Sour
     }
 }
 
-/// What uses certificates in CloudFront.
+/// Lists the CloudFront distributions that use certificates.
 pub(super) async fn of_distributions(global: &Regional, sink: &Sink, deadline: Deadline) -> Usage {
     match distributions(global, deadline).await {
         Ok(usage) => usage,

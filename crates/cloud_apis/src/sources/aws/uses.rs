@@ -1,4 +1,4 @@
-//! Uses of certificates, looked up once for all who need them.
+//! Uses of certificates, looked up once and shared by all tasks that need them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared, join_all};
 
 use super::usage::Usage;
 
-/// Uses, found out once for all who ask; anyone who asks first does the work.
+/// A shared lookup of uses. The first task that awaits it does the work.
 pub(super) type Uses<'a> = Shared<BoxFuture<'a, Arc<Usage>>>;
 
 pub(super) fn known_once<'a>(found: impl Future<Output = Usage> + Send + 'a) -> Uses<'a> {
