@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use outbound::pool::{Judged, Verdict};
 
-/// Bytes of a provider's message that are kept.
+/// Maximum bytes of a provider's error message that are stored.
 const MESSAGE_MAX: usize = 500;
-/// Longest `Retry-After` that is read, seconds: a day.
+/// Longest accepted `Retry-After` in seconds: a day.
 const RETRY_AFTER_MAX_S: u64 = 86_400;
 
-/// One call's bad answer.
+/// Error of one API call.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct ApiError {
-    /// The provider's own code (`ThrottlingException`, `Forbidden`, `RESOURCE_EXHAUSTED`), or a word of ours where there
-    /// was no answer.
+    /// The provider's error code (`ThrottlingException`, `Forbidden`, `RESOURCE_EXHAUSTED`), or a code defined here if there was no
+    /// response.
     pub code: String,
-    /// Its words, bounded, without control characters.
+    /// The provider's message, truncated, without control characters.
     pub message: String,
-    /// A hint: what to do.
+    /// Whether and when to retry the call.
     pub verdict: Verdict,
-    /// Whether other credentials would be answered otherwise.
+    /// Whether the call was denied, so that other credentials or permissions could help.
     pub denied: bool,
 }
 
 impl ApiError {
-    /// An error by its HTTP status, code and `Retry-After`.
+    /// Creates an error from the HTTP status, error code, message and `Retry-After` of a response.
     #[must_use]
     pub fn of_status(status: u16, code: &str, message: &str, retry_after: Option<&str>) -> Self {
         if (200..300).contains(&status) {
@@ -34,7 +34,7 @@ impl ApiError {
         let retry_after = retry_after.and_then(seconds);
         let verdict = match status {
             429 => Verdict::Throttled { retry_after },
-            // With a time to come back, an overloaded service asks for what a throttling one does.
+            // A 503 response with `Retry-After` is treated as throttling.
             503 if retry_after.is_some() => Verdict::Throttled { retry_after },
             _ if throttles(code) => Verdict::Throttled { retry_after },
             408 | 500 | 502 | 503 | 504 => Verdict::MayHeal,
@@ -45,25 +45,25 @@ impl ApiError {
         Self { code, message: shown(message), verdict, denied }
     }
 
-    /// No answer at all: no connection, or one that broke.
+    /// Creates the error for a call without a response: no connection, or a broken one.
     #[must_use]
     pub fn unreachable(error: &(dyn std::error::Error + 'static)) -> Self {
         Self { code: "unreachable".into(), message: chain(error), verdict: Verdict::MayHeal, denied: false }
     }
 
-    /// No credentials, or none that could be had.
+    /// Creates the error for missing or unusable credentials.
     #[must_use]
     pub fn credentials(error: &(dyn std::error::Error + 'static)) -> Self {
         Self { code: "credentials".into(), message: chain(error), verdict: Verdict::Final, denied: true }
     }
 
-    /// No credentials for now: who gives them is away or has too much to do, which passes.
+    /// Creates the error for a temporary failure of the credentials service: it is unreachable or overloaded.
     #[must_use]
     pub fn credentials_away(error: &(dyn std::error::Error + 'static)) -> Self {
         Self { verdict: Verdict::MayHeal, denied: false, ..Self::credentials(error) }
     }
 
-    /// An answer that breaks the provider's own description of it, such as half a page: the next may be whole.
+    /// Creates the error for a malformed response, such as a truncated page. A retry may help.
     #[must_use]
     pub fn malformed(what: &str) -> Self {
         Self { code: "malformed".into(), message: shown(what), verdict: Verdict::MayHeal, denied: false }
@@ -76,12 +76,13 @@ impl Judged for ApiError {
     }
 }
 
-/// The codes with which providers deny under other statuses than 401 and 403 (ACM answers 400).
+/// Returns whether the error code means that access was denied. Some providers use other statuses than 401 and 403 (ACM returns
+/// 400).
 fn denies(code: &str) -> bool {
     matches!(code, "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation")
 }
 
-/// The codes with which providers throttle under other statuses than 429 (AWS answers 400).
+/// Returns whether the error code means throttling. Some providers use other statuses than 429 (AWS returns 400).
 fn throttles(code: &str) -> bool {
     matches!(
         code,
@@ -101,8 +102,8 @@ fn throttles(code: &str) -> bool {
     )
 }
 
-/// `Retry-After` in seconds (RFC 9110 section 10.2.3). The form with a date is not used by any of these providers, and
-/// comparing it needs their clock.
+/// Parses `Retry-After` in seconds (RFC 9110 section 10.2.3). None of these providers sends a date, which would require
+/// synchronized clocks.
 fn seconds(text: &str) -> Option<Duration> {
     let seconds: u64 = text.trim().parse().ok()?;
     Some(Duration::from_secs(seconds.min(RETRY_AFTER_MAX_S)))
@@ -117,7 +118,7 @@ fn shown(message: &str) -> String {
     shown
 }
 
-/// An error with what is below it, for people: bounded, without control characters.
+/// Formats an error and its sources for people: truncated, without control characters.
 #[must_use]
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     shown(&telemetry::chain(error))
@@ -145,7 +146,7 @@ mod tests {
             (503, "", None, Verdict::MayHeal),
             (500, "InternalFailure", None, Verdict::MayHeal),
             (404, "NotFound", None, Verdict::Final),
-            // Half a page.
+            // A truncated page.
             (200, "", None, Verdict::MayHeal),
         ] {
             let error = ApiError::of_status(status, code, "m", retry_after);

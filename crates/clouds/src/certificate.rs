@@ -13,34 +13,34 @@ use crate::tags::Tags;
 pub struct CloudResource {
     /// The kind of resource.
     pub store: CloudStore,
-    /// Its full name: the same in every listing.
+    /// Full name of the resource: the same in every listing.
     pub name: Arc<str>,
 }
 
-/// What is known of a certificate's bytes.
+/// A certificate chain, or the reason why it is missing.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Chain {
-    /// As read now, DER, leaf first.
+    /// The chain as just read, DER, leaf first.
     Read(Vec<Vec<u8>>),
-    /// Unchanged since it was read; these are in the inventory.
+    /// Fingerprints of an unchanged chain, which is already in the inventory.
     Unchanged(Vec<Fingerprint>),
-    /// There is none that could be read; for people, why.
+    /// No chain could be read; the reason, for people.
     None(String),
 }
 
-/// A certificate as a cloud or cluster keeps it.
+/// A certificate as listed by a cloud or cluster.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CloudCertificate {
     /// The resource that holds the certificate.
     pub place: CloudResource,
-    /// Its bytes, or where they are.
+    /// The certificate's chain.
     pub chain: Chain,
-    /// End of validity as the listing says; the chain's own word counts where there is one.
+    /// Expiry as reported by the listing. The expiry in the chain takes precedence.
     pub not_after: Option<UnixTime>,
-    /// Resources that use it, sorted.
+    /// Resources that use the certificate, sorted.
     pub used_by: Vec<Use>,
-    /// Its tags there; `None` when they are not known, as where they may not be read.
+    /// Tags of the certificate; `None` if they are unknown, for example for lack of permission.
     pub tags: Option<Tags>,
-    /// Whatever changes whenever the certificate does: compared, never read.
+    /// Text that changes whenever the certificate does. It is only compared.
     pub marker: String,
 }

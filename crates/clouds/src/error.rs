@@ -1,57 +1,57 @@
-//! Why a source, or a part of it, could not be listed.
+//! Errors of listing a source or a part of it.
 
 use outbound::pool::CallError;
 
 use crate::api_error::ApiError;
 
-/// Nobody reads the events any more: stop listing.
+/// The receiver of the events is gone: the listing must stop.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Stopped;
 
-/// Why a source, or a part of it, could not be listed.
+/// An error of listing a source or a part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Operator: give the credentials the permission named, or other credentials.
+    /// The provider denied access. Operator: grant the permission named in the message, or use other credentials.
     #[error("{operation} is not allowed: {answer}")]
     Denied {
-        /// The call.
+        /// Name of the API operation.
         operation: &'static str,
         /// The error of the provider.
         answer: ApiError,
     },
-    /// The provider answered with an error, repeatedly where that could have healed.
+    /// The provider returned an error, after retries if the error could be temporary.
     #[error("{operation} failed: {answer}")]
     Failed {
-        /// The call.
+        /// Name of the API operation.
         operation: &'static str,
-        /// The provider's words.
+        /// The error of the provider.
         answer: ApiError,
     },
-    /// Operator: the provider allows less than was asked of it within the time; allow more time or lower the rates.
+    /// The provider's quota is too low for the listing. Operator: allow more time or lower the rates.
     #[error("{0}")]
     Throttled(String),
     /// The request to the provider timed out.
     #[error("{0}")]
     Silent(String),
-    /// The provider says itself that its list is not whole.
+    /// The provider reported that its list is incomplete.
     #[error("the provider could not reach it")]
     Unreachable,
-    /// More certificates than are read from one source.
+    /// The source has more certificates than are read from one source.
     #[error("more than {max} certificates; the rest was not read")]
     TooMany {
-        /// The bound.
+        /// Maximum number of certificates.
         max: usize,
     },
-    /// The time for the whole listing was up.
+    /// The time limit of the whole listing was reached.
     #[error("the time for listing was up")]
     OutOfTime,
-    /// Anyone who reads the events is gone, or the listing was stopped.
+    /// The receiver of the events is gone, or the listing was stopped.
     #[error("stopped")]
     Stopped,
-    /// The source's task came to an unforeseen end.
+    /// The source's task ended unexpectedly.
     #[error("the source broke off: {0}")]
     BrokeOff(String),
-    /// Operator: mend the source's configuration.
+    /// Invalid configuration. Operator: fix the source's configuration.
     #[error("{0}")]
     Configuration(String),
 }

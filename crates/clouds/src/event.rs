@@ -13,59 +13,59 @@ use crate::tags::Tags;
 /// An event of a listing.
 #[derive(Debug)]
 pub enum Event {
-    /// Certificates, some at a time.
+    /// A batch of certificates.
     Certificates {
-        /// The source's name.
+        /// Name of the source.
         source: Arc<str>,
-        /// At most a hundred.
+        /// At most a hundred certificates.
         certificates: Vec<CloudCertificate>,
     },
-    /// A source was listed, as far as it could be. Exactly one for each source, after all of its certificates, unless the
-    /// listing was stopped.
+    /// The listing of a source ended, possibly with failures. Sent exactly once for each source, after all of its certificates,
+    /// unless the listing was stopped.
     Ended(Box<Listed>),
 }
 
-/// How the listing of one source ended.
+/// Result of listing one source.
 #[derive(Debug)]
 pub struct Listed {
-    /// The source's name.
+    /// Name of the source.
     pub source: Arc<str>,
-    /// What to start from next time. Keep it once the certificates before it are stored.
+    /// State for the next listing. Store it only after the certificates of this listing are stored.
     pub state: State,
-    /// Places that were listed last time and are not there any more.
+    /// Resources that the last listing contained and that no longer exist.
     pub gone: Vec<CloudResource>,
-    /// Parts that could not be listed, and why. An empty part is the source itself.
+    /// Parts that could not be listed, with the error. An empty part name means the source itself.
     pub failed: Vec<(String, SourceError)>,
-    /// What could not be read beside the certificates, and why, once each: the certificates are whole without it.
+    /// Errors about additional data such as tags, one per part. The list of certificates is complete without this data.
     pub remarks: Vec<(String, SourceError)>,
-    /// Places whose tags, or whose certificate under them, are other than last time.
+    /// Resources whose tags changed, or whose certificate changed, since the last listing.
     pub tagged: Vec<Tagged>,
-    /// Certificates listed.
+    /// Number of certificates listed.
     pub certificates: u64,
-    /// Those of them that were read, because they are new or changed.
+    /// Number of certificates read because they are new or changed.
     pub read: u64,
 }
 
-/// The tags of a place, where something about them is new.
+/// Changed tags of a resource.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Tagged {
-    /// Which.
+    /// The resource.
     pub place: CloudResource,
     /// The certificate that the resource holds.
     pub leaf: Option<Fingerprint>,
-    /// Its tags now.
+    /// Current tags of the resource.
     pub tags: Tags,
-    /// Its tags before, where the same certificate had others there: whose it is may have been told already.
+    /// Previous tags, if the same certificate had other tags there: an owner may already have been assigned by them.
     pub before: Option<Tags>,
 }
 
 impl Listed {
-    /// What could not be listed, for people.
+    /// Returns the parts that could not be listed, as text for people.
     pub fn failures(&self) -> impl Iterator<Item = String> {
         self.written(&self.failed)
     }
 
-    /// What could not be read beside the certificates, for people.
+    /// Returns the remarks, as text for people.
     pub fn remarked(&self) -> impl Iterator<Item = String> {
         self.written(&self.remarks)
     }

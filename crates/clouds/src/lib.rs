@@ -1,11 +1,12 @@
-//! Certificates that clouds and clusters keep: listed by their own interfaces, judged as files are.
+//! Lists certificates that clouds and clusters store, through their own APIs.
 //!
-//! A [`CloudSource`] is one account, subscription, project or cluster. [`start`] lists many of them side by side and
-//! gives [`Event`]s through one bounded channel. What a source showed is a [`State`] that the caller keeps: the next listing reads only what is
-//! new or changed. Keep it **after** its observations are stored, and a crash costs a repetition, never a gap.
+//! A [`CloudSource`] is one account, subscription, project or cluster. [`start`] lists many of them concurrently and sends
+//! [`Event`]s through one bounded channel. The content of a source at its last listing is a [`State`] that the caller stores: the
+//! next listing reads only new and changed certificates. Store the state **after** its observations; a crash then costs a
+//! repetition but loses nothing.
 //!
-//! Every call goes through a pool of its server ([`outbound::pool`]); [`Pools`] makes them and holds their sizes against
-//! each other and against what the machine and the database have.
+//! Every call goes through the pool of its server ([`outbound::pool`]). [`Pools`] creates the pools and checks their sizes against
+//! each other and against the limits of the machine and the database.
 
 mod api_error;
 mod certificate;
@@ -21,7 +22,7 @@ mod state;
 mod tags;
 mod unavailable;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use api_error::{ApiError, chain};

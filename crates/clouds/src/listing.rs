@@ -1,4 +1,4 @@
-//! Many sources listed side by side, each with an end of its own.
+//! Lists many sources concurrently; each ends independently.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use crate::sink::Sink;
 use crate::source::CloudSource;
 use crate::state::State;
 
-/// Events under way to the reader: a hundred certificates with their chains are some 400 KB, so 6 MB.
+/// Events buffered for the reader: a hundred certificates with their chains have about 400 KB, so 6 MB in total.
 const EVENTS_IN_CHANNEL: usize = 16;
 
-/// Longest that listing one source may take: an estate of a hundred thousand, at documented quotas, from an empty state.
+/// Time limit of listing one source: enough for a hundred thousand certificates at the documented quotas, without a previous state.
 pub const LIST_LIMIT: Duration = Duration::from_secs(4 * 3_600);
 
-/// Lists `sources`, all at once, each for `limit` at most; `states` holds what each showed last time, by its name.
+/// Lists all `sources` concurrently, each for `limit` at most. `states` contains the state of each source after its last listing,
+/// by name.
 ///
-/// How much is asked at once and how often is the pools' to say, so a source that is slow, throttled or down holds up
-/// nobody but itself. A full channel slows the listing; nothing is dropped.
+/// The pools limit concurrency and rates, so a slow, throttled or failed source does not delay the others. A full channel slows the
+/// listing; no event is dropped.
 ///
 /// # Cancellation
-/// When `stop` is cancelled calls under way are dropped and the channel ends, without ends of the sources: their states
-/// stay what they were.
+/// When `stop` is cancelled, calls in progress are dropped and the channel closes without [`Event::Ended`]: the stored states stay
+/// valid.
 #[must_use = "the channel is where the results come from"]
 pub fn start(
     sources: Vec<Arc<dyn CloudSource>>,
@@ -58,7 +59,7 @@ pub fn start(
                     Some(Err(error)) => {
                         let Some(name) = names.remove(&error.id()) else { continue };
                         let broke_off = Err(SourceError::BrokeOff(error.to_string()));
-                        // Without its state nothing is claimed of it.
+                        // Without the previous state, no certificate is reported as gone.
                         Sink::new(name, State::default(), out.clone()).end(broke_off).await;
                     }
                     None => break,

@@ -1,5 +1,5 @@
-//! The pools of all providers: their sizes and rates, held against each other and against what the machine and the
-//! database have.
+//! Call pools of all providers. Their sizes and rates are checked against each other and against the limits of the machine and the
+//! database.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,34 +16,35 @@ use serde::Deserialize;
 
 use crate::provider::Provider;
 
-/// Fewest connections in flight that a machine must have room for: the global pool of the smallest estates.
+/// Minimum concurrent connections that the machine must support: the global pool of the smallest installations.
 pub const IN_FLIGHT_MIN: usize = 256;
-/// Connections in flight when nobody says otherwise: more gain little (1,024 saved 0.7 s of 7 on 1,800 endpoints).
+/// Default maximum of concurrent connections. Higher values gain little (1,024 saved 0.7 s of 7 s on 1,800 endpoints).
 const IN_FLIGHT_DEFAULT_MAX: usize = 2_048;
-/// Of them, calls to clouds when nobody says otherwise: five regions of AWS at 32 and as much again.
+/// Default maximum of concurrent calls to clouds, out of all connections: five AWS regions with 32 calls each, and about as many
+/// for others.
 const CLOUDS_DEFAULT_MAX: usize = 256;
-/// Pools there may be, a few hundred bytes each: accounts times regions. Past it pools share one.
+/// Maximum number of pools (accounts times regions), a few hundred bytes each. Servers beyond this number share one pool.
 const POOLS_MAX: usize = 16_384;
-/// Longest one call may take: a page of a slow provider takes two seconds, a hanging one for ever.
+/// Timeout of one call: a page of a slow provider takes two seconds, a hanging call never ends.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
-/// Sizes and rates of all pools; what is left out is chosen by the machine.
+/// Sizes and rates of all pools. Defaults depend on the machine.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolSettings {
-    /// Everything in flight at once: dials to endpoints and calls to clouds.
+    /// Maximum concurrent connections: dials to endpoints and calls to clouds.
     pub in_flight: Option<usize>,
-    /// Dials to endpoints at once.
+    /// Maximum concurrent dials to endpoints.
     pub raw: Option<usize>,
-    /// Calls to all clouds at once.
+    /// Maximum concurrent calls to all clouds.
     pub clouds: Option<usize>,
-    /// AWS: a pool an account and region. 32 at once.
+    /// AWS: one pool per account and region. Default: 32 concurrent calls.
     pub aws: ProviderSettings,
-    /// Azure: a pool a vault, and one a subscription. 16 at once.
+    /// Azure: one pool per vault and one per subscription. Default: 16 concurrent calls.
     pub azure: ProviderSettings,
-    /// Google Cloud: a pool a project. 16 at once.
+    /// Google Cloud: one pool per project. Default: 16 concurrent calls.
     pub gcp: ProviderSettings,
-    /// Kubernetes: a pool a cluster. 8 at once.
+    /// Kubernetes: one pool per cluster. Default: 8 concurrent calls.
     pub kubernetes: ProviderSettings,
 }
 
@@ -51,44 +52,44 @@ pub struct PoolSettings {
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProviderSettings {
-    /// Calls to one server at once.
+    /// Maximum concurrent calls to one server.
     pub concurrency: Option<usize>,
-    /// Rates of operations by name (`acm:GetCertificate`), in place of what the provider documents.
+    /// Rates of operations by name (`acm:GetCertificate`). They replace the provider's documented rates.
     pub operations: BTreeMap<String, OperationPace>,
 }
 
-/// How often an operation may be asked for. Zero is refused.
+/// Rate limit of an operation. Zero is rejected.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct OperationPace {
-    /// Requests a second.
+    /// Requests per second.
     pub per_second: Option<u32>,
-    /// Requests a minute.
+    /// Requests per minute.
     pub per_minute: Option<u32>,
-    /// How many of them at once after a rest; 1 unless given. As many more may come in any second (or minute).
+    /// Maximum burst after an idle period; default 1. Any second (or minute) may have this many requests in addition to the rate.
     pub burst: Option<u32>,
 }
 
-/// What a process has to work with.
+/// Resource limits of a process.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
-    /// Sockets there may be ([`outbound::limits::descriptor_budget`]).
+    /// Available sockets ([`outbound::limits::descriptor_budget`]).
     pub descriptors: usize,
-    /// The database, where there is one.
+    /// Connection limits of the database, if any.
     pub database: Option<Database>,
 }
 
-/// A database's connections.
+/// Connection limits of a database.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Database {
-    /// Connections this process opens at most. They are descriptors too.
+    /// Maximum connections that this process opens. Each needs a file descriptor.
     pub connections: usize,
-    /// Connections the server has for ordinary users; `None`: no server.
+    /// Connections that the server allows for ordinary users; `None`: there is no server.
     pub connections_max: Option<usize>,
 }
 
 impl Database {
-    /// Whether so many connections can be, where there may be so many descriptors.
+    /// Checks that the database server and the `descriptors` allow this number of connections.
     ///
     /// # Errors
     /// [`PoolsError::PastDatabase`], [`PoolsError::PastFiles`].
@@ -104,15 +105,15 @@ impl Database {
     }
 }
 
-/// Why pools of these sizes cannot be.
+/// Invalid pool sizes or rates.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PoolsError {
-    /// Operator: raise the limit of open files (`ulimit -n`, `LimitNOFILE=`).
+    /// The limit of open files is too low. Operator: raise it (`ulimit -n`, `LimitNOFILE=`).
     #[error("the limit of open files leaves room for {room} connections, and {least} are needed at least")]
     TooFewDescriptors {
-        /// Connections there is room for.
+        /// Available connections.
         room: usize,
-        /// Connections needed.
+        /// Minimum number of connections.
         least: usize,
     },
     /// Operator: lower `in_flight`, or raise the limit of open files.
@@ -120,41 +121,42 @@ pub enum PoolsError {
         "{in_flight} connections in flight do not fit into the {room} that the limit of open files leaves"
     )]
     PastDescriptors {
-        /// As configured.
+        /// Configured maximum of concurrent connections.
         in_flight: usize,
-        /// What there is room for, the database's own connections taken off.
+        /// Available connections, without those that the database uses.
         room: usize,
     },
-    /// Operator: raise `in_flight`, or lower one of the two. Raised one without the other, they would starve each other.
+    /// Operator: raise `in_flight`, or lower `raw` or `clouds`. If only one of these were raised, it would starve the other.
     #[error(
         "raw dials ({raw}) and calls to clouds ({clouds}) together are more than all that may be in flight ({in_flight})"
     )]
     PastWhole {
-        /// Dials to endpoints.
+        /// Configured dials to endpoints.
         raw: usize,
-        /// Calls to clouds.
+        /// Configured calls to clouds.
         clouds: usize,
-        /// All together.
+        /// Configured maximum of both together.
         in_flight: usize,
     },
-    /// Operator: raise `clouds`, or lower the provider's.
+    /// Operator: raise `clouds`, or lower the provider's `concurrency`.
     #[error(
         "a pool of {provider} with {concurrency} calls at once is larger than what all clouds may have ({clouds})"
     )]
     PastClouds {
-        /// Whose.
+        /// The provider of the pool.
         provider: Provider,
-        /// As configured.
+        /// Configured concurrent calls to one server.
         concurrency: usize,
-        /// Of all clouds.
+        /// Configured concurrent calls to all clouds.
         clouds: usize,
     },
-    /// Operator: lower `store.connections`, or raise the server's `max_connections`. Observations would wait for a connection that never comes.
+    /// Operator: lower `store.connections`, or raise the server's `max_connections`. Otherwise requests would wait for a connection
+    /// that the server never grants.
     #[error("this process opens {connections} database connections, and the server has {connections_max}")]
     PastDatabase {
-        /// Ours.
+        /// Connections that this process opens.
         connections: usize,
-        /// The server's.
+        /// Connections that the server allows.
         connections_max: usize,
     },
     /// Operator: lower `store.connections`, or raise the limit of open files.
@@ -163,28 +165,28 @@ pub enum PoolsError {
          connections of all kinds"
     )]
     PastFiles {
-        /// Ours to the database.
+        /// Database connections that this process opens.
         connections: usize,
-        /// What there is room for.
+        /// Available connections.
         room: usize,
     },
-    /// Operator: give a number from 1, or leave it out.
+    /// A setting is zero. Operator: set it to 1 or more, or remove it.
     #[error("{0} is 0: give at least 1, or leave it out")]
     Zero(String),
-    /// Operator: the operations there are stand in the message.
+    /// The operation is not known. Operator: the message lists the known operations.
     #[error("{provider} knows no operation {operation:?}; there are {known}")]
     UnknownOperation {
-        /// Whose.
+        /// The provider of the operation.
         provider: Provider,
-        /// As configured.
+        /// Operation name as configured.
         operation: String,
-        /// The known names.
+        /// Known operation names.
         known: String,
     },
 }
 
 impl PoolsError {
-    /// A hint for the operator.
+    /// Returns a hint for the operator.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -221,7 +223,7 @@ impl PoolSettings {
     }
 }
 
-/// Calls at once to one server of a provider, when nobody says otherwise.
+/// Returns the default number of concurrent calls to one server of a provider.
 fn concurrency_default(provider: Provider) -> usize {
     match provider {
         Provider::Aws => 32,
@@ -230,7 +232,7 @@ fn concurrency_default(provider: Provider) -> usize {
     }
 }
 
-/// The sizes, decided and held against each other.
+/// Validated pool sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sizes {
     raw: usize,
@@ -300,9 +302,10 @@ const fn second(count: u32) -> OperationPace {
     OperationPace { per_second: Some(count), per_minute: None, burst: None }
 }
 
-/// AWS, an account and region. ACM's are its quotas of 2026 less one, evenly apart, so that no second has more however it
-/// is counted (ListCertificates has been seen with 5 a second and with 1; a page has up to 1,000). IAM, ELB, CloudFront, API
-/// Gateway and Account document none for these: chosen low, learned if lower still.
+/// AWS rates per account and region. ACM: its quotas of 2026 minus one, evenly spaced, so that no second exceeds the quota however
+/// AWS counts. ListCertificates has been observed with quotas of 5 and of 1 per second; a page has up to 1,000 certificates. IAM,
+/// ELB, CloudFront, API Gateway and Account document no quotas for these operations. Their rates are low, and the pool lowers them
+/// further when throttled.
 const AWS: &[(&str, OperationPace)] = &[
     ("acm:ListCertificates", OperationPace { per_second: None, per_minute: Some(48), burst: None }),
     ("acm:GetCertificate", second(9)),
@@ -319,18 +322,20 @@ const AWS: &[(&str, OperationPace)] = &[
     ("account:ListRegions", second(1)),
 ];
 
-/// Azure: half of the 4,000 transactions in ten seconds that a vault and region has, because its other users need it
-/// too (Key Vault service limits). Resource Manager: reads refill at 25 a second, 250 at once.
+/// Azure rates. A vault allows 4,000 transactions in ten seconds per region; half of that is left to other clients (Key Vault
+/// service limits). Resource Manager refills 25 reads per second, with a burst of 250.
 const AZURE: &[(&str, OperationPace)] = &[
     ("keyvault:Read", second(200)),
     ("resourcemanager:Read", OperationPace { per_second: Some(20), per_minute: None, burst: Some(40) }),
 ];
 
-/// Google Cloud, a project: 300 requests a minute are documented, whichever they are; 240 and a burst of 50 never come to more.
+/// Google Cloud rate per project. The documented quota is 300 requests per minute for all operations together; 240 plus a burst of
+/// 50 never exceed it.
 const GCP_PACE: OperationPace = OperationPace { per_second: None, per_minute: Some(240), burst: Some(50) };
 const GCP: &[(&str, OperationPace)] = &[("certificatemanager:Read", GCP_PACE), ("compute:Read", GCP_PACE)];
 
-/// Kubernetes: client-go's default is 5 a second with bursts of 10; API servers queue fairly by themselves.
+/// Kubernetes rates. The default of client-go is 5 requests per second with bursts of 10; API servers apply fair queuing
+/// themselves.
 const KUBERNETES: &[(&str, OperationPace)] =
     &[("kubernetes:Read", OperationPace { per_second: Some(5), per_minute: None, burst: Some(10) })];
 
@@ -353,8 +358,8 @@ impl From<OperationPace> for Pace {
     }
 }
 
-/// The pools of all providers, made as they are asked for. Build it once: what was learned from throttling answers is
-/// remembered in it. Clones share everything.
+/// Pools of all providers, created on demand. Create this value once: it stores what the pools learn from throttling responses.
+/// Clones share everything.
 #[derive(Clone)]
 pub struct Pools(Arc<PoolSet>);
 
@@ -373,29 +378,29 @@ pub struct ProviderPool {
 }
 
 impl Pools {
-    /// Pools of these sizes, if they fit each other, the machine and the database.
+    /// Creates pools after checking the sizes against each other, the machine and the database.
     ///
     /// # Errors
-    /// [`PoolsError`]; [`PoolsError::hint`] says what to do.
+    /// [`PoolsError`]; [`PoolsError::hint`] returns a hint.
     pub fn new(settings: PoolSettings, machine: Machine) -> Result<Self, PoolsError> {
         let sizes = sizes(&settings, machine)?;
         let whole = Adaptive::new(sizes.clouds);
         Ok(Self(Arc::new(PoolSet { settings, sizes, whole, made: Mutex::default() })))
     }
 
-    /// Dials to endpoints that may be in flight beside these pools: [`scan::ScanOptions::in_flight`].
+    /// Returns the maximum concurrent dials to endpoints beside these pools: [`scan::ScanOptions::in_flight`].
     #[must_use]
     pub fn raw(&self) -> usize {
         self.0.sizes.raw
     }
 
-    /// Calls to all clouds that may be in flight.
+    /// Returns the maximum concurrent calls to all clouds.
     #[must_use]
     pub fn clouds(&self) -> usize {
         self.0.sizes.clouds
     }
 
-    /// The pool of one server of `provider`, by whatever tells its servers (and their quotas) apart.
+    /// Returns the pool of one server of `provider`. `server` is any name that distinguishes servers with separate quotas.
     #[must_use]
     pub fn of(&self, provider: Provider, server: &str) -> ProviderPool {
         let mut made = self.0.made.lock();
@@ -410,7 +415,7 @@ impl Pools {
         let paces = documented(provider).iter().map(|(operation, documented)| {
             (*operation, Pace::from(settings.operations.get(*operation).copied().unwrap_or(*documented)))
         });
-        // No more than there may be of all clouds: a small machine has smaller pools.
+        // Limited by the number for all clouds: a small machine has smaller pools.
         let concurrency = settings.concurrency(concurrency_default(provider)).min(self.0.sizes.clouds);
         let options = PoolOptions { concurrency, call_limit: CALL_LIMIT };
         let pool = Pool::new(name.as_str(), options, self.0.whole.clone());
@@ -419,7 +424,7 @@ impl Pools {
         pool
     }
 
-    /// Numbers of every pool, for a dashboard.
+    /// Returns the metrics of every pool.
     #[must_use]
     pub fn gauges(&self) -> Vec<PoolGauges> {
         self.0.made.lock().values().map(|made| made.pool.gauges()).collect()
@@ -427,13 +432,13 @@ impl Pools {
 }
 
 impl ProviderPool {
-    /// Calls `operation` at its pace ([`Pool::call`]).
+    /// Calls `operation` within its rate limit ([`Pool::call`]).
     ///
     /// # Errors
     /// [`CallError`].
     ///
     /// # Cancellation
-    /// Dropping the future drops the call under way.
+    /// Dropping the future drops the call in progress.
     pub async fn call<T, F: Future<Output = Result<T, ApiError>>>(
         &self,
         operation: &'static str,
@@ -478,7 +483,7 @@ mod tests {
                 small,
                 Some(PoolsError::PastWhole { raw: 400, clouds: 200, in_flight: 512 }),
             ),
-            // The outage of six hours: one pool raised, the other not.
+            // Cause of a six-hour outage: one pool limit was raised without the other.
             (
                 r#"{"raw": 884, "clouds": 256}"#,
                 small,

@@ -17,7 +17,7 @@ named! {
 }
 
 impl Provider {
-    /// The provider of the source of this name, `PROVIDER/...`.
+    /// Returns the provider of a source named `PROVIDER/...`.
     #[must_use]
     pub fn of_source(name: &str) -> Option<Self> {
         let (word, _) = name.split_once('/')?;

@@ -1,4 +1,4 @@
-//! Which accounts, subscriptions, projects and clusters to list: the same whatever the build can list.
+//! Settings of the accounts, subscriptions, projects and clusters to list. They do not depend on the providers in the build.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::error::SourceError;
 use crate::pools::PoolSettings;
 use crate::provider::Provider;
 
-/// Names that a message about an unknown one gives.
+/// Maximum known names that an error about an unknown name lists.
 const NAMES_SHOWN: usize = 10;
 
 fn unknown(wanted: &str, names: &BTreeSet<Arc<str>>) -> String {
@@ -21,7 +21,7 @@ fn unknown(wanted: &str, names: &BTreeSet<Arc<str>>) -> String {
     format!("there is no source {wanted:?}; there are all, {}{more}", shown.join(", "))
 }
 
-/// Everything that is to be listed.
+/// All sources to list, and their pools.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct CloudSettings {
@@ -33,59 +33,59 @@ pub struct CloudSettings {
     pub gcp: Vec<GcpProject>,
     /// Kubernetes clusters.
     pub kubernetes: Vec<KubernetesCluster>,
-    /// Sizes and rates of the pools they are listed through.
+    /// Sizes and rates of the call pools.
     pub pools: PoolSettings,
 }
 
-/// One account to be listed.
+/// An AWS account to list.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct AwsAccount {
-    /// Its number, twelve digits.
+    /// Account number, twelve digits.
     pub account: String,
-    /// The role to assume there, an ARN; left out: the credentials of the standard chain as they are.
+    /// ARN of the role to assume in the account. Default: the credentials of the standard chain, without a role.
     #[serde(default)]
     pub role: Option<String>,
     /// The external id in the role's trust policy.
     #[serde(default)]
     pub external_id: Option<String>,
-    /// Its regions; left out: all that are enabled.
+    /// Regions to list. Default: all enabled regions.
     #[serde(default)]
     pub regions: Vec<String>,
 }
 
-/// One subscription to be listed.
+/// An Azure subscription to list.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct AzureSubscription {
-    /// Its id.
+    /// Subscription id.
     pub subscription: String,
-    /// Its vaults' addresses; left out: all that Resource Manager lists.
+    /// URLs of the vaults to list. Default: all vaults that Resource Manager lists.
     #[serde(default)]
     pub vaults: Vec<String>,
 }
 
-/// One project to be listed.
+/// A Google Cloud project to list.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct GcpProject {
-    /// Its id.
+    /// Project id.
     pub project: String,
 }
 
-/// One cluster to be listed.
+/// A Kubernetes cluster to list.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct KubernetesCluster {
-    /// What to call it: the beginning of its certificates' places.
+    /// Name of the cluster; the prefix of its resource names.
     pub name: String,
-    /// The context of the kubeconfig; left out: the current one, or the service account inside a cluster.
+    /// Context of the kubeconfig. Default: the current context, or the service account inside a cluster.
     #[serde(default)]
     pub context: Option<String>,
 }
 
 impl AwsAccount {
-    /// Its source's name.
+    /// Returns the name of the source.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Aws, self.account).into()
@@ -93,7 +93,7 @@ impl AwsAccount {
 }
 
 impl AzureSubscription {
-    /// Name of the source.
+    /// Returns the name of the source.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Azure, self.subscription).into()
@@ -101,7 +101,7 @@ impl AzureSubscription {
 }
 
 impl GcpProject {
-    /// Its source's name.
+    /// Returns the name of the source.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Gcp, self.project).into()
@@ -109,7 +109,7 @@ impl GcpProject {
 }
 
 impl KubernetesCluster {
-    /// Its source's name.
+    /// Returns the name of the source.
     #[must_use]
     pub fn source(&self) -> Arc<str> {
         format!("{}/{}", Provider::Kubernetes, self.name).into()
@@ -117,7 +117,7 @@ impl KubernetesCluster {
 }
 
 impl CloudSettings {
-    /// The names of all sources.
+    /// Returns the names of all sources.
     #[must_use]
     pub fn names(&self) -> BTreeSet<Arc<str>> {
         let aws = self.aws.iter().map(AwsAccount::source);
@@ -127,11 +127,11 @@ impl CloudSettings {
         aws.chain(azure).chain(gcp).chain(kubernetes).collect()
     }
 
-    /// The names that `wanted` stands for: a name as it is, `aws`, `azure`, `gcp` or `kubernetes` for all of a provider,
-    /// `all` for all there are.
+    /// Resolves `wanted` to source names: a source name stands for itself, `aws`, `azure`, `gcp` or `kubernetes` for all sources of
+    /// the provider, `all` for every source.
     ///
     /// # Errors
-    /// [`SourceError::Configuration`] when one of them stands for nothing; says what there is.
+    /// [`SourceError::Configuration`] when a value matches no source; the message lists the known names.
     pub fn named(&self, wanted: &[String]) -> Result<BTreeSet<Arc<str>>, SourceError> {
         let (names, mut named) = (self.names(), BTreeSet::new());
         for one in wanted {
@@ -148,7 +148,7 @@ impl CloudSettings {
         Ok(named)
     }
 
-    /// These settings without the sources that are not in `names`.
+    /// Returns a copy of the settings that contains only the sources in `names`.
     #[must_use]
     pub fn only(&self, names: &BTreeSet<Arc<str>>) -> Self {
         let mut only = self.clone();

@@ -1,4 +1,4 @@
-//! Where a source puts what it lists: batches out, and the state that remains.
+//! Receives the certificates that a source lists: sends them in batches and builds the next state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use crate::event::{Event, Listed, Tagged};
 use crate::state::{KnownCertificate, State};
 use crate::tags::Tags;
 
-/// Certificates of one batch: a page of most interfaces.
+/// Certificates in one batch: a page of most APIs.
 const BATCH_MAX: usize = 100;
-/// Certificates read from one source. AWS allows 2,500 in an account and region, Kubernetes clusters with 90,000 secrets
-/// have been met; past this the part is reported as not read to its end.
+/// Maximum certificates read from one source. AWS allows 2,500 per account and region; Kubernetes clusters with 90,000 secrets
+/// exist. A part with more is reported as failed.
 pub const CERTIFICATES_PER_SOURCE_MAX: usize = 200_000;
-/// Certificates of one chain that are kept; longer ones are cut off and would not verify anyway.
+/// Maximum stored certificates of one chain. Longer chains are truncated; they would not verify anyway.
 pub const CHAIN_MAX: usize = 16;
 
-/// Takes what one source lists.
+/// Receives the certificates of one source.
 pub struct Sink {
     source: Arc<str>,
     since: State,
@@ -44,30 +44,30 @@ impl Sink {
         Self { source, since, out, gathered: Mutex::default() }
     }
 
-    /// What was known of a place when it was last listed.
+    /// Returns the state of a resource at the last listing.
     #[must_use]
     pub fn known(&self, place: &CloudResource) -> Option<&KnownCertificate> {
         self.since.get(place)
     }
 
-    /// The chain of a place that was listed with this marker before: nothing needs to be read. `None`: read it.
+    /// Returns the known chain of a resource whose marker is unchanged, so that the chain need not be read. `None`: read it.
     #[must_use]
     pub fn unchanged(&self, place: &CloudResource, marker: &str) -> Option<Chain> {
         let known = self.since.get(place)?;
         (known.marker == marker && !known.chain.is_empty()).then(|| Chain::Unchanged(known.chain.clone()))
     }
 
-    /// The tags of a place that was listed with this marker before. `None`: read them.
+    /// Returns the known tags of a resource whose marker is unchanged. `None`: read them.
     #[must_use]
     pub fn known_tags(&self, place: &CloudResource, marker: &str) -> Option<Tags> {
         let known = self.since.get(place).filter(|known| known.marker == marker)?;
         known.tags.clone()
     }
 
-    /// Takes a certificate that `part` of the source lists. Waits while the reader is slow.
+    /// Records a certificate that `part` of the source lists. Waits while the reader is slow.
     ///
     /// # Errors
-    /// [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when nobody reads.
+    /// [`SourceError::TooMany`] past [`CERTIFICATES_PER_SOURCE_MAX`]; [`SourceError::Stopped`] when the reader is gone.
     #[crate::boxed]
     pub async fn seen(&self, part: &str, mut certificate: CloudCertificate) -> Result<(), SourceError> {
         certificate.used_by.sort_unstable();
@@ -89,18 +89,18 @@ impl Sink {
         }
     }
 
-    /// Notes that `part` was listed to its end: what it does not show any more is gone.
+    /// Records that `part` was listed completely: known resources of the part that were not seen are gone.
     pub fn listed(&self, part: impl Into<String>) {
         self.gathered.lock().listed.insert(part.into());
     }
 
-    /// Notes that `part` could not be listed, or not to its end: what it showed before is taken to be there still.
+    /// Records that `part` was not listed, or only incompletely: its known resources are assumed to exist still.
     pub fn failed(&self, part: impl Into<String>, error: SourceError) {
         self.gathered.lock().failed.push((part.into(), error));
     }
 
-    /// Notes that something beside the certificates, their tags as a rule, could not be read. Said once for a `part`, however
-    /// many certificates it is about; nothing counts as missing for it.
+    /// Records that additional data, usually tags, could not be read. Reported once per `part`, regardless of the number of
+    /// certificates. No certificate counts as missing because of it.
     pub fn remark(&self, part: impl Into<String>, error: SourceError) {
         self.gathered.lock().remarks.entry(part.into()).or_insert(error);
     }
@@ -110,7 +110,7 @@ impl Sink {
         self.out.send(event).await.map_err(|_| Stopped)
     }
 
-    /// Sends what is left and says how the listing ended.
+    /// Sends the remaining certificates and the result of the listing.
     pub(super) async fn end(self, ended: Result<(), SourceError>) {
         let batch = std::mem::take(&mut self.gathered.lock().batch);
         if !batch.is_empty() && self.send(batch).await.is_err() {
@@ -129,12 +129,12 @@ impl Sink {
         let remarks = remarks.into_iter().collect();
         let listed =
             Listed { source: self.source, state, gone, failed, remarks, tagged, certificates: count, read };
-        // The reader is gone only when the listing is being torn down.
+        // The receiver is gone only when the listing is stopped.
         let _ = self.out.send(Event::Ended(Box::new(listed))).await;
     }
 }
 
-/// What is kept of a certificate; its chain is cut to [`CHAIN_MAX`].
+/// Returns the state to store for a certificate; truncates its chain to [`CHAIN_MAX`].
 fn remembered(part: &str, certificate: &mut CloudCertificate) -> KnownCertificate {
     let chain = match &mut certificate.chain {
         Chain::Read(chain) => {
@@ -148,7 +148,7 @@ fn remembered(part: &str, certificate: &mut CloudCertificate) -> KnownCertificat
     KnownCertificate { part: part.to_owned(), marker, chain, used_by, tags: certificate.tags.clone() }
 }
 
-/// What is new about the tags of a place; nothing where they are not known.
+/// Returns the change of a resource's tags; `None` if the tags are unknown or unchanged.
 fn tagged(
     before: Option<&KnownCertificate>,
     place: &CloudResource,
@@ -156,7 +156,7 @@ fn tagged(
 ) -> Option<Tagged> {
     let tags = now.tags.as_ref()?;
     let leaf = now.chain.first();
-    // Without a word before there were none to be told of.
+    // Without a previous state, no tags were reported before.
     let had = before.and_then(|before| before.tags.as_ref());
     let same_tags = had.map_or_else(|| tags.is_empty(), |had| had == tags);
     let same_leaf = before.is_some_and(|before| before.chain.first() == leaf);
@@ -190,7 +190,7 @@ mod tests {
         const PAY: &[(&str, &str)] = &[("team", "pay")];
         const WEB: &[(&str, &str)] = &[("team", "web")];
         let place = CloudResource { store: CloudStore::AwsAcm, name: "a".into() };
-        // Before → now: whether anything is new, and whether it may contradict what was told.
+        // Before → now: whether a change is reported, and whether the previous tags are reported with it.
         for (before, now, new) in [
             (None, known("1", Some(PAY)), Some(false)),
             (None, known("1", Some(&[])), None),

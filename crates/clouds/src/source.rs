@@ -1,4 +1,4 @@
-//! What every source can do: list its certificates.
+//! The trait of certificate sources.
 
 use std::sync::Arc;
 
@@ -11,22 +11,21 @@ use crate::sink::Sink;
 
 /// One account, subscription, project or cluster.
 pub trait CloudSource: Send + Sync {
-    /// Its name, the same in every run: `aws/123456789012`, `azure/SUBSCRIPTION`, `gcp/PROJECT`, `kubernetes/CLUSTER`.
+    /// Name of the source, the same in every run: `aws/123456789012`, `azure/SUBSCRIPTION`, `gcp/PROJECT`, `kubernetes/CLUSTER`.
     /// The key of its [`State`](crate::State).
     fn name(&self) -> &Arc<str>;
 
     /// The provider.
     fn provider(&self) -> Provider;
 
-    /// Lists everything into `sink`, which knows what was there before: what is unchanged is not read again.
+    /// Lists all certificates into `sink`, which has the previous state: unchanged certificates are not read again.
     ///
-    /// A part (a region, a vault) that cannot be listed is told to the sink and does not keep the others from being
-    /// listed.
+    /// A part (a region, a vault) that cannot be listed is reported to the sink; the other parts are still listed.
     ///
     /// # Errors
-    /// [`SourceError`] when not even the parts could be found out: then nothing is taken to be gone.
+    /// [`SourceError`] when the list of parts cannot be read; then no certificate is reported as gone.
     ///
     /// # Cancellation
-    /// Dropping the future drops the calls under way; what the sink was told stays.
+    /// Dropping the future drops the calls in progress; data already in the sink remains.
     fn list<'a>(&'a self, sink: &'a Sink, deadline: Deadline) -> BoxFuture<'a, Result<(), SourceError>>;
 }

@@ -1,4 +1,4 @@
-//! What a source showed when it was last listed. Pure.
+//! State of a source at its last listing. Pure: no I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use x509::Fingerprint;
 use crate::certificate::CloudResource;
 use crate::tags::Tags;
 
-/// The form of stored states; another one is not read, which costs one full listing.
+/// Version of the stored format. A state with another version is ignored, which costs one full listing.
 const FORM: u32 = 1;
 
 /// State of a source at its last listing: opaque to the code that stores it.
@@ -20,20 +20,20 @@ pub struct State {
     pub(super) known: BTreeMap<CloudResource, KnownCertificate>,
 }
 
-/// A certificate as it was when it was last listed.
+/// State of a certificate at the last listing.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KnownCertificate {
-    /// The part of the source that listed it: a region, a vault.
+    /// Part of the source that listed the certificate: a region, a vault.
     pub part: String,
     /// A marker that changes with the certificate.
     pub marker: String,
-    /// Its chain, leaf first; empty when there was none.
+    /// Fingerprints of the chain, leaf first; empty if there was none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<Fingerprint>,
-    /// Resources that used it.
+    /// Resources that used the certificate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub used_by: Vec<Use>,
-    /// Its tags; `None` when they could not be read, or were not yet.
+    /// Tags of the certificate; `None` if they have not been read, or could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Tags>,
 }
@@ -44,16 +44,17 @@ struct StoredState {
     known: BTreeMap<String, BTreeMap<Arc<str>, KnownCertificate>>,
 }
 
-/// A stored state that cannot be read.
+/// A stored state cannot be parsed.
 #[derive(Debug, thiserror::Error)]
 #[error("the state of the source is not one of ours")]
 pub struct StateError(#[source] serde_json::Error);
 
 impl State {
-    /// Reads what [`State::to_text`] wrote. A state of another form is empty: the source is listed in full once.
+    /// Parses the output of [`State::to_text`]. A state with another format version is treated as empty: the source is then listed
+    /// in full once.
     ///
     /// # Errors
-    /// [`StateError`] for text that is no state.
+    /// [`StateError`] for invalid text.
     pub fn from_text(text: &str) -> Result<Self, StateError> {
         let stored: StoredState = serde_json::from_str(text).map_err(StateError)?;
         if stored.form != FORM {
@@ -69,7 +70,7 @@ impl State {
         Ok(Self { known })
     }
 
-    /// The state as text, some 250 bytes a certificate and its tags.
+    /// Serializes the state, about 250 bytes per certificate plus its tags.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut known: BTreeMap<String, BTreeMap<Arc<str>, KnownCertificate>> = BTreeMap::new();
@@ -80,33 +81,33 @@ impl State {
         serde_json::to_string(&StoredState { form: FORM, known }).unwrap_or_default()
     }
 
-    /// The last known state of a resource.
+    /// Returns the last known state of a resource.
     #[must_use]
     pub fn get(&self, place: &CloudResource) -> Option<&KnownCertificate> {
         self.known.get(place)
     }
 
-    /// How many certificates were listed.
+    /// Returns the number of certificates.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether nothing was listed.
+    /// Returns whether the state has no certificates.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.known.is_empty()
     }
 
-    /// Forgets a place, so that its certificate is read again.
+    /// Removes a resource, so that its certificate is read again.
     pub fn forget(&mut self, place: &CloudResource) {
         self.known.remove(place);
     }
 
-    /// The state after a listing that showed `seen`, and the places that are gone.
+    /// Returns the state after a listing that found `seen`, and the resources that are gone.
     ///
-    /// A place is gone when the part that listed it before was listed whole and did not show it, or when the source
-    /// was (`whole`) and that part is no more. What could not be listed is taken to be as it was.
+    /// A resource is gone if its part was listed completely and did not contain it. It is also gone if the source was listed
+    /// completely (`whole`) and the part no longer exists. Resources that could not be listed keep their previous state.
     pub(super) fn after(
         &self,
         seen: BTreeMap<CloudResource, KnownCertificate>,
@@ -156,16 +157,16 @@ mod tests {
     fn only_what_was_really_listed_can_be_gone() {
         let before =
             State { known: [(place("a"), known("east", "1")), (place("b"), known("west", "1"))].into() };
-        // Listed whole, failed, source whole → gone.
+        // Parts listed completely, parts failed, source listed completely → gone.
         for (listed, failed, whole, gone) in [
             (&["east", "west"][..], &[][..], true, &["a", "b"][..]),
             (&["east"], &["west"], true, &["a"]),
             (&["east"], &[], false, &["a"]),
             (&[], &[], false, &[]),
             (&[], &["east", "west"], true, &[]),
-            // A region that was switched off, a vault that was deleted.
+            // A disabled region, or a deleted vault.
             (&[], &[], true, &["a", "b"]),
-            // A part told as listed and as failed is not trusted.
+            // A part reported both as listed and as failed counts as failed.
             (&["east"], &["east", "west"], true, &[]),
         ] {
             let (after, found) = before.after(BTreeMap::new(), &parts(listed), &parts(failed), whole);
@@ -189,7 +190,7 @@ mod tests {
         assert!(State::from_text(r#"{"form":2,"known":{}}"#).unwrap().is_empty());
         assert!(State::from_text(r#"{"form":1,"known":{"elsewhere":{}}}"#).unwrap().is_empty());
         assert!(State::from_text("nonsense").is_err());
-        // As written before there were tags: they are read once.
+        // Written before tags existed: they are read once.
         let old = r#"{"form":1,"known":{"aws-acm":{"a":{"part":"east","marker":"1"}}}}"#;
         assert_eq!(State::from_text(old).unwrap().get(&place("a")).unwrap().tags, None);
     }

@@ -1,20 +1,20 @@
-//! Tags and labels that clouds and clusters give to what they keep. Pure.
+//! Tags and labels of cloud resources. Pure: no I/O.
 
 use std::collections::BTreeMap;
 
 /// Tags of one certificate, by key.
 pub type Tags = BTreeMap<String, String>;
 
-/// Tags kept of one certificate, the first by key. AWS allows 50, Azure 15, Google Cloud 64 labels; Kubernetes has no bound
-/// of its own.
+/// Maximum stored tags of one certificate, the first by key. AWS allows 50, Azure 15, Google Cloud 64 labels; Kubernetes has no
+/// limit.
 pub const TAGS_KEPT_MAX: usize = 64;
-/// Bytes of the longest key kept: Azure's have up to 512, those of the others (AWS 128 characters, Kubernetes 317) fit.
+/// Longest stored key in bytes: Azure allows 512; AWS (128 characters) and Kubernetes (317) allow less.
 pub const TAG_KEY_OCTETS_MAX: usize = 512;
-/// Bytes of the longest value kept: AWS and Azure allow 256 characters of up to four bytes.
+/// Longest stored value in bytes: AWS and Azure allow 256 characters of up to four bytes.
 pub const TAG_VALUE_OCTETS_MAX: usize = 1_024;
 
-/// What is kept of a certificate's tags. One that is longer, or that has control characters, is left out whole: cut, it would
-/// be another tag.
+/// Returns the tags to store. A tag that is too long or has control characters is dropped, because a truncated tag would be a
+/// different tag.
 pub fn bounded<K, V>(all: impl IntoIterator<Item = (K, V)>) -> Tags
 where
     K: Into<String>,

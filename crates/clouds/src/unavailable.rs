@@ -1,4 +1,4 @@
-//! A source that could not even be prepared: its listing fails, and the others' go on.
+//! A source that could not be prepared: its listing fails, and other sources are still listed.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::provider::Provider;
 use crate::sink::Sink;
 use crate::source::CloudSource;
 
-/// Stands for a source without credentials or with settings that make no sense.
+/// Replaces a source that has no credentials or invalid settings.
 pub struct Unavailable {
     name: Arc<str>,
     provider: Provider,
@@ -20,7 +20,7 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// Replaces the source `name` by one that fails with `error`.
+    /// Creates a replacement for the source `name` that always fails with `error`.
     #[must_use]
     pub fn new(name: Arc<str>, provider: Provider, error: &SourceError) -> Self {
         Self { name, provider, why: chain(error) }
