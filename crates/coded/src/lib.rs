@@ -54,7 +54,7 @@ pub use percent::percent_decoded;
 pub use traits::{Coded, Named, Spelling};
 pub use unknown::UnknownName;
 
-/// What the macros expand to.
+/// Items used by the code that the macros generate.
 #[doc(hidden)]
 pub mod private {
     pub use serde;

@@ -1,4 +1,4 @@
-//! The two declarations.
+//! The macros `named!` and `coded!`.
 
 /// Declares an enum whose values have names: `pub enum Kind: "noun for errors" { Variant => "name", … }`.
 ///
@@ -43,13 +43,13 @@ macro_rules! coded {
         $crate::__named!($visibility $enum, $noun, ($($spelling)?), $($variant $name),+);
 
         impl $enum {
-            /// The code in the database.
+            /// Returns the code that the database stores.
             #[must_use]
             $visibility const fn code(self) -> i64 {
                 self as i64
             }
 
-            /// The value of a code.
+            /// Returns the value with this code.
             #[must_use]
             $visibility const fn from_code(code: i64) -> ::std::option::Option<Self> {
                 match code {
@@ -91,10 +91,10 @@ macro_rules! __named {
     ($visibility:vis $enum:ident, $noun:literal, ($($spelling:ident)?), $($variant:ident $name:literal),+) => {
         #[allow(dead_code, reason = "an enum of one module need not use all that its declaration gives")]
         impl $enum {
-            /// Every value, in the order of the declaration.
+            /// Every value, in declaration order.
             $visibility const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];
 
-            /// The name in JSON, on the command line and in texts.
+            /// Returns the name in JSON, on the command line and in messages.
             #[must_use]
             $visibility const fn name(self) -> &'static str {
                 match self {

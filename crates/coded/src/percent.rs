@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
-/// The bytes of `text` without its percent-encoding; `None` when a `%` is not followed by two hexadecimal digits.
+/// Decodes the percent-encoding of `text`. Returns `None` when a `%` is not followed by two hexadecimal digits.
 #[must_use]
 pub fn percent_decoded(text: &str) -> Option<Vec<u8>> {
     let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;

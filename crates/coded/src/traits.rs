@@ -1,41 +1,41 @@
-//! What the declared enums have in common.
+//! Traits of the enums that the macros declare.
 
-/// Which texts `FromStr` takes for a name.
+/// Which spellings of a name `FromStr` accepts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spelling {
-    /// The name itself.
+    /// Only the exact name.
     Exact,
     /// The name in any ASCII case.
     AnyCase,
-    /// The name in any ASCII case, with hyphens and underscores at will.
+    /// The name in any ASCII case, with or without hyphens and underscores.
     AnySpelling,
 }
 
 /// An enum whose values have names.
 pub trait Named: Copy + 'static {
-    /// Noun for one value, used in errors: `job state`.
+    /// Noun for one value, used in error messages: `job state`.
     const NOUN: &'static str;
-    /// Every value, in the order of the declaration.
+    /// Every value, in declaration order.
     const ALL: &'static [Self];
-    /// The names, in the same order.
+    /// The names, in declaration order.
     const NAMES: &'static [&'static str];
-    /// Which texts are taken for a name.
+    /// Which spellings of a name are accepted.
     const SPELLING: Spelling;
 
-    /// The name of this value.
+    /// Returns the name of this value.
     fn name(self) -> &'static str;
 }
 
 /// An enum whose values have integer codes in the database.
 pub trait Coded: Named {
-    /// The code of this value.
+    /// Returns the code of this value.
     fn code(self) -> i64;
 
-    /// The value of a code.
+    /// Returns the value with this code.
     fn from_code(code: i64) -> Option<Self>;
 }
 
-/// The value that a text names.
+/// Returns the value with this name.
 #[doc(hidden)]
 #[must_use]
 pub fn find<T: Named>(text: &str) -> Option<T> {
@@ -47,7 +47,7 @@ pub fn find<T: Named>(text: &str) -> Option<T> {
     })
 }
 
-/// Whether no name is there twice.
+/// Returns whether all names are different.
 #[doc(hidden)]
 #[must_use]
 pub const fn distinct(names: &[&str]) -> bool {

@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::traits::Named;
 
-/// Characters of the text that the error repeats.
+/// Maximum characters of the invalid text that the error repeats.
 const GIVEN_CHARS_MAX: usize = 40;
 
-/// A text is not the name of any value of an enum. The message lists the names.
+/// The text is not the name of any value of an enum. The message lists the valid names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct UnknownName {
     noun: &'static str,
@@ -16,7 +16,7 @@ pub struct UnknownName {
 }
 
 impl UnknownName {
-    /// `given` is not a name of `T`.
+    /// Creates the error: `given` is not a name of `T`.
     #[must_use]
     pub fn of<T: Named>(given: &str) -> Self {
         Self { noun: T::NOUN, given: given.chars().take(GIVEN_CHARS_MAX).collect(), names: T::NAMES }

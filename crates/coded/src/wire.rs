@@ -1,4 +1,4 @@
-//! Names in serialized data.
+//! Serialization of the names.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,10 +8,10 @@ use serde::de::{Error, Visitor};
 
 use crate::traits::{Named, find};
 
-/// Reads the name of a value. The errors are those of a derived `Deserialize`.
+/// Deserializes a value from its name. The errors are those of a derived `Deserialize`.
 ///
 /// # Errors
-/// The data holds no text, or a text that names no value.
+/// The data is not a string, or the string is not a valid name.
 #[doc(hidden)]
 pub fn deserialize<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     deserializer.deserialize_str(NameVisitor(PhantomData))
