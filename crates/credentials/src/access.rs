@@ -1,4 +1,4 @@
-//! Who may do something with a name and why, and what changed in that.
+//! Reports of the actors that have access to a name, and of changes to that access.
 
 use serde_json::Value as Json;
 use store::{Cursor, Page};
@@ -9,27 +9,28 @@ use crate::tables;
 use crate::tables::{AccessChangeRow, AccessDifference, AccessRow, CredentialAsker};
 use crate::{CredentialError, Credentials, Operation, Operations};
 
-/// Somebody who may do something since a time that they could not do before, or no more.
+/// A change in an actor's access: an operation was granted to the actor or revoked.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessChange {
-    /// When, µs.
+    /// Time of the change, µs since 1970-01-01 UTC.
     pub at_us: i64,
     /// Actor that made the change.
     pub by: String,
-    /// Whose permission.
+    /// Actor whose access changed.
     pub actor: String,
-    /// The path.
+    /// The path of the permission.
     pub path: String,
     /// Whether access was granted; otherwise revoked.
     pub gained: bool,
 }
 
 impl Credentials {
-    /// Who may do something with a name or path, by permission or by one of these roles that may do everything. By actor.
+    /// Lists the actors that may perform an operation on a name or path, by a permission or by one of these roles with full access.
+    /// Sorted by actor.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the asker may not see permissions there; [`CredentialError::Bad`] for a cursor
-    /// of another listing.
+    /// [`CredentialError::NotFound`] when the caller may not see permissions there; [`CredentialError::Bad`] for a cursor of
+    /// another listing.
     #[crate::boxed]
     pub async fn access(
         &self,
@@ -47,10 +48,10 @@ impl Credentials {
             .map_err(unpaged)
     }
 
-    /// Who may do something with one of two names or paths and not with the other.
+    /// Lists the actors that may perform an operation on one of two names or paths, but not on the other.
     ///
     /// # Errors
-    /// As [`Self::access`], of both.
+    /// See [`Self::access`], for both paths.
     #[crate::boxed]
     pub async fn access_difference(
         &self,
@@ -68,11 +69,11 @@ impl Credentials {
         page.map_err(unpaged)
     }
 
-    /// Who may do something since a time (µs) or no more, by the log of permissions, oldest first. A page may hold fewer
-    /// than asked for: what changed nothing about this operation is left out.
+    /// Lists the actors that gained or lost an operation since a time (µs), from the audit log of permissions, oldest first. A page
+    /// may hold fewer entries than requested, because changes of other operations are left out.
     ///
     /// # Errors
-    /// As [`Self::access`].
+    /// See [`Self::access`].
     #[crate::boxed]
     pub async fn access_since(
         &self,
@@ -101,7 +102,7 @@ impl Credentials {
     }
 }
 
-/// What an event changed about an operation.
+/// Returns the change that an event made to an operation, if any.
 fn change(row: &AccessChangeRow, operation: &str) -> Option<AccessChange> {
     let read = |text: &str| serde_json::from_str::<Json>(text).unwrap_or_default();
     let gives = |action: &str, details: &Json| {
@@ -113,7 +114,7 @@ fn change(row: &AccessChangeRow, operation: &str) -> Option<AccessChange> {
     let before = row.before.as_deref().map(read);
     let had = match (&row.action_before, &before) {
         (Some(action), Some(details)) => gives(action, details),
-        // Of a permission from before the log, all that is known is what was taken away.
+        // For a permission older than the log, only the revoked operations are known.
         _ => row.action != "credential.grant" && gives("credential.grant", &now),
     };
     let has = gives(&row.action, &now);

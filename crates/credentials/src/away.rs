@@ -1,4 +1,4 @@
-//! What is deleted or has ended: taken back within its time, destroyed after it.
+//! Deletion of credentials and versions: undelete within the retention period, destruction after it.
 
 use events::CredentialChange;
 use futures_util::FutureExt;
@@ -17,50 +17,50 @@ use crate::{CredentialError, Credentials, History, Name, VersionView};
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// Deleted credentials that are told at once, at most.
+/// Maximum deleted credentials in one listing.
 const DELETED_MAX: usize = 1_000;
 
-/// Children of one path that are told, at most.
+/// Maximum children of one path in a listing.
 const CHILDREN_MAX: usize = 100_000;
 
-/// Versions of one name that are listed, at most.
+/// Maximum versions of one name in a listing.
 const LISTED_MAX: usize = 10_000;
 
-/// What is to happen to versions of a name.
+/// A change to versions of a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VersionsChange {
-    /// They are read no more, and can be taken back for [`CredentialsOptions::undelete_days`].
+    /// Delete the versions. They can be restored for [`CredentialsOptions::undelete_days`].
     ///
     /// [`CredentialsOptions::undelete_days`]: crate::CredentialsOptions::undelete_days
     Delete,
-    /// Taken back.
+    /// Restore deleted versions.
     Undelete,
-    /// Gone for good; with the last the name goes.
+    /// Destroy the versions permanently. The name is removed with its last version.
     Destroy,
 }
 
 impl Credentials {
-    /// What was deleted, or has ended by its time to live, and can be taken back by the asker; the last first, at most 1,000.
+    /// Lists the deleted or expired credentials that the caller can restore, newest deletion first, at most 1,000.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn deleted(&self, asker: &CredentialAsker) -> Result<Vec<Deleted>, CredentialError> {
         let times = (self.since_us(self.options().undelete_days), self.now_us());
         Ok(tables::Credentials::of(self.store()).deleted(asker, times, DELETED_MAX).await?)
     }
 
-    /// So many days ago, µs.
+    /// Returns the time this many days ago, µs since 1970-01-01 UTC.
     fn since_us(&self, days: u32) -> i64 {
         self.now_us().saturating_sub(i64::from(days).saturating_mul(DAY_US))
     }
 
-    /// Takes back what ended at a name by its time to live, which then has none any more; else the credential of the name that
-    /// was deleted last, with all its versions.
+    /// Restores a name: its expired versions, whose time to live is removed, or else the most recently deleted credential of that
+    /// name with all its versions.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when none was deleted, its time is over, or the asker may not write there;
-    /// [`CredentialError::Changed`] when the name is taken.
+    /// [`CredentialError::NotFound`] when no deleted credential exists, its retention period has passed, or the caller may not
+    /// write there; [`CredentialError::Changed`] when the name is in use.
     #[crate::boxed]
     pub async fn undelete(&self, asker: &CredentialAsker, name: &Name) -> Result<Deleted, CredentialError> {
         let event = self.event(asker, "credential.undelete", name.as_str(), json!({}));
@@ -85,10 +85,10 @@ impl Credentials {
         }
     }
 
-    /// Deletes versions of a name by their numbers, takes them back or destroys them; without numbers the newest.
+    /// Deletes, restores or destroys versions of a name by their numbers; without numbers the newest version.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the name is not there or the asker may not.
+    /// [`CredentialError::NotFound`] when the name does not exist or the caller lacks the permission.
     #[crate::boxed]
     pub async fn change_versions(
         &self,
@@ -127,8 +127,7 @@ impl Credentials {
         if changed.await? { Ok(()) } else { Err(CredentialError::NotFound) }
     }
 
-    /// What is known of a name's versions, newest first, those that have ended among them, at most 10,000. No value is
-    /// opened.
+    /// Lists the versions of a name, newest first, including expired versions, at most 10,000. Decrypts no value.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -151,11 +150,11 @@ impl Credentials {
         })
     }
 
-    /// The children of a path below which the asker may read something: `name` for a credential, `name/` for what has more
-    /// below it. `None` is the root. A probe of an index for each child.
+    /// Lists the children of a path below which the caller may read something: `name` for a credential, `name/` for a path with
+    /// children. `None` is the root. Costs one index probe for each child.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] when there are more than 100,000.
+    /// [`CredentialError::Bad`] when there are more than 100,000 children.
     #[crate::boxed]
     pub async fn children(
         &self,
@@ -172,10 +171,10 @@ impl Credentials {
         Ok(children)
     }
 
-    /// Destroys expired versions, some hundred in each transaction.
+    /// Destroys versions whose retention period has passed, some hundred in each transaction.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn destroy_past(&self, stop: &CancellationToken) -> Result<(), StoreError> {
         let now_us = self.now_us();
@@ -196,7 +195,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Destroys some hundred versions that ended by a time; false when there are none.
+    /// Destroys some hundred versions that ended before a time. Returns false when no such version is left.
     async fn destroy_ended(&self, ended_by_us: i64, now_us: i64) -> Result<bool, StoreError> {
         let ended = tables::Credentials::of(self.store()).ended_versions(ended_by_us).await?;
         if ended.is_empty() {
@@ -213,7 +212,7 @@ impl Credentials {
         Ok(true)
     }
 
-    /// Says that a credential changed, without a new version.
+    /// Returns the event for a credential that changed without a new version.
     pub(crate) fn changed(&self, asker: &CredentialAsker, name: &Name, at_us: i64) -> NewEvent {
         store::new_event(
             at_us,
@@ -222,7 +221,7 @@ impl Credentials {
         )
     }
 
-    /// Says that a credential, or versions of it, were deleted.
+    /// Returns the event for a deleted credential, or for deleted versions of one.
     pub(crate) fn gone(&self, asker: &CredentialAsker, name: &Name, at_us: i64) -> NewEvent {
         store::new_event(
             at_us,

@@ -1,7 +1,7 @@
-//! Certificates with their versions: the change of an authority without a moment in which somebody is not trusted.
+//! Certificates with their versions, and replacement of a CA without an interruption of trust.
 //!
-//! An authority has an active version and at most one in transition. What it signed carries both in its `ca`, the one that
-//! signed first; with every change of the flag its direct children get a version that says so.
+//! A CA has one active version and at most one transitional version. The `ca` of each certificate it signed contains both versions,
+//! the signing one first. Each change of the transitional flag adds a version with the new `ca` to its direct children.
 
 use std::collections::HashMap;
 
@@ -21,45 +21,45 @@ use crate::version::{Version, VersionView};
 use crate::writing::Draft;
 use crate::{CaVersions, CredentialError, Credentials, Kind, Name, Operation, Value};
 
-/// Certificates read at a time where all are listed.
+/// Page size when all certificates are listed.
 const PAGE: usize = 500;
 
-/// What an authority signed that is told together of its change.
+/// Number of child certificates that are updated concurrently.
 const TOLD_TOGETHER: usize = 256;
 
-/// Certificates, or versions of one, that are listed at once, at most.
+/// Maximum certificates, or versions of one certificate, in one listing.
 const LISTED_MAX: usize = 100_000;
 
 const TWO_TRANSITIONAL: &str = "The maximum number of transitional versions for a given CA is 1.";
 const LAST_VERSION: &str = "The minimum number of versions for a Certificate is 1.";
 const NO_CERTIFICATE: &str = "You must provide a certificate.";
 
-/// A certificate and what is known of its versions, newest first.
+/// A certificate and metadata of its versions, newest first.
 #[derive(Clone, Debug)]
 pub struct CertificateView {
     /// The credential's identity.
     pub id: Uuid,
-    /// As it was first written.
+    /// The name, in the case in which it was first written.
     pub name: String,
-    /// What signed the newest version; empty when it is not known here.
+    /// Name of the credential that signed the newest version. Empty when the signer is unknown.
     pub signed_by: String,
-    /// Names of the current certificates that it signed.
+    /// Names of the current certificates that this certificate signed.
     pub signs: Vec<String>,
-    /// Its versions, newest first.
+    /// The versions, newest first.
     pub versions: Vec<VersionView>,
 }
 
 /// A version to be added to a certificate.
 #[derive(Clone)]
 pub struct NewCertificateVersion {
-    /// `ca`, `certificate`, `private_key`.
+    /// JSON object with `ca`, `certificate` and `private_key`.
     pub value: Json,
-    /// Whether it is in transition.
+    /// Whether the version is transitional.
     pub transitional: bool,
 }
 
 impl std::fmt::Debug for NewCertificateVersion {
-    /// Without the value.
+    /// Formats without the value, which is secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NewCertificateVersion")
             .field("transitional", &self.transitional)
@@ -67,23 +67,23 @@ impl std::fmt::Debug for NewCertificateVersion {
     }
 }
 
-/// How a certificate is made again.
+/// Options for regenerating a certificate.
 #[derive(Clone, Debug, Default)]
 pub struct Regeneration {
-    /// Whether the new version is in transition.
+    /// Whether the new version is transitional.
     pub set_as_transitional: bool,
-    /// Whether its authority's newest version signs though that is in transition.
+    /// Whether the CA's newest version signs, even if that version is transitional.
     pub allow_transitional_parent_to_sign: bool,
-    /// Bits of an RSA key, in place of what it has.
+    /// New RSA key length in bits. Default: unchanged.
     pub key_length: Option<u32>,
-    /// New validity in days, if it changes.
+    /// New validity in days. Default: unchanged.
     pub duration: Option<u32>,
-    /// New metadata, if it changes.
+    /// New metadata. Default: unchanged.
     pub metadata: Option<Json>,
 }
 
 impl Credentials {
-    /// A certificate by its name. No value is opened.
+    /// Returns a certificate by its name. Decrypts no value.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -105,7 +105,7 @@ impl Credentials {
         Ok(CertificateView { id, name, signed_by, signs, versions })
     }
 
-    /// Every certificate that the asker may read. Read a page at a time; no value is opened.
+    /// Lists every certificate that the caller may read. Reads one page at a time and decrypts no value.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] when there are more than 100,000.
@@ -144,7 +144,7 @@ impl Credentials {
         }
     }
 
-    /// The versions of a certificate by the credential's identity, newest first.
+    /// Returns the versions of a certificate by the identity of its credential, newest first.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -159,7 +159,7 @@ impl Credentials {
         if versions[0].kind() == Kind::Certificate { Ok(versions) } else { Err(CredentialError::NotFound) }
     }
 
-    /// The active version of a certificate and the transitional one, by the credential's identity.
+    /// Returns the active and the transitional version of a certificate by the identity of its credential.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`].
@@ -173,7 +173,7 @@ impl Credentials {
         self.current(asker, &name).await
     }
 
-    /// Makes a certificate again.
+    /// Regenerates a certificate.
     ///
     /// # Errors
     /// [`CredentialError`]
@@ -204,7 +204,7 @@ impl Credentials {
     /// Adds a version to a certificate.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for what is no certificate, or a second version in transition.
+    /// [`CredentialError::Bad`] when the value is not a certificate, or for a second transitional version.
     #[crate::boxed]
     pub async fn add_certificate_version(
         &self,
@@ -235,10 +235,10 @@ impl Credentials {
         Ok(stored)
     }
 
-    /// Removes one version of a certificate; never the last. Its key is answered to who may read it.
+    /// Deletes one version of a certificate, but never the last one. Returns the version, with its key if the caller may read it.
     ///
     /// # Errors
-    /// [`CredentialError::NoVersion`]; [`CredentialError::Bad`] for the last.
+    /// [`CredentialError::NoVersion`]; [`CredentialError::Bad`] for the last version.
     #[crate::boxed]
     pub async fn delete_certificate_version(
         &self,
@@ -275,8 +275,8 @@ impl Credentials {
         }
     }
 
-    /// Makes a version the one in transition (the newest, where `version` is `latest`), or none. What is current then, its
-    /// keys for who may read them.
+    /// Sets which version is transitional: the given one, the newest for `latest`, or none. Returns the current versions, with
+    /// their keys if the caller may read them.
     ///
     /// # Errors
     /// [`CredentialError::NoVersion`].
@@ -318,7 +318,8 @@ impl Credentials {
         Ok(current)
     }
 
-    /// A version as it is answered to who changed something about it: the key goes to who may read it, and is logged.
+    /// Prepares a version for the response to a change. Removes the private key unless the caller may read the credential; a read
+    /// is logged.
     async fn answered(
         &self,
         asker: &CredentialAsker,
@@ -333,7 +334,7 @@ impl Credentials {
         Ok(version)
     }
 
-    /// Gives what an authority signed a version that trusts both of its versions, the one that signed first.
+    /// Adds a version to each certificate that a CA signed, so that its `ca` trusts both versions of the CA, the signing one first.
     pub(crate) async fn tell_children(
         &self,
         asker: &CredentialAsker,
@@ -342,7 +343,7 @@ impl Credentials {
         if self.options().ca_versions == CaVersions::Signer {
             return Ok(());
         }
-        // Anyone who changes an authority changes what hangs on it, may they write there or not.
+        // A permission to change a CA includes updates of its children, even without write permission for them.
         let all = asker.with_everything();
         let versions = self.current_of(&all, name).await?;
         let pems: Vec<String> = versions
@@ -358,7 +359,7 @@ impl Credentials {
             let written = drafts.map(|draft| self.write(&all, draft));
             for written in join_all(written).await {
                 match written {
-                    // A newer version has the authority as it is now.
+                    // Another writer added a newer version, which already has the CA's current versions.
                     Ok(_) | Err(CredentialError::Changed) => {}
                     Err(error) => return Err(error),
                 }
@@ -367,7 +368,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// What is known of a certificate's versions that are read, newest first; one at least.
+    /// Returns the readable versions of a certificate, newest first; at least one.
     async fn certificate_rows(
         &self,
         asker: &CredentialAsker,
@@ -408,19 +409,19 @@ impl Credentials {
         })
     }
 
-    /// A name as it was first written; as it is when nothing is there.
+    /// Returns a name as it was first written, or the given name if it does not exist.
     async fn shown_name(&self, name: &Name) -> Result<String, CredentialError> {
         let found = self.find_exactly(&CredentialAsker::system(), name).await?;
         Ok(found.map_or_else(|| name.as_str().to_owned(), |found| found.name))
     }
 }
 
-/// A version like this one that trusts an authority's certificates: the one that signed, and beside it the other, where
-/// there are two. `None` when this one does.
+/// Returns a draft like this version that trusts the CA's certificates: the signing one and, if there are two versions, the other
+/// one. `None` when this version already does.
 fn trusting(there: Version, pems: &[String]) -> Option<Draft> {
     let Value::Certificate(mut value) = there.value else { return None };
     let signed = value.ca.as_deref().and_then(certificate_of).map(|ca| ca.fingerprint);
-    // With one version left, it is trusted because it signed.
+    // A single CA version needs no entry: it is trusted as the signer.
     let other = |pem: &&String| certificate_of(pem).map(|ca| ca.fingerprint) != signed;
     let trusted = pems.iter().find(other).filter(|_| pems.len() > 1).cloned();
     if value.trusted_ca == trusted {

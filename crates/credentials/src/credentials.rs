@@ -1,4 +1,4 @@
-//! The handle, and the ways into the database.
+//! The handle [`Credentials`], and its batched database access.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,26 +29,26 @@ use crate::tables::{
 };
 use crate::version::Version;
 
-/// Versions of one transaction; some KiB each.
+/// Maximum versions in one transaction; each takes some KiB.
 const BATCH_MAX: usize = 256;
-/// Versions that wait in the queue; past it callers wait before it.
+/// Maximum versions in the queue. When it is full, callers wait.
 const WAITING_MAX: usize = 4_096;
-/// Transactions under way: while one commits, the next is being sent.
+/// Maximum concurrent transactions: while one commits, the next is being sent.
 const AT_ONCE: usize = 2;
-/// Names of one statement, one version each: no value is left out for those of others.
+/// Maximum names in one statement, one version each. Up to this number no size limit drops a value.
 const LOOKUPS_MAX: usize = NAMES_UNBOUNDED;
-/// Statements that read under way.
+/// Maximum concurrent read statements.
 const LOOKUPS_AT_ONCE: usize = 2;
-/// From the start to the first look at what is past its time: a process that never lives for an hour looks, too.
+/// Delay from startup to the first deletion of expired data, so that it also runs in processes that never run for an hour.
 const TIDY_FIRST: Duration = Duration::from_secs(60);
-/// Interval between such runs.
+/// Interval between deletions of expired data.
 const TIDY_EVERY: Duration = Duration::from_secs(3_600);
 /// RSA keys that are generated in advance.
 const RSA_STOCK: usize = 64;
-/// A transaction that lost against another is tried so often.
+/// Maximum attempts of a transaction that fails because of a conflict.
 const ATTEMPTS: usize = 3;
 
-/// Credentials. Cheap to clone.
+/// The handle of the credential store. Cheap to clone.
 #[derive(Clone)]
 pub struct Credentials(Arc<CredentialsState>);
 
@@ -59,11 +59,11 @@ struct CredentialsState {
     options: CredentialsOptions,
     stock: RsaStock,
     versions: Batcher<NewVersion, Result<Put, Arc<StoreError>>>,
-    /// On PostgreSQL: a statement in the same process waits for nobody.
+    /// Batcher of lookups. Only on PostgreSQL: an embedded database has no round trips to share.
     lookups: Option<Batcher<LookupKey, Result<Vec<CredentialRow>, Arc<StoreError>>>>,
     reads: ReadLog,
     live_tokens: LiveTokens,
-    /// This process among those that may have the duty of rotating.
+    /// Identity of this process for the rotation lease.
     node: Uuid,
     hooks: OnceLock<Arc<dyn HookSender>>,
     authority: OnceLock<Authority>,
@@ -75,20 +75,20 @@ struct CredentialsState {
 /// The caller and the name in lower case.
 type LookupKey = (CredentialAsker, String);
 
-/// A version to store, with its events.
+/// A version to store, with its events and certificate records.
 #[derive(Clone)]
 pub(crate) struct NewVersion {
     pub(crate) row: NewCredentialVersion,
-    /// `credential.set`, for one.
+    /// Action in the audit log, such as `credential.set`.
     pub(crate) action: &'static str,
-    /// A certificate made here that signs itself: it stands in the inventory.
+    /// A self-signed certificate generated here, to be added to the inventory.
     pub(crate) certificate: Option<Arc<NewCertificate>>,
     /// The certificate to record as issued, if a CA signed it, so that it can be revoked.
     pub(crate) issued: Option<NewIssued>,
 }
 
 impl Credentials {
-    /// Over the database and the master keys. Starts the task that stores.
+    /// Opens the credential store over the database and the master keys. Starts the background task that writes versions.
     #[must_use]
     pub fn open(store: Store, keystore: KeyStore, clock: Clock, options: CredentialsOptions) -> Self {
         keystore.also_sealed(&SEALED_CREDENTIALS);
@@ -125,13 +125,14 @@ impl Credentials {
         }))
     }
 
-    /// Gives what posts to hooks; without it policies with a hook that is asked keep their old values. The first counts.
+    /// Sets the sender of hook requests. Without it, policies whose hook must agree keep their old values. Only the first call has
+    /// an effect.
     pub fn post_through(&self, sender: Arc<dyn HookSender>) {
         let _ = self.0.hooks.set(sender);
     }
 
-    /// Gives the authority that authorities among the credentials are made known to: what they sign can be revoked then.
-    /// The first counts.
+    /// Sets the authority that CAs among the credentials are published through, so that their certificates can be revoked. Only the
+    /// first call has an effect.
     pub fn publish_through(&self, authority: Authority) {
         let _ = self.0.authority.set(authority);
     }
@@ -140,20 +141,21 @@ impl Credentials {
         self.0.authority.get()
     }
 
-    /// The work that comes by itself, until `stop`: RSA keys made ready, the log of readings, tokens and one-time values
-    /// tidied, what is past its time destroyed, rotation.
+    /// Runs the background work until `stop`: generates RSA keys in advance, writes the read log, removes expired tokens and data,
+    /// and rotates credentials.
     pub async fn run(self, stop: CancellationToken) {
         let reads = self.0.reads.clone().run(self.0.store.clone(), stop.clone());
         let stock = stop.clone().run_until_cancelled_owned(self.keep_stock());
         tokio::join!(reads, stock, self.tidy(stop.clone()), self.rotate(stop));
     }
 
-    /// Sets read-only mode in this process. Rotation and the deletion of expired versions pause; callers check it for requests.
+    /// Sets read-only mode in this process, which pauses rotation and the deletion of expired versions. Callers enforce it for
+    /// requests.
     pub fn set_read_only(&self, on: bool) {
         self.0.read_only.store(on, Ordering::Relaxed);
     }
 
-    /// [`Self::set_read_only`]
+    /// Returns whether this process is in read-only mode; see [`Self::set_read_only`].
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.0.read_only.load(Ordering::Relaxed)
@@ -189,13 +191,13 @@ impl Credentials {
         }
     }
 
-    /// The options.
+    /// Returns the options.
     #[must_use]
     pub fn options(&self) -> &CredentialsOptions {
         &self.0.options
     }
 
-    /// The stock of RSA keys.
+    /// Returns the stock of RSA keys.
     #[must_use]
     pub fn stock(&self) -> &RsaStock {
         &self.0.stock
@@ -241,8 +243,8 @@ impl Credentials {
         Version::open(row, self.keyring())
     }
 
-    /// The current version of a name. On PostgreSQL concurrent lookups share a statement, because the round trip costs several
-    /// times the lookup.
+    /// Returns the current versions of a name. On PostgreSQL concurrent lookups share a statement, because the round trip costs
+    /// several times the lookup.
     pub(crate) async fn rows_of(&self, asked: LookupKey) -> Result<Vec<CredentialRow>, CredentialError> {
         let Some(lookups) = &self.0.lookups else {
             let rows = tables::Credentials::of(self.store()).current(&[asked], self.now_us()).await?;
@@ -314,7 +316,7 @@ async fn put(store: Store, all: Vec<NewVersion>) -> Vec<Result<Put, Arc<StoreErr
         let stored = store.write_points("credential_put", move |tx| put_all(tx, rows, shared).boxed()).await;
         match stored {
             Ok(fates) => return fates.into_iter().map(Ok).collect(),
-            // Undone by the database, so that nothing of it can be there.
+            // The database has rolled the transaction back, so that a retry stores nothing twice.
             Err(StoreError::Busy { .. }) if left > 0 => {}
             Err(error) => {
                 let error = Arc::new(error);
@@ -324,7 +326,7 @@ async fn put(store: Store, all: Vec<NewVersion>) -> Vec<Result<Put, Arc<StoreErr
     }
 }
 
-/// The versions, and what the inventory, the log and the outbox say of those that are stored.
+/// Stores versions in one transaction, with their inventory, audit log and outbox entries.
 async fn put_all(
     tx: &mut Tx,
     rows: Arc<[NewCredentialVersion]>,

@@ -1,83 +1,83 @@
-//! Why something was refused, in CredHub's words where its clients compare them.
+//! Errors of the credential store. Some texts are those of CredHub, because its clients compare them.
 
 use std::sync::Arc;
 
 use store::StoreError;
 
-/// Whose fault a refusal is, for anyone who turns it into a status.
+/// Class of an error, from which callers derive an HTTP status.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    /// The request is wrong.
+    /// The request is invalid.
     Bad,
-    /// It is not there, or the caller may not know that it is.
+    /// The object does not exist, or the caller may not know that it exists.
     Absent,
-    /// The caller may not.
+    /// The caller lacks the permission.
     Forbidden,
-    /// Something else is there already.
+    /// The request conflicts with an existing object.
     Conflict,
-    /// It was there and is gone.
+    /// The object existed and was deleted.
     Gone,
-    /// More bytes than are kept.
+    /// The value exceeds the size limit.
     TooLarge,
-    /// Not the caller's fault.
+    /// An internal error.
     Internal,
-    /// Not now: the database is away.
+    /// The database is temporarily unavailable.
     Unavailable,
     /// The disk of the database is full.
     Full,
 }
 
-/// Why nothing was done.
+/// Reason why an operation on credentials failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum CredentialError {
-    /// The request is wrong, in words for anyone who made it.
+    /// The request is invalid; the text is for the caller.
     #[error("{0}")]
     Bad(String),
-    /// No such credential, or no permission to know of it.
+    /// The credential does not exist, or the caller may not know that it exists.
     #[error(
         "The request could not be completed because the credential does not exist or you do not have sufficient \
          authorization."
     )]
     NotFound,
-    /// No such authority, or no permission to know of it.
+    /// The CA does not exist, or the caller may not know that it exists.
     #[error(
         "The request could not be completed because the CA does not exist or you do not have sufficient authorization."
     )]
     NoCa,
-    /// No permission to write there.
+    /// The caller may not write there.
     #[error(
         "The request could not be completed because the credential does not exist or you do not have sufficient \
          authorization."
     )]
     Forbidden,
-    /// No such version of that credential.
+    /// The credential has no such version.
     #[error(
         "The request could not be completed because the specified version does not exist or does not belong to the \
          specified credential."
     )]
     NoVersion,
-    /// The name has another type.
+    /// The existing credential has another type.
     #[error(
         "The credential type cannot be modified. Please delete the credential if you wish to create it with a \
          different type."
     )]
     OtherType,
-    /// The newest version is another than the caller expected.
+    /// The newest version is not the one that the caller expected.
     #[error("The credential was changed by somebody else. Read it and try again.")]
     Changed,
-    /// The value has too many bytes.
+    /// The value exceeds the size limit.
     #[error("Value exceeds the maximum size.")]
     TooLarge,
-    /// No such permission, or none to know of it.
+    /// The permission does not exist, or the caller may not know that it exists.
     #[error(
         "The request could not be completed because the permission does not exist or you do not have sufficient \
          authorization."
     )]
     NoPermission,
-    /// The permission to be changed is not there.
+    /// The permission to be changed does not exist.
     #[error("The request includes a permission that does not exist.")]
     UnknownPermission,
-    /// Actor and path have a permission already.
+    /// A permission for this actor and path already exists.
     #[error(
         "A permission entry for this actor and path already exists. Please use PUT to update the permission entry."
     )]
@@ -87,56 +87,56 @@ pub enum CredentialError {
         "Modification of access control for the authenticated user is not allowed. Please contact an administrator."
     )]
     OwnPermission,
-    /// A token that was good for one reading, and is used again.
+    /// The single-use token was used before.
     #[error(
         "This token was read at {at} by {by}. If that was not whom it was for, somebody else has the value of {name}: \
          make it anew."
     )]
     AlreadyRead {
-        /// Whose value.
+        /// Name of the credential.
         name: String,
-        /// When, RFC 3339.
+        /// Time of the first use, RFC 3339.
         at: String,
-        /// Who, as the log names them.
+        /// Actor of the first use, as named in the audit log.
         by: String,
     },
-    /// No token that was good for one reading, or one that has ended.
+    /// The single-use token does not exist or has expired.
     #[error("The token does not exist, or it expired before it was read.")]
     NoToken,
-    /// The value of this credential does not open; others are unaffected.
+    /// The value of this credential cannot be decrypted; other credentials are unaffected.
     #[error(
         "The credential could not be accessed with the provided encryption keys. You must update your deployment \
          configuration to continue."
     )]
     Sealed {
-        /// Whose value.
+        /// Name of the credential.
         name: String,
-        /// Why, for the log.
+        /// The reason, for the log.
         why: String,
     },
-    /// Keys, randomness: not the caller's fault.
+    /// An internal error, such as a failure of keys or randomness.
     #[error("An application error occurred. Please contact your CredHub administrator.")]
     Internal(String),
-    /// The audit log was not written, and no secret is answered without a record of it.
+    /// The audit log cannot be written, and no secret is returned without a record in it.
     #[error(
         "The audit log cannot be written, so the value is not answered. Please try again; if it stays so, see the server's log."
     )]
     Unlogged(Arc<StoreError>),
-    /// Nothing can be written; the disk is named.
+    /// The disk is full, so that nothing can be written. The error names the disk.
     #[error("Nothing can be written: {0}. Please free space on that disk, or ask an administrator to.")]
     Full(Arc<StoreError>),
-    /// The database.
+    /// The database failed.
     #[error("The database does not answer. Please try again.")]
     Store(Arc<StoreError>),
 }
 
 impl CredentialError {
-    /// A wrong request.
+    /// Creates an error for an invalid request.
     pub(crate) fn bad(text: impl Into<String>) -> Self {
         Self::Bad(text.into())
     }
 
-    /// The class of the error: caller, conflict, or server.
+    /// Returns the class of the error.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
         match self {
@@ -158,7 +158,7 @@ impl CredentialError {
         }
     }
 
-    /// What the log shall say beyond what the caller is told; `None` when the caller is told all.
+    /// Returns details for the log that the caller does not see; `None` when the caller's message is complete.
     #[must_use]
     pub fn details(&self) -> Option<String> {
         match self {

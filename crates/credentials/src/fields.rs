@@ -1,7 +1,7 @@
-//! Credentials by number and as fields: what a key-value store shows of any type.
+//! Credentials by version number and as fields: a view of any type for key-value clients.
 //!
-//! An object of JSON is its fields, a text or password has one of its type's name, all other types have those of their
-//! value. What was made from other fields (a password's hash, a key's fingerprint) is shown, and not taken.
+//! A JSON object is its own fields. A text or password has one field, named after its type. All other types have the fields of
+//! their value. Derived fields, such as a password's hash or a key's fingerprint, are returned but not accepted.
 
 use futures_util::FutureExt;
 use serde_json::{Map, Value as Json, json};
@@ -13,22 +13,22 @@ use crate::{
     CaVersions, CredentialError, Credentials, Kind, Name, Operation, SetRequest, Value, Version, VersionView,
 };
 
-/// A patch that lost against another writer is tried so often.
+/// Maximum attempts of a patch that conflicts with another writer.
 const ATTEMPTS: usize = 3;
 
-/// A version that was asked for by its number.
+/// The result of a request for a version by its number.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbered {
-    /// The version was opened.
+    /// The version exists and was decrypted.
     Readable(Box<Version>),
-    /// It has ended or was deleted, and can be taken back.
+    /// The version expired or was deleted, and can be restored.
     Ended(VersionView),
-    /// It was destroyed; its number.
+    /// The version was destroyed. Contains its number.
     Destroyed(u64),
 }
 
 impl Value {
-    /// As fields; `versions` as in [`Self::shown`].
+    /// Returns the value as fields. `versions` has the meaning described at [`Self::shown`].
     #[must_use]
     pub fn fields(&self, versions: CaVersions) -> Map<String, Json> {
         let single = |value: Json| {
@@ -46,7 +46,7 @@ impl Value {
     }
 }
 
-/// What may be written into a type's fields, and what is made from those.
+/// Returns the fields of a type that can be written, and its derived fields.
 fn fields_of(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
     match kind {
         Kind::Json => (&[], &[]),
@@ -59,7 +59,7 @@ fn fields_of(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
     }
 }
 
-/// Fields as a value of this type is set.
+/// Converts fields to the JSON value that sets this type.
 fn value_of(kind: Kind, mut fields: Map<String, Json>) -> Result<Json, CredentialError> {
     if kind == Kind::Json {
         return Ok(fields.into());
@@ -79,7 +79,7 @@ fn value_of(kind: Kind, mut fields: Map<String, Json>) -> Result<Json, Credentia
     })
 }
 
-/// RFC 7396: `null` takes a field away, an object changes one, anything else replaces it.
+/// Applies a merge patch (RFC 7396): `null` removes a field, an object is merged, any other value replaces the field.
 fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
     for (name, value) in patch {
         match value {
@@ -98,11 +98,11 @@ fn merge(target: &mut Map<String, Json>, patch: Map<String, Json>) {
 }
 
 impl Credentials {
-    /// A version by its number; without one the newest there ever was, of an authority that changes the active one. One
-    /// statement.
+    /// Returns a version by its number. Without a number: the newest version ever stored, or the active version of a CA that is
+    /// being replaced. Uses one statement.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the name is not there, never had so many versions, or the asker may not read;
+    /// [`CredentialError::NotFound`] when the name or number never existed, or the caller may not read it;
     /// [`CredentialError::Sealed`].
     #[crate::boxed]
     pub async fn numbered(
@@ -118,7 +118,7 @@ impl Credentials {
         Ok(found)
     }
 
-    /// As [`Self::numbered`], with the number of the newest, and nothing in the log.
+    /// Returns the same as [`Self::numbered`] with the number of the newest version. Writes no audit record.
     async fn numbered_of(
         &self,
         asker: &CredentialAsker,
@@ -139,11 +139,11 @@ impl Credentials {
         Ok((found, last))
     }
 
-    /// Stores a new version of these fields: of the type that is there, and as JSON where none is. What the newest version
-    /// notes the new one does as well.
+    /// Stores a new version with these fields. It has the type and metadata of the newest version; a new name becomes a JSON
+    /// credential.
     ///
     /// # Errors
-    /// As [`Self::set`]; [`CredentialError::Bad`] when the fields do not fit the type.
+    /// See [`Self::set`]; [`CredentialError::Bad`] when the fields do not fit the type.
     #[crate::boxed]
     pub async fn set_fields(
         &self,
@@ -158,7 +158,7 @@ impl Credentials {
         let kind = there.as_ref().map_or(Kind::Json, |there| there.kind);
         let value = match value_of(kind, fields) {
             Ok(value) => value,
-            // Of what type it is, is nothing for anyone who may not write there.
+            // A caller without write permission must not learn the type.
             Err(_) if !self.may(asker, &name, Operation::Write).await? => {
                 return Err(CredentialError::Forbidden);
             }
@@ -170,12 +170,10 @@ impl Credentials {
         self.set(asker, request).await
     }
 
-    /// Stores a new version that differs from the newest by a patch (RFC 7396). Who writes at the same time is not
-    /// overwritten.
+    /// Stores a new version: the newest one with a patch (RFC 7396) applied. Does not overwrite concurrent changes.
     ///
     /// # Errors
-    /// As [`Self::set_fields`]; [`CredentialError::NotFound`] when there is nothing to be changed, or the asker may not read
-    /// it.
+    /// See [`Self::set_fields`]; [`CredentialError::NotFound`] when the credential does not exist, or the caller may not read it.
     #[crate::boxed]
     pub async fn patch_fields(
         &self,
@@ -200,11 +198,11 @@ impl Credentials {
         }
     }
 
-    /// Changes what the newest version of a name notes.
+    /// Replaces the metadata of a name's newest version.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when the name is not there or the asker may not write there;
-    /// [`CredentialError::Bad`] for what [`Self::set`] would not take.
+    /// [`CredentialError::NotFound`] when the name does not exist or the caller may not write there; [`CredentialError::Bad`] for
+    /// metadata that [`Self::set`] would reject.
     #[crate::boxed]
     pub async fn set_metadata(
         &self,
@@ -216,11 +214,10 @@ impl Credentials {
         self.change_metadata(asker, name, move |_| Ok(metadata)).await
     }
 
-    /// Changes a part of what the newest version of a name notes (RFC 7396). Who does so at the same time is not
-    /// overwritten.
+    /// Applies a merge patch (RFC 7396) to the metadata of a name's newest version. Does not overwrite concurrent changes.
     ///
     /// # Errors
-    /// As [`Self::set_metadata`].
+    /// See [`Self::set_metadata`].
     #[crate::boxed]
     pub async fn patch_metadata(
         &self,
@@ -239,7 +236,7 @@ impl Credentials {
         self.change_metadata(asker, name, patched).await
     }
 
-    /// Applies `change` to the metadata, under a lock of the row.
+    /// Applies `change` to the metadata, with the row locked.
     async fn change_metadata(
         &self,
         asker: &CredentialAsker,
@@ -280,7 +277,7 @@ mod tests {
 
     #[test]
     fn patches_are_merged_as_the_rfc_has_it() {
-        // RFC 7396 appendix A, those of two objects.
+        // The examples of RFC 7396 appendix A in which both values are objects.
         for (target, patch, result) in [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),

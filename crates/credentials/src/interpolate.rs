@@ -1,21 +1,22 @@
-//! Bindings of services, with references to credentials replaced by what they refer to.
+//! Interpolation of service bindings: replaces references to credentials with their values.
 
 use serde_json::Value as Json;
 
 use crate::tables::CredentialAsker;
 use crate::{CredentialError, Credentials, Name, Value};
 
-/// References of one request, at most.
+/// Maximum references in one request.
 pub const REFERENCES_MAX: usize = 1_000;
 
 const REFERENCE: [&str; 2] = ["credhub-ref", "credhub_ref"];
 
 impl Credentials {
-    /// Replaces the `credentials` of every binding that hold a `credhub-ref` by the credential it names. All references
-    /// are one statement.
+    /// Replaces the `credentials` of every binding that hold a `credhub-ref` with the referenced credential. Looks up all
+    /// references in one statement.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when one is not there; [`CredentialError::Bad`] when one is not of type `json`.
+    /// [`CredentialError::NotFound`] when a credential does not exist; [`CredentialError::Bad`] when a credential is not of type
+    /// `json`.
     #[crate::boxed]
     pub async fn interpolate(
         &self,
@@ -54,7 +55,7 @@ fn bindings(services: &mut Json) -> impl Iterator<Item = &mut Json> {
     all.filter_map(Json::as_array_mut).flatten().filter(|binding| binding.is_object())
 }
 
-/// The name a binding refers to, without the double brackets it may stand in.
+/// Returns the name that a binding refers to, without optional double parentheses around it.
 fn reference(binding: &Json) -> Option<String> {
     let credentials = binding.get("credentials")?;
     let name = REFERENCE.iter().find_map(|key| credentials.get(key))?.as_str()?;

@@ -1,7 +1,7 @@
-//! Credentials: typed, versioned, generated secrets under paths, with permissions, sealed at rest.
+//! Typed, versioned and generated secrets under paths, with permissions, encrypted at rest.
 //!
-//! What CredHub keeps and answers, without HTTP: [`Credentials`] is the one handle. Texts of errors are CredHub's, for its
-//! clients compare some of them word for word.
+//! This crate implements the functions of CredHub, without HTTP. [`Credentials`] is its only handle. Some error texts are those of
+//! CredHub, because its clients compare them word for word.
 
 mod access;
 mod away;
@@ -27,7 +27,7 @@ mod version;
 mod wrap;
 mod writing;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Otherwise every crate that awaits the function compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use access::AccessChange;

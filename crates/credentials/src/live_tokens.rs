@@ -1,29 +1,29 @@
-//! Tokens known not to be revoked, cached for a few seconds.
+//! A cache of tokens that are known not to be revoked, for a few seconds.
 
 use flight::Cache;
 use uuid::Uuid;
 
-/// Tokens remembered as not ended.
+/// Maximum tokens in the cache.
 const REMEMBERED_MAX: u64 = 8_192;
 
-/// Why a token is not accepted.
+/// Reason why a token is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum TokenError {
-    /// The token was valid and expired.
+    /// The token has expired.
     #[error("the token has expired")]
     Expired,
-    /// It is not ours, was changed, or is of another kind.
+    /// The token has an invalid signature, or is of another type.
     #[error("the token is not valid")]
     Invalid,
     /// The token was revoked.
     #[error("the token was ended")]
     Ended,
-    /// The database did not say whether it was ended.
+    /// The database is unavailable, so that the revocation check failed.
     #[error("the database does not answer")]
     Unavailable,
 }
 
-/// Tokens known not to be revoked, by identity.
+/// Cached tokens that are not revoked, by identity.
 pub(crate) type LiveTokens = Cache<Uuid, bool, TokenError>;
 
 pub(crate) fn live_tokens() -> LiveTokens {

@@ -1,10 +1,10 @@
-//! Names of credentials, and the paths that permissions are given for. Both compare without case.
+//! Names of credentials, and the paths of permissions. Both are compared without case.
 
 use std::fmt;
 
 use crate::CredentialError;
 
-/// Characters of a name, its slash among them.
+/// Maximum characters of a name, including its leading slash.
 pub const NAME_CHARS_MAX: usize = 1_024;
 
 const BAD_SLASH: &str = "A credential name cannot end with a '/' character or contain '//'. Credential names should be \
@@ -22,7 +22,7 @@ const BAD_PATH_CHARACTER: &str = "Credential paths may only include alpha, numer
                                   forward-slash characters. Please update and retry your request.";
 const MISSING_PATH: &str = "You must specify a path. Please validate your input and retry your request.";
 
-/// A text that compares without case.
+/// A text that is compared without case.
 #[derive(Clone, Debug, Eq, PartialEq)]
 struct Folded {
     shown: String,
@@ -35,7 +35,7 @@ impl Folded {
         Self { shown, key }
     }
 
-    /// With a slash before it, and not too long.
+    /// Parses a text, adds a missing leading slash, and checks the length.
     fn parse(text: &str, missing: &str) -> Result<Self, CredentialError> {
         if text.is_empty() {
             return Err(CredentialError::bad(missing));
@@ -48,34 +48,34 @@ impl Folded {
     }
 }
 
-/// A name that is one: it begins with a slash and holds nothing that is not allowed.
+/// A valid name: it begins with a slash and contains only allowed characters.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Name(Folded);
 
 impl Name {
-    /// Reads a name; a slash before it is added when it is missing.
+    /// Parses a name; adds a missing leading slash.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] says what is wrong with it.
+    /// [`CredentialError::Bad`] with the reason.
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
         let name = Folded::parse(text, MISSING)?;
         check(&name.shown, BAD_SLASH, BAD_CHARACTER)?;
         Ok(Self(name))
     }
 
-    /// A name as it was stored.
+    /// Creates a name from the database without checks.
     #[must_use]
     pub(crate) fn stored(shown: String) -> Self {
         Self(Folded::new(shown))
     }
 
-    /// As written.
+    /// Returns the name as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.shown
     }
 
-    /// As compared: in lower case.
+    /// Returns the name in lower case, for comparisons.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.0.key
@@ -93,13 +93,13 @@ impl fmt::Display for Name {
 pub struct PermissionPath(Folded);
 
 impl PermissionPath {
-    /// Reads a path; a slash before it is added when it is missing.
+    /// Parses a path; adds a missing leading slash.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] says what is wrong with it.
+    /// [`CredentialError::Bad`] with the reason.
     pub fn parse(text: &str) -> Result<Self, CredentialError> {
         let path = Folded::parse(text, MISSING_PATH)?;
-        // Nothing before the star is everything.
+        // The path `/*` covers all names.
         if path.shown != "/*" {
             let plain = path.shown.strip_suffix("/*").unwrap_or(&path.shown);
             check(plain, BAD_PATH_SLASH, BAD_PATH_CHARACTER)?;
@@ -107,7 +107,7 @@ impl PermissionPath {
         Ok(Self(path))
     }
 
-    /// Whether a name (lower case) is this one, or lies below this path.
+    /// Returns whether this path covers a name (lower case).
     #[must_use]
     pub fn holds(&self, name_key: &str) -> bool {
         match self.key().strip_suffix('*') {
@@ -116,13 +116,13 @@ impl PermissionPath {
         }
     }
 
-    /// As written.
+    /// Returns the path as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0.shown
     }
 
-    /// As compared: in lower case.
+    /// Returns the path in lower case, for comparisons.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.0.key
@@ -137,7 +137,7 @@ fn check(text: &str, bad_slash: &str, bad_character: &str) -> Result<(), Credent
     if !text.chars().all(allowed) {
         return Err(CredentialError::bad(bad_character));
     }
-    // What a proxy or a file system would take for another place.
+    // A proxy or file system would resolve such a segment to another path.
     if text.split('/').any(|part| part == "." || part == "..") {
         return Err(CredentialError::bad(bad_character));
     }

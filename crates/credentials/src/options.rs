@@ -5,21 +5,21 @@ use std::str::FromStr;
 use crate::name::PermissionPath;
 use crate::{CaVersions, CredentialError};
 
-/// How many versions stay below a path, and how long; what is current stays in any case.
+/// How many versions below a path are retained, and for how long. Current versions are always retained.
 #[derive(Clone, Debug)]
 pub struct Retention {
-    /// A name, or all below a path; the longest that fits counts.
+    /// A name, or a path that covers all names below it. The longest matching path applies.
     pub path: PermissionPath,
-    /// So many versions of a name, 1 or more.
+    /// Maximum versions of a name, at least 1.
     pub versions: Option<u32>,
-    /// Days after which a version goes that is not current.
+    /// Days after which a version that is not current is destroyed.
     pub days: Option<u32>,
 }
 
 impl FromStr for Retention {
     type Err = CredentialError;
 
-    /// Reads `PATH COUNT`, `PATH DAYSd` or `PATH COUNT DAYSd`: `/ci/* 10`, `/* 90d`, `/team/* 20 90d`.
+    /// Parses `PATH COUNT`, `PATH DAYSd` or `PATH COUNT DAYSd`: `/ci/* 10`, `/* 90d`, `/team/* 20 90d`.
     fn from_str(text: &str) -> Result<Self, CredentialError> {
         let bad = || {
             CredentialError::bad(format!(
@@ -45,38 +45,39 @@ impl FromStr for Retention {
 }
 
 coded::named! {
-    /// When it is in the audit log that a secret was read.
+    /// When a read of a secret is written to the audit log.
     #[derive(Default)]
     pub enum ReadAudit: "audit mode" {
-        /// Before the value is answered. While the log cannot be written nothing is read.
+        /// Before the value is returned. While the log cannot be written, reads fail.
         #[default]
         Durable => "durable",
-        /// Up to 200 ms later: a crash loses the records of that time, and reads go on while the log cannot be written.
+        /// Up to 200 ms after the value is returned. A crash loses these records, and reads continue while the log cannot be
+        /// written.
         Buffered => "buffered",
     }
 }
 
-/// How credentials are kept.
+/// Settings of the credential store.
 #[derive(Clone, Debug)]
 pub struct CredentialsOptions {
-    /// Whether a certificate's `ca` has both versions of an authority that changes.
+    /// Whether a certificate's `ca` contains both versions of a CA that is being replaced.
     pub ca_versions: CaVersions,
-    /// Whether certificates with other keys than RSA may be set; CredHub refuses them.
+    /// Whether certificates with keys other than RSA may be set; CredHub rejects them.
     pub any_key: bool,
-    /// Days for which an authority's certificate is generated at least, 0–[`DURATION_MAX`](crate::DURATION_MAX).
+    /// Minimum validity of a generated CA certificate in days, 0–[`DURATION_MAX`](crate::DURATION_MAX).
     pub ca_minimum_days: u32,
-    /// The same of all other certificates.
+    /// Minimum validity of all other generated certificates in days, 0–[`DURATION_MAX`](crate::DURATION_MAX).
     pub leaf_minimum_days: u32,
-    /// Days for which what was deleted, or has ended, can be taken back; 0: it is gone at once.
+    /// Days for which deleted or expired versions can be restored. With 0 they are destroyed immediately.
     pub undelete_days: u32,
-    /// Which versions stay; without one for its name, all.
+    /// Retention rules. All versions of a name without a matching rule are retained.
     pub retention: Vec<Retention>,
-    /// When it is in the audit log that a secret was read.
+    /// When a read of a secret is written to the audit log.
     pub read_audit: ReadAudit,
 }
 
 impl CredentialsOptions {
-    /// What holds for a name (lower case).
+    /// Returns the retention rule of a name (lower case).
     #[must_use]
     pub fn retention_of(&self, name_key: &str) -> Option<&Retention> {
         let fits = self.retention.iter().filter(|retention| retention.path.holds(name_key));

@@ -16,13 +16,13 @@ use crate::{CredentialError, Credentials, Name};
 /// Maximum permissions of one path in a listing.
 const AT_ONE_PATH_MAX: usize = 10_000;
 
-/// Characters of an actor.
+/// Maximum characters of an actor.
 const ACTOR_CHARS_MAX: usize = 255;
 
-/// An operation.
+/// An operation on credentials.
 pub type Operation = CredentialOperation;
 
-/// Some of the operations.
+/// A set of operations.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Operations(u8);
 
@@ -41,10 +41,10 @@ const NO_ACTOR: &str = "You must specify an actor. Please validate your input an
 const OTHER_PLACE: &str = "The permission guid does not match the provided actor and path.";
 
 impl Operations {
-    /// Reads names; one at least.
+    /// Parses the names of operations; requires at least one.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for an unknown one, or none.
+    /// [`CredentialError::Bad`] for an unknown name, or none.
     pub fn parse<T: AsRef<str>>(names: &[T]) -> Result<Self, CredentialError> {
         let mut bits = 0;
         for name in names {
@@ -54,19 +54,19 @@ impl Operations {
         if bits == 0 { Err(CredentialError::bad(NO_OPERATION)) } else { Ok(Self(bits)) }
     }
 
-    /// One of them.
+    /// Returns a set with one operation.
     #[must_use]
     pub fn of(operation: Operation) -> Self {
         Self(operation as u8)
     }
 
-    /// The operation, if there is exactly one.
+    /// Returns the operation, if the set has exactly one.
     #[must_use]
     pub fn only(self) -> Option<Operation> {
         NAMES.iter().map(|(operation, _)| *operation).find(|operation| *operation as u8 == self.0)
     }
 
-    /// Their names, always in the same order.
+    /// Returns the names of the operations, always in the same order.
     #[must_use]
     pub fn names(self) -> Vec<&'static str> {
         NAMES.iter().filter(|(operation, _)| self.0 & *operation as u8 != 0).map(|(_, name)| *name).collect()
@@ -76,9 +76,9 @@ impl Operations {
 /// A permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Permission {
-    /// Its identity.
+    /// Identity of the permission.
     pub id: Uuid,
-    /// Whose.
+    /// The actor that has the permission.
     pub actor: String,
     /// The path, as written.
     pub path: String,
@@ -93,13 +93,13 @@ impl From<PermissionRow> for Permission {
     }
 }
 
-/// Permissions.
+/// Management of permissions.
 impl Credentials {
-    /// Grants.
+    /// Grants operations on a path to an actor.
     ///
     /// # Errors
-    /// [`CredentialError::PermissionExists`] when the actor has one for the path; [`CredentialError::NoPermission`] when
-    /// the asker may not; [`CredentialError::OwnPermission`].
+    /// [`CredentialError::PermissionExists`] when the actor has a permission for the path; [`CredentialError::NoPermission`] when
+    /// the caller may not change permissions there; [`CredentialError::OwnPermission`].
     #[crate::boxed]
     pub async fn grant(
         &self,
@@ -132,10 +132,10 @@ impl Credentials {
         if made.await? { Ok(row.into()) } else { Err(CredentialError::PermissionExists) }
     }
 
-    /// Changes what a permission grants; with `at`, only if it is that actor's for that path.
+    /// Changes the operations of a permission. With `at`, only if the permission belongs to that actor and path.
     ///
     /// # Errors
-    /// As [`Self::grant`]; [`CredentialError::NoPermission`].
+    /// See [`Self::grant`]; [`CredentialError::NoPermission`].
     #[crate::boxed]
     pub async fn change_permission(
         &self,
@@ -164,10 +164,10 @@ impl Credentials {
         if changed.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
     }
 
-    /// Takes a permission away.
+    /// Revokes a permission.
     ///
     /// # Errors
-    /// As [`Self::change_permission`].
+    /// See [`Self::change_permission`].
     #[crate::boxed]
     pub async fn revoke_permission(
         &self,
@@ -188,7 +188,7 @@ impl Credentials {
         if gone.await? { Ok(row.into()) } else { Err(CredentialError::NoPermission) }
     }
 
-    /// A permission by its identity.
+    /// Returns a permission by its identity.
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`].
@@ -197,7 +197,7 @@ impl Credentials {
         self.permission_row(asker, id, Operation::ReadAcl).await.map(Into::into)
     }
 
-    /// The permission of an actor for a path.
+    /// Returns the permission of an actor for a path.
     ///
     /// # Errors
     /// [`CredentialError::NoPermission`].
@@ -213,10 +213,10 @@ impl Credentials {
         row.map(Into::into).ok_or(CredentialError::NoPermission)
     }
 
-    /// The permissions for exactly this path.
+    /// Lists the permissions for exactly this path.
     ///
     /// # Errors
-    /// [`CredentialError::NoPermission`] when the asker may not see them.
+    /// [`CredentialError::NoPermission`] when the caller may not see them.
     #[crate::boxed]
     pub async fn permissions_at(
         &self,
@@ -230,10 +230,10 @@ impl Credentials {
         Ok(rows.into_iter().map(Into::into).collect())
     }
 
-    /// A page of all permissions, for anyone who may do everything.
+    /// Returns a page of all permissions. The caller needs full access.
     ///
     /// # Errors
-    /// [`CredentialError::NoPermission`] for others.
+    /// [`CredentialError::NoPermission`] for other callers.
     #[crate::boxed]
     pub async fn permissions(
         &self,
@@ -248,10 +248,10 @@ impl Credentials {
         Ok(Page { rows: page.rows.into_iter().map(Into::into).collect(), next: page.next })
     }
 
-    /// Whether the asker holds an operation on a name, whether anything is there or not.
+    /// Returns whether the caller holds an operation on a name, whether or not the name exists.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn may(
         &self,
@@ -307,7 +307,7 @@ impl Credentials {
     }
 }
 
-/// Rejects callers that grant permissions to themselves, unless they have all permissions.
+/// Rejects callers that grant permissions to themselves, unless they have full access.
 fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialError> {
     if actor.is_empty() {
         return Err(CredentialError::bad(NO_ACTOR));
@@ -323,8 +323,8 @@ fn check_actor(asker: &CredentialAsker, actor: &str) -> Result<(), CredentialErr
     Ok(())
 }
 
-/// Whether two names are of one actor. An API token `ci` logs in as the client `uaa-client:ci` and as the user `uaa-user:ci`, so a
-/// permission of one is a permission of the other's holder.
+/// Returns whether two names denote the same actor. An API token `ci` logs in as the client `uaa-client:ci` and as the user
+/// `uaa-user:ci`. A permission of either name therefore belongs to the holder of both.
 fn is_same_actor(a: &str, b: &str) -> bool {
     let holder = |actor: &str| {
         let name = actor.strip_prefix("uaa-client:").or_else(|| actor.strip_prefix("uaa-user:"));

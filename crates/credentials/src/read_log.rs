@@ -1,4 +1,4 @@
-//! The log of readings: who read which version, written in batches, before the value is answered or a moment later.
+//! The log of reads: which actor read which version. Records are written in batches, before the value is returned or shortly after.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use uuid::Uuid;
 use crate::CredentialError;
 use crate::options::ReadAudit;
 
-/// Answers that wait for their record; past it readers wait. One answer has up to 1,000 versions.
+/// Maximum responses in the queue for the log. When it is full, readers wait. One response has up to 1,000 versions.
 const ANSWERS_WAITING_MAX: usize = 4_096;
-/// Answers whose records share a transaction.
+/// Maximum responses whose records share a transaction.
 const ANSWERS_BATCH: usize = 512;
-/// Transactions under way: all that are read while one commits share the next, and so one flush of the disk.
+/// Maximum concurrent transactions. All reads during one commit share the next transaction, and so one flush of the disk.
 const AT_ONCE: usize = 1;
-/// A transaction that lost against another is tried so often.
+/// Maximum attempts of a transaction that fails because of a conflict.
 const ATTEMPTS: usize = 3;
 
-/// Buffered readings that wait to be logged; past it readers wait.
+/// Maximum buffered reads in the queue for the log. When it is full, readers wait.
 const READINGS_WAITING_MAX: usize = 8_192;
-/// Readings logged by one transaction: a whole lookup of 1,000 names fits.
+/// Maximum reads in one transaction: a lookup of 1,000 names fits.
 const READINGS_BATCH: usize = 1_024;
-/// How long a buffered reading waits to be logged, at most: what a crash loses.
+/// Maximum delay before a buffered read is logged. A crash loses the reads of this period.
 const READINGS_EVERY: Duration = Duration::from_millis(200);
-/// Different buffered readings that are kept while the database takes nothing, some 200 bytes each; past it readers wait.
+/// Maximum distinct reads buffered while the database is unavailable, about 200 bytes each. When the buffer is full, readers wait.
 const READINGS_PENDING_MAX: usize = 65_536;
-/// After a transaction that failed, before the next.
+/// Delay before the next transaction after a failed one.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// A read: the actor and the version.
@@ -42,10 +42,10 @@ pub(crate) struct Reading {
     pub(crate) version: Uuid,
 }
 
-/// A reading and its time, µs.
+/// The time of a read (µs since 1970-01-01 UTC), and the read.
 type TimedReading = (i64, Reading);
 
-/// The log of readings, as [`ReadAudit`] says.
+/// The read log, in the mode that [`ReadAudit`] sets.
 #[derive(Clone)]
 pub(crate) enum ReadLog {
     Durable(Batcher<Vec<TimedReading>, Result<(), Arc<StoreError>>>),
@@ -53,7 +53,7 @@ pub(crate) enum ReadLog {
 }
 
 impl ReadLog {
-    /// Starts the task that writes durable records; buffered ones are written by [`Self::run`].
+    /// Opens the log. Starts the task that writes durable records; [`Self::run`] writes buffered records.
     pub(crate) fn open(mode: ReadAudit, store: &Store) -> Self {
         if mode == ReadAudit::Buffered {
             return Self::Buffered(ReadBuffer::default());
@@ -66,10 +66,10 @@ impl ReadLog {
         }))
     }
 
-    /// Returns once the readings of one answer are in the log, or in the buffer where the deployment asked for that.
+    /// Returns once the reads of one response are in the log, or in the buffer if buffered mode is configured.
     ///
     /// # Errors
-    /// [`CredentialError::Unlogged`] when the log was not written: the answer must not leave the process.
+    /// [`CredentialError::Unlogged`] when the log was not written. The response must then not be sent.
     pub(crate) async fn note(&self, readings: Vec<TimedReading>) -> Result<(), CredentialError> {
         match self {
             _ if readings.is_empty() => Ok(()),
@@ -84,7 +84,7 @@ impl ReadLog {
         }
     }
 
-    /// Writes buffered reads until `stop`, then the rest.
+    /// Writes buffered reads until `stop`, then the remaining ones.
     pub(crate) async fn run(self, store: Store, stop: CancellationToken) {
         if let Self::Buffered(buffer) = self {
             buffer.run(store, stop).await;
@@ -92,8 +92,8 @@ impl ReadLog {
     }
 }
 
-/// One transaction for all answers that wait; each is told its outcome. Who read the same version several times within them has one
-/// record with the count.
+/// Writes the reads of all queued responses in one transaction, and returns a result for each response. Repeated reads of a version
+/// by one actor become one record with a count.
 async fn log_answers(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Result<(), Arc<StoreError>>> {
     let count = answers.len();
     let mut pending = Pending::default();
@@ -103,7 +103,7 @@ async fn log_answers(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Resul
         left -= 1;
         match pending.write(&store).await {
             Ok(()) => return vec![Ok(()); count],
-            // The database undid the batch: nothing of it can be there.
+            // The database has rolled the batch back, so that a retry writes nothing twice.
             Err(StoreError::Busy { .. }) if left > 0 => {}
             Err(error) => {
                 let error = Arc::new(error);
@@ -113,8 +113,8 @@ async fn log_answers(store: Store, answers: Vec<Vec<TimedReading>>) -> Vec<Resul
     }
 }
 
-/// Readings that are answered before they are logged: gathered, so that no reader waits for a transaction, and told with their
-/// count where somebody read the same again within the time that they are gathered.
+/// A buffer of reads that are logged after the response. No reader waits for a transaction, and repeated reads within the buffering
+/// period become one record with a count.
 #[derive(Clone)]
 pub(crate) struct ReadBuffer {
     queue: mpsc::Sender<TimedReading>,
@@ -131,13 +131,13 @@ impl Default for ReadBuffer {
 impl ReadBuffer {
     async fn note(&self, readings: Vec<TimedReading>) {
         for reading in readings {
-            // Both ends live as long as the handle does.
+            // The channel stays open as long as the handle exists, so that the send cannot fail.
             let _ = self.queue.send(reading).await;
         }
     }
 
-    /// Writes what is noted, and at `stop` what is left. While the database takes nothing, what is noted is kept and counted
-    /// together, up to [`READINGS_PENDING_MAX`] different readings; then readers wait.
+    /// Writes buffered reads, and at `stop` the remaining ones. While the database is unavailable, reads are buffered and counted,
+    /// up to [`READINGS_PENDING_MAX`] distinct reads. Then readers wait.
     async fn run(self, store: Store, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-read-log");
         let mut incoming = self.incoming.lock().await;
@@ -170,8 +170,8 @@ impl ReadBuffer {
     }
 }
 
-/// Readings that are not logged yet: one for who read the same version more than once, from the first time to the last,
-/// with the count.
+/// Reads that are not logged yet. Repeated reads of a version by one actor are one entry with the first time, the last time and a
+/// count.
 #[derive(Default)]
 struct Pending {
     readings: Vec<(Reading, i64, i64, u64)>,
@@ -196,7 +196,7 @@ impl Pending {
         }
     }
 
-    /// Takes in what comes within this time, as long as there is room.
+    /// Receives reads for this period, or until the buffer is full.
     async fn gather(
         &mut self,
         incoming: &mut mpsc::Receiver<TimedReading>,
@@ -216,7 +216,7 @@ impl Pending {
         }
     }
 
-    /// Writes them, a batch a transaction; what is not written stays.
+    /// Writes the pending reads, one batch per transaction. Reads that could not be written stay in the buffer.
     async fn write(&mut self, store: &Store) -> Result<(), StoreError> {
         let mut written = 0;
         let outcome = loop {

@@ -1,4 +1,4 @@
-//! Reading and finding.
+//! Reads and searches of credentials.
 
 use std::collections::HashMap;
 
@@ -14,39 +14,39 @@ use crate::tables::{
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name};
 
-/// Names one search gives, at most; more are asked for by a narrower path.
+/// Maximum names in the result of a search. A narrower path returns fewer.
 pub const FIND_MAX: usize = 200_000;
 
-/// Names of one lookup, at most.
+/// Maximum names in one lookup.
 const LOOKUP_MAX: usize = 1_000;
 
-/// Versions of one name that are answered at once, at most.
+/// Maximum versions of one name in a response.
 const VERSIONS_MAX: usize = 10_000;
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// Selection of the versions to read.
+/// Filter of a search.
 #[derive(Clone, Debug)]
 pub enum Find {
-    /// All below a path; `/` is everything.
+    /// All names below a path; `/` matches everything.
     Path(String),
-    /// All that have this in their name.
+    /// All names that contain this text.
     NameLike(String),
 }
 
-/// Versions by the key they are sealed under.
+/// Number of versions by the master key that encrypts them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct KeyUsage {
-    /// Under the current master key.
+    /// Versions under the current master key.
     pub active: u64,
-    /// Under an older one that is configured.
+    /// Versions under an older key that is configured.
     pub inactive: u64,
-    /// Under one that is not.
+    /// Versions under a key that is not configured.
     pub unknown: u64,
 }
 
 impl Credentials {
-    /// What is current under a name: the active version, and for an authority that changes the one in transition.
+    /// Returns the current versions of a name: the active one and, for a CA that is being replaced, the transitional one.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Unlogged`].
@@ -64,7 +64,7 @@ impl Credentials {
         Ok(versions)
     }
 
-    /// As [`Self::current`]; nothing for what is not there, and nothing in the log.
+    /// Returns the same as [`Self::current`], but an empty list for an unknown name. Writes no audit record.
     pub(crate) async fn current_of(
         &self,
         asker: &CredentialAsker,
@@ -74,24 +74,24 @@ impl Credentials {
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
-    /// The newest version, without a check of permissions.
+    /// Returns the newest version, without a check of permissions.
     pub(crate) async fn newest(&self, name: &Name) -> Result<Option<Version>, CredentialError> {
         Ok(self.newest_of(std::slice::from_ref(name)).await?.into_iter().next())
     }
 
-    /// The newest version of each of these names that is there, in no order, anyone who asks. One statement.
+    /// Returns the newest version of each name that exists, in no order and without a check of permissions. Uses one statement.
     pub(crate) async fn newest_of(&self, names: &[Name]) -> Result<Vec<Version>, CredentialError> {
         let keys: Vec<String> = names.iter().map(|name| name.key().to_owned()).collect();
         let rows = tables::Credentials::of(self.store()).newest(&keys, self.now_us()).await?;
         rows.into_iter().map(|row| self.open_row(row)).collect()
     }
 
-    /// The active version of each name, in the order of the names; `None` for what is not there or may not be read. One
-    /// statement.
+    /// Returns the active version of each name, in the order of the names; `None` if a name does not exist or the caller may not
+    /// read it. Uses one statement.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for more than 1,000 names, or values of more than 64 MiB, each counted as often as it is
-    /// asked for; a value that does not open is that name's own error; [`CredentialError::Unlogged`].
+    /// [`CredentialError::Bad`] for more than 1,000 names, or values of more than 64 MiB in total, where a repeated name counts
+    /// each time; [`CredentialError::Unlogged`]. A value that cannot be decrypted is an error of that name only.
     #[crate::boxed]
     pub async fn lookup(
         &self,
@@ -107,7 +107,7 @@ impl Credentials {
         let asked: Vec<_> = keys.into_iter().map(|key| (asker.clone(), key)).collect();
         let mut found: HashMap<&str, CredentialRow> = HashMap::new();
         for (place, row) in tables::Credentials::of(self.store()).current(&asked, self.now_us()).await? {
-            // The active one comes first.
+            // The active version is the first row of a name.
             found.entry(&asked[place].1).or_insert(row);
         }
         let octets = names.iter().filter_map(|name| found.get(name.key()));
@@ -130,10 +130,11 @@ impl Credentials {
         Ok(names.iter().map(|name| opened.get(name.key()).cloned()).collect())
     }
 
-    /// The newest versions, newest first: `most`, or all.
+    /// Returns the newest versions, newest first: at most `most`, or all.
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Bad`] when they have more than 64 MiB.
+    /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`]; [`CredentialError::Bad`] when the versions have more than 64 MiB
+    /// in total.
     #[crate::boxed]
     pub async fn versions(
         &self,
@@ -159,7 +160,7 @@ impl Credentials {
         Ok(versions)
     }
 
-    /// A version by its identity.
+    /// Returns a version by its identity.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Sealed`].
@@ -170,7 +171,7 @@ impl Credentials {
         Ok(version)
     }
 
-    /// As [`Self::version`], and nothing in the log.
+    /// Returns the same as [`Self::version`]. Writes no audit record.
     pub(crate) async fn version_of(
         &self,
         asker: &CredentialAsker,
@@ -180,10 +181,11 @@ impl Credentials {
         self.open_row(row.ok_or(CredentialError::NotFound)?)
     }
 
-    /// Names that the asker may read, newest first, before them the one that is the text of the search; of certificates only those that end within `days`, when given.
+    /// Finds names that the caller may read, newest first. An exact match of the search text comes before all others. With `days`,
+    /// returns only certificates that expire within that time.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] when there are more than [`FIND_MAX`].
+    /// [`CredentialError::Bad`] when more than [`FIND_MAX`] names match.
     #[crate::boxed]
     pub async fn find(
         &self,
@@ -198,12 +200,12 @@ impl Credentials {
             Find::Path(path) => {
                 let path = format!("/{}", path.trim_matches('/')).to_ascii_lowercase();
                 let from = if path == "/" { path } else { format!("{path}/") };
-                // The character after the slash: what follows everything below the path.
+                // `0` is the character after the slash: an upper bound of all names below the path.
                 let before = format!("{}0", &from[..from.len() - 1]);
                 tables::Credentials::of(self.store()).under(asker, (&from, &before), ends, most, now).await?
             }
             Find::NameLike(part) => {
-                // As CredHub: a percent sign stands for anything, an underscore for itself.
+                // Same as CredHub: a percent sign matches any text, an underscore only itself.
                 let limits = SearchLimits { ends_by_us: ends, most, now_us: now };
                 tables::Credentials::of(self.store())
                     .with_text(asker, &part.to_ascii_lowercase(), limits)
@@ -216,7 +218,7 @@ impl Credentials {
             )));
         }
         found.sort_by(|a, b| b.created_at_us.cmp(&a.created_at_us).then_with(|| b.name.cmp(&a.name)));
-        // Anyone who searches for a whole name wants that one first.
+        // A search for a complete name returns that name first.
         if let Find::NameLike(part) = what
             && let Some(exact) = found.iter().position(|found| found.name.eq_ignore_ascii_case(part))
         {
@@ -225,10 +227,11 @@ impl Credentials {
         Ok(found)
     }
 
-    /// Names that begin with `prefix` (lower case, with its slash) and that the asker may read, by name, at most `most`.
+    /// Returns names that begin with `prefix` (lower case, with its slash) and that the caller may read, sorted by name, at most
+    /// `most`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn beginning(
         &self,
@@ -241,10 +244,10 @@ impl Credentials {
         Ok(credentials.under(asker, (prefix, &before), None, most, self.now_us()).await?)
     }
 
-    /// Whether there is such a name that the asker may read, as a search would give it. One index probe.
+    /// Returns the exact name as a search result, if it exists and the caller may read it. Uses one index probe.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn find_exactly(
         &self,
@@ -254,10 +257,10 @@ impl Credentials {
         Ok(tables::Credentials::of(self.store()).found(asker, name.key(), self.now_us()).await?)
     }
 
-    /// How many versions are sealed under which key.
+    /// Counts the versions under each master key.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn key_usage(&self) -> Result<KeyUsage, CredentialError> {
         let mut usage = KeyUsage::default();
@@ -272,7 +275,7 @@ impl Credentials {
         Ok(usage)
     }
 
-    /// Returns once it is in the log that these versions were read: before that nothing of them is answered.
+    /// Returns once the read of these versions is in the log. Callers must not return the versions before.
     pub(crate) async fn log_reading(
         &self,
         asker: &CredentialAsker,
@@ -287,7 +290,7 @@ impl Credentials {
     }
 }
 
-/// What a question is told whose answer would have more bytes than one may.
+/// Returns the error for a response that would exceed the size limit.
 fn too_much(what: &str, hint: &str) -> CredentialError {
     CredentialError::bad(format!("{what} have more than {} MiB together. {hint}", SEALED_OCTETS_MAX >> 20))
 }

@@ -1,4 +1,4 @@
-//! Making values again by the parameters they were made by.
+//! Regeneration of values from the parameters they were generated with.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 /// Maximum depth of a chain of CAs that is followed.
 const DEPTH_MAX: usize = 16;
 
-/// Certificates that are made side by side.
+/// Maximum certificates that are generated concurrently.
 const TOGETHER: usize = 64;
 
 const STATIC_PASSWORD: &str = "The password could not be regenerated because the value was statically set. Only \
@@ -27,22 +27,22 @@ const STATIC_CERTIFICATE: &str = "The credential could not be regenerated becaus
 const NOT_REGENERATED: &str = "The request does not include a valid type. Valid values for regenerate include \
                                'password', 'user', 'certificate', 'ssh' and 'rsa'.";
 
-/// What changes when a certificate is made again.
+/// Changes to a certificate that is regenerated.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Changes {
     pub(crate) transitional: bool,
     pub(crate) transitional_signs: bool,
     pub(crate) key_length: Option<u32>,
     pub(crate) duration: Option<u32>,
-    /// Only if this is the newest version.
+    /// Fail unless this is the newest version.
     pub(crate) expected: Option<Uuid>,
 }
 
 impl Credentials {
-    /// Makes a value again. Without `metadata` it keeps what it has.
+    /// Regenerates a value. Without `metadata` it keeps its metadata.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for what was set and not generated; else as when generating.
+    /// [`CredentialError::Bad`] for a value that was set and not generated; otherwise the errors of generation.
     #[crate::boxed]
     pub async fn regenerate(
         &self,
@@ -54,10 +54,11 @@ impl Credentials {
         self.make_again(asker, there, metadata, &Changes::default()).await
     }
 
-    /// Makes again every certificate that a credential signed, and what those signed. The names, sorted.
+    /// Regenerates every certificate that a credential signed, and recursively the certificates that those signed. Returns the
+    /// names, sorted.
     ///
     /// # Errors
-    /// [`CredentialError`] of the first that cannot be made; others may be made.
+    /// The first [`CredentialError`]; other certificates may already be regenerated.
     #[crate::boxed]
     pub async fn bulk_regenerate(
         &self,
@@ -68,13 +69,13 @@ impl Credentials {
             return Err(CredentialError::NotFound);
         }
         let levels = self.signed_below(asker, signer).await?;
-        // Authorities before what they sign: the new certificates chain to the new ones.
+        // CAs before the certificates they sign, so that new certificates chain to new CAs.
         for names in levels.iter().flat_map(|level| level.chunks(TOGETHER)) {
             let there = self.newest_of(names).await?;
             let made = there
                 .into_iter()
                 .map(|there| async move { self.make_again(asker, there, None, &Changes::default()).await });
-            // What has begun is waited for: versions that come together share transactions.
+            // Waits for all started generations, because concurrent versions share transactions.
             join_all(made).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
         let mut names: Vec<String> =
@@ -83,7 +84,8 @@ impl Credentials {
         Ok(names)
     }
 
-    /// All that a credential and those it signed signed, level by level; one statement a level. All may be written.
+    /// Returns all certificates that a credential signed directly or indirectly, level by level, with one statement per level.
+    /// Checks the write permission for all of them.
     async fn signed_below(
         &self,
         asker: &CredentialAsker,
@@ -113,7 +115,7 @@ impl Credentials {
         Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")))
     }
 
-    /// What a credential signed that is current, itself left out.
+    /// Returns the current certificates that a credential signed, without itself.
     pub(crate) async fn signed_by(&self, signer: &Name) -> Result<Vec<Name>, CredentialError> {
         let names = [signer.key().to_owned()];
         let signed =
@@ -140,7 +142,7 @@ impl Credentials {
         self.write(asker, draft).await
     }
 
-    /// A version like one that is there, made and not stored.
+    /// Generates a new version like an existing one, without storing it.
     pub(crate) async fn drafted_again(
         &self,
         asker: &CredentialAsker,
@@ -167,7 +169,7 @@ impl Credentials {
     }
 }
 
-/// The parameters a value was made by, or those that make such a one.
+/// Returns the parameters that a value was generated with, or parameters that would generate such a value.
 fn parameters_of(there: &Version) -> Result<Parameters, CredentialError> {
     let kind = there.kind();
     if let Some(kept) = there.parameters.as_ref().and_then(|kept| Parameters::again(kind, kept)) {

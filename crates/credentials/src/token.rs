@@ -1,8 +1,8 @@
-//! The embedded issuer's tokens: JWTs (RFC 7519) that only this server reads, so that clients of CredHub can log in with
-//! nothing else installed.
+//! Tokens of the embedded issuer: JWTs (RFC 7519) that only this server accepts, so that CredHub clients can log in without another
+//! component.
 //!
-//! They are signed by a key derived from the master key (HS256), so that every node reads them and nothing is kept. A token
-//! names the API token it was given for: what may be done is looked up by that, so a token ends when the other does.
+//! They are signed with a key derived from the master key (HS256), so that every node accepts them and none is stored. A token
+//! names the API token it was issued for. Its permissions are looked up by that API token, so that it ends with the API token.
 
 use std::time::Duration;
 
@@ -18,40 +18,40 @@ use crate::live_tokens::TokenError;
 use crate::tables;
 use crate::{CredentialError, Credentials};
 
-/// How long an access token is good.
+/// Lifetime of an access token, s.
 const ACCESS_FOR: i64 = 3_600;
-/// How long a refresh token is good.
+/// Lifetime of a refresh token, s.
 const REFRESH_FOR: i64 = 30 * 86_400;
-/// Bytes of a token that are looked at.
+/// Maximum bytes of a token. Longer tokens are rejected.
 const TOKEN_MAX: usize = 4_096;
-/// What the signing key is derived for.
+/// Context string for the derivation of the signing key.
 const PURPOSE: &str = "bulla credential token 1";
-/// How long it is believed without asking that a token was not ended elsewhere.
+/// How long the result of a revocation check is cached.
 const BELIEVED: Duration = Duration::from_secs(5);
 
-/// The holder and scope of a token.
+/// The subject of a token.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grant {
-    /// As permissions name them: `uaa-client:ci`.
+    /// The actor, as named in permissions: `uaa-client:ci`.
     pub actor: String,
-    /// The client's or user's name.
+    /// Name of the client or user.
     pub name: String,
     /// `client_credentials` or `password`.
     pub grant_type: String,
-    /// The hash by which the API token is found.
+    /// The hash by which the API token is looked up.
     pub key: [u8; 32],
 }
 
-/// An access token and the one it can be renewed by.
+/// An access token and its refresh token.
 #[derive(Clone, Debug)]
 pub struct Tokens {
-    /// For requests.
+    /// The access token, for requests.
     pub access: Secret,
-    /// For a new access token.
+    /// The refresh token, for a new access token.
     pub refresh: Secret,
-    /// Seconds that the access token is good.
+    /// Remaining lifetime of the access token, in seconds.
     pub expires_in: i64,
-    /// The access token's identity.
+    /// Identity of the access token.
     pub id: Uuid,
 }
 
@@ -71,7 +71,7 @@ enum Use {
 #[derive(Deserialize, Serialize)]
 struct Claims {
     jti: Uuid,
-    /// Of a refresh token the access token that it was given with: it ends with that.
+    /// For a refresh token: the access token that was issued with it. Both are revoked together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pair: Option<Uuid>,
     sub: String,
@@ -90,7 +90,7 @@ struct Claims {
 }
 
 impl Credentials {
-    /// Makes tokens; `issuer` is this server's URL.
+    /// Issues an access token and a refresh token; `issuer` is the URL of this server.
     #[must_use]
     pub fn issue_tokens(&self, grant: &Grant, issuer: &str) -> Tokens {
         let now = self.now_us() / 1_000_000;
@@ -124,7 +124,7 @@ impl Credentials {
         }
     }
 
-    /// For whom an access token is, and its identity.
+    /// Returns the subject and the identity of a valid access token.
     ///
     /// # Errors
     /// [`TokenError`]
@@ -133,21 +133,21 @@ impl Credentials {
         self.token(token, Use::Access).await
     }
 
-    /// The identity of an access token of ours, though it may have ended: anyone who logs out with it an hour later ends its
-    /// refresh token still.
+    /// Returns the identity of an access token of this server, even if it has expired. A logout with an expired token can then
+    /// still revoke its refresh token.
     #[must_use]
     pub fn access_token_id(&self, token: &str) -> Option<Uuid> {
         read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.jti)
     }
 
-    /// When an access token of ours ends by itself, seconds; `None` for any other text.
+    /// Returns the expiry of an access token of this server, seconds since 1970-01-01 UTC; `None` for any other text.
     #[must_use]
     pub fn access_token_ends(&self, token: &str) -> Option<i64> {
         read(self.keyring(), token).filter(|claims| claims.token_use == Use::Access).map(|claims| claims.exp)
     }
 
-    /// For whom a refresh token is. It stays good when it was used: CredHub's CLI renews by the same one with each command
-    /// and keeps none of the tokens that it gets.
+    /// Returns the subject of a refresh token. The token stays valid after use: the CLI of CredHub renews with the same refresh
+    /// token before each command and stores none of the new tokens.
     ///
     /// # Errors
     /// [`TokenError`]
@@ -156,10 +156,10 @@ impl Credentials {
         self.token(token, Use::Refresh).await.map(|(grant, _)| grant)
     }
 
-    /// Ends the access token of this identity, and the refresh token that was given with it.
+    /// Revokes the access token of this identity, and the refresh token that was issued with it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     #[crate::boxed]
     pub async fn end_token(&self, id: Uuid) -> Result<(), CredentialError> {
         let until_us = self.now_us().saturating_add(REFRESH_FOR * 1_000_000);
@@ -207,7 +207,7 @@ fn sign(keyring: &Keyring, claims: &Claims) -> String {
     format!("{text}.{}", URL_SAFE_NO_PAD.encode(mac))
 }
 
-/// The claims of a token that is ours and was not changed. Only one algorithm is read, whatever the header says.
+/// Verifies a token and returns its claims. Accepts only one algorithm, whatever the header says.
 fn read(keyring: &Keyring, token: &str) -> Option<Claims> {
     if token.len() > TOKEN_MAX {
         return None;

@@ -1,4 +1,4 @@
-//! Values of credentials, as they are set and answered.
+//! Values of credentials, in the forms of requests and responses.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -11,16 +11,16 @@ use zeroize::Zeroizing;
 
 use crate::{CredentialError, Kind, ssh};
 
-/// Bytes of a value as JSON: what a request's body may hold.
+/// Maximum bytes of a value as JSON. Same as the limit of a request body.
 pub const VALUE_OCTETS_MAX: usize = 1 << 20;
 
-/// Characters of a certificate, in PEM.
+/// Maximum characters of a certificate, in PEM.
 const CERTIFICATE_CHARS_MAX: usize = 7_000;
 
-/// Bytes of a user's password: its hash costs 5,000 rounds over it, 40 ms for this many.
+/// Maximum bytes of a user's password. Its hash runs 5,000 rounds over the password, which take 40 ms for this length.
 const USER_PASSWORD_OCTETS_MAX: usize = 4_096;
 
-/// Bytes of the salt of a password's hash: 16 characters, as many as crypt(5) takes.
+/// Bytes of the salt of a password hash: 16 characters, the maximum of crypt(5).
 const SALT: usize = 12;
 
 const MISSING_VALUE: &str =
@@ -43,48 +43,48 @@ const BAD_REQUEST: &str = "The request could not be fulfilled because the reques
 /// A user.
 #[derive(Clone, Deserialize, Eq, PartialEq, Serialize)]
 pub struct UserValue {
-    /// May be absent.
+    /// The user name, if any.
     pub username: Option<String>,
-    /// Never empty.
+    /// The password; never empty.
     #[serde(serialize_with = "keys::secret::exposed")]
     pub password: Secret,
-    /// SHA-512-crypt of the password, made once: clients expect the same at every reading.
+    /// SHA-512-crypt of the password. Computed once, because clients expect the same hash in every response.
     pub password_hash: String,
 }
 
 impl std::fmt::Debug for UserValue {
-    /// Without the password and its hash.
+    /// Formats without the password and its hash.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UserValue").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
-/// The versions of its authority that a certificate is answered with.
+/// The versions of the CA that a certificate's `ca` contains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CaVersions {
-    /// The one that signed.
+    /// Only the version that signed.
     Signer,
-    /// The other one as well while the authority changes: what clients must trust.
+    /// Also the other version while the CA is being replaced, because clients must trust both.
     All,
 }
 
-/// A certificate; at least one part is there.
+/// A certificate; at least one part is present.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CertificateValue {
-    /// The authority that signed, PEM.
+    /// Certificate of the CA that signed, PEM.
     pub ca: Option<String>,
-    /// The authority's other version while it changes, PEM.
+    /// Other version of the CA's certificate while the CA is being replaced, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trusted_ca: Option<String>,
     /// The certificate, PEM.
     pub certificate: Option<String>,
-    /// Its key, PEM.
+    /// Private key of the certificate, PEM.
     #[serde(serialize_with = "keys::secret::exposed_option")]
     pub private_key: Option<Secret>,
 }
 
 impl CertificateValue {
-    /// The authority's certificates to trust, PEM: the one that signed first.
+    /// Returns the CA certificates to trust, PEM, the signing one first.
     #[must_use]
     pub fn trusted(&self, versions: CaVersions) -> Option<String> {
         let ca = self.ca.as_ref()?;
@@ -92,19 +92,20 @@ impl CertificateValue {
         Some(other.map_or_else(|| ca.clone(), |other| format!("{}\n{}", ca.trim_end(), other)))
     }
 
-    /// The certificate, read.
+    /// Returns the parsed certificate.
     #[must_use]
     pub fn parsed(&self) -> Option<Certificate> {
         certificate_of(self.certificate.as_deref()?)
     }
 }
 
-/// A key pair; at least one half is there.
+/// A key pair; at least one half is present.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KeyPair {
-    /// For RSA a PEM SubjectPublicKeyInfo, for SSH a line as in `authorized_keys`; anything where it was set.
+    /// For a generated RSA key a PEM SubjectPublicKeyInfo, for a generated SSH key a line for `authorized_keys`. Any text if it was
+    /// set.
     pub public_key: Option<String>,
-    /// PEM; anything where it was set.
+    /// PEM for a generated key. Any text if it was set.
     #[serde(serialize_with = "keys::secret::exposed_option")]
     pub private_key: Option<Secret>,
 }
@@ -129,13 +130,13 @@ pub enum Value {
 }
 
 impl std::fmt::Debug for Value {
-    /// Its type, for JSON and set keys may be secrets in every part.
+    /// Formats only the type, because JSON and set keys may contain secrets in every part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Value").field(&self.kind()).finish()
     }
 }
 
-/// As a certificate is set.
+/// Request format of a certificate.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CertificateInput {
@@ -145,7 +146,7 @@ struct CertificateInput {
     private_key: Option<Secret>,
 }
 
-/// As a user is set.
+/// Request format of a user.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UserInput {
@@ -153,7 +154,7 @@ struct UserInput {
     password: Option<Secret>,
 }
 
-/// As a key pair is set.
+/// Request format of a key pair.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct KeyPairInput {
@@ -161,14 +162,14 @@ struct KeyPairInput {
     private_key: Option<Secret>,
 }
 
-/// A value that was given, and the name of the authority that goes with it.
+/// A parsed value from a request, and the name of its CA.
 pub(crate) struct GivenValue {
     pub(crate) value: Value,
     pub(crate) ca_name: Option<String>,
 }
 
 impl Value {
-    /// Its type.
+    /// Returns the type of the value.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -182,7 +183,7 @@ impl Value {
         }
     }
 
-    /// Reads what was given for a type. A user's password is hashed here: up to 40 ms of this thread.
+    /// Parses the value of a type from a request. Hashes a user's password, which blocks the thread for up to 40 ms.
     pub(crate) fn given(kind: Kind, value: Json, any_key: bool) -> Result<GivenValue, CredentialError> {
         let plain = |value| GivenValue { value, ca_name: None };
         Ok(match kind {
@@ -197,7 +198,7 @@ impl Value {
         })
     }
 
-    /// As it is answered; a certificate with these versions of its authority.
+    /// Returns the value as in a response. A certificate's `ca` has the given versions of its CA.
     #[must_use]
     pub fn shown(&self, versions: CaVersions) -> Json {
         match self {
@@ -218,7 +219,7 @@ impl Value {
         }
     }
 
-    /// As it is sealed.
+    /// Serializes the value for encryption.
     pub(crate) fn sealed_form(&self) -> Result<Zeroizing<Vec<u8>>, CredentialError> {
         let written = match self {
             Self::Value(text) | Self::Password(text) => serde_json::to_vec(text.expose()),
@@ -231,7 +232,7 @@ impl Value {
         if written.len() > VALUE_OCTETS_MAX { Err(CredentialError::TooLarge) } else { Ok(written) }
     }
 
-    /// What [`Self::sealed_form`] wrote.
+    /// Deserializes the output of [`Self::sealed_form`].
     pub(crate) fn opened(kind: Kind, octets: &[u8]) -> Result<Self, serde_json::Error> {
         Ok(match kind {
             Kind::Value => Self::Value(serde_json::from_slice(octets)?),
@@ -248,7 +249,7 @@ impl Value {
 fn text(value: Json, missing: &str) -> Result<Secret, CredentialError> {
     match value {
         Json::String(text) if !text.is_empty() => Ok(Secret::new(text)),
-        // As CredHub's JSON reader does.
+        // Same as the JSON parser of CredHub.
         Json::Number(number) => Ok(Secret::new(number.to_string())),
         Json::Bool(truth) => Ok(Secret::new(truth.to_string())),
         Json::Null | Json::String(_) => Err(CredentialError::bad(missing)),
@@ -263,7 +264,7 @@ fn parts<T: for<'de> Deserialize<'de>>(value: Json) -> Result<T, CredentialError
     serde_json::from_value(value).map_err(|error| unread(&error))
 }
 
-/// What a request that is not as it should be is told.
+/// Returns the error for an invalid request.
 pub(crate) fn unread(error: &serde_json::Error) -> CredentialError {
     let text = error.to_string();
     let unknown = text.strip_prefix("unknown field `").and_then(|rest| rest.split('`').next());
@@ -283,7 +284,7 @@ fn user(input: UserInput) -> Result<UserValue, CredentialError> {
 }
 
 impl UserValue {
-    /// With its hash: up to 40 ms of this thread.
+    /// Creates a user and hashes its password, which blocks the thread for up to 40 ms.
     pub(crate) fn new(username: Option<String>, password: Secret) -> Result<Self, CredentialError> {
         if password.expose().len() > USER_PASSWORD_OCTETS_MAX {
             return Err(CredentialError::TooLarge);
@@ -293,7 +294,7 @@ impl UserValue {
         aws_lc_rs::rand::fill(&mut salt).map_err(|_| internal("no randomness"))?;
         let hash = ShaCrypt::default().hash_password_with_salt(password.expose().as_bytes(), &salt);
         let hash = hash.map_err(|_| internal("a password could not be hashed"))?;
-        // 5,000 rounds are what crypt(5) takes where nothing is said, and nothing is what CredHub says.
+        // 5,000 rounds are the default of crypt(5), which CredHub leaves out of the hash.
         let password_hash = hash.as_str().replacen("rounds=5000$", "", 1);
         Ok(Self { username, password, password_hash })
     }
@@ -327,7 +328,7 @@ fn certificate(input: CertificateInput, any_key: bool) -> Result<GivenValue, Cre
 }
 
 impl CertificateValue {
-    /// What CredHub asks of a certificate that is set.
+    /// Checks the CredHub requirements on a certificate that is set.
     fn check(&self, any_key: bool) -> Result<(), CredentialError> {
         let all = [self.ca.as_ref(), self.certificate.as_ref()];
         if all.into_iter().flatten().any(|text| text.chars().count() > CERTIFICATE_CHARS_MAX) {
@@ -336,7 +337,7 @@ impl CertificateValue {
         let read = |text: &String, why: &str| certificate_of(text).ok_or_else(|| CredentialError::bad(why));
         let ca = self.ca.as_ref().map(|ca| read(ca, NOT_CA)).transpose()?;
         let own = self.certificate.as_ref().map(|own| read(own, NOT_CERTIFICATE)).transpose()?;
-        // What signed itself is its own CA, whatever it says of that.
+        // A self-signed certificate is its own CA, whatever its extensions say.
         let itself = |ca: &Certificate| own.as_ref().is_some_and(|own| own.fingerprint == ca.fingerprint);
         if ca.as_ref().is_some_and(|ca| !is_authority(ca) && !itself(ca)) {
             return Err(CredentialError::bad(NOT_CA));
@@ -356,7 +357,7 @@ impl CertificateValue {
     }
 }
 
-/// The first certificate of a PEM text.
+/// Parses the first certificate of a PEM text.
 pub(crate) fn certificate_of(pem: &str) -> Option<Certificate> {
     let (_, der) = x509::pem::certificates(pem.as_bytes()).next()?;
     Certificate::parse(&der).ok()
@@ -366,12 +367,12 @@ pub(crate) fn is_authority(certificate: &Certificate) -> bool {
     certificate.basic_constraints.is_some_and(|constraints| constraints.ca)
 }
 
-/// Whether `ca` signed it: the name and the signature.
+/// Returns whether `ca` signed the certificate: compares the name and verifies the signature.
 pub(crate) fn signed_by(certificate: &Certificate, ca: &Certificate) -> bool {
     certificate.issuer.der == ca.subject.der && certificate.signed_by(&ca.public_key).is_ok()
 }
 
-/// The public half of a private key; CredHub takes RSA only.
+/// Returns the hash of a private key's public half; CredHub accepts RSA only.
 fn spki_of(key: &Secret, any_key: bool) -> Result<SpkiHash, CredentialError> {
     let malformed = |why: &str| CredentialError::bad(format!("Private key is malformed. {why}"));
     let key = PrivateKey::from_pem(key.expose()).map_err(|error| match error {
@@ -387,7 +388,7 @@ fn spki_of(key: &Secret, any_key: bool) -> Result<SpkiHash, CredentialError> {
     Ok(key.spki_hash())
 }
 
-/// SHA-256 of an SSH public key as `ssh-keygen -l` counts it; none for what is no such line.
+/// Returns the SHA-256 fingerprint of an SSH public key, as `ssh-keygen -l` computes it; `None` if the line is not a public key.
 fn fingerprint(line: &str) -> Option<String> {
     let blob = ssh::blob(line)?;
     let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &blob);

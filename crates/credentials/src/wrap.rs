@@ -1,4 +1,4 @@
-//! Values read once: a token that opens one value one time, anyone who holds it. A second try is told of the first.
+//! Single-use values: anyone with the token can read its value once. A second use gets an error with time and actor of the first.
 
 use std::sync::Arc;
 
@@ -21,50 +21,50 @@ use crate::tables::{
 use crate::version::{open_in, seal_in};
 use crate::{CredentialError, Credentials, Kind, Name, Value};
 
-/// Shortest time a token is good, s.
+/// Minimum lifetime of a token, s.
 pub const WRAP_MIN_S: u32 = 1;
-/// Longest time a token is good, s: a day.
+/// Maximum lifetime of a token, s: a day.
 pub const WRAP_MAX_S: u32 = 86_400;
 
-/// What every such token begins with, so that scanners for leaked secrets know it.
+/// Prefix of every single-use token, so that scanners for leaked secrets recognize it.
 const PREFIX: &str = "bullawrap_";
-/// Bytes of a token that are looked at.
+/// Maximum bytes of a token. Longer tokens are rejected.
 const TOKEN_MAX: usize = 128;
-/// How long it is known who read what, µs: thirty days.
+/// How long records of reads are kept, µs: thirty days.
 const READ_KEPT_US: i64 = 30 * 86_400_000_000;
 
-/// A value that waits to be read once.
+/// A single-use token and the value it reads.
 #[derive(Clone, Debug)]
 pub struct Wrapped {
-    /// What reads it. Shown now and never again.
+    /// The token. It is returned only now.
     pub token: Secret,
-    /// Until when, µs.
+    /// Expiry of the token, µs since 1970-01-01 UTC.
     pub expires_at_us: i64,
-    /// The credential's name.
+    /// Name of the credential.
     pub name: String,
-    /// The version.
+    /// Identity of the version.
     pub version: Uuid,
 }
 
-/// A value that was read.
+/// A value that was read with a single-use token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OneTime {
-    /// The credential's name.
+    /// Name of the credential.
     pub name: String,
-    /// The version; nil for one that is not stored yet.
+    /// Identity of the version; nil for a version that is not stored yet.
     pub version: Uuid,
     /// The value.
     pub value: Value,
-    /// Actor that granted it.
+    /// Actor that created the token.
     pub by: String,
 }
 
 impl Credentials {
-    /// Keeps what is current under a name for one reading within so many seconds.
+    /// Creates a single-use token for the current value of a name, with a lifetime in seconds.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for a time that is not from [`WRAP_MIN_S`] to [`WRAP_MAX_S`], or more than 1,000 of one
-    /// maker that wait; [`CredentialError::NotFound`].
+    /// [`CredentialError::Bad`] for a lifetime outside [`WRAP_MIN_S`] to [`WRAP_MAX_S`], or when the caller has 1,000 unread
+    /// values; [`CredentialError::NotFound`].
     #[crate::boxed]
     pub async fn wrap(
         &self,
@@ -80,7 +80,7 @@ impl Credentials {
         let versions = self.current(asker, name).await?;
         let version = versions.into_iter().next().ok_or(CredentialError::NotFound)?;
         let until_us = self.now_us().saturating_add(i64::from(seconds) * 1_000_000);
-        // What is read no more is not read by a token either.
+        // A token never outlives its version.
         let until_us = version.ends_at_us.map_or(until_us, |ends_at_us| ends_at_us.min(until_us));
         let what = (version.name.as_str(), version.id);
         let wrapped = self.wrap_value(&asker.actor, what, &version.value, until_us).await?;
@@ -91,7 +91,8 @@ impl Credentials {
         })
     }
 
-    /// Keeps a value for one reading until a time, µs; `None` when its maker has [`WRAPS_OF_ONE_MAX`] waiting.
+    /// Stores a value for a single read until a time, µs since 1970-01-01 UTC. `None` when its creator has [`WRAPS_OF_ONE_MAX`]
+    /// unread values.
     pub(crate) async fn wrap_value(
         &self,
         by: &str,
@@ -130,16 +131,16 @@ impl Credentials {
         Ok(kept.await?.then_some(wrapped))
     }
 
-    /// Forgets a value that nobody is to read any more.
+    /// Deletes an unread single-use value.
     pub(crate) async fn forget_wrapped(&self, wrapped: &Wrapped) -> Result<(), CredentialError> {
         Ok(tables::Credentials::of(self.store()).forget_wrap(hash(wrapped.token.expose())).await?)
     }
 
-    /// Reads the value of a token, once; `by` is for the log, for the token itself is what counts.
+    /// Reads the value of a token, once. The token alone gives access; `by` is only for the log.
     ///
     /// # Errors
-    /// [`CredentialError::AlreadyRead`] for anyone who comes second; [`CredentialError::NoToken`];
-    /// [`CredentialError::Sealed`], and then it stays to be read.
+    /// [`CredentialError::AlreadyRead`] for a second use; [`CredentialError::NoToken`]; [`CredentialError::Sealed`], in which case
+    /// the value stays readable.
     #[crate::boxed]
     pub async fn unwrap(&self, by: &str, token: &str) -> Result<OneTime, CredentialError> {
         if token.len() > TOKEN_MAX || !token.starts_with(PREFIX) {
@@ -161,7 +162,7 @@ impl Credentials {
                 match taken {
                     Unwrapped::First { id, name, kind, version, sealed, by } => {
                         let value = own.unwrapped((&name, id), kind, &sealed).map_err(|error| {
-                            // What does not open stays, for when it does.
+                            // A value that cannot be decrypted is kept, in case the key is configured later.
                             let undone = StoreError::Stale(error.to_string());
                             *unopened.lock() = Some(error);
                             undone
@@ -171,7 +172,7 @@ impl Credentials {
                         Ok(Ok(OneTime { name, version, value, by }))
                     }
                     Unwrapped::Read { name, at_us, by, first_again } => {
-                        // Anyone who has a token that was read could fill the log by it.
+                        // Only the first repeated use is logged, so that nobody can fill the log with a used token.
                         if first_again {
                             let details = json!({ "read_at_us": at_us, "read_by": by });
                             store::audit(tx, vec![event("credential.unwrap_again", &name, details)]).await?;
@@ -191,7 +192,7 @@ impl Credentials {
         }
     }
 
-    /// A value that was kept for one reading, opened.
+    /// Decrypts a stored single-use value.
     fn unwrapped(
         &self,
         (name, id): (&str, Uuid),
@@ -204,7 +205,7 @@ impl Credentials {
         Value::opened(kind, &octets).map_err(|_| failed("it is no value".to_owned()))
     }
 
-    /// Forgets what nobody read in time, and readings of a month ago.
+    /// Deletes expired unread values, and records of reads older than thirty days.
     pub(crate) async fn tidy_wraps(&self) -> Result<u64, CredentialError> {
         let now_us = self.now_us();
         Ok(tables::Credentials::of(self.store())
@@ -213,7 +214,7 @@ impl Credentials {
     }
 }
 
-/// 256 random bits in base64url.
+/// Returns 256 random bits in base64url.
 fn new_token() -> Result<Secret, CredentialError> {
     let mut bits = Zeroizing::new([0_u8; 32]);
     rand::fill(bits.as_mut_slice())
@@ -222,7 +223,7 @@ fn new_token() -> Result<Secret, CredentialError> {
     Ok(Secret::from(Zeroizing::new(format!("{PREFIX}{}", text.as_str()))))
 }
 
-/// The stored hash of a token.
+/// Returns the stored hash of a token.
 fn hash(token: &str) -> [u8; 32] {
     let mut hash = [0; 32];
     hash.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref());

@@ -1,4 +1,4 @@
-//! Setting, generating, deleting.
+//! Setting, generation and deletion of credentials.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use crate::value::{CertificateValue, GivenValue, certificate_of, is_authority, s
 use crate::version::{Facts, Version, seal};
 use crate::{CredentialError, Credentials, Kind, Name, Operation, Value};
 
-/// Seconds a version may live by its time to live: ten years.
+/// Maximum time to live of a version, in seconds: ten years.
 pub const TTL_S_MAX: u64 = 10 * 365 * 86_400;
 
-/// Characters of a credential's metadata, as JSON.
+/// Maximum characters of a credential's metadata, as JSON.
 pub const METADATA_CHARS_MAX: usize = 7_000;
 
 const LONG_METADATA: &str =
@@ -37,27 +37,27 @@ const NO_CA_KEY: &str = "The specified CA object does not have an associated pri
 const NOT_SIGNED_BY_NAME: &str =
     "The provided certificate was not signed by the CA specified in the 'ca_name' property.";
 
-/// A value to be set.
+/// A request to set a value.
 #[derive(Clone)]
 pub struct SetRequest {
-    /// Where.
+    /// Name of the credential.
     pub name: Name,
-    /// Of what type.
+    /// Type of the credential.
     pub kind: Kind,
-    /// What, as JSON.
+    /// The value, as JSON.
     pub value: Json,
     /// Metadata to store with it.
     pub metadata: Option<Json>,
-    /// Only if this is the newest version; `Some(None)`: only if there is none.
+    /// Fail unless this is the newest version; `Some(None)`: fail if a version exists.
     pub expected: Option<Option<Uuid>>,
-    /// Only if the newest version has, or had, this number; 0: only if there never was one.
+    /// Fail unless the newest version ever stored has this number; 0: fail if a version ever existed.
     pub expected_number: Option<u64>,
-    /// Seconds, 1–[`TTL_S_MAX`], after which the version is read no more.
+    /// Time to live of the version in seconds, 1–[`TTL_S_MAX`].
     pub ttl_s: Option<u64>,
 }
 
 impl SetRequest {
-    /// A value to be set in any case, for good, with no metadata.
+    /// Creates a request without conditions, time to live and metadata.
     #[must_use]
     pub fn new(name: Name, kind: Kind, value: Json) -> Self {
         Self { name, kind, value, metadata: None, expected: None, expected_number: None, ttl_s: None }
@@ -65,14 +65,14 @@ impl SetRequest {
 }
 
 impl std::fmt::Debug for SetRequest {
-    /// Without the value.
+    /// Formats without the value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("SetRequest");
         shown.field("name", &self.name).field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 
-/// What a version is to be, before it is sealed.
+/// A version to store, before encryption.
 pub(crate) struct Draft {
     pub(crate) name: Name,
     pub(crate) value: Value,
@@ -85,12 +85,12 @@ pub(crate) struct Draft {
     pub(crate) expected: Option<Option<Uuid>>,
     pub(crate) expected_number: Option<u64>,
     pub(crate) ttl_s: Option<u64>,
-    /// From when on it is read no more, µs, where no time to live is given: that of the version before it.
+    /// End of the version, µs since 1970-01-01 UTC, if the request sets no time to live: that of the previous version.
     pub(crate) ends_at_us: Option<i64>,
     pub(crate) action: &'static str,
     /// The generated certificate.
     pub(crate) certificate: Option<Certificate>,
-    /// Who signed it, where that is published.
+    /// The CA that signed the certificate, if it is published.
     pub(crate) issuer: Option<Arc<Ca>>,
 }
 
@@ -116,14 +116,14 @@ impl Draft {
     }
 }
 
-/// Who signs a certificate and under what name (lower case).
+/// The signer of a certificate, and its credential name (lower case).
 pub(crate) struct Authority {
     pub(crate) name_key: String,
     pub(crate) ca: SigningCa,
 }
 
 impl Credentials {
-    /// Stores a new version of this value.
+    /// Stores a new version with this value.
     ///
     /// # Errors
     /// [`CredentialError`]; nothing is stored then.
@@ -137,7 +137,7 @@ impl Credentials {
         let metadata = checked_metadata(metadata)?;
         let ttl_s = checked_ttl(ttl_s)?;
         let any_key = self.options().any_key;
-        // Hashing a password and checking a certificate cost a thread too much to be done among others' requests.
+        // Password hashing and certificate checks run on another thread, because they would block other requests.
         let aside = matches!(kind, Kind::User | Kind::Certificate);
         let given = if aside {
             let read = tokio::task::spawn_blocking(move || Value::given(kind, value, any_key)).await;
@@ -194,8 +194,8 @@ impl Credentials {
         Ok(draft)
     }
 
-    /// Generates a value and stores it, or answers the one that is there: see [`Mode`]. What is there is looked at first:
-    /// a value that would not be stored is not made.
+    /// Generates a value and stores it, or returns the existing value: see [`Mode`]. Checks the existing value first, so that no
+    /// value is generated needlessly.
     ///
     /// # Errors
     /// [`CredentialError`]; nothing is stored then.
@@ -223,7 +223,7 @@ impl Credentials {
         let mut draft = self.make(asker, name.clone(), &parameters, false).await?;
         draft.metadata = metadata;
         draft.ttl_s = ttl_s;
-        // Anyone who keeps what is there keeps it as well when it comes while this is made.
+        // Unless the mode is to overwrite, a value that another writer stores during the generation is kept.
         if mode != Mode::Overwrite {
             draft.expected = Some(there.map(|there| there.id));
         }
@@ -236,7 +236,7 @@ impl Credentials {
         }
     }
 
-    /// What stays is answered to those who may read it, and is logged as read.
+    /// Returns the existing value if the caller may read it, and logs the read.
     async fn there(
         &self,
         asker: &CredentialAsker,
@@ -280,12 +280,12 @@ impl Credentials {
             let kept = there.parameters.clone().or(made_by);
             return Ok(kept.is_none_or(|kept| kept == parameters.kept()));
         }
-        // What was set has no parameters that could differ.
+        // A value that was set has no parameters to compare.
         Ok(there.parameters.as_ref().is_none_or(|kept| *kept == parameters.kept()))
     }
 
-    /// Makes what parameters ask for; `transitional_signs` lets an authority's newest version sign though it is in
-    /// transition.
+    /// Generates a value from its parameters. `transitional_signs` allows the newest version of a CA to sign while it is
+    /// transitional.
     pub(crate) async fn make(
         &self,
         asker: &CredentialAsker,
@@ -330,7 +330,7 @@ impl Credentials {
         Ok(draft)
     }
 
-    /// An authority's active version, and the certificate of the one in transition.
+    /// Returns a CA's active version, and the certificate of the transitional one.
     pub(crate) async fn ca_versions(
         &self,
         asker: &CredentialAsker,
@@ -359,7 +359,7 @@ impl Credentials {
         if versions.is_empty() {
             return Err(CredentialError::NoCa);
         }
-        // The active one is first; the other is newer when it was regenerated as transitional.
+        // The active version is first. The other one is newer if it was regenerated as transitional.
         let newer = |all: &[Version]| all.len() == 2 && all[1].number > all[0].number;
         if transitional_signs && newer(&versions) {
             versions.swap(0, 1);
@@ -386,8 +386,8 @@ impl Credentials {
         Ok(Authority { name_key: name.key().to_owned(), ca })
     }
 
-    /// How a credential's authority is published: made known where it is not yet. What cannot be one here (out of its
-    /// dates, or not allowed to sign) signs as CredHub lets it, and what it signs cannot be revoked.
+    /// Returns the publication data of a CA credential, and publishes it if necessary. A CA that cannot be published (expired, or
+    /// not allowed to sign) still signs, as in CredHub, but its certificates cannot be revoked.
     async fn published(
         &self,
         asker: &CredentialAsker,
@@ -415,7 +415,7 @@ impl Credentials {
         Ok(Some(Published { ca, extensions }))
     }
 
-    /// Makes a version that is an authority known as one. It is stored: what goes wrong here is made good when it signs.
+    /// Publishes a stored version if it is a CA. A failure is only logged, because the CA is published again when it signs.
     async fn publish(&self, asker: &CredentialAsker, version: &Version) {
         if self.authority().is_none() || !version.facts.is_some_and(|facts| facts.certificate_authority) {
             return;
@@ -429,7 +429,7 @@ impl Credentials {
         }
     }
 
-    /// Seals a draft and stores it. Where its name was deleted at the same moment it is made again.
+    /// Encrypts a draft and stores it. If its name was deleted concurrently, the name is created again.
     pub(crate) async fn write(
         &self,
         asker: &CredentialAsker,
@@ -499,7 +499,7 @@ impl Credentials {
         }
     }
 
-    /// What the inventory has of a certificate made here: what was issued where its authority is published.
+    /// Returns the inventory record of a certificate generated here. A certificate of a published CA is recorded as issued.
     fn told_of(
         &self,
         asker: &CredentialAsker,
@@ -514,10 +514,11 @@ impl Credentials {
         }
     }
 
-    /// Removes a credential and all its versions; for [`CredentialsOptions::undelete_days`](crate::CredentialsOptions::undelete_days) it can be taken back.
+    /// Deletes a credential and all its versions. It can be restored for
+    /// [`CredentialsOptions::undelete_days`](crate::CredentialsOptions::undelete_days).
     ///
     /// # Errors
-    /// [`CredentialError::NotFound`] when it is not there or the asker may not.
+    /// [`CredentialError::NotFound`] when it does not exist or the caller lacks the permission.
     #[crate::boxed]
     pub async fn delete(&self, asker: &CredentialAsker, name: &Name) -> Result<(), CredentialError> {
         let event = self.event(asker, "credential.delete", name.as_str(), json!({}));
@@ -548,7 +549,7 @@ fn checked_ttl(ttl_s: Option<u64>) -> Result<Option<u64>, CredentialError> {
     }
 }
 
-/// An object, short enough; `null` is none.
+/// Checks that metadata is an object within the size limit; `null` means none.
 pub(crate) fn checked_metadata(metadata: Option<Json>) -> Result<Option<Json>, CredentialError> {
     let Some(metadata) = metadata.filter(|given| !given.is_null()) else { return Ok(None) };
     if !metadata.is_object() {

@@ -15,16 +15,16 @@ use crate::options::CredentialsOptions;
 use crate::value::CertificateValue;
 use crate::{CredentialError, Facts};
 
-/// Days of validity.
+/// Default validity in days.
 const DURATION: u32 = 365;
-/// The most.
+/// Maximum validity in days.
 pub const DURATION_MAX: u32 = 3_650;
 const DAY_SECONDS: i64 = 86_400;
 
-/// Names of one certificate, at most: as many as the authority puts into one.
+/// Maximum alternative names of one certificate. Matches the limit of the CA.
 const NAMES_MAX: usize = 1_000;
 
-/// How long a signature may take.
+/// Timeout of a signature.
 const SIGN_FOR: Duration = Duration::from_secs(30);
 
 const KEY_USAGES: [&str; 9] = [
@@ -39,7 +39,7 @@ const KEY_USAGES: [&str; 9] = [
     "decipher_only",
 ];
 
-/// id-kp (RFC 5280 section 4.2.1.12).
+/// Extended key usages by name, below id-kp (RFC 5280 section 4.2.1.12).
 const PURPOSES: [(&str, &str); 5] = [
     ("server_auth", "1.3.6.1.5.5.7.3.1"),
     ("client_auth", "1.3.6.1.5.5.7.3.2"),
@@ -57,53 +57,53 @@ const BAD_NAME: &str = "A provided alternative name is not a valid hostname or I
 const BAD_DURATION: &str =
     "Invalid duration specified. The supported duration values are whole numbers between 1-3650.";
 
-/// How a certificate is generated.
+/// Parameters for generating a certificate.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CertificateParameters {
-    /// At most 64 characters.
+    /// Common name of the subject. At most 64 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub common_name: Option<String>,
-    /// At most 64 characters.
+    /// Organization of the subject. At most 64 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub organization: Option<String>,
-    /// At most 64 characters.
+    /// Organizational unit of the subject. At most 64 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub organization_unit: Option<String>,
-    /// At most 128 characters.
+    /// Locality of the subject. At most 128 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<String>,
-    /// At most 128 characters.
+    /// State or province of the subject. At most 128 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Two letters.
+    /// Country code of the subject. Two letters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub country: Option<String>,
-    /// Host names and addresses.
+    /// Host names and IP addresses.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub alternative_names: Vec<String>,
-    /// As `digital_signature`.
+    /// Key usages, such as `digital_signature`.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub key_usage: Vec<String>,
-    /// As `server_auth`.
+    /// Extended key usages, such as `server_auth`.
     #[serde(deserialize_with = "or_empty", skip_serializing_if = "Vec::is_empty")]
     pub extended_key_usage: Vec<String>,
-    /// Bits of an RSA key.
+    /// RSA key length in bits.
     pub key_length: u32,
-    /// Another kind of key than RSA: `p256`, `p384`, `p521`, `ed25519`. Not in CredHub.
+    /// Key type other than RSA: `p256`, `p384`, `p521`, `ed25519`. An extension to CredHub.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_type: Option<KeyType>,
-    /// Days.
+    /// Validity in days.
     pub duration: u32,
     /// The name of the credential that signs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ca: Option<String>,
-    /// Whether a CA whose certificate has expired may sign it. Not in CredHub.
+    /// Whether a CA whose certificate has expired may sign the certificate. An extension to CredHub.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_expired_ca: bool,
     /// Whether the certificate is self-signed.
     pub self_sign: bool,
-    /// Whether it is an authority's.
+    /// Whether the certificate is a CA certificate.
     pub is_ca: bool,
 }
 
@@ -130,7 +130,7 @@ impl Default for CertificateParameters {
     }
 }
 
-/// `null` is as nothing.
+/// Deserializes a list; `null` is an empty list.
 fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Option::<Vec<String>>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
@@ -140,19 +140,19 @@ pub(crate) struct SigningCa {
     pub(crate) certificate: Certificate,
     pub(crate) pem: String,
     pub(crate) key: PrivateKey,
-    /// The authority's other version, PEM.
+    /// Certificate of the CA's other version, in PEM.
     pub(crate) trusted: Option<String>,
-    /// Publication of the CA's revocations.
+    /// Publication data of the CA's revocations.
     pub(crate) published: Option<Published>,
 }
 
-/// An authority as it is published, and what its certificates carry for that.
+/// A published CA, and the revocation URLs in its certificates.
 pub(crate) struct Published {
     pub(crate) ca: Arc<Ca>,
     pub(crate) extensions: [Extension; 2],
 }
 
-/// A certificate just made.
+/// A newly generated certificate.
 pub(crate) struct NewCertificate {
     pub(crate) value: CertificateValue,
     pub(crate) certificate: Certificate,
@@ -171,7 +171,7 @@ impl CertificateParameters {
         ]
     }
 
-    /// What CredHub refuses, in its order.
+    /// Checks the parameters, with the same errors and in the same order as CredHub.
     pub(crate) fn checked(mut self) -> Result<Self, CredentialError> {
         let bad = |text: &str| Err(CredentialError::bad(text));
         self.ca = self.ca.filter(|ca| !ca.is_empty());
@@ -241,12 +241,12 @@ impl CertificateParameters {
         })
     }
 
-    /// The kind of its key.
+    /// Returns the type of the certificate's key.
     pub(crate) fn key_kind(&self) -> Result<KeyType, CredentialError> {
         self.key_type.map_or_else(|| rsa_kind(self.key_length), Ok)
     }
 
-    /// The parameters that would make such a certificate.
+    /// Returns the parameters that would generate such a certificate.
     pub(crate) fn of(certificate: &Certificate, ca: Option<String>) -> Self {
         let attributes = certificate.subject.attributes();
         let first = |wanted: Attribute| {
@@ -285,7 +285,7 @@ impl CertificateParameters {
         }
     }
 
-    /// Makes the certificate of `key`, signed by `ca` or by itself.
+    /// Generates the certificate for `key`, signed by `ca` or self-signed.
     pub(crate) async fn make(
         &self,
         key: &PrivateKey,
@@ -355,7 +355,7 @@ impl CertificateParameters {
             all.push(Extension::subject_alt_names(&self.names()?));
         }
         let usage = match self.usage()? {
-            // RFC 5280 section 4.2.1.3 wants it of authorities; CredHub leaves it out, and strict clients refuse those.
+            // RFC 5280 section 4.2.1.3 requires it for CAs. CredHub leaves it out, and strict clients reject such certificates.
             0 if self.is_ca => KeyUsage::KEY_CERT_SIGN | KeyUsage::CRL_SIGN,
             asked => asked,
         };

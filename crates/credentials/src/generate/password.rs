@@ -1,4 +1,4 @@
-//! Passwords, from the operating system's randomness.
+//! Generation of passwords from the operating system's random numbers.
 
 use keys::Secret;
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 const DIGITS: &str = "0123456789";
 const SPECIAL: &str = "!\"#$%&'()*,-./:;<=>?@[\\]^_`{|}~";
 
-/// Characters of every class that is not left out, at least.
+/// Minimum characters of every class that is not excluded.
 const OF_EACH: usize = 2;
 
 const LENGTH_MIN: u32 = 4;
@@ -20,17 +20,17 @@ const LENGTH: u32 = 30;
 
 const NOTHING_LEFT: &str = "The combination of parameters in the request is not allowed. Please validate your input and retry your request.";
 
-/// How a password is generated.
+/// Parameters for generating a password.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PasswordParameters {
-    /// Characters; 30 for what lies outside 4 to 200.
+    /// Characters. A length outside 4 to 200 becomes 30.
     pub length: u32,
-    /// Whether punctuation is among them.
+    /// Whether the password has punctuation.
     pub include_special: bool,
-    /// Whether digits are not.
+    /// Whether digits are excluded.
     pub exclude_number: bool,
-    /// Whether capital letters are not.
+    /// Whether upper-case letters are excluded.
     pub exclude_upper: bool,
     /// Whether lower-case letters are excluded.
     pub exclude_lower: bool,
@@ -49,12 +49,12 @@ impl Default for PasswordParameters {
 }
 
 impl PasswordParameters {
-    /// Letters only.
+    /// Returns parameters for a password of letters only.
     pub(crate) fn letters(length: usize) -> Self {
         Self { length: u32::try_from(length).unwrap_or(LENGTH), exclude_number: true, ..Self::default() }
     }
 
-    /// With a length that is one, and something left to choose from.
+    /// Corrects an invalid length. Fails when all character classes are excluded.
     pub(super) fn checked(mut self) -> Result<Self, CredentialError> {
         if !(LENGTH_MIN..=LENGTH_MAX).contains(&self.length) {
             self.length = LENGTH;
@@ -72,7 +72,7 @@ impl PasswordParameters {
         all.into_iter().filter(|(used, _)| *used).map(|(_, class)| class.as_bytes()).collect()
     }
 
-    /// A password: two of each class as far as its length goes, the rest of all, in random order.
+    /// Generates a password: two characters of each class as far as the length allows, the rest from all classes, in random order.
     pub(crate) fn make(&self) -> Result<Secret, CredentialError> {
         let classes = self.classes();
         let all: Vec<u8> = classes.concat();
@@ -88,7 +88,7 @@ impl PasswordParameters {
         while chosen.len() < length {
             chosen.push(all[below(all.len())?]);
         }
-        // Fisher and Yates.
+        // Fisher–Yates shuffle.
         for last in (1..chosen.len()).rev() {
             let other = below(last + 1)?;
             chosen.swap(last, other);
@@ -97,7 +97,7 @@ impl PasswordParameters {
     }
 }
 
-/// A number below `bound` (1 to 256), each as likely: what would favour the small ones is drawn again.
+/// Returns a uniform random number below `bound` (1 to 256). Draws again where a value would favor small numbers.
 fn below(bound: usize) -> Result<usize, CredentialError> {
     let fair = 256 / bound * bound;
     loop {
@@ -154,7 +154,7 @@ mod tests {
                 counts[usize::from(c - b'0')] += 1;
             }
         }
-        // 10,000 expected; five standard deviations are some 475.
+        // 10,000 expected; five standard deviations are about 475.
         assert!(counts.iter().all(|count| (9_500..10_500).contains(count)), "{counts:?}");
     }
 

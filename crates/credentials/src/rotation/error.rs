@@ -2,36 +2,36 @@
 
 use crate::{CredentialError, Refusal};
 
-/// Why a value was not made again.
+/// Reason why a value was not rotated.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RotateError {
     /// No rotation policy covers the credential.
     #[error("The value was set by hand, so it cannot be generated again. Set a new value, or generate one.")]
     ByHand,
-    /// The hook did not agree.
+    /// The hook rejected the rotation.
     #[error("The hook did not agree: {0}")]
     Hook(String),
-    /// Too many values wait for hooks to read them.
+    /// Too many values are waiting for hooks to read them.
     #[error("Too many values wait to be read by hooks. It is tried again.")]
     Full,
-    /// Something that an authority signed.
+    /// A certificate that the CA signed could not be regenerated.
     #[error("{name}, which it signed: {why}")]
     Follower {
-        /// Its name.
+        /// Name of the certificate.
         name: String,
-        /// Why it was not made again.
+        /// The reason.
         why: String,
     },
-    /// Since it began nothing is to be changed any more.
+    /// Read-only mode was set during the rotation.
     #[error("Nothing is to be changed: the store is read-only.")]
     ReadOnly,
-    /// Anything else.
+    /// Any other error.
     #[error(transparent)]
     Other(#[from] CredentialError),
 }
 
 impl RotateError {
-    /// Whether trying again within minutes may help.
+    /// Returns whether a retry within minutes may succeed.
     pub(super) fn heals(&self) -> bool {
         match self {
             Self::ByHand => false,

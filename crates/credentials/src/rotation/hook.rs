@@ -1,4 +1,4 @@
-//! Rotation hooks: services that are asked before a value becomes current, or notified afterwards.
+//! Rotation hooks: services that must agree before a value becomes current, or are notified afterwards.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -24,27 +24,27 @@ use crate::tables::{
 use crate::writing::Draft;
 use crate::{CredentialError, Credentials};
 
-/// A hook that fails after longer than this is asked nothing more in the same round: it would hold up all others.
+/// A hook that fails after more than this time gets no further request in the same round, because it would delay all others.
 const SLOW: Duration = Duration::from_secs(5);
-/// How long a hook may read the value it is asked about, µs, if it gives no answer before.
+/// How long a hook may read the new value if it does not respond earlier, µs.
 const CANDIDATE_US: i64 = 300_000_000;
-/// Hooks told side by side.
+/// Maximum concurrent hook calls.
 const HOOK_AT_ONCE: usize = 8;
-/// Bytes of the shortest secret: less than 128 bits can be guessed.
+/// Minimum bytes of a secret: a key of less than 128 bits can be guessed.
 const SECRET_MIN: usize = 16;
-/// Characters of the longest secret, URL, and set of roots.
+/// Maximum characters of a secret, a URL, and a set of roots.
 const TEXT_MAX: usize = 65_536;
-/// Longest wait until a hook is told again, µs: an hour.
+/// Maximum delay before a failed notification is retried, µs: an hour.
 const TOLD_AGAIN_MAX_US: i64 = 3_600_000_000;
-/// Calls of one page.
+/// Hook calls in one page.
 const CALLS: usize = 64;
-/// No page of calls is begun after this: hooks that take their time hold up the next round no longer.
+/// No page of calls starts after this time, so that slow hooks do not delay the next round.
 const CALLS_WITHIN: Duration = HOOK_LIMIT;
 
-/// A hook as it is shown.
+/// A hook without its secret, for display.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct ShownHook {
-    /// Its name.
+    /// Name of the hook.
     pub name: String,
     /// The URL.
     pub url: String,
@@ -52,17 +52,17 @@ pub struct ShownHook {
     pub before: bool,
     /// See [`Hook::after`].
     pub after: bool,
-    /// When it was set, µs.
+    /// Time of the last change, µs since 1970-01-01 UTC.
     pub set_at_us: i64,
-    /// Actor that set it.
+    /// Actor that made the last change.
     pub set_by: String,
 }
 
-/// Names of hooks that kept this round waiting in vain.
+/// Names of hooks that timed out in this round.
 #[derive(Clone, Default)]
 pub(super) struct Silent(Arc<Mutex<HashSet<String>>>);
 
-/// Hooks by name, opened, with their revision; without it what does not open.
+/// Hooks by name with their revision and decrypted secret. A hook whose secret cannot be decrypted has no entry.
 #[derive(Default)]
 pub(super) struct Hooks {
     by_name: HashMap<String, Option<(Uuid, Hook)>>,
@@ -78,7 +78,7 @@ impl Hooks {
         self.by_name.is_empty()
     }
 
-    /// The hook that is to agree to a value, if one is: looked at before the value is made.
+    /// Returns the hook that must agree to a value, if the policy names one. Called before the value is generated.
     pub(super) fn asked(&self, name: Option<&String>) -> Result<Option<&(Uuid, Hook)>, RotateError> {
         let Some(name) = name else { return Ok(None) };
         let Some(Some(found)) = self.by_name.get(name) else {
@@ -91,7 +91,7 @@ impl Hooks {
         Ok(Some(found))
     }
 
-    /// An error for a hook that was waited for in vain.
+    /// Returns an error if the hook has timed out in this round.
     fn waited_for(&self, name: &str) -> Result<(), String> {
         match self.silent.0.lock().contains(name) {
             true => Err(format!("{name}: another call was not answered just before")),
@@ -135,10 +135,10 @@ fn only_all(asker: &CredentialAsker) -> Result<(), CredentialError> {
 }
 
 impl Credentials {
-    /// Sets a hook, new or in place of the one of that name. For anyone who may do everything: the server posts there.
+    /// Creates a hook, or replaces the hook of that name. The caller needs full access, because the server posts to the URL.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] says what is wrong with it, or that there are 1,000; [`CredentialError::Forbidden`].
+    /// [`CredentialError::Bad`] for an invalid hook, or when there are 1,000; [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn set_hook(&self, asker: &CredentialAsker, hook: Hook) -> Result<ShownHook, CredentialError> {
         only_all(asker)?;
@@ -177,10 +177,10 @@ impl Credentials {
         )))
     }
 
-    /// Removes a hook.
+    /// Deletes a hook.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] while a policy names it; [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
+    /// [`CredentialError::Bad`] while a policy names the hook; [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn delete_hook(&self, asker: &CredentialAsker, name: &str) -> Result<(), CredentialError> {
         only_all(asker)?;
@@ -209,7 +209,7 @@ impl Credentials {
         }
     }
 
-    /// The hooks, by name; never their secrets.
+    /// Lists the hooks by name, without their secrets.
     ///
     /// # Errors
     /// [`CredentialError::Forbidden`].
@@ -219,7 +219,7 @@ impl Credentials {
         Ok(tables::Credentials::of(self.store()).hooks().await?.iter().map(shown).collect())
     }
 
-    /// All hooks, opened. Where a secret does not open the log says so.
+    /// Returns all hooks with decrypted secrets. Logs a secret that cannot be decrypted.
     pub(super) async fn opened_hooks(&self, silent: &Silent) -> Result<Hooks, CredentialError> {
         let mut hooks = Hooks::none(silent);
         for row in tables::Credentials::of(self.store()).hooks().await? {
@@ -243,8 +243,8 @@ impl Credentials {
         Ok(hooks)
     }
 
-    /// Asks a hook whether a value may become current: it reads the value by a token that is good once, and no longer than
-    /// it is waited for.
+    /// Asks a hook whether a value may become current. The hook reads the value with a single-use token, which is deleted when the
+    /// hook responds or times out.
     pub(super) async fn ask_hook(
         &self,
         hooks: &Hooks,
@@ -292,8 +292,8 @@ impl Credentials {
         answer
     }
 
-    /// Tells hooks what they have not acknowledged, page by page: each call once, those in vain again later, and a hook
-    /// that failed nothing more in this round.
+    /// Sends pending notifications to hooks, page by page and each once. Failed notifications are retried later, and a hook that
+    /// failed gets no further call in this round.
     pub(super) async fn call_hooks(
         &self,
         silent: &Silent,
@@ -327,7 +327,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// Makes these calls: how each ended, in their order.
+    /// Makes these calls, and returns their results in the same order.
     async fn call_page(
         &self,
         due: &[HookCall],
@@ -348,7 +348,7 @@ impl Credentials {
                 self.post(hooks, hook, *revision, &body).await
             }
             Some(None) => Err("it does not open".to_owned()),
-            // Removed while its calls were noted: nobody is to be told any more.
+            // The hook was deleted after the call was queued, so that no notification is due.
             None => Ok(()),
         };
         if let Err(why) = &told {

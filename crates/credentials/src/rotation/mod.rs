@@ -1,9 +1,9 @@
-//! Values made again by policy.
+//! Rotation of values by policy.
 //!
-//! One node at a time, under a lease, follows the events of writes and plans from them when each name is due; makes what is
-//! due again by the parameters that it was made by; and tells hooks. A value that was made and not noted is not made again:
-//! every write expects the version that it was planned for. What holds a name to its policy is a row, so that being due is
-//! a range of an index and writers pay nothing.
+//! One node at a time holds the lease. It follows write events and plans from them when each name is due. It regenerates due values
+//! with the parameters they were generated with, and notifies hooks. Every write expects the version that it was planned for, so
+//! that an unrecorded rotation is not repeated. A row links a name to its policy: the due names are a range of an index, and
+//! writers have no extra cost.
 
 mod error;
 mod hook;
@@ -39,22 +39,22 @@ pub use policy::{
 pub use report::RotationReport;
 pub use sender::{HOOK_LIMIT, Hook, HookSender};
 
-/// The lease, and the name under which events are followed.
+/// Name of the lease, and of the cursor over the events.
 const DUTY: &str = "credential-rotation";
-/// How long a node keeps the duty without a word. A round that was silent for longer may meet another node's: both expect
-/// the versions they were planned for.
+/// Duration of the lease without a renewal, µs. If a round runs for longer without renewal, another node's round may overlap. Both
+/// expect the versions they were planned for.
 const LEASE_US: i64 = 60_000_000;
-/// While a round takes longer, the duty is renewed so often: three times before it ends.
+/// Interval of lease renewals during a round: three within the duration of the lease.
 const RENEW_EVERY: Duration = Duration::from_secs(15);
 /// Interval between rounds.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Events read at a time.
+/// Maximum events in one read.
 const EVENTS: i64 = 1_000;
-/// Names planned at a time where a policy changed.
+/// Maximum names that are planned at a time after a policy change.
 const NAMES: usize = 500;
 
 impl Credentials {
-    /// Rounds, until `stop`.
+    /// Runs rotation rounds until `stop`.
     pub(crate) async fn rotate(&self, stop: CancellationToken) {
         let _live = telemetry::tasks::guard("credential-rotation");
         while !stop.is_cancelled() {
@@ -72,21 +72,21 @@ impl Credentials {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
             }
         }
-        // Another takes over at once.
+        // Another node takes over immediately.
         let _ = self.store().release(DUTY, self.node()).await;
     }
 
-    /// What all rounds of this process have done.
+    /// Returns the totals of all rounds of this process.
     #[must_use]
     pub fn rotation_report(&self) -> RotationReport {
         *self.rotation_totals().lock()
     }
 
-    /// One round: events, policies that changed, what is due, hooks. Nothing while another node has the duty, or while
-    /// nothing is to be changed.
+    /// Runs one round: follows events, replans changed policies, rotates due values and calls hooks. Does nothing while another
+    /// node holds the lease, or in read-only mode.
     ///
     /// # Errors
-    /// Those of the database; a value that cannot be made is counted, not an error.
+    /// Errors of the database. A value that cannot be generated is counted and is not an error.
     #[crate::boxed]
     pub async fn rotation_round(&self) -> Result<RotationReport, CredentialError> {
         let mut report = RotationReport::default();
@@ -94,11 +94,11 @@ impl Credentials {
             return Ok(report);
         }
         let ended = tokio::select! {
-            // All that a round may do is one large future: too large for the stacks of those who wait for it.
+            // The future of a round is too large for the stack of its callers.
             ended = self.round_of_duty(&mut report).boxed() => ended,
             () = self.duty_lost() => Ok(()),
         };
-        // What was done before an error was done.
+        // Work done before an error counts too.
         self.rotation_totals().lock().add(&report);
         ended.map(|()| report)
     }
@@ -112,14 +112,14 @@ impl Credentials {
         self.call_hooks(&silent, report).await
     }
 
-    /// Renews the duty; returns when another node has it.
+    /// Renews the lease; returns when another node holds it.
     async fn duty_lost(&self) {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             match self.has_duty().await {
                 Ok(true) => {}
                 Ok(false) => return tracing::warn!("another node has taken over the duty of rotating"),
-                // The round meets the same database.
+                // The round itself sees the same database error.
                 Err(error) => tracing::warn!(%error, "the duty of rotating could not be renewed"),
             }
         }
@@ -158,7 +158,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// What hooks are to be told of versions that were rotated.
+    /// Returns the pending hook notifications for rotated versions.
     async fn calls_for(&self, events: &[(i64, Event)]) -> Result<Vec<HookCall>, CredentialError> {
         let rotated: Vec<(String, HookCall)> =
             events.iter().filter_map(|(at_us, event)| rotated(*at_us, event)).collect();
@@ -175,7 +175,7 @@ impl Credentials {
         Ok(rotated.into_iter().filter_map(call).collect())
     }
 
-    /// Plans the names of policies that changed, some pages a round.
+    /// Replans the names of changed policies, some pages in each round.
     async fn plan_policies(&self) -> Result<(), CredentialError> {
         for _ in 0..PAGES {
             let Some(policy) = tables::Credentials::of(self.store()).rotation_policy_planning().await? else {
@@ -195,7 +195,7 @@ impl Credentials {
     }
 }
 
-/// The name (lower case) that a write was about.
+/// Returns the name (lower case) that a write event concerns.
 fn name_of(event: &Event) -> Option<String> {
     match event {
         Event::CredentialChanged(change) | Event::CredentialDeleted(change) => {
@@ -205,7 +205,7 @@ fn name_of(event: &Event) -> Option<String> {
     }
 }
 
-/// A version that was rotated: its name in lower case, and the call that tells of it.
+/// Returns the name (lower case) of a rotated version and its hook notification.
 fn rotated(at_us: i64, event: &Event) -> Option<(String, HookCall)> {
     let Event::CredentialChanged(change) = event else { return None };
     if change.by != ROTATOR {

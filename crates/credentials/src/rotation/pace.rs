@@ -1,13 +1,13 @@
-//! How much one round does, and the backoff after failures.
+//! Work limits of one round, and the backoff after failures.
 
-/// Pages of events, names and due ones that one round works through, so that none waits for another.
+/// Maximum pages of events, names and due values in one round, so that none of them delays the others.
 pub(super) const PAGES: usize = 16;
-/// First wait after a failure, µs; it doubles.
+/// First delay after a failure, µs. It doubles with each failure.
 const AGAIN_US: i64 = 60_000_000;
-/// Longest wait after a failure, µs: a day.
+/// Maximum delay after a failure, µs: a day.
 pub(super) const AGAIN_MAX_US: i64 = 86_400_000_000;
 
-/// The wait after so many failures in a row, µs.
+/// Returns the delay after this many consecutive failures, µs.
 pub(super) fn backoff_us(failures: i64) -> i64 {
     let doubled = u32::try_from(failures.clamp(0, 20)).unwrap_or(20);
     AGAIN_US.saturating_mul(1 << doubled).min(AGAIN_MAX_US)

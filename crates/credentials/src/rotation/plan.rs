@@ -1,4 +1,4 @@
-//! Rotations planned, and failures that have ended.
+//! Planning of rotations, and resolution of alerts about past failures.
 
 use events::CredentialName;
 use store::{NewEvent, StoreError, Tx};
@@ -6,12 +6,12 @@ use store::{NewEvent, StoreError, Tx};
 use crate::Kind;
 use crate::tables::{PlannedNames, plan_rotations};
 
-/// What can be made again.
+/// Types of credentials that can be regenerated.
 pub(super) const KINDS: &[Kind] = &[Kind::Password, Kind::User, Kind::Rsa, Kind::Ssh, Kind::Certificate];
-/// Actor that creates it.
+/// Actor of automatic rotations in the audit log.
 pub(super) const ROTATOR: &str = "system:rotation";
 
-/// Plans names, and tells of failures that are over.
+/// Plans rotations of names, and resolves the alerts about failures that ended.
 pub(super) async fn plan(
     tx: &mut Tx,
     names: &[String],
@@ -22,7 +22,7 @@ pub(super) async fn plan(
     store::emit(tx, over(&healed, at_us)).await
 }
 
-/// Events that end the alerts about these names' failures.
+/// Returns the events that resolve the alerts about these names' failures.
 pub(crate) fn over(names: &[String], at_us: i64) -> Vec<NewEvent> {
     let event = |name: &String| {
         let body = CredentialName { name: name.clone() };
@@ -31,7 +31,7 @@ pub(crate) fn over(names: &[String], at_us: i64) -> Vec<NewEvent> {
     names.iter().map(event).collect()
 }
 
-/// What alerts about a name's rotation are about.
+/// Returns the subject of alerts about a name's rotation.
 pub(super) fn subject_of(name: &str) -> String {
     format!("credential{name}")
 }

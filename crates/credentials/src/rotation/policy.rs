@@ -1,4 +1,4 @@
-//! Which values are made again and when: policies for names and paths, and what is planned by them.
+//! Rotation policies of names and paths, and the rotations planned by them.
 
 use futures_util::FutureExt;
 use serde_json::json;
@@ -13,29 +13,29 @@ use crate::tables::{
 };
 use crate::{CredentialError, Credentials, Operation};
 
-/// Shortest time between two values, s: what depends on a value has to learn of it.
+/// Minimum time between two rotations, s: users of a value need time to load the new one.
 pub const ROTATE_EVERY_MIN_S: u32 = 3_600;
-/// Longest of every period of a policy, s: ten years.
+/// Maximum of every period in a policy, s: ten years.
 pub const ROTATE_PERIOD_MAX_S: u32 = 3_650 * 86_400;
-/// Shortest time in which both certificates of an authority are trusted, s.
+/// Minimum time in which both certificates of a CA are trusted, s.
 pub const OVERLAP_MIN_S: u32 = 60;
-/// The time in which both are trusted where nothing else is said, s.
+/// Default time in which both certificates of a CA are trusted, s.
 pub const OVERLAP_S: u32 = 7 * 86_400;
-/// The part of a certificate's life, in hundredths, at which it is made again where nothing else is said.
+/// Default remaining part of a certificate's lifetime at which it is rotated, in percent.
 pub const BEFORE_EXPIRY_PERCENT: u32 = 33;
 
-/// When values are made again. Without `every` and `before_expiry` certificates are, when a third of their life is left.
+/// A rotation policy. Without `every` and `before_expiry` it rotates certificates when a third of their lifetime remains.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct RotationPolicy {
-    /// This long after they were made, s.
+    /// Rotate a value this long after its creation, s.
     pub every_s: Option<u32>,
-    /// Certificates when this is left of their life, s.
+    /// Rotate certificates when this much of their lifetime remains, s.
     pub before_expiry_s: Option<u32>,
-    /// Certificates when this part of their life is left, in hundredths: 1 to 90.
+    /// Rotate certificates when this part of their lifetime remains, in percent: 1 to 90.
     pub before_expiry_percent: Option<u32>,
-    /// How long both certificates of an authority are trusted before each further step, s; at most a third of what is left.
+    /// How long both certificates of a CA are trusted before each further step, s. At most a third of the remaining lifetime.
     pub overlap_s: Option<u32>,
-    /// The name of the hook that is asked or told.
+    /// Name of the hook that must agree or is notified.
     pub hook: Option<String>,
 }
 
@@ -64,11 +64,10 @@ impl RotationPolicy {
 }
 
 impl Credentials {
-    /// Sets the policy of a name or path, in place of the one it has. Anyone who may write there may.
+    /// Sets the policy of a name or path, and replaces an existing one. Requires write permission there.
     ///
     /// # Errors
-    /// [`CredentialError::Bad`] for periods that make no sense, an unknown hook or too many policies;
-    /// [`CredentialError::Forbidden`].
+    /// [`CredentialError::Bad`] for invalid periods, an unknown hook or too many policies; [`CredentialError::Forbidden`].
     #[crate::boxed]
     pub async fn set_rotation_policy(
         &self,
@@ -121,7 +120,7 @@ impl Credentials {
         )))
     }
 
-    /// Takes the policy of a name or path away; what it counted for falls to the next one above, if there is one.
+    /// Removes the policy of a name or path. Its names then follow the policy of the closest parent path, if any.
     ///
     /// # Errors
     /// [`CredentialError::NotFound`]; [`CredentialError::Forbidden`].
@@ -151,7 +150,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// A page of the policies for what the asker may read, by path.
+    /// Returns a page of the policies for names that the caller may read, sorted by path.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a cursor of another listing.
@@ -165,7 +164,7 @@ impl Credentials {
         tables::Credentials::of(self.store()).rotation_policies(asker, after, limit).await.map_err(unpaged)
     }
 
-    /// A page of what is planned below a path that the asker may read, the next first.
+    /// Returns a page of the planned rotations below a path that the caller may read, earliest first.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a cursor of another listing.
@@ -183,8 +182,8 @@ impl Credentials {
             .map_err(unpaged)
     }
 
-    /// Makes a name, or what is planned below a path, due now: of what the asker may write and what has not begun. How
-    /// many; they are made again in the background.
+    /// Makes a name, or all planned names below a path, due now, if the caller may write them and their rotation has not begun.
+    /// Returns their number. The rotation runs in the background.
     ///
     /// # Errors
     /// [`CredentialError::Bad`] for a name without a policy; [`CredentialError::Forbidden`].
@@ -203,7 +202,7 @@ impl Credentials {
         let count = self.store().write("credential_rotations_now", move |tx| {
             async move {
                 if one {
-                    // A version that is news to the plan would move its time later.
+                    // First records the current version: otherwise its event would later move the due time back.
                     plan(tx, std::slice::from_ref(&key), PlannedNames::Changed, event.at_us).await?;
                 }
                 let count = rotations_now(tx, &who, &key, event.at_us).await?;
@@ -245,7 +244,7 @@ impl Credentials {
     }
 }
 
-/// A cursor that does not fit is the caller's fault.
+/// Converts a cursor error into an error of the caller.
 pub(crate) fn unpaged(error: StoreError) -> CredentialError {
     match error {
         StoreError::BadCursor => {

@@ -3,19 +3,19 @@
 /// Counters of rotation rounds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct RotationReport {
-    /// Values made again.
+    /// Rotated values.
     pub rotated: u64,
-    /// Steps of authorities that change.
+    /// Completed steps of CA replacements.
     pub steps: u64,
-    /// Rotations that did not happen.
+    /// Failed rotations.
     pub failed: u64,
-    /// Calls of hooks that were acknowledged.
+    /// Hook calls that were acknowledged.
     pub told: u64,
-    /// Calls of hooks that were not.
+    /// Hook calls that failed.
     pub untold: u64,
-    /// How long the longest due has been due, s, in the last round.
+    /// Time since the oldest pending rotation became due, s, in the last round.
     pub behind_s: i64,
-    /// Rounds that ended early: the database was away.
+    /// Rounds that ended early because the database was unavailable.
     pub broken: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What is due, made again: a value at once, an authority step by step.
+//! Rotation of due values: a value in one operation, a CA step by step.
 
 use std::collections::HashMap;
 
@@ -22,26 +22,26 @@ use crate::tables::{
 use crate::version::Version;
 use crate::{CredentialError, Credentials, Name, Value};
 
-/// Names made again at a time.
+/// Due names in one page.
 const DUE: usize = 32;
-/// Of those side by side.
+/// Maximum concurrent rotations in a page.
 const AT_ONCE: usize = 4;
-/// Certificates below an authority that one round makes again; the rest follows in the next.
+/// Maximum certificates below a CA that one round regenerates. The next round continues.
 const FOLLOWERS: usize = 256;
-/// Of those read at a time.
+/// Certificates below a CA in one page.
 const FOLLOWERS_PAGE: usize = 64;
-/// Levels of authorities below each other.
+/// Maximum levels of CAs below each other.
 const DEPTH_MAX: usize = 16;
-/// Characters of a reason that are kept.
+/// Maximum characters of a stored reason.
 const REASON_MAX: usize = 500;
 
-/// How one name went.
+/// Result of one name's rotation.
 enum RotationOutcome {
-    /// It has a new value.
+    /// The name has a new value.
     Rotated,
-    /// Somebody else was faster, and it is planned again; or nothing is to be changed any more, and it stays due.
+    /// Another writer was faster and the name is planned again, or read-only mode was set and the name stays due.
     Overtaken,
-    /// An authority goes on.
+    /// The replacement of a CA continues.
     Step(RotationStep),
     /// The rotation failed.
     Failed(RotationFailure),
@@ -69,7 +69,7 @@ impl Credentials {
             if due.is_empty() || (page > 0 && !self.has_duty().await?) {
                 return Ok(());
             }
-            // Those that have another version by now are planned for that, whether or not its event has come.
+            // Names whose version has changed are planned again for the new version, whether or not its event has arrived.
             let (due, stale): (Vec<_>, Vec<_>) =
                 due.into_iter().partition(|one| one.current == Some(one.version));
             let again: Vec<String> = stale.into_iter().map(|one| one.name_key).collect();
@@ -91,7 +91,7 @@ impl Credentials {
         Ok(())
     }
 
-    /// One transaction for all that came of a page.
+    /// Records the results of a page in one transaction.
     async fn note(
         &self,
         again: Vec<String>,
@@ -103,7 +103,7 @@ impl Credentials {
             async move {
                 plan(tx, &again, PlannedNames::Changed, now_us).await?;
                 step_rotations(tx, &steps).await?;
-                // An authority whose change is over is planned for its new certificate.
+                // A CA whose replacement is complete is planned for its new certificate.
                 let ended = steps.iter().filter(|step| step.step == ChangeStep::None);
                 let ended: Vec<String> = ended.map(|step| step.name_key.clone()).collect();
                 plan(tx, &ended, PlannedNames::All, now_us).await?;
@@ -138,7 +138,7 @@ impl Credentials {
         Ok(futures_util::stream::iter(work).buffer_unordered(AT_ONCE).collect().await)
     }
 
-    /// What is current under each name (lower case): the active version, then the one in transition. One statement.
+    /// Returns the current versions of each name (lower case): the active version, then the transitional one. Uses one statement.
     async fn current_of_all(
         &self,
         names: &[String],
@@ -198,14 +198,14 @@ impl Credentials {
     ) -> Result<RotationOutcome, RotateError> {
         let newest = versions.iter().max_by_key(|version| version.number).cloned();
         let Some(newest) = newest else {
-            // It has ended, or its versions were deleted: anyone who takes one back finds it planned.
+            // The name expired or its versions were deleted. It stays planned, in case a version is restored.
             let due_at_us = self.now_us().saturating_add(AGAIN_MAX_US);
             let (name_key, version) = (due.name_key.clone(), due.version);
             return Ok(RotationOutcome::Step(RotationStep { name_key, version, step: due.step, due_at_us }));
         };
         let authority = newest.facts.is_some_and(|facts| facts.certificate_authority);
         if !authority && due.step != ChangeStep::None {
-            // It was one when its change began: it is planned as what it is now.
+            // The name was a CA when its replacement began. Plans it as the type it is now.
             let (name_key, version, due_at_us) = (due.name_key.clone(), due.version, self.now_us());
             return Ok(RotationOutcome::Step(RotationStep {
                 name_key,
@@ -225,7 +225,7 @@ impl Credentials {
         Ok(RotationOutcome::Rotated)
     }
 
-    /// Makes a value again, which its hook has to agree to.
+    /// Rotates a value, after its hook has agreed.
     async fn rotated(
         &self,
         there: Version,
@@ -244,7 +244,7 @@ impl Credentials {
         Ok(self.write(&asker, draft).await?)
     }
 
-    /// One step of an authority's change, and when the next one is due.
+    /// Makes one step of a CA's replacement, and returns when the next step is due.
     async fn authority_goes_on(
         &self,
         due: &DueRotation,
@@ -262,7 +262,7 @@ impl Credentials {
             Some(flagged) if flagged == newest_id => Flag::Newest,
             Some(_) => Flag::Older,
         };
-        // An authority that has only a version in transition has nothing that could sign meanwhile.
+        // A CA with only a transitional version has no version that could sign meanwhile.
         let old = active.filter(|_| flag != Flag::Older).map(|active| active.id);
         let left_us = self.overlap_us(due, &versions);
         let goes_on = |version: Uuid, step: ChangeStep, wait_us: i64| RotationStep {
@@ -290,7 +290,7 @@ impl Credentials {
                 Ok(goes_on(newest_id, ChangeStep::Signs, 0))
             }
             Act::Follow => {
-                // A crash may have come between moving the flag and telling of it.
+                // The process may have crashed after the flag was moved and before the children were updated.
                 self.tell_children(&asker, &name).await?;
                 if self.follow(&name, hooks).await? {
                     return Ok(goes_on(newest_id, ChangeStep::Followed, left_us));
@@ -308,15 +308,16 @@ impl Credentials {
         }
     }
 
-    /// How long both are trusted, µs: as the policy says, and at most a third of what the one has that ends first.
+    /// Returns how long both certificates are trusted, µs: the period of the policy, but at most a third of the shorter remaining
+    /// lifetime.
     fn overlap_us(&self, due: &DueRotation, versions: &[Version]) -> i64 {
         let ends = versions.iter().filter_map(|version| version.not_after_us).min();
         let third = ends.map_or(i64::MAX, |ends| (ends - self.now_us()).max(0) / 3);
         due.overlap_s.saturating_mul(1_000_000).min(third)
     }
 
-    /// Makes again what an authority's other certificate signed, and what hangs on that, level by level; false when more is
-    /// left than one round takes. What was made before is left alone, so that it goes on where it stopped.
+    /// Regenerates the certificates that a CA's other version signed, and recursively the certificates below them. Returns false
+    /// when the limit of a round is reached. Skips certificates that are already regenerated, so that the next round continues.
     async fn follow(&self, root: &Name, hooks: &Hooks) -> Result<bool, RotateError> {
         let mut level = vec![root.clone()];
         let mut left = FOLLOWERS;
@@ -344,7 +345,7 @@ impl Credentials {
         Err(CredentialError::bad(format!("More than {DEPTH_MAX} authorities stand below each other.")).into())
     }
 
-    /// A page of what an authority signed: how many were made again. Authorities among them go into `below`.
+    /// Regenerates a page of certificates that a CA signed, and returns their number. Adds CAs among them to `below`.
     async fn follow_page(
         &self,
         names: &[Name],
@@ -388,7 +389,7 @@ impl Credentials {
                     let (name, id) = (newest.name.clone(), newest.id);
                     let changes = Changes { expected: Some(id), ..Changes::default() };
                     match self.rotated(newest, &changes, hook, hooks).await {
-                        // Anyone who made it meanwhile made it under what signs now.
+                        // Another writer regenerated the certificate meanwhile, with the CA's current version.
                         Ok(_) | Err(RotateError::Other(CredentialError::Changed)) => Ok(()),
                         Err(RotateError::ReadOnly) => Err(RotateError::ReadOnly),
                         Err(error) => Err(RotateError::Follower { name, why: error.to_string() }),

@@ -1,4 +1,4 @@
-//! A hook, and the client that posts to it.
+//! Configuration of a hook, and the client that posts to it.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use futures_util::future::BoxFuture;
 use keys::Secret;
 use uuid::Uuid;
 
-/// Longest a hook may take to answer.
+/// Timeout of a hook call.
 pub const HOOK_LIMIT: Duration = Duration::from_secs(15);
 
-/// A hook as it is to be.
+/// Configuration of a hook.
 #[derive(Clone, Debug)]
 pub struct Hook {
-    /// Its name: letters, digits, `-` and `_`, at most 64.
+    /// Name of the hook: letters, digits, `-` and `_`, at most 64 characters.
     pub name: String,
     /// URL of the webhook.
     pub url: String,
     /// The signing key: at least 16 bytes.
     pub secret: Secret,
-    /// Whether it is asked before a value becomes current; anything but 2xx keeps the old value.
+    /// Whether the hook must agree before a value becomes current. Any status other than 2xx keeps the old value.
     pub before: bool,
     /// Whether to notify after the rotation, with retries until a 2xx status.
     pub after: bool,
-    /// Certificates to trust there in place of the system's, PEM.
+    /// Certificates to trust for this hook, in PEM. They replace the system's roots.
     pub roots: Option<String>,
 }
 
-/// Posts to hooks. Given from outside: this crate opens no connection.
+/// A client that posts to hooks. The caller of this crate provides it: this crate opens no connections.
 pub trait HookSender: Send + Sync {
-    /// Posts a body that is signed under the hook's secret. `revision` names the hook as it is now, for a client that is
-    /// kept. Answers once the other side has answered 2xx, within [`HOOK_LIMIT`].
+    /// Posts a body that is signed with the hook's secret. `revision` identifies the hook's configuration, for a cache of clients.
+    /// Returns once the hook has responded with a 2xx status, within [`HOOK_LIMIT`].
     ///
     /// # Errors
-    /// Why not, without secrets.
+    /// The reason of the failure, without secrets.
     fn post<'a>(&'a self, hook: &'a Hook, revision: Uuid, body: Vec<u8>)
     -> BoxFuture<'a, Result<(), String>>;
 }

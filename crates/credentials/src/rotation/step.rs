@@ -1,41 +1,41 @@
-//! How an authority changes: what is next, by what its versions show. A function of values.
+//! The steps of a CA replacement. The next action is a pure function of the CA's versions.
 //!
-//! What is stored of a change is only what comes next and when. What has been done is read from the versions, so that a step
-//! that was begun and not noted is not done twice.
+//! The database stores only the next step and its time. Completed steps are derived from the versions, so that an unrecorded step
+//! is not repeated.
 
 use crate::tables::ChangeStep as Step;
 
-/// Where the flag of transition is.
+/// Which version has the transitional flag.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Flag {
-    /// Nowhere.
+    /// No version has the flag.
     Absent,
-    /// At the newest version.
+    /// The newest version has the flag.
     Newest,
-    /// At an older one.
+    /// An older version has the flag.
     Older,
 }
 
 /// The next action.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Act {
-    /// Note that it is to be changed.
+    /// Record that the CA is to be replaced.
     Begin,
-    /// Make a new version that is trusted, and does not sign.
+    /// Generate a new version that is trusted, but does not sign.
     Make,
-    /// The new version exists: notify all dependents, and wait until it has spread.
+    /// The new version exists: add it to all certificates of the CA, and wait until clients have loaded it.
     Spread,
-    /// Move the flag to the old version: the new one signs.
+    /// Move the flag to the old version, so that the new one signs.
     Move,
-    /// Make what the old one signed again.
+    /// Regenerate the certificates that the old version signed.
     Follow,
-    /// Take the flag away: the old one is trusted no more.
+    /// Clear the flag: the old version is no longer trusted.
     Clear,
-    /// Nothing is in transition: somebody ended it, or a step that was not noted did.
+    /// No version is transitional: somebody ended the replacement, or the last step was not recorded.
     End,
 }
 
-/// The action that follows a step, given the state of the flag.
+/// Returns the action that follows a step, given the state of the flag.
 pub(super) fn next(step: Step, flag: Flag) -> Act {
     match (step, flag) {
         (Step::None, _) => Act::Begin,

@@ -1,4 +1,4 @@
-//! Who may do something with a name, by which permission or role, how two names differ in that, and what changed since.
+//! Queries of the actors with access to a name, of the difference between two names, and of changes since a time.
 
 use uuid::Uuid;
 
@@ -8,68 +8,68 @@ use super::list::list;
 use super::permissions::paths_above;
 use db::{Bulk, Cost, Cursor, Page, Row, Sends, StoreError, Value, key_or, limit_of, page, with_limit};
 
-/// The origin of a permission.
+/// The source of an actor's access.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum AccessWay {
     /// A permission.
     Permission {
-        /// Its identity.
+        /// Identity of the permission.
         id: Uuid,
-        /// Its path, as written.
+        /// Path of the permission, as written.
         path: String,
-        /// When it was last changed, µs.
+        /// Time of the last change, µs since 1970-01-01 UTC.
         changed_at_us: Option<i64>,
     },
-    /// A role that may do everything.
+    /// A role with full access.
     Role {
-        /// Its name.
+        /// Name of the role.
         role: String,
     },
 }
 
-/// An actor's permission.
+/// An actor with access.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessRow {
-    /// As permissions name them.
+    /// The actor, as named in permissions.
     pub actor: String,
-    /// Why.
+    /// Source of the access.
     pub way: AccessWay,
-    /// Since when, µs: of a role, when its holder was made.
+    /// Start of the access, µs since 1970-01-01 UTC. For a role: when its holder was created.
     pub since_us: i64,
     /// The granting actor, if known.
     pub given_by: Option<String>,
 }
 
-/// Somebody who may do something with one of two names only.
+/// An actor that has access to one of two names only.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessDifference {
-    /// As permissions name them.
+    /// The actor, as named in permissions.
     pub actor: String,
-    /// The path by which the first name is theirs, the smallest of several.
+    /// The path that gives access to the first name; the smallest of several.
     pub here: Option<String>,
-    /// The path by which the second name is.
+    /// The path that gives access to the second name; the smallest of several.
     pub there: Option<String>,
 }
 
-/// A permission that was given, changed or taken away.
+/// A grant, change or revocation of a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct AccessChangeRow {
-    /// When, µs.
+    /// Time of the change, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// The actor.
+    /// Actor that made the change.
     pub by: String,
     /// `credential.grant` or `credential.ungrant`.
     pub action: String,
-    /// What the log says of it: JSON with actor, path and operations.
+    /// Details from the audit log: JSON with actor, path and operations.
     pub details: String,
-    /// The same of the event before about the same permission.
+    /// Details of the previous event about the same permission.
     pub before: Option<String>,
-    /// That one's action.
+    /// Action of the previous event.
     pub action_before: Option<String>,
 }
 
-/// Who has a permission at one of some paths (?1), and the holders of a role (?4) that may do everything: those whom it was
-/// given to, and those logged in whose groups have it.
+/// Actors with a permission for some paths (?1), and holders of a role (?4) with full access: by assignment, or by a group of their
+/// login.
 const WHO: Bulk = db::bulk! {
     "-- credential_access
 SELECT a.actor, a.id, a.path, a.since, a.changed, a.given_by, a.role, a.place FROM (
@@ -94,7 +94,7 @@ FROM access_identities i WHERE i.enabled = 1 AND (i.expires_at IS NULL OR i.expi
 ORDER BY a.actor{| COLLATE \"C\"}, a.place{| COLLATE \"C\"} LIMIT ?7"
 };
 
-/// Who may with one of two names (the paths that reach them: ?1, ?2) and not with the other. Roles reach both.
+/// Actors with access to one of two names (the matching paths: ?1, ?2), but not to the other. Roles give access to both.
 const DIFFER: Bulk = db::bulk! {
     "-- credential_access_difference
 SELECT d.actor, d.here, d.there FROM (
@@ -103,7 +103,7 @@ FROM credential_permissions p WHERE (p.path_key {among ?1 text} OR p.path_key {a
 WHERE (d.here IS NULL) <> (d.there IS NULL) AND d.actor > ?4 ORDER BY d.actor LIMIT ?5"
 };
 
-/// What was done to permissions that reach a name, oldest first, each with what stood before.
+/// Changes of permissions that match a name, oldest first, each with the previous state.
 const SINCE: Bulk = db::bulk! {
     "-- credential_access_since
 SELECT e.at, e.actor, e.action, e.details,
@@ -119,18 +119,18 @@ ORDER BY e.at, e.shard, e.sequence LIMIT ?5"
 
 pub(crate) const SENDS: Sends = Sends::of(&[], &[&WHO, &DIFFER, &SINCE]);
 
-/// The paths of permissions that reach a name or path (lower case).
+/// Returns the paths of permissions that match a name or path (lower case).
 fn reaching(path_key: &str) -> Value {
     let keys: Vec<String> = paths_above(path_key).collect();
     list(&keys)
 }
 
 impl Credentials<'_> {
-    /// Who may do something with a name or path (lower case): by permission, or by one of these roles, which may do
-    /// everything. By actor. One statement.
+    /// Lists the actors that may perform an operation on a name or path (lower case), by permission or by one of these roles with
+    /// full access. Sorted by actor. Uses one statement.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn access(
         self,
         (path_key, operation): (&str, CredentialOperation),
@@ -149,10 +149,11 @@ impl Credentials<'_> {
         page(rows, limit, LISTING, access_of)
     }
 
-    /// Who may do something with one of two names (lower case) and not with the other, by actor. One statement.
+    /// Lists the actors that may perform an operation on one of two names (lower case), but not on the other. Sorted by actor. Uses
+    /// one statement.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn access_difference(
         self,
         (here, there): (&str, &str),
@@ -173,10 +174,10 @@ impl Credentials<'_> {
         })
     }
 
-    /// What was done since a time (µs) to permissions that reach a name or path (lower case), oldest first. One statement.
+    /// Lists the changes since a time (µs) of permissions that match a name or path (lower case), oldest first. Uses one statement.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn access_since(
         self,
         path_key: &str,

@@ -1,17 +1,17 @@
-//! On whose behalf a statement runs, and what it must hold.
+//! The caller on whose behalf a statement runs, and the permissions that it needs.
 
 use std::sync::Arc;
 
 use db::Value;
 
-/// What may be done with what lies at a path: bits of a permission.
+/// An operation on credentials. The value is its bit in a permission.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CredentialOperation {
     /// Read values.
     Read = 1,
-    /// Set and generate.
+    /// Set and generate values.
     Write = 2,
-    /// Delete.
+    /// Delete values.
     Delete = 4,
     /// See permissions.
     ReadAcl = 8,
@@ -19,24 +19,24 @@ pub enum CredentialOperation {
     WriteAcl = 16,
 }
 
-/// Names (lower case) that an actor is bound to, whatever permissions say: those of its own team, or of a grant.
+/// Limits of an actor to some names (lower case), independent of permissions: the names of its team, or of a grant.
 pub trait NameBounds: Send + Sync {
-    /// Whether permissions count at a name or path.
+    /// Returns whether permissions apply at a name or path.
     fn reaches(&self, name_key: &str) -> bool;
 
-    /// Whether everything is allowed at a name or path.
+    /// Returns whether the actor has full access at a name or path.
     fn manages(&self, name_key: &str) -> bool;
 
-    /// Whether there is a name where everything is allowed.
+    /// Returns whether the actor has full access to any name.
     fn manages_some(&self) -> bool;
 }
 
-/// The names that an actor is bound to; all of them by default.
+/// The limits of an actor to some names. The default has no limits.
 #[derive(Clone, Default)]
 pub struct Bounds(Option<Arc<dyn NameBounds>>);
 
 impl Bounds {
-    /// These alone.
+    /// Limits an actor to these names.
     #[must_use]
     pub fn to(bounds: Arc<dyn NameBounds>) -> Self {
         Self(Some(bounds))
@@ -61,56 +61,56 @@ impl PartialEq for Bounds {
 
 impl Eq for Bounds {}
 
-/// On whose behalf.
+/// The caller on whose behalf a statement runs.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CredentialAsker {
-    /// As permissions name them.
+    /// The actor, as named in permissions.
     pub actor: String,
-    /// Whether everything is allowed, whatever permissions say.
+    /// Whether the caller has full access, independent of permissions.
     pub everything: bool,
-    /// Names that the actor is bound to.
+    /// Names that the actor is limited to.
     pub bounds: Bounds,
 }
 
 impl CredentialAsker {
-    /// The store itself: what a request does beside what its caller asked for.
+    /// Returns the caller for the store's own operations, with full access.
     #[must_use]
     pub fn system() -> Self {
         Self::manager("system:credentials")
     }
 
-    /// The same actor with all permissions, for consequences of a permitted operation.
+    /// Returns the same actor with full access, for consequences of a permitted operation.
     #[must_use]
     pub fn with_everything(&self) -> Self {
         Self::manager(&self.actor)
     }
 
-    /// An actor who may do what permissions say.
+    /// Creates a caller with the actor's permissions.
     #[must_use]
     pub fn actor(name: &str) -> Self {
         Self { actor: name.to_owned(), everything: false, bounds: Bounds::default() }
     }
 
-    /// An actor who may do everything.
+    /// Creates a caller with full access.
     #[must_use]
     pub fn manager(name: &str) -> Self {
         Self { everything: true, ..Self::actor(name) }
     }
 
-    /// The same caller, limited to these names.
+    /// Returns the same caller, limited to these names.
     #[must_use]
     pub fn within(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }
     }
 
-    /// Whether everything is allowed at a name or path (lower case), and for whom permissions are looked up there: for nobody outside
-    /// the bounds. Statements about one name take their parameters from here alone.
+    /// Returns whether the caller has full access at a name or path (lower case), and the actor whose permissions apply there.
+    /// Outside the limits the actor is empty. All statements about one name take their parameters from here.
     pub(crate) fn at(&self, name_key: &str) -> (bool, &str) {
         match &self.bounds.0 {
             None => (self.everything, &self.actor),
             Some(bounds) if self.everything || bounds.manages(name_key) => (true, &self.actor),
             Some(bounds) if bounds.reaches(name_key) => (false, &self.actor),
-            // No permission is without an actor.
+            // No permission has an empty actor.
             Some(_) => (false, ""),
         }
     }
@@ -120,28 +120,28 @@ impl CredentialAsker {
         [everything.into(), actor.into()]
     }
 
-    /// For a listing, of which [`Self::lists`] picks the rows afterwards.
+    /// Returns the parameters of a listing, whose rows [`Self::lists`] filters afterwards.
     pub(crate) fn values_listed(&self) -> [Value; 2] {
         let manages = self.bounds.0.as_ref().is_some_and(|bounds| bounds.manages_some());
         [(self.everything || manages).into(), self.actor.as_str().into()]
     }
 
-    /// Whether a row of a listing is within the bounds.
+    /// Returns whether a row of a listing is within the limits.
     pub(crate) fn lists(&self, name: &str) -> bool {
         let Some(bounds) = self.bounds.0.as_ref().filter(|_| !self.everything) else { return true };
         let key = name.to_lowercase();
-        // What is managed was listed whatever permissions say, so that the rest is left out.
+        // A listing with full access ignores permissions, so that names without full access must be left out.
         if bounds.manages_some() { bounds.manages(&key) } else { bounds.reaches(&key) }
     }
 
-    /// Whether it is bound to some names.
+    /// Returns whether the caller is limited to some names.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.bounds.0.is_some() && !self.everything
     }
 }
 
-/// Whether the asker (`$all`, `$actor`) holds one of the operations `$bits` on the name of `c`.
+/// SQL condition: the caller (`$all`, `$actor`) holds one of the operations `$bits` on the name of `c`.
 macro_rules! may {
     ($bits:literal, $all:literal, $actor:literal) => {
         concat!(

@@ -1,8 +1,8 @@
-//! What is deleted or has ended, until it is destroyed.
+//! Deleted and expired credentials, until they are destroyed.
 //!
-//! A deleted credential keeps its row and versions under a key that no name has, so that every statement that goes by names
-//! passes it by; until its time is over it can be taken back. Versions that have ended, or that nobody keeps, are
-//! destroyed some hundred a transaction.
+//! A deleted credential keeps its row and versions under a key that no name has. Statements that search by name therefore skip it,
+//! and it can be restored until its retention period has passed. Expired versions, and versions beyond the retention rules, are
+//! destroyed some hundred in each transaction.
 
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -13,23 +13,23 @@ use super::write::SETTLE;
 use db::{Bulk, Column, Cost, Row, StoreError, Tx};
 use store::states::CredentialKind;
 
-/// Credentials or versions destroyed by one transaction.
+/// Maximum credentials or versions that one transaction destroys.
 const DESTROYED_MAX: i64 = 500;
 
-/// A credential that was deleted, or has ended, and can be taken back.
+/// A deleted or expired credential that can be restored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeletedCredential {
-    /// The credential's identity.
+    /// Identity of the credential.
     pub credential: Uuid,
-    /// As it was first written.
+    /// The name, in the case in which it was first written.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// When it was deleted or ended, µs.
+    /// Time of the deletion or expiry, µs since 1970-01-01 UTC.
     pub deleted_at_us: i64,
 }
 
-// `deleted:` and a UUID and a colon are 45 characters: the name begins with the 46th.
+// `deleted:`, a UUID and a colon have 45 characters: the name begins at the 46th.
 macro_rules! deleted {
     ($name:literal, $where:literal, $rest:literal) => {
         concat!(
@@ -45,7 +45,7 @@ macro_rules! deleted {
     };
 }
 
-/// Those deleted after ?3: of others some versions may be destroyed. The newest first.
+/// Credentials deleted after ?3, newest deletion first. Older ones may have lost some versions already.
 pub(super) const DELETED: &str = deleted!(
     "credentials_deleted",
     " AND deleted_at > ?3",
@@ -70,14 +70,14 @@ WHERE c.deleted_at IS NULL AND c.current_ends_at > ?3 AND c.current_ends_at <= ?
     };
 }
 
-/// Those whose newest version ended after ?3 and by ?4. The last ended first.
+/// Credentials whose newest version ended after ?3 and by ?4, the last first.
 pub(super) const ENDED_NAMES: &str =
     ended!("credentials_ended", "", " ORDER BY c.current_ends_at DESC, c.id DESC LIMIT ?5");
 pub(super) const ENDED_NAMED: &str = ended!("credential_ended_named", "c.name_key = ?5 AND ", "");
 pub(super) const RESTORE: &str = "-- credential_restore
 UPDATE credentials SET name_key = substr(name_key, 46), deleted_at = NULL WHERE id = ?1 AND deleted_at IS NOT NULL";
 
-/// Credentials whose time to be taken back is over at ?1.
+/// Credentials whose retention period ended by ?1.
 pub(super) const AWAY: Bulk = db::bulk! {
     "-- credentials_away
 SELECT id FROM credentials WHERE deleted_at <= ?1 ORDER BY deleted_at, id LIMIT ?2{| FOR UPDATE SKIP LOCKED}"
@@ -87,7 +87,7 @@ SELECT id FROM credentials WHERE deleted_at <= ?1 ORDER BY deleted_at, id LIMIT 
 pub(super) const ENDED: &str = "-- credential_versions_ended
 SELECT id, credential_id FROM credential_versions WHERE ends_at <= ?1 ORDER BY ends_at, id LIMIT ?2";
 
-/// Versions after ?1 in the order of their rows, older than ?2, with the key of their name and whether they are current.
+/// Versions after row ?1 in row order that are older than ?2, with the key of their name and whether they are current.
 pub(super) const OLD: &str = "-- credential_versions_old
 SELECT v.id, v.credential_id, c.name_key, CASE WHEN v.id = c.active_id OR v.id = c.transitional_id THEN 1 ELSE 0 END,
        v.created_at
@@ -99,25 +99,25 @@ pub(super) const LOCK: Bulk = db::bulk! { (id bigint)
 SELECT id FROM credentials WHERE id = {any id}{| ORDER BY name_key FOR UPDATE}"
 };
 
-/// Versions ?1 that had ended by ?2 and were not taken back meanwhile.
+/// Deletes versions ?1 that had ended by ?2 and were not restored meanwhile.
 pub(super) const DELETE_ENDED: Bulk = db::bulk! { (id bigint, ended_by bigint)
     "-- credential_versions_ended_delete
 DELETE FROM credential_versions WHERE id = :id AND ends_at <= :ended_by"
 };
-/// Versions ?1 that are not current.
+/// Deletes versions ?1 that are not current.
 pub(super) const DELETE_OLD: Bulk = db::bulk! { (id bigint)
     "-- credential_versions_old_delete
 DELETE FROM credential_versions AS v WHERE v.id = {any id} AND NOT EXISTS (
     SELECT 1 FROM credentials c WHERE c.id = v.credential_id AND (c.active_id = v.id OR c.transitional_id = v.id))"
 };
-/// At most ?2 versions of the credentials in the list ?1, one credential after the other.
+/// Deletes at most ?2 versions of the credentials in the list ?1, one credential after the other.
 pub(super) const DELETE_SOME_VERSIONS: Bulk = db::bulk! {
     "-- credential_versions_some_delete
 DELETE FROM credential_versions WHERE id {IN (|= ANY(ARRAY(}
     SELECT v.id FROM credential_versions v WHERE v.credential_id {among ?1 bigint}
     ORDER BY v.credential_id, v.id LIMIT ?2){|)}"
 };
-/// Where the active version of credentials ?1 had ended by ?2, what is older than that ends at ?3.
+/// Sets the end of older versions to ?3 for credentials ?1 whose active version had ended by ?2.
 pub(super) const END_OLDER: Bulk = Bulk {
     sqlite: "-- credential_versions_older_end
 UPDATE credential_versions SET ends_at = ?3 WHERE credential_id = ?1 AND (ends_at IS NULL OR ends_at > ?3)
@@ -130,18 +130,18 @@ JOIN credentials c ON c.id = u.credential JOIN credential_versions a ON a.id = c
 WHERE v.credential_id = u.credential AND v.id < a.id AND a.ends_at <= u.ended_by
   AND (v.ends_at IS NULL OR v.ends_at > u.at)",
 };
-/// Those without a version; answers them and their keys.
+/// Deletes credentials without a version. Returns them and their keys.
 pub(super) const DELETE_EMPTY: Bulk = db::bulk! { (id bigint)
     "-- credentials_empty_delete
 DELETE FROM credentials WHERE id = {any id}
 AND NOT EXISTS (SELECT 1 FROM credential_versions v WHERE v.credential_id = credentials.id) RETURNING id, name_key"
 };
 
-/// Takes back the credential of a name (lower case) whose newest version has ended, or else that was deleted last, if that was
-/// after `since_us`; `None` when there is none or the asker may not write there.
+/// Restores the credential of a name (lower case) whose newest version has ended, or else the most recently deleted one, if its
+/// deletion was after `since_us`. `None` when there is none or the caller may not write there.
 ///
 /// # Errors
-/// [`StoreError::Conflict`] when the name is taken; those of the database.
+/// [`StoreError::Conflict`] when the name is in use; errors of the database.
 #[crate::boxed]
 pub async fn restore_credential(
     tx: &mut Tx,
@@ -153,7 +153,7 @@ pub async fn restore_credential(
         return Ok(None);
     }
     let [everything, actor] = asker.values_at(name_key);
-    // What stands at the name and has ended comes before what was deleted: that could not take the name.
+    // An expired credential comes before deleted ones, because it still occupies the name.
     let parameters = vec![everything.clone(), actor.clone(), since_us.into(), now_us.into(), name_key.into()];
     if let Some(mut row) = tx.row(ENDED_NAMED, parameters).await? {
         let change = VersionsChange::TakeBack(now_us);
@@ -169,42 +169,43 @@ pub async fn restore_credential(
     Ok(restored.then_some(deleted))
 }
 
-/// Versions ?2 of credential ?1 end at ?3.
+/// Sets the end of versions ?2 of credential ?1 to ?3.
 pub(super) const END: Bulk = db::bulk! { (credential bigint, number bigint, ends_at bigint)
     "-- credential_versions_end
 UPDATE credential_versions SET ends_at = :ends_at WHERE credential_id = :credential AND number = :number
 AND (ends_at IS NULL OR ends_at > :ends_at)"
 };
-/// Versions ?2 of credential ?1 that have ended by ?3 are read again: until their time to live, where that is yet to come.
+/// Restores versions ?2 of credential ?1 that have ended by ?3. A time to live in the future is kept.
 pub(super) const TAKE_BACK: Bulk = db::bulk! { (credential bigint, number bigint, now bigint)
     "-- credential_versions_take_back
 UPDATE credential_versions SET ends_at = CASE WHEN ttl_ends_at > :now THEN ttl_ends_at END
 WHERE credential_id = :credential AND number = :number AND ends_at <= :now"
 };
-/// Versions ?2 of credential ?1.
+/// Deletes versions ?2 of credential ?1.
 pub(super) const DELETE_NUMBERED: Bulk = db::bulk! { (credential bigint, number bigint)
     "-- credential_versions_numbered_delete
 DELETE FROM credential_versions WHERE credential_id = :credential AND number = :number"
 };
 
-/// What is to happen to versions of a credential.
+/// A change to versions of a credential.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum VersionsChange {
-    /// They are read no more from this time on, µs, and can be taken back.
+    /// The versions end at this time, µs, and can be restored.
     End(i64),
-    /// They end at this time, µs, and are removed for good; where the active one is among them, what is older ends, too.
+    /// The versions end at this time, µs, permanently. If the active version is among them, all older versions end too.
     EndForGood(i64),
-    /// Those that have ended by this time, µs, are read again, until their time to live where that is yet to come.
+    /// Restores versions that have ended by this time, µs. A time to live in the future is kept.
     TakeBack(i64),
-    /// Removed for good; with the last the name goes. What is older than the active one takes its place.
+    /// Destroys the versions permanently. The name is removed with its last version. An older version replaces the active one.
     Destroy,
 }
 
-/// Changes versions of a credential (its name in lower case) by their numbers; without numbers the newest. False when the
-/// credential is not there or the asker may not: taking back is writing, the rest deleting.
+/// Changes versions of a credential (its name in lower case) by their numbers; without numbers the newest. Restoring requires the
+/// write permission, all other changes the delete permission. Returns false when the credential does not exist or the permission is
+/// missing.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn change_credential_versions(
     tx: &mut Tx,
@@ -239,7 +240,7 @@ pub async fn change_credential_versions(
     Ok(true)
 }
 
-/// The columns of [`END_OLDER`].
+/// Returns the parameter columns of [`END_OLDER`].
 fn older(credentials: &[i64], ended_by_us: i64, at_us: i64) -> Vec<Column> {
     let times = |time| Column::Int(vec![time; credentials.len()]);
     vec![Column::Int(credentials.to_vec()), times(ended_by_us), times(at_us)]
@@ -257,11 +258,11 @@ async fn settle(tx: &mut Tx, mut credentials: Vec<i64>) -> Result<Vec<String>, S
     Ok(keys)
 }
 
-/// Versions that have ended, and their credentials.
+/// Expired versions, and their credentials.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct EndedVersions {
     versions: Vec<i64>,
-    /// Each once.
+    /// Credentials of the versions, without duplicates.
     credentials: Vec<i64>,
 }
 
@@ -273,19 +274,19 @@ impl EndedVersions {
         Self { versions, credentials }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no versions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.versions.is_empty()
     }
 }
 
-/// Destroys versions that ended by a time, credentials that have no other, and what is planned of those. Where the active
-/// version is among them, what is older ends at `now_us`: nothing takes its place. Answers names (lower case) that went
-/// while their rotation failed.
+/// Destroys versions that ended before a time, credentials without any other version, and their rotation plans. If the active
+/// version is among them, all older versions end at `now_us`, so that none becomes active. Returns the removed names (lower case)
+/// whose rotation had failed.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn destroy_ended_versions(
     tx: &mut Tx,
@@ -305,21 +306,20 @@ pub async fn destroy_ended_versions(
     super::rotation::forget_rotations(tx, gone).await
 }
 
-/// Where a walk over old versions is.
+/// Progress of a scan over old versions.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OldVersions {
-    /// After this row.
+    /// The scan continues after this row.
     pub after: i64,
-    /// Whether there is no more.
+    /// Whether the scan is complete.
     pub ended: bool,
 }
 
 impl Credentials<'_> {
-    /// Credentials that were deleted, or whose newest version ended, after a time and that can be taken back by the asker; the
-    /// last first.
+    /// Lists credentials that were deleted or expired after a time and that the caller can restore, the last first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn deleted(
         self,
         asker: &CredentialAsker,
@@ -338,11 +338,11 @@ impl Credentials<'_> {
         Ok(all)
     }
 
-    /// Destroys some hundred versions of credentials that were deleted by a time, and those that have no version left.
-    /// Answers how many; none is the end.
+    /// Destroys some hundred versions of credentials that were deleted before a time, and credentials without a version. Returns
+    /// their number; 0 when none is left.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn destroy_deleted(self, deleted_by_us: i64) -> Result<u64, StoreError> {
         let (away, some) = (AWAY.of(self.0), DELETE_SOME_VERSIONS.of(self.0));
         self.0
@@ -362,22 +362,22 @@ impl Credentials<'_> {
             .await
     }
 
-    /// Some hundred versions that ended by a time, for [`destroy_ended_versions`].
+    /// Returns some hundred versions that ended before a time, for [`destroy_ended_versions`].
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn ended_versions(self, ended_by_us: i64) -> Result<EndedVersions, StoreError> {
         let rows = self.0.rows(Cost::Walk, ENDED, vec![ended_by_us.into(), DESTROYED_MAX.into()]).await?;
         let found = rows.into_iter().map(|mut row| Ok((row.int()?, row.int()?)));
         Ok(EndedVersions::of(found.collect::<Result<_, StoreError>>()?))
     }
 
-    /// Destroys versions that are older than their name allows: `kept_since_us` says of a name (lower case) from when on
-    /// versions stay, if it says anything. What is current stays. Looks at some hundred versions; answers where it is and
-    /// how many went.
+    /// Destroys versions that are beyond their retention, but never current versions. `kept_since_us` returns the time from which
+    /// versions of a name (lower case) are retained, if it has a rule. Scans some hundred versions; returns its progress and the
+    /// number of destroyed versions.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn destroy_old_versions(
         self,
         after: i64,

@@ -1,4 +1,4 @@
-//! What stands at names now, and how much of it one answer takes.
+//! Statements that read current versions, and the size limit of a response.
 
 use serde_json::json;
 
@@ -8,11 +8,10 @@ use super::list::count;
 use super::version::{CredentialRow, columns, readable, row_of};
 use db::{Bulk, Cost, StoreError};
 
-/// Bytes of sealed values that one question is answered with, at most.
+/// Maximum bytes of encrypted values in one response.
 pub const SEALED_OCTETS_MAX: i64 = 64 << 20;
 
-/// Names, or versions of one, whose values have less than [`SEALED_OCTETS_MAX`] together whatever they are: a value has
-/// at most a MiB and some KiB.
+/// Number of names, or versions of one name, that always fit into [`SEALED_OCTETS_MAX`]: a value has at most a MiB and some KiB.
 pub const NAMES_UNBOUNDED: usize = 63;
 
 macro_rules! current {
@@ -58,18 +57,17 @@ CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.name_key = n.name_key LI
     };
 }
 
-/// Of each name that somebody asked for its newest version that is not in transition, and the one that is. PostgreSQL takes
-/// IN over columns for an OR, which no index answers, and without the LIMIT may join a table that was empty when it planned
-/// by reading all of it.
+/// The newest version of each name that is not transitional, and the transitional one. PostgreSQL treats IN over columns as an OR,
+/// which cannot use an index. Without the LIMIT it may scan a whole table that was empty at planning time.
 pub(super) const CURRENT: Bulk = current_of!("credentials_current", "v.sealed");
 
-/// The same of more than [`NAMES_UNBOUNDED`] names: values are left out once those before have ?3 bytes together.
+/// The same statement for more than [`NAMES_UNBOUNDED`] names. Values are left out once the preceding ones have ?3 bytes in total.
 pub(super) const CURRENT_BOUNDED: Bulk = current_of!(
     "credentials_current_bounded",
     "CASE WHEN sum(length(v.sealed)) OVER (ORDER BY n.place, v.transitional) <= ?3 THEN v.sealed END"
 );
 
-/// How many bytes the values of as many versions have together that [`crate::Store::credential_versions`] would read.
+/// Total size in bytes of the values that [`crate::Store::credential_versions`] would read.
 pub(super) const VERSIONS_OCTETS: &str = concat!(
     "-- credential_versions_octets\nSELECT CAST(COALESCE(sum(o.octets), 0) AS BIGINT) FROM (
     SELECT length(v.sealed) AS octets FROM credentials c JOIN credential_versions v ON v.credential_id = c.id
@@ -81,13 +79,13 @@ pub(super) const VERSIONS_OCTETS: &str = concat!(
 );
 
 impl Credentials<'_> {
-    /// What stands now at names (lower case) that somebody asks for, with the place of the name in the list: of each the
-    /// newest version that is not in transition, then the one that is, if there is one and its asker may read. One
-    /// statement, whatever the count of names and askers. Of more than [`NAMES_UNBOUNDED`] names those that would make it
-    /// more than [`SEALED_OCTETS_MAX`] bytes come without their values: [`CredentialRow::sealed`] is empty.
+    /// Returns the current versions of requested names (lower case), with the index of the name in the list. For each name: the
+    /// newest version that is not transitional, then the transitional one, if its caller may read it. Always uses one statement.
+    /// With more than [`NAMES_UNBOUNDED`] names, values beyond [`SEALED_OCTETS_MAX`] bytes are left out: [`CredentialRow::sealed`]
+    /// is empty.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn current(
         self,
         asked: &[(CredentialAsker, String)],
@@ -110,10 +108,10 @@ impl Credentials<'_> {
         rows.into_iter().map(|mut row| Ok((row.number()?, row_of(row)?))).collect()
     }
 
-    /// How many bytes the sealed values have together that [`Self::versions`] would answer. Reads none of them.
+    /// Returns the total size in bytes of the encrypted values that [`Self::versions`] would return. Reads none of them.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn versions_octets(
         self,
         asker: &CredentialAsker,

@@ -1,19 +1,19 @@
-//! What a search finds.
+//! Search results.
 
 use db::{Row, StoreError};
 
-/// A credential that was found.
+/// A search result.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FoundCredential {
-    /// As it was first written.
+    /// The name, in the case in which it was first written.
     pub name: String,
-    /// When its newest version was stored, µs.
+    /// Creation time of the newest version, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// When that version's certificate ends, µs.
+    /// Expiry of the newest version's certificate, µs since 1970-01-01 UTC.
     pub not_after_us: Option<i64>,
 }
 
-/// Whether the newest version of a name (`c`) has not ended at the time `$now`.
+/// SQL condition: the newest version of a name (`c`) has not ended at the time `$now`.
 macro_rules! stands {
     ($now:literal) => {
         concat!("(c.current_ends_at IS NULL OR c.current_ends_at > ", $now, ")")

@@ -1,6 +1,6 @@
-//! The handle [`Credentials`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Credentials`]. Its methods are in the other files of this module, each with the statements it sends.
 
 store::handle! {
-    /// Credentials: versions, permissions, rotation, hooks, wraps.
+    /// Tables of credentials: versions, permissions, rotation, hooks, single-use tokens.
     Credentials
 }

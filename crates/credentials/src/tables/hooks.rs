@@ -7,63 +7,63 @@ use db::{Bulk, Column, Cost, Row, Sends, StoreError, Tx};
 use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
-/// Hooks there may be: they are made by hand, and read whole.
+/// Maximum hooks. Operators create them by hand, and all are read together.
 pub const HOOKS_MAX: i64 = 1_000;
 
 /// Maximum concurrent calls of one hook, so that an unavailable hook delays no other.
 const CALLS_OF_ONE: i64 = 8;
 
-/// The sealed secrets that sign hook calls.
+/// The encrypted secrets that sign hook calls.
 pub const SEALED_HOOKS: SealedColumn = sealed_column!("credential_hooks", "uuid" Uuid "uuid", "sealed");
 
 /// A rotation hook.
 #[derive(Clone, Eq, PartialEq)]
 pub struct HookRow {
-    /// Its identity: part of what its secret is sealed to.
+    /// Identity of the hook. The encryption of its secret is bound to it.
     pub id: Uuid,
     /// Its name.
     pub name: String,
     /// The URL.
     pub url: String,
-    /// Whether it is asked before a value becomes current.
+    /// Whether the hook must agree before a value becomes current.
     pub before: bool,
     /// Whether the hook is notified after rotations.
     pub after: bool,
-    /// Certificates to trust there in place of the system's, PEM.
+    /// Certificates to trust for this hook, in PEM. They replace the system's roots.
     pub roots: Option<String>,
-    /// The secret, sealed.
+    /// The encrypted secret.
     pub sealed: Vec<u8>,
-    /// When it was set, µs.
+    /// Time of the last change, µs since 1970-01-01 UTC.
     pub set_at_us: i64,
-    /// Actor that set it.
+    /// Actor that made the last change.
     pub set_by: String,
 }
 
 /// A rotation that a hook has not acknowledged yet.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct HookCall {
-    /// Its row; 0 for a new one.
+    /// Row ID; 0 for a new call.
     pub id: i64,
     /// The hook's name.
     pub hook: String,
     /// The credential's name.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// The version.
+    /// Identity of the rotated version.
     pub version: Uuid,
-    /// When the version was stored, µs.
+    /// Creation time of the version, µs since 1970-01-01 UTC.
     pub at_us: i64,
     /// Number of failed calls.
     pub tries: i64,
 }
 
-/// How a call ended.
+/// Result of a hook call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HookOutcome {
     /// See [`HookCall::id`].
     pub id: i64,
-    /// When it is told again, µs; `None`: it was acknowledged.
+    /// Time of the next attempt, µs since 1970-01-01 UTC; `None` if the call was acknowledged.
     pub next_at_us: Option<i64>,
 }
 
@@ -88,8 +88,8 @@ INSERT INTO credential_hook_calls (hook, name, kind, version, at, next_at, tries
   :version, :at, :at, 0)
 ON CONFLICT (version, hook) DO NOTHING"
 };
-/// Of each hook the first calls that are due by ?1, at most ?3: a few probes of an index for each, however many wait. Every
-/// hook's first call comes before any one's second.
+/// The first calls of each hook that are due by ?1, at most ?3. Costs a few index probes for each hook, however many calls are
+/// pending. The first call of every hook comes before the second call of any.
 const DUE: Bulk = db::bulk! {
     "-- credential_hook_calls_due
 WITH RECURSIVE hooks (hook) AS (
@@ -121,10 +121,10 @@ pub(crate) const SENDS: Sends = Sends {
     composed: Vec::new,
 };
 
-/// Sets a hook, new or in place of the one of that name; false when there are [`HOOKS_MAX`] others.
+/// Creates a hook, or replaces the hook of that name. Returns false when [`HOOKS_MAX`] other hooks exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
     let parameters = vec![
@@ -143,20 +143,20 @@ pub async fn put_hook(tx: &mut Tx, hook: &HookRow) -> Result<bool, StoreError> {
     Ok(tx.execute(text, parameters).await? == 1)
 }
 
-/// Deletes a hook and its pending notifications; false if it does not exist.
+/// Deletes a hook and its pending notifications. Returns false if the hook does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn delete_hook(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     tx.execute(DELETE_CALLS, vec![name.into()]).await?;
     Ok(tx.execute(DELETE, vec![name.into()]).await? == 1)
 }
 
-/// Notes what hooks are to be told; each version once a hook. One statement.
+/// Queues hook notifications; each version once for each hook. Uses one statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), StoreError> {
     let columns = vec![
@@ -169,10 +169,10 @@ pub async fn insert_hook_calls(tx: &mut Tx, calls: &[HookCall]) -> Result<(), St
     tx.bulk(&CALLS, columns).await.map(drop)
 }
 
-/// Notes how calls ended. Two statements.
+/// Records the results of hook calls. Uses two statements.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<(), StoreError> {
     let told = outcomes.iter().filter(|outcome| outcome.next_at_us.is_none());
@@ -186,10 +186,10 @@ pub async fn settle_hook_calls(tx: &mut Tx, outcomes: &[HookOutcome]) -> Result<
 }
 
 impl Credentials<'_> {
-    /// Every hook, by name.
+    /// Returns every hook, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn hooks(self) -> Result<Vec<HookRow>, StoreError> {
         let hook = |mut row: Row| {
             Ok(HookRow {
@@ -207,10 +207,10 @@ impl Credentials<'_> {
         self.0.rows(Cost::Point, ALL, vec![HOOKS_MAX.into()]).await?.into_iter().map(hook).collect()
     }
 
-    /// What hooks are to be told by now: of each the longest due, some at most.
+    /// Returns the hook notifications that are due, the oldest of each hook, at most `most`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn hook_calls_due(self, now_us: i64, most: usize) -> Result<Vec<HookCall>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let call = |mut row: Row| {

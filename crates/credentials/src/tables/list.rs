@@ -1,20 +1,20 @@
-//! Lists and counts as parameters.
+//! Conversion of lists and counts to statement parameters.
 
 use db::{StoreError, Value};
 
 use super::asker::CredentialAsker;
 
-/// A parameter that holds texts.
+/// Converts texts to a parameter.
 pub(super) fn list(texts: &[String]) -> Value {
     serde_json::Value::from(texts).to_string().into()
 }
 
-/// A parameter that holds a count.
+/// Converts a count to a parameter.
 pub(super) fn count(most: usize) -> Value {
     i64::try_from(most).unwrap_or(i64::MAX).into()
 }
 
-/// The rows of a listing that are within the asker's bounds.
+/// Returns the rows of a listing that are within the caller's limits.
 pub(super) fn listed<T>(
     asker: &CredentialAsker,
     rows: impl Iterator<Item = Result<T, StoreError>>,

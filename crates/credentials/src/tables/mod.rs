@@ -1,7 +1,7 @@
-//! Credentials: names, sealed versions, and who may do what with them.
+//! Tables of credentials: names, encrypted versions, and permissions.
 //!
-//! Whether somebody may do something is decided in the statement that does it: a permission taken away holds from the
-//! next statement on, and asking costs no round trip.
+//! The statement of an operation also checks its permission. A revoked permission therefore has no effect from the next statement
+//! on, and the check costs no round trip.
 
 mod access;
 mod asker;
@@ -68,61 +68,61 @@ pub(crate) use hooks::SENDS as HOOK_SENDS;
 pub(crate) use rotation::SENDS as ROTATION_SENDS;
 pub(crate) use wraps::SENDS as WRAP_SENDS;
 
-/// Names looked at for the children of a path, for an asker who is bound to some names.
+/// Maximum names that are scanned for the children of a path when the caller is limited to some names.
 const CHILDREN_LOOKED_MAX: usize = 10_000;
 
-/// The values, sealed.
+/// The encrypted values.
 pub const SEALED_CREDENTIALS: SealedColumn =
     sealed_column!("credential_versions", "uuid" Uuid "uuid", "sealed");
 
-/// A version of a credential without what is sealed.
+/// A version of a credential without its encrypted value.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CredentialVersionRow {
-    /// The credential's identity, the same for all versions.
+    /// Identity of the credential, the same for all its versions.
     pub credential: Uuid,
-    /// As it was first written.
+    /// The name, in the case in which it was first written.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// The version's identity.
+    /// Identity of the version.
     pub version: Uuid,
-    /// Versions of a name are counted from 1.
+    /// Number of the version, counted from 1 for each name.
     pub number: u64,
-    /// When the version was stored, µs.
+    /// Creation time of the version, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// From when on it is read no more, µs.
+    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
     pub ends_at_us: Option<i64>,
-    /// What is known of it and no secret: JSON.
+    /// Public properties of the value, as JSON.
     pub facts: Option<String>,
-    /// When its certificate ends, µs.
+    /// Expiry of the version's certificate, µs since 1970-01-01 UTC.
     pub not_after_us: Option<i64>,
-    /// Whether it is its authority's version in transition.
+    /// Whether this is the transitional version of a CA.
     pub transitional: bool,
-    /// Which credential signed it: its name in lower case.
+    /// Name (lower case) of the credential that signed the certificate.
     pub signed_by: Option<String>,
 }
 
-/// A name with its versions, without what is sealed.
+/// A name with its versions, without encrypted values.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct ListedVersions {
-    /// When the name was made, µs.
+    /// Creation time of the name, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// The number of the newest version there ever was.
+    /// Number of the newest version ever stored.
     pub last_number: u64,
-    /// What the newest version that is left notes: JSON.
+    /// Metadata of the newest remaining version, as JSON.
     pub metadata: Option<String>,
-    /// Newest first; none when the name is not there.
+    /// The versions, newest first. Empty if the name does not exist.
     pub versions: Vec<CredentialVersionRow>,
 }
 
 /// A name and a version of it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct NumberedVersion {
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// The number of the newest version there ever was.
+    /// Number of the newest version ever stored.
     pub last_number: u64,
-    /// The version; `None` when it was destroyed or never was.
+    /// The version; `None` if it was destroyed or never existed.
     pub version: Option<CredentialRow>,
 }
 
@@ -132,7 +132,7 @@ macro_rules! version_columns {
     };
 }
 
-/// Of each name its newest version, in transition or not.
+/// The newest version of each name, transitional or not.
 const NEWEST: Bulk = db::bulk! {
     concat!(
         "-- credentials_newest\nSELECT ",
@@ -161,7 +161,7 @@ const VERSION: &str = concat!(
     may!("1", "?2", "?3")
 );
 
-/// All versions of a name, the ended among them, and what its newest version notes.
+/// All versions of a name, including expired ones, and the metadata of its newest version.
 const LISTED: &str = concat!(
     "-- credential_versions_listed\nSELECT c.created_at, c.last_number, CASE WHEN v.uuid = c.current THEN v.metadata END, ",
     version_columns!(),
@@ -170,8 +170,8 @@ const LISTED: &str = concat!(
     " ORDER BY v.id DESC LIMIT ?4"
 );
 
-/// A name with its version ?4, ended or not, or the last before it; 0 stands for the newest there ever was, of an authority
-/// that changes for the active one. Numbers grow with rows, so a version is a few steps from the newest.
+/// A name with its version ?4, expired or not, or the last version before it. 0 selects the newest version ever stored, or the
+/// active version of a CA that is being replaced. Numbers grow with rows, so that a version is a few steps from the newest.
 const NUMBERED: &str = concat!(
     "-- credential_numbered\nSELECT c.kind, c.last_number, c.transitional_id, v.id, ",
     columns!(),
@@ -194,7 +194,7 @@ SELECT c.name, c.current_at, c.current_not_after FROM credentials c WHERE c.name
     may!("1", "?2", "?3")
 );
 
-/// Names from ?1 on and before ?2, whose newest version ends before ?5; 0 stands for any.
+/// Names from ?1 on and before ?2 whose newest version expires before ?5; 0 disables this filter.
 const UNDER: &str = concat!(
     "-- credentials_under
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
@@ -205,8 +205,8 @@ WHERE c.name_key >= ?1 AND c.name_key < ?2 AND (?5 = 0 OR c.current_not_after <=
     " ORDER BY c.name_key LIMIT ?6"
 );
 
-/// Of each child of a path (?1, with its slash; ?2 the same with the character after a slash) the first name: a probe of
-/// the index for each child, whatever lies below it.
+/// The first name of each child of a path (?1, with its slash; ?2 the same with the character after a slash). Costs one index probe
+/// for each child, independent of the number of names below it.
 const CHILDREN: Bulk = db::bulk! {
     concat!(
         "-- credential_children
@@ -244,7 +244,7 @@ WHERE c.kind = 'certificate' AND c.deleted_at IS NULL AND ",
     " ORDER BY c.id, v.id DESC"
 );
 
-/// What names signed, and whether the asker may write there.
+/// Certificates that names signed, and whether the caller may write them.
 const SIGNED: Bulk = db::bulk! {
     concat!(
         "-- credentials_signed\nSELECT c.name, CASE WHEN ",
@@ -332,20 +332,20 @@ pub(crate) const SENDS: Sends = Sends {
 };
 
 impl Credentials<'_> {
-    /// The newest version of each of these names (lower case), in transition or not, anyone who asks; in no order. One
-    /// statement.
+    /// Returns the newest version of each of these names (lower case), transitional or not, in no order and without a check of
+    /// permissions. Uses one statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn newest(self, names: &[String], now_us: i64) -> Result<Vec<CredentialRow>, StoreError> {
         let rows = self.0.rows(Cost::Point, NEWEST.of(self.0), vec![list(names), now_us.into()]).await?;
         rows.into_iter().map(row_of).collect()
     }
 
-    /// The newest versions of a name (lower case), newest first. As many rows are read as are given.
+    /// Returns the newest versions of a name (lower case), newest first. Reads no more rows than it returns.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn versions(
         self,
         asker: &CredentialAsker,
@@ -359,10 +359,10 @@ impl Credentials<'_> {
         rows.into_iter().map(row_of).collect()
     }
 
-    /// The newest versions of a name (lower case), newest first, without their values; those that have ended among them.
+    /// Returns the newest versions of a name (lower case) without their values, newest first, including expired ones.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn versions_listed(
         self,
         asker: &CredentialAsker,
@@ -380,11 +380,12 @@ impl Credentials<'_> {
         Ok(listed)
     }
 
-    /// The version of a name (lower case) that has this number, whether it has ended or not; without one the newest there
-    /// ever was, of an authority that changes the active one. `None` when the name is not there or the asker may not read.
+    /// Returns the version of a name (lower case) with this number, expired or not. Without a number: the newest version ever
+    /// stored, or the active version of a CA that is being replaced. `None` when the name does not exist or the caller may not read
+    /// it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn numbered(
         self,
         asker: &CredentialAsker,
@@ -401,7 +402,8 @@ impl Credentials<'_> {
             Some(_) => Some(row_of(row)?),
             None => None,
         };
-        // Of what was destroyed the one before it came; an authority that changes has its active version before the last.
+        // For a destroyed version, the statement returned the one before it. For a CA that is being replaced, the active version
+        // comes before the last.
         let version = version.filter(|version| match number {
             Some(number) => version.number == number,
             None => version.number == last_number || changes,
@@ -409,10 +411,10 @@ impl Credentials<'_> {
         Ok(Some(NumberedVersion { kind, last_number, version }))
     }
 
-    /// A version by its identity.
+    /// Returns a version by its identity.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn version(
         self,
         asker: &CredentialAsker,
@@ -425,18 +427,18 @@ impl Credentials<'_> {
         Ok(found.filter(|row| asker.lists(&row.name)))
     }
 
-    /// The name of a credential, by the credential's identity.
+    /// Returns the name of a credential by its identity.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn name(self, credential: Uuid) -> Result<Option<String>, StoreError> {
         self.0.row(NAME_OF, vec![credential.into()]).await?.map(|mut row| row.text()).transpose()
     }
 
-    /// A name (lower case), if it is there and the asker may read it. A probe of one index.
+    /// Returns a name (lower case) as a search result, if it exists and the caller may read it. Uses one index probe.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn found(
         self,
         asker: &CredentialAsker,
@@ -448,11 +450,11 @@ impl Credentials<'_> {
         self.0.row(FOUND, parameters).await?.map(found_of).transpose()
     }
 
-    /// Names (lower case) from `from` on and before `before` that the asker may read, by name, at most `most`.
-    /// `ends_by_us`: only those whose newest version's certificate ends by then.
+    /// Returns names (lower case) from `from` on and before `before` that the caller may read, sorted by name, at most `most`. With
+    /// `ends_by_us`, only names whose newest certificate expires by that time.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn under(
         self,
         asker: &CredentialAsker,
@@ -469,11 +471,11 @@ impl Credentials<'_> {
         listed(asker, rows.into_iter().map(found_of), |found| &found.name)
     }
 
-    /// The children of a path (lower case, with its slash at the end) below which the asker may read something, as first
-    /// written, in their order, at most `most`: `name` for a credential, `name/` for what has more below it.
+    /// Returns the children of a path (lower case, with its slash at the end) below which the caller may read something, as first
+    /// written, sorted, at most `most`: `name` for a credential, `name/` for a path with children.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn children(
         self,
         asker: &CredentialAsker,
@@ -504,11 +506,11 @@ impl Credentials<'_> {
         rows.into_iter().map(child).collect()
     }
 
-    /// Every version of a page of certificates without its value, credential by credential in the order in which they were
-    /// made, versions newest first; `limit` counts credentials, those the asker may not read among them.
+    /// Returns every version of a page of certificates without its value. Credentials are in creation order, versions newest first.
+    /// `limit` counts credentials, including those that the caller may not read.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn certificates(
         self,
         asker: &CredentialAsker,
@@ -531,11 +533,11 @@ impl Credentials<'_> {
         Ok(Page { rows, next })
     }
 
-    /// The names of what these credentials (lower case) signed that is current, by name, and whether the asker may write
-    /// there. One statement.
+    /// Returns the names of the current certificates that these credentials (lower case) signed, sorted, and whether the caller may
+    /// write them. Uses one statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn signed_by(
         self,
         asker: &CredentialAsker,
@@ -568,6 +570,6 @@ fn version_row_of(mut row: Row) -> Result<CredentialVersionRow, StoreError> {
     })
 }
 
-/// Every statement of these tables, for the test that prepares them on both databases.
+/// Every statement of these tables, for the test that prepares all statements on both databases.
 #[doc(hidden)]
 pub const STATEMENTS: &[Sends] = &[SENDS, ROTATION_SENDS, WRAP_SENDS, ACCESS_SENDS, HOOK_SENDS];

@@ -1,4 +1,4 @@
-//! Who may do what with what lies where.
+//! Tables of permissions.
 
 use std::collections::HashSet;
 
@@ -8,14 +8,14 @@ use super::asker::{CredentialAsker, CredentialOperation, may};
 use super::handle::Credentials;
 use db::{Bulk, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, with_limit};
 
-/// What a permission grants.
+/// The settings of a permission.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionSettings {
     /// The actor.
     pub actor: String,
     /// A name, or a path that ends in `/*`, as written.
     pub path: String,
-    /// That in lower case.
+    /// The path in lower case.
     pub path_key: String,
     /// Bits of [`CredentialOperation`].
     pub operations: u8,
@@ -24,13 +24,13 @@ pub struct PermissionSettings {
 /// A permission as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PermissionRow {
-    /// Its identity.
+    /// Identity of the permission.
     pub id: Uuid,
-    /// The granted operations.
+    /// Actor, path and operations of the permission.
     pub settings: PermissionSettings,
 }
 
-/// What the permissions of an actor are, for comparison: equal as long as none was given, changed or taken.
+/// A fingerprint of an actor's permissions. It is equal as long as no permission was granted, changed or revoked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PermissionsMark([i64; 3]);
 
@@ -58,13 +58,13 @@ pub(super) const BY_PATH: &str = select!("credential_permission_at", "actor = ?1
 pub(super) const AT: &str = select!("credential_permissions_at", "path_key = ?1 ORDER BY id LIMIT ?2");
 pub(super) const PAGE: &str = select!("credential_permissions_page", "id > ?1 ORDER BY id LIMIT ?2");
 
-/// The permissions of an actor ?1 in few numbers. Another set of permissions has others: each change of one changes the
-/// last, and a new one has an id that was never there.
+/// The fingerprint of the permissions of an actor ?1. A change of a permission changes the last number, and a new permission has an
+/// ID that was never used before.
 pub(super) const MARK: &str = "-- credential_permissions_mark
 SELECT count(*), CAST(COALESCE(sum(id), 0) AS BIGINT), CAST(COALESCE(sum(id * operations), 0) AS BIGINT)
 FROM credential_permissions WHERE actor = ?1";
 
-/// Whether the asker holds one of the operations ?4 on a name or path ?1. A path counts as the names below it.
+/// Whether the caller holds one of the operations ?4 on a name or path ?1. A path counts as the names below it.
 pub(super) const MAY: &str = concat!(
     "-- credential_may\nSELECT CASE WHEN ",
     may!("c.bits", "c.everything", "c.actor"),
@@ -72,7 +72,7 @@ pub(super) const MAY: &str = concat!(
     CAST(?3 AS TEXT) AS actor, CAST(?4 AS BIGINT) AS bits) c"
 );
 
-/// Who of some actors may read at which of some paths, exactly these. Probes an index, path by path.
+/// Actors of a list that may read at paths of another list, by exact match. Probes an index, path by path.
 pub(super) const READERS: Bulk = db::bulk! {
     "-- credential_readers
 SELECT p.actor, p.path_key FROM {json_each(?1) n CROSS JOIN |}credential_permissions p
@@ -80,13 +80,13 @@ WHERE p.path_key {= n.value|= ANY(ARRAY(SELECT h FROM json_array_elements_text(?
   AND p.operations & 1 <> 0 AND p.actor {among ?2 text}"
 };
 
-/// The paths (lower case) at which a permission for a name (lower case) can stand: the name, and all above it.
+/// Returns the paths (lower case) whose permissions apply to a name (lower case): the name itself, and all parent paths.
 pub(super) fn paths_above(name: &str) -> impl Iterator<Item = String> + '_ {
     let above = name.char_indices().filter(|(_, c)| *c == '/').map(|(at, _)| format!("{}*", &name[..=at]));
     std::iter::once(name.to_owned()).chain(above)
 }
 
-/// Who of some actors may read which of some names.
+/// Which of some actors may read which of some names.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialReaders {
     actors: HashSet<String>,
@@ -94,7 +94,7 @@ pub struct CredentialReaders {
 }
 
 impl CredentialReaders {
-    /// Whether the actor may read the name (lower case); `None` where the actor was not asked about.
+    /// Returns whether the actor may read the name (lower case); `None` if the actor was not part of the query.
     #[must_use]
     pub fn may(&self, actor: &str, name: &str) -> Option<bool> {
         let granted = || paths_above(name).any(|path| self.granted.contains(&(actor.to_owned(), path)));
@@ -102,10 +102,10 @@ impl CredentialReaders {
     }
 }
 
-/// Makes a permission, at a time (µs) and by somebody; false when its actor has one for this path.
+/// Creates a permission, with its time (µs) and the acting user. Returns false when its actor already has one for this path.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn insert_permission(
     tx: &mut Tx,
@@ -127,10 +127,11 @@ pub async fn insert_permission(
     Ok(tx.execute(INSERT, parameters).await? == 1)
 }
 
-/// Changes what a permission grants, at a time (µs) and by somebody; false when it is not there.
+/// Changes the operations of a permission, with the time (µs) and the acting user. Returns false when the permission does not
+/// exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn update_permission(
     tx: &mut Tx,
@@ -142,10 +143,10 @@ pub async fn update_permission(
     Ok(tx.execute(UPDATE, parameters).await? == 1)
 }
 
-/// Removes a permission; false when it is not there.
+/// Deletes a permission. Returns false when it does not exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn delete_permission(tx: &mut Tx, id: Uuid) -> Result<bool, StoreError> {
     Ok(tx.execute(DELETE, vec![id.into()]).await? == 1)
@@ -170,10 +171,10 @@ pub(super) async fn may_do(
 }
 
 impl Credentials<'_> {
-    /// The mark of the permissions of an actor. A range of one index.
+    /// Returns the fingerprint of an actor's permissions. Reads one index range.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn permissions_mark(self, actor: &str) -> Result<PermissionsMark, StoreError> {
         let Some(mut row) = self.0.row(MARK, vec![actor.into()]).await? else {
             return Ok(PermissionsMark([0; 3]));
@@ -181,10 +182,10 @@ impl Credentials<'_> {
         Ok(PermissionsMark([row.int()?, row.int()?, row.int()?]))
     }
 
-    /// Whether the asker holds the operation on a name or path (lower case), without looking at what lies there.
+    /// Returns whether the caller holds the operation on a name or path (lower case), whether or not it exists.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn may(
         self,
         asker: &CredentialAsker,
@@ -198,10 +199,10 @@ impl Credentials<'_> {
         row.map_or(Ok(false), |mut row| row.flag())
     }
 
-    /// Who of these actors may read which of these names (lower case), there or not. One statement for all.
+    /// Returns which of these actors may read which of these names (lower case), existing or not. Uses one statement for all.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn readers(
         self,
         actors: HashSet<String>,
@@ -218,18 +219,18 @@ impl Credentials<'_> {
         Ok(CredentialReaders { granted: granted.collect::<Result<_, StoreError>>()?, actors })
     }
 
-    /// A permission by its identity.
+    /// Returns a permission by its identity.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn permission(self, id: Uuid) -> Result<Option<PermissionRow>, StoreError> {
         self.0.row(BY_ID, vec![id.into()]).await?.map(|mut row| row_of(&mut row)).transpose()
     }
 
-    /// The permission of an actor for a path (lower case).
+    /// Returns the permission of an actor for a path (lower case).
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn permission_of(
         self,
         actor: &str,
@@ -239,20 +240,20 @@ impl Credentials<'_> {
         row.map(|mut row| row_of(&mut row)).transpose()
     }
 
-    /// The permissions for a path (lower case), in the order in which they were made, at most `most`.
+    /// Returns the permissions for a path (lower case), in creation order, at most `most`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn permissions_at(self, path_key: &str, most: usize) -> Result<Vec<PermissionRow>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = self.0.rows(Cost::Walk, AT, vec![path_key.into(), most.into()]).await?;
         rows.into_iter().map(|mut row| row_of(&mut row)).collect()
     }
 
-    /// A page of all permissions, in the order in which they were made.
+    /// Returns a page of all permissions, in creation order.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn permissions(
         self,
         after: Option<&Cursor>,

@@ -1,7 +1,7 @@
-//! Rotation by policy: which one counts for a name, when its value is due, and how far an authority's change has come.
+//! Tables of rotation: the policy of each name, its due time, and the current step of a CA replacement.
 //!
-//! A row for each name that a policy counts for says when it is due, so that being due is a range of an index. Rows follow
-//! events: anyone who writes a version pays nothing for it.
+//! Each name with a policy has a row with its due time, so that the due names are a range of an index. Rows follow from write
+//! events, so that writers of versions have no extra cost.
 
 use coded::coded;
 use uuid::Uuid;
@@ -14,32 +14,32 @@ use db::{
 };
 use store::states::CredentialKind;
 
-/// Policies there may be: the most specific one is looked for among all of them, for each name that is planned.
+/// Maximum policies. All of them are compared to find the most specific one for each planned name.
 pub const ROTATION_POLICIES_MAX: i64 = 1_000;
 
-/// Names that one call makes due, at most.
+/// Maximum names that one call makes due.
 pub const ROTATIONS_NOW_MAX: i64 = 10_000;
 
-/// When what lies at a path is to be made again.
+/// The rotation policy of a name or path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationPolicyRow {
     /// A name, or a path that ends in `/*`, as written.
     pub path: String,
-    /// That in lower case.
+    /// The path in lower case.
     pub path_key: String,
-    /// This long after the value was made, s.
+    /// Rotate a value this long after its creation, s.
     pub every_s: Option<i64>,
-    /// A certificate when this much of its life is left, s.
+    /// Rotate a certificate when this much of its lifetime remains, s.
     pub before_s: Option<i64>,
-    /// A certificate when this part of its life is left, in hundredths.
+    /// Rotate a certificate when this part of its lifetime remains, in percent.
     pub before_percent: Option<i64>,
-    /// How long both certificates of an authority are trusted before the next step, s.
+    /// How long both certificates of a CA are trusted before the next step, s.
     pub overlap_s: i64,
-    /// The recipient of notifications.
+    /// Name of the hook that must agree or is notified.
     pub hook: Option<String>,
-    /// When it was set, µs.
+    /// Time of the last change, µs since 1970-01-01 UTC.
     pub set_at_us: i64,
-    /// Actor that set it.
+    /// Actor that made the last change.
     pub set_by: String,
 }
 
@@ -48,44 +48,44 @@ pub struct RotationPolicyRow {
 pub struct PlanningPolicy {
     /// See [`RotationPolicyRow::path_key`].
     pub path_key: String,
-    /// The last name that was planned.
+    /// The name (lower case) up to which planning is done.
     pub planned_to: String,
-    /// Whether it is gone once all are planned without it.
+    /// Whether the policy was removed. Its row is deleted once all names are planned without it.
     pub removed: bool,
-    /// The fence: when it was set or removed, µs.
+    /// Time when the policy was set or removed, µs since 1970-01-01 UTC. Detects concurrent changes.
     pub set_at_us: i64,
 }
 
 coded! {
-    /// How far an authority's change has come.
+    /// The current step of a CA replacement.
     pub enum ChangeStep: "rotation step" {
-        /// It has not begun.
+        /// The replacement has not begun.
         None = 0 => "none",
-        /// It is to be changed. Noted before anything is made, so that the new version does not pass for somebody else's.
+        /// The replacement has begun. Recorded before the new version is generated, so that the version is recognized as its own.
         Begun = 1 => "begun",
-        /// Both are trusted, the old one signs.
+        /// Both versions are trusted, and the old one signs.
         Trusted = 2 => "trusted",
-        /// The new one signs; what the old one signed is made again.
+        /// The new version signs. Certificates that the old version signed are being regenerated.
         Signs = 3 => "signs",
-        /// All that it signed is signed by the new one.
+        /// All certificates of the CA are signed by the new version.
         Followed = 4 => "followed",
     }
 }
 
-/// A name that is due.
+/// A name that is due for rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DueRotation {
     /// The name in lower case.
     pub name_key: String,
-    /// The version it was planned for.
+    /// The version that the rotation was planned for.
     pub version: Uuid,
-    /// The newest version there is.
+    /// The newest version.
     pub current: Option<Uuid>,
-    /// How far an authority's change has come.
+    /// The current step of a CA replacement.
     pub step: ChangeStep,
-    /// How often it failed in a row.
+    /// Number of consecutive failures.
     pub failures: i64,
-    /// When it was due, µs.
+    /// The due time, µs since 1970-01-01 UTC.
     pub due_at_us: i64,
     /// See [`RotationPolicyRow::overlap_s`].
     pub overlap_s: i64,
@@ -93,54 +93,54 @@ pub struct DueRotation {
     pub hook: Option<String>,
 }
 
-/// What is planned for a name, to be shown.
+/// The planned rotation of a name, for display.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PlannedRotation {
-    /// As it was first written.
+    /// The name, in the case in which it was first written.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// The policy that counts, in lower case.
+    /// Path of the policy that applies, in lower case.
     pub path_key: String,
-    /// When it is due, µs.
+    /// The due time, µs since 1970-01-01 UTC.
     pub due_at_us: i64,
     /// See [`DueRotation::step`].
     pub step: ChangeStep,
-    /// How often it failed in a row.
+    /// Number of consecutive failures.
     pub failures: i64,
-    /// Why, the last time.
+    /// Reason of the last failure.
     pub error: Option<String>,
-    /// Whether its value was set, so that nothing says how to make another.
+    /// Whether the value was set and not generated, so that there are no parameters for a new one.
     pub set_by_hand: bool,
 }
 
-/// How a name goes on.
+/// The next step of a CA replacement.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationStep {
     /// The name in lower case.
     pub name_key: String,
-    /// The version that is newest now.
+    /// The newest version.
     pub version: Uuid,
-    /// The step that follows.
+    /// The next step.
     pub step: ChangeStep,
-    /// When, µs.
+    /// Due time of the next step, µs since 1970-01-01 UTC.
     pub due_at_us: i64,
 }
 
-/// A rotation that did not happen.
+/// A failed rotation.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct RotationFailure {
     /// The name in lower case.
     pub name_key: String,
-    /// The version it was planned for.
+    /// The version that the rotation was planned for.
     pub version: Uuid,
-    /// Why.
+    /// The reason of the failure.
     pub error: String,
-    /// When it is tried again, µs.
+    /// Time of the next attempt, µs since 1970-01-01 UTC.
     pub due_at_us: i64,
 }
 
-/// Whether the policy `q` counts for a name.
+/// SQL condition: the policy `q` covers a name.
 macro_rules! reaches {
     ($name:literal) => {
         concat!(
@@ -153,9 +153,9 @@ macro_rules! reaches {
     };
 }
 
-/// Plans names (?1) of some types (?2) again that have another version than they were planned for, or (?3) in any case. A
-/// change of an authority that is under way keeps its time. What ends by itself, or was deleted, is never due. A time before
-/// the end that is longer than half of a life is that half: what is due when it is made would be made without end.
+/// Plans names (?1) of some types (?2) whose version has changed since they were planned, or (?3) all of them. A CA replacement in
+/// progress keeps its due time. Versions with a time to live and deleted versions are never due. A time before expiry is capped at
+/// half of the lifetime, because a longer one would make a new certificate due immediately, without end.
 const PLAN: Bulk = db::bulk! {
     concat!(
         "-- credential_rotations_plan
@@ -190,7 +190,7 @@ ON CONFLICT (name_key) DO UPDATE SET
     )
 };
 
-/// Forgets names (?1) that are gone or of none of some types (?2), or that no policy counts for any more.
+/// Deletes the plans of names (?1) that are deleted, not of the types (?2), or without a policy.
 const UNPLAN: Bulk = db::bulk! {
     concat!(
         "-- credential_rotations_unplan
@@ -201,13 +201,13 @@ DELETE FROM credential_rotations WHERE name_key {among ?1 text} AND (NOT EXISTS 
     )
 };
 
-/// What is planned of names that are gone for good.
+/// Deletes the plans of names that were permanently removed.
 const GONE: Bulk = db::bulk! { (name_key text)
     "-- credential_rotations_gone
 DELETE FROM credential_rotations WHERE name_key = {any name_key} RETURNING name_key, failures"
 };
 
-/// Names that failed and have another version by now.
+/// Names whose rotation failed and whose version has changed since.
 const HEALED: Bulk = db::bulk! {
     "-- credential_rotations_healed
 SELECT r.name_key FROM credential_rotations r JOIN credentials c ON c.name_key = r.name_key
@@ -308,30 +308,31 @@ pub(crate) const SENDS: Sends = Sends {
     composed: Vec::new,
 };
 
-/// The names that a path (lower case) stands for: from the first on and before the second.
+/// Returns the range of names that a path (lower case) covers: from the first on and before the second.
 #[must_use]
 pub fn rotation_range(path_key: &str) -> (String, String) {
     match path_key.strip_suffix('*') {
-        // The character after the slash: what follows everything below the path.
+        // `0` is the character after the slash: an upper bound of all names below the path.
         Some(prefix) => (prefix.to_owned(), format!("{}0", prefix.trim_end_matches('/'))),
-        // Before every character that a name may have.
+        // `!` sorts before every character that a name may contain.
         None => (path_key.to_owned(), format!("{path_key}!")),
     }
 }
 
-/// Which of the names [`plan_rotations`] plans.
+/// Selection of the names that [`plan_rotations`] plans.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PlannedNames {
-    /// Those whose current version is not planned yet.
+    /// Names whose current version is not planned yet.
     Changed,
-    /// All of them, again.
+    /// All names, even if they are already planned.
     All,
 }
 
-/// Plans names (lower case) of these types, and forgets those that are gone or without a policy. Answers those whose failure is over. Three statements, whatever the count of names.
+/// Plans names (lower case) of these types, and deletes the plans of names that are deleted or without a policy. Returns the names
+/// whose failure has ended. Always uses three statements.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn plan_rotations(
     tx: &mut Tx,
@@ -356,12 +357,12 @@ pub async fn plan_rotations(
     Ok(healed)
 }
 
-/// Deletes the plans of deleted names (lower case). Returns those that had failed. One statement.
+/// Deletes the plans of deleted names (lower case). Returns the names that had failures. Uses one statement.
 pub(super) async fn forget_rotations(tx: &mut Tx, names: Vec<String>) -> Result<Vec<String>, StoreError> {
     that_failed(tx.bulk(&GONE, vec![Column::Text(names)]).await?)
 }
 
-/// Of names with their failures in a row those that have some.
+/// Returns the names that have failures; each row has a name and its number of consecutive failures.
 fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
     let mut failed = Vec::new();
     for mut row in rows {
@@ -373,10 +374,10 @@ fn that_failed(rows: Vec<Row>) -> Result<Vec<String>, StoreError> {
     Ok(failed)
 }
 
-/// Plans the next names of a policy that changed, at most `most`: see [`plan_rotations`].
+/// Plans the next names of a changed policy, at most `most`: see [`plan_rotations`].
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn plan_rotation_policy(
     tx: &mut Tx,
@@ -402,10 +403,10 @@ pub async fn plan_rotation_policy(
     Ok(healed)
 }
 
-/// Notes rotations that did not happen; answers those that failed for the first time. One statement.
+/// Records failed rotations. Returns the names that failed for the first time. Uses one statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn fail_rotations(tx: &mut Tx, failed: &[RotationFailure]) -> Result<Vec<String>, StoreError> {
     let columns = vec![
@@ -424,10 +425,10 @@ pub async fn fail_rotations(tx: &mut Tx, failed: &[RotationFailure]) -> Result<V
     Ok(first)
 }
 
-/// Notes how authorities go on. One statement.
+/// Records the next steps of CA replacements. Uses one statement.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), StoreError> {
     let columns = vec![
@@ -439,11 +440,11 @@ pub async fn step_rotations(tx: &mut Tx, steps: &[RotationStep]) -> Result<(), S
     tx.bulk(&STEP, columns).await.map(drop)
 }
 
-/// Makes what is planned for a path (lower case) due, of what the asker may write and what has not begun; how many, at
-/// most [`ROTATIONS_NOW_MAX`].
+/// Makes the rotations planned for a path (lower case) due now, if the caller may write the names and their rotation has not begun.
+/// Returns their number, at most [`ROTATIONS_NOW_MAX`].
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn rotations_now(
     tx: &mut Tx,
@@ -458,10 +459,10 @@ pub async fn rotations_now(
     tx.execute(NOW, parameters).await
 }
 
-/// Sets a policy, new or in place of another for the same path; false when there are [`ROTATION_POLICIES_MAX`] others.
+/// Sets a policy, or replaces the policy of the same path. Returns false when [`ROTATION_POLICIES_MAX`] other policies exist.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn put_rotation_policy(tx: &mut Tx, policy: &RotationPolicyRow) -> Result<bool, StoreError> {
     let prefix = policy.path_key.strip_suffix('*').map(str::to_owned);
@@ -481,10 +482,10 @@ pub async fn put_rotation_policy(tx: &mut Tx, policy: &RotationPolicyRow) -> Res
     Ok(tx.execute(PUT, parameters).await? == 1)
 }
 
-/// Takes the policy of a path (lower case) away; false when there is none.
+/// Removes the policy of a path (lower case). Returns false when the path has none.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn remove_rotation_policy(
     tx: &mut Tx,
@@ -495,20 +496,20 @@ pub async fn remove_rotation_policy(
     Ok(tx.execute(REMOVE, vec![path_key.into(), at_us.into(), by.into()]).await? == 1)
 }
 
-/// The path of a policy that tells this hook, if there is one.
+/// Returns the path of a policy that uses this hook, if any.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn rotation_policy_that_tells(tx: &mut Tx, hook: &str) -> Result<Option<String>, StoreError> {
     tx.row(USES, vec![hook.into()]).await?.map(|mut row| row.text()).transpose()
 }
 
 impl Credentials<'_> {
-    /// The policies that the asker may read at, by path, after `after` (a path in lower case).
+    /// Returns the policies at paths that the caller may read, sorted by path, after `after` (a path in lower case).
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn rotation_policies(
         self,
         asker: &CredentialAsker,
@@ -529,10 +530,10 @@ impl Credentials<'_> {
         Ok(page)
     }
 
-    /// What is planned below a path (lower case) that the asker may read, the next first.
+    /// Returns the rotations planned below a path (lower case) that the caller may read, earliest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; errors of the database.
     pub async fn rotations(
         self,
         asker: &CredentialAsker,
@@ -565,10 +566,10 @@ impl Credentials<'_> {
         Ok(page)
     }
 
-    /// Due rotations, the longest overdue first.
+    /// Returns due rotations, the longest overdue first.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn rotations_due(self, now_us: i64, most: usize) -> Result<Vec<DueRotation>, StoreError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         let rows = self.0.rows(Cost::Point, DUE, vec![now_us.into(), most.into()]).await?;
@@ -587,10 +588,10 @@ impl Credentials<'_> {
         rows.into_iter().map(due).collect()
     }
 
-    /// Whom the policies of these names (lower case) tell: name and hook. One statement.
+    /// Returns the hooks of the policies of these names (lower case), as pairs of name and hook. Uses one statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn rotation_hooks_of(self, names: &[String]) -> Result<Vec<(String, String)>, StoreError> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -599,10 +600,10 @@ impl Credentials<'_> {
         rows.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
-    /// A policy whose names are still being planned, if there is one.
+    /// Returns a policy whose names are still being planned, if any.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn rotation_policy_planning(self) -> Result<Option<PlanningPolicy>, StoreError> {
         let row = self.0.row(PLANNING, Vec::new()).await?;
         let planning = |mut row: Row| {

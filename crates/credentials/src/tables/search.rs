@@ -1,4 +1,4 @@
-//! Names that have a text in them.
+//! Search for names that contain a text.
 
 use super::asker::{CredentialAsker, may};
 use super::found::{FoundCredential, found_of, stands};
@@ -6,16 +6,16 @@ use super::handle::Credentials;
 use super::list::{count, listed};
 use db::{Bulk, Cost, StoreError};
 
-/// Rows that a search reads where it runs. A search that finds more runs again where it may take its time.
+/// Maximum rows that a search reads as a point query. A search that finds more runs again as a scan, which may take longer.
 const FEW: usize = 64;
 
-/// The character after all others: what begins with a text is from the text on and before the text with this character.
+/// The last Unicode character. Texts with a given prefix are in the range from the prefix to the prefix with this character.
 const LAST: char = '\u{10FFFF}';
 
-/// Characters that the index of trigrams needs of a text.
+/// Minimum characters that the trigram index requires.
 const TRIGRAM_CHARS: usize = 3;
 
-/// Trigrams of one search: more leave no fewer names over.
+/// Maximum trigrams in one search: more would not reduce the matches further.
 const TRIGRAMS_MAX: usize = 12;
 
 macro_rules! rest {
@@ -31,8 +31,8 @@ macro_rules! rest {
     };
 }
 
-/// Names that have a text in them that begins with a slash: one of their tails is from ?1 on and before ?2. Their newest
-/// version ends before ?5; 0 stands for any. One range of an index, then a probe of another for each name.
+/// Names that contain a text beginning with a slash: one of their suffixes is from ?1 on and before ?2. Their newest version
+/// expires before ?5; 0 disables this filter. Costs one index range, then one index probe for each name.
 pub(super) const WITH_PATH: Bulk = Bulk {
     sqlite: rest!(
         "-- credentials_with_path
@@ -48,7 +48,7 @@ CROSS JOIN LATERAL (SELECT * FROM credentials k WHERE k.id = f.id LIMIT 1) c WHE
     ),
 };
 
-/// Names like ?1, among those that have the trigrams ?2 (SQLite).
+/// Names like ?1, among the names with the trigrams ?2 (SQLite).
 pub(super) const WITH_TRIGRAMS: &str = rest!(
     "-- credentials_with_trigrams
 SELECT c.name, c.current_at, c.current_not_after
@@ -56,8 +56,8 @@ FROM credential_trigrams f CROSS JOIN credentials c
 WHERE c.id = f.rowid AND credential_trigrams MATCH ?2 AND c.name_key LIKE ?1 ESCAPE '\\'"
 );
 
-/// Names like ?1. PostgreSQL answers it by its index of trigrams, where it has one and the pattern has three characters
-/// that follow each other; otherwise it is a walk over all names.
+/// Names like ?1. PostgreSQL uses its trigram index if it exists and the pattern has three consecutive characters; otherwise it
+/// scans all names.
 pub(super) const LIKE: &str = concat!(
     "-- credentials_like
 SELECT c.name, c.current_at, c.current_not_after FROM credentials c
@@ -68,23 +68,23 @@ WHERE c.name_key LIKE ?1 ESCAPE '\\' AND c.deleted_at IS NULL AND (?4 = 0 OR c.c
     " LIMIT ?5"
 );
 
-/// What a search is limited to, besides its text.
+/// Limits of a search, in addition to its text.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchLimits {
-    /// Only names whose newest version's certificate ends by then, µs.
+    /// Only names whose newest certificate expires by this time, µs since 1970-01-01 UTC.
     pub ends_by_us: Option<i64>,
-    /// Names at most.
+    /// Maximum names.
     pub most: usize,
-    /// The time, µs.
+    /// The current time, µs since 1970-01-01 UTC.
     pub now_us: i64,
 }
 
 impl Credentials<'_> {
-    /// Names that have a text (lower case) in them and that the asker may read, in no order. `%` in the text stands for
-    /// any run of characters. Indexes answer it, unless no three characters of the text follow each other.
+    /// Returns the names that contain a text (lower case) and that the caller may read, in no order. `%` in the text matches any
+    /// run of characters. Uses indexes, unless the text has no three consecutive characters.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn with_text(
         self,
         asker: &CredentialAsker,
@@ -144,13 +144,13 @@ impl Credentials<'_> {
     }
 }
 
-/// The trigrams of a text as SQLite's index is asked for them, of the longest run without a percent sign; `None` where it
-/// has none.
+/// Returns the query of a text for SQLite's trigram index, from its longest run without a percent sign; `None` if it has no
+/// trigrams.
 fn trigrams(text: &str) -> Option<String> {
     let run: Vec<char> = text.split('%').map(|run| run.chars().collect()).max_by_key(Vec::len)?;
     let quoted = |three: &[char]| format!("\"{}\"", three.iter().collect::<String>().replace('"', "\"\""));
     let windows = run.windows(TRIGRAM_CHARS);
-    // Spread over the whole text: its beginning may be what all names begin with.
+    // Trigrams are taken from the whole text, because all names may share the same prefix.
     let step = windows.len().div_ceil(TRIGRAMS_MAX).max(1);
     let all: Vec<String> = windows.rev().step_by(step).map(quoted).collect();
     (!all.is_empty()).then(|| all.join(" AND "))

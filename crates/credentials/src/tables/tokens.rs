@@ -1,4 +1,4 @@
-//! Tokens ended before their time.
+//! Tokens that were revoked.
 
 use uuid::Uuid;
 
@@ -13,26 +13,26 @@ pub(super) const TIDY: &str = "-- credential_tokens_tidy
 DELETE FROM credential_tokens_ended WHERE expires_at < ?1";
 
 impl Credentials<'_> {
-    /// Ends a token that would end by itself at this time, µs. Ended ones stay ended.
+    /// Revokes a token that expires at this time, µs since 1970-01-01 UTC. A revoked token stays revoked.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn end_token(self, id: Uuid, expires_at_us: i64) -> Result<(), StoreError> {
         self.0.execute(END, vec![id.as_bytes().as_slice().into(), expires_at_us.into()]).await.map(drop)
     }
 
-    /// Whether a token was ended.
+    /// Returns whether a token was revoked.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn token_ended(self, id: Uuid) -> Result<bool, StoreError> {
         Ok(self.0.row(ENDED, vec![id.as_bytes().as_slice().into()]).await?.is_some())
     }
 
-    /// Forgets ended tokens that would have ended by themselves before this time, µs.
+    /// Deletes the records of revoked tokens that expired before this time, µs since 1970-01-01 UTC.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn tidy_tokens(self, before_us: i64) -> Result<u64, StoreError> {
         self.0.execute(TIDY, vec![before_us.into()]).await
     }

@@ -1,4 +1,4 @@
-//! A version of a credential with its value, as a row.
+//! The row of a credential version with its encrypted value.
 
 use uuid::Uuid;
 
@@ -8,38 +8,38 @@ use store::states::CredentialKind;
 /// A version of a credential.
 #[derive(Clone, Eq, PartialEq)]
 pub struct CredentialRow {
-    /// The credential's identity, the same for all versions.
+    /// Identity of the credential, the same for all its versions.
     pub credential: Uuid,
-    /// As it was first written.
+    /// The name, in the case in which it was first written.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// The version's identity.
+    /// Identity of the version.
     pub version: Uuid,
-    /// Versions of a name are counted from 1.
+    /// Number of the version, counted from 1 for each name.
     pub number: u64,
-    /// When the version was stored, µs.
+    /// Creation time of the version, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// From when on it is read no more, µs.
+    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
     pub ends_at_us: Option<i64>,
-    /// The value.
+    /// The encrypted value.
     pub sealed: Vec<u8>,
-    /// JSON.
+    /// Metadata, as JSON.
     pub metadata: Option<String>,
-    /// How it was generated: JSON.
+    /// Parameters of the generation, as JSON.
     pub parameters: Option<String>,
-    /// What is known of it and no secret: JSON.
+    /// Public properties of the value, as JSON.
     pub facts: Option<String>,
-    /// When its certificate ends, µs.
+    /// Expiry of the version's certificate, µs since 1970-01-01 UTC.
     pub not_after_us: Option<i64>,
-    /// Whether it is its authority's version in transition.
+    /// Whether this is the transitional version of a CA.
     pub transitional: bool,
-    /// Which credential signed it: its name in lower case.
+    /// Name (lower case) of the credential that signed the certificate.
     pub signed_by: Option<String>,
 }
 
 impl std::fmt::Debug for CredentialRow {
-    /// Without the value.
+    /// Formats without the value.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CredentialRow")
             .field("name", &self.name)
@@ -49,7 +49,7 @@ impl std::fmt::Debug for CredentialRow {
     }
 }
 
-/// Whether a version (`v`) has not ended at the time `$now`.
+/// SQL condition: a version (`v`) has not ended at the time `$now`.
 macro_rules! readable {
     ($now:literal) => {
         concat!("(v.ends_at IS NULL OR v.ends_at > ", $now, ")")
@@ -82,7 +82,7 @@ pub(super) fn row_of(mut row: Row) -> Result<CredentialRow, StoreError> {
         number: row.number()?,
         created_at_us: row.int()?,
         ends_at_us: row.maybe_int()?,
-        // Left out where all together would be too much.
+        // NULL if the response would exceed the size limit.
         sealed: row.maybe_blob()?.unwrap_or_default(),
         metadata: row.maybe_text()?,
         parameters: row.maybe_text()?,

@@ -1,4 +1,4 @@
-//! Values that are read once. Only the hash of the token that reads them is kept.
+//! Single-use values. Only the hash of their token is stored.
 
 use uuid::Uuid;
 
@@ -7,39 +7,39 @@ use db::{Bulk, Sends, StoreError, Tx};
 use store::states::CredentialKind;
 use store::{SealedColumn, sealed_column};
 
-/// Values that one maker may have waiting to be read.
+/// Maximum unread values of one creator.
 pub const WRAPS_OF_ONE_MAX: i64 = 1_000;
 
-/// The values, sealed.
+/// The encrypted values.
 pub const SEALED_WRAPS: SealedColumn = sealed_column!("credential_wraps", "uuid" Uuid "uuid", "sealed");
 
-/// A value that waits to be read.
+/// A single-use value that has not been read.
 #[derive(Clone)]
 pub struct NewWrap {
     /// SHA-256 of the token.
     pub token_hash: [u8; 32],
-    /// Its identity: part of what the value is sealed to.
+    /// Identity of the value. Its encryption is bound to it.
     pub id: Uuid,
     /// The credential's name.
     pub name: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// Which version's value it is.
+    /// Identity of the version.
     pub version: Uuid,
-    /// The value, sealed.
+    /// The encrypted value.
     pub sealed: Vec<u8>,
-    /// When, µs.
+    /// Creation time, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// The actor.
+    /// Actor that created the token.
     pub by: String,
-    /// Until when it may be read, µs.
+    /// Expiry of the token, µs since 1970-01-01 UTC.
     pub expires_at_us: i64,
 }
 
-/// What a token opened.
+/// Result of using a single-use token.
 #[derive(Clone, Eq, PartialEq)]
 pub enum Unwrapped {
-    /// The value, which is gone from here now.
+    /// The first use: the value, which is now deleted.
     First {
         /// See [`NewWrap::id`].
         id: Uuid,
@@ -56,16 +56,16 @@ pub enum Unwrapped {
     },
     /// The value was read before.
     Read {
-        /// The credential's name.
+        /// Name of the credential.
         name: String,
-        /// When, µs.
+        /// Time of the first read, µs since 1970-01-01 UTC.
         at_us: i64,
-        /// The actor.
+        /// Actor of the first read.
         by: String,
         /// Whether this is the first repeated read.
         first_again: bool,
     },
-    /// There is no such token, or it has ended.
+    /// The token does not exist or has expired.
     Unknown,
 }
 
@@ -78,7 +78,7 @@ WHERE (SELECT count(*) FROM (SELECT 1 FROM credential_wraps w WHERE w.created_by
                              LIMIT 1000) AS waiting) < 1000"
 };
 
-/// The value leaves the table with this statement, so that of two callers one gets it.
+/// The statement removes the value from the table, so that only one of two concurrent callers gets it.
 const TAKE: &str = "-- credential_wrap_take
 DELETE FROM credential_wraps WHERE token_hash = ?1 AND expires_at > ?2
 RETURNING uuid, name, kind, version, sealed, created_by";
@@ -115,10 +115,10 @@ pub(crate) const SENDS: Sends = Sends {
     composed: Vec::new,
 };
 
-/// Keeps a value until it is read; false when its maker has [`WRAPS_OF_ONE_MAX`] waiting.
+/// Stores a value until it is read. Returns false when its creator has [`WRAPS_OF_ONE_MAX`] unread values.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn insert_wrap(tx: &mut Tx, wrap: &NewWrap) -> Result<bool, StoreError> {
     let parameters = vec![
@@ -136,10 +136,10 @@ pub async fn insert_wrap(tx: &mut Tx, wrap: &NewWrap) -> Result<bool, StoreError
     Ok(tx.execute(text, parameters).await? == 1)
 }
 
-/// Takes the value of a token (its SHA-256) away, once.
+/// Removes and returns the value of a token (its SHA-256), once.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn unwrap(
     tx: &mut Tx,
@@ -166,18 +166,18 @@ pub async fn unwrap(
 }
 
 impl Credentials<'_> {
-    /// Forgets the value of a token (its SHA-256) that nobody is to read any more.
+    /// Deletes the unread value of a token (its SHA-256).
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn forget_wrap(self, token_hash: [u8; 32]) -> Result<(), StoreError> {
         self.0.execute(FORGET, vec![token_hash.into()]).await.map(drop)
     }
 
-    /// Forgets values that nobody read in time, and who read what before `read_before_us`.
+    /// Deletes expired unread values, and records of reads before `read_before_us`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Errors of the database.
     pub async fn tidy_wraps(self, now_us: i64, read_before_us: i64) -> Result<u64, StoreError> {
         let ended = self.0.execute(TIDY, vec![now_us.into()]).await?;
         Ok(ended + self.0.execute(TIDY_READ, vec![read_before_us.into()]).await?)

@@ -1,7 +1,7 @@
-//! New versions, and what is taken away.
+//! Writes and deletions of versions.
 //!
-//! Versions of many names share a transaction of five statements, whatever their count. Names are taken in their order,
-//! so that two transactions never wait for each other; anyone who writes the same name waits for its row, and nobody else.
+//! Versions of many names share a transaction of five statements, whatever their number. Names are locked in sorted order, so that
+//! transactions cannot deadlock. Only writers of the same name wait for each other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,44 +15,44 @@ use store::states::CredentialKind;
 /// A version to be stored.
 #[derive(Clone)]
 pub struct NewCredentialVersion {
-    /// On whose behalf.
+    /// The caller.
     pub asker: CredentialAsker,
-    /// As written; counts for a name that is new.
+    /// The name as written; used if the name is new.
     pub name: String,
     /// The name in lower case.
     pub name_key: String,
-    /// Its type.
+    /// Type of the credential.
     pub kind: CredentialKind,
-    /// The version's identity: part of what the value is sealed to.
+    /// Identity of the version. The encryption of the value is bound to it.
     pub version: Uuid,
-    /// When, µs.
+    /// Creation time, µs since 1970-01-01 UTC.
     pub at_us: i64,
-    /// The value, sealed.
+    /// The encrypted value.
     pub sealed: Vec<u8>,
-    /// JSON.
+    /// Metadata, as JSON.
     pub metadata: Option<String>,
-    /// JSON.
+    /// Parameters of the generation, as JSON.
     pub parameters: Option<String>,
-    /// JSON.
+    /// Public properties of the value, as JSON.
     pub facts: Option<String>,
-    /// When its certificate ends, µs.
+    /// Expiry of the certificate, µs since 1970-01-01 UTC.
     pub not_after_us: Option<i64>,
-    /// Whether it is in transition.
+    /// Whether the version is transitional.
     pub transitional: bool,
-    /// What signed it: a name in lower case.
+    /// Name (lower case) of the credential that signed the certificate.
     pub signed_by: Option<String>,
-    /// Only if this is the newest version; `Some(None)`: only if there is none.
+    /// Fail unless this is the newest version; `Some(None)`: fail if a version exists.
     pub expected: Option<Option<Uuid>>,
-    /// Only if the newest version has, or had, this number; 0: only if there never was one.
+    /// Fail unless the newest version ever stored has this number; 0: fail if a version ever existed.
     pub expected_number: Option<u64>,
-    /// From when on it is read no more, µs.
+    /// End of the version, µs since 1970-01-01 UTC. It cannot be read after this time.
     pub ends_at_us: Option<i64>,
-    /// So many versions of the name stay, this one among them, and those that are current.
+    /// Number of versions to retain, including this one. Current versions are always retained.
     pub keep: Option<u32>,
 }
 
 impl NewCredentialVersion {
-    /// Whether it may make its name.
+    /// Returns whether the version may create its name.
     fn may_be_first(&self) -> bool {
         !matches!(self.expected, Some(Some(_))) && self.expected_number.is_none_or(|number| number == 0)
     }
@@ -61,20 +61,20 @@ impl NewCredentialVersion {
 /// Result of writing a version.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Put {
-    /// It is stored, and is the newest of the credential of this identity and name as first written.
+    /// The version was stored and is the newest.
     Stored {
-        /// The credential's identity.
+        /// Identity of the credential.
         credential: Uuid,
-        /// The name as first written.
+        /// The name, in the case in which it was first written.
         name: String,
-        /// The version's number.
+        /// Number of the version.
         number: u64,
     },
-    /// The asker may not write there.
+    /// The caller may not write there.
     Denied,
     /// The name has another type.
     OtherKind,
-    /// The newest version is another than expected: this one, or none.
+    /// The newest version is not the expected one. Contains its identity, or `None` if there is no version.
     Newer(Option<Uuid>),
 }
 
@@ -93,7 +93,7 @@ macro_rules! names {
     };
 }
 
-/// Names that are not there yet.
+/// Inserts names that do not exist yet.
 pub(super) const NAMES: Bulk = Bulk {
     sqlite: names!(
         "(SELECT ?1 AS uuid, ?2 AS name, ?3 AS name_key, ?4 AS kind, ?5 AS at, ?6 AS everything, ?7 AS actor) c",
@@ -124,7 +124,7 @@ macro_rules! lock {
     };
 }
 
-/// What stands at each name, held until the transaction ends.
+/// Reads and locks the credential of each name until the transaction ends.
 pub(super) const LOCK: Bulk = Bulk {
     sqlite: lock!("credentials c", " WHERE c.name_key = ?2", "?3", "?4", "?1", "?5"),
     postgres: lock!(
@@ -173,7 +173,7 @@ UPDATE credentials AS c SET
 WHERE c.id = {any id}"
 };
 
-/// Removes what is older than the last ?2 versions of credentials ?1 and not current.
+/// Deletes versions of credentials ?1 that are not current and older than the last ?2 versions.
 pub(super) const PRUNE: Bulk = db::bulk! { (id bigint, keep bigint)
     "-- credential_prune
 DELETE FROM credential_versions AS v WHERE v.credential_id = :id AND EXISTS (
@@ -201,7 +201,7 @@ UPDATE credential_versions SET metadata = ?2 WHERE uuid = ?1";
 pub(super) const NOTED: &str = "-- credential_noted
 SELECT metadata FROM credential_versions WHERE uuid = ?1";
 
-/// A credential held by this transaction.
+/// A credential whose row this transaction has locked.
 #[derive(Clone)]
 pub(super) struct StoredCredential {
     pub(super) id: i64,
@@ -212,10 +212,10 @@ pub(super) struct StoredCredential {
     pub(super) last_number: u64,
 }
 
-/// Stores versions in their order, each by itself: what became of it stands in its place.
+/// Stores versions independently of each other, in their order. Returns a result for each version, in the same order.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn put_credential_versions(
     tx: &mut Tx,
@@ -245,10 +245,10 @@ pub async fn put_credential_versions(
     Ok(fates)
 }
 
-/// Decides whether a version is stored, and updates the newest one.
+/// Decides whether a version is stored, and if so records it as the newest one.
 fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut StoredCredential>) -> Put {
     let Some(held) = held.filter(|_| may == Some(true)) else {
-        // A name that is not there was either not allowed to be made, or has to be there already.
+        // For a missing name, its creation was either denied, or the version requires an existing name.
         let absent = may.is_none() && !new.may_be_first();
         return if absent { Put::Newer(None) } else { Put::Denied };
     };
@@ -265,7 +265,7 @@ fn fate_of(new: &NewCredentialVersion, may: Option<bool>, held: Option<&mut Stor
     Put::Stored { credential: held.uuid, name: held.name.clone(), number: held.last_number }
 }
 
-/// Only of versions that may make their name.
+/// Returns the names to insert, from versions that may create their name.
 fn names_of(versions: &[NewCredentialVersion]) -> Vec<Column> {
     let mut all: Vec<&NewCredentialVersion> = versions.iter().filter(|new| new.may_be_first()).collect();
     all.sort_by(|a, b| a.name_key.cmp(&b.name_key));
@@ -302,7 +302,7 @@ fn held_of(row: &mut Row) -> Result<(StoredCredential, bool), StoreError> {
     Ok((held, row.flag()?))
 }
 
-/// A version that is stored, and where.
+/// A version to insert, with its credential and number.
 struct Numbered<'a> {
     new: &'a NewCredentialVersion,
     credential: i64,
@@ -324,7 +324,7 @@ async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreE
         Column::MaybeInt(all.iter().map(|one| one.new.ends_at_us).collect()),
         Column::MaybeText(all.iter().map(|one| one.new.signed_by.clone()).collect()),
     ];
-    // Of several versions of a name the last says how many stay.
+    // Of several versions of a name, the last one sets the number to retain.
     let keep: BTreeMap<i64, Option<u32>> = all.iter().map(|one| (one.credential, one.new.keep)).collect();
     let settled = vec![Column::Int(keep.keys().copied().collect())];
     let (ids, keep) = keep.into_iter().filter_map(|(id, keep)| Some((id, i64::from(keep?)))).unzip();
@@ -332,7 +332,7 @@ async fn insert_versions(tx: &mut Tx, all: &[Numbered<'_>]) -> Result<(), StoreE
     tx.bulks(&[(&VERSIONS, columns), (&SETTLE, settled), (&PRUNE, pruned)]).await.map(drop)
 }
 
-/// The row of a name (lower case), held; `None` when it is not there or the asker does not hold the operation on it.
+/// Locks and returns the row of a name (lower case). `None` when it does not exist or the caller does not hold the operation on it.
 pub(super) async fn hold(
     tx: &mut Tx,
     asker: &CredentialAsker,
@@ -353,11 +353,11 @@ async fn set_aside(tx: &mut Tx, id: i64, uuid: Uuid, at_us: i64) -> Result<bool,
     Ok(tx.execute(SET_ASIDE, parameters).await? == 1)
 }
 
-/// Removes a credential (its name in lower case) and all its versions; false when it is not there or the asker may not.
-/// With `kept_since_us` it is only set aside at that time, for [`restore_credential`](super::restore_credential).
+/// Deletes a credential (its name in lower case) and all its versions. Returns false when it does not exist or the caller lacks the
+/// permission. With `kept_since_us` it is only soft-deleted at that time, for [`restore_credential`](super::restore_credential).
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn delete_credential(
     tx: &mut Tx,
@@ -373,11 +373,11 @@ pub async fn delete_credential(
     Ok(tx.execute(DELETE, vec![held.id.into()]).await? == 1)
 }
 
-/// Removes one version of a credential (its name in lower case); false when it is not there, the asker may not, or it is
-/// the last.
+/// Deletes one version of a credential (its name in lower case). Returns false when it does not exist, the caller lacks the
+/// permission, or it is the last version.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn delete_credential_version(
     tx: &mut Tx,
@@ -396,11 +396,11 @@ pub async fn delete_credential_version(
     Ok(true)
 }
 
-/// Makes one version of a credential (its name in lower case) the one in transition, or none; false when the credential or
-/// version is not there, or the asker may not write.
+/// Makes one version of a credential (its name in lower case) the transitional one, or none. Returns false when the credential or
+/// version does not exist, or the caller may not write.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn set_transitional_version(
     tx: &mut Tx,
@@ -420,11 +420,11 @@ pub async fn set_transitional_version(
     Ok(true)
 }
 
-/// The newest version of a credential (its name in lower case), held by this transaction, and what it notes, JSON; `None`
-/// when the credential is not there or the asker may not write.
+/// Locks the newest version of a credential (its name in lower case), and returns it with its metadata as JSON. `None` when the
+/// credential does not exist or the caller may not write.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn hold_credential_metadata(
     tx: &mut Tx,
@@ -437,10 +437,10 @@ pub async fn hold_credential_metadata(
     Ok(Some((newest, row.maybe_text()?)))
 }
 
-/// Writes down what a version notes, JSON.
+/// Sets the metadata of a version, as JSON.
 ///
 /// # Errors
-/// Those of the database.
+/// Errors of the database.
 #[crate::boxed]
 pub async fn set_credential_metadata(
     tx: &mut Tx,
