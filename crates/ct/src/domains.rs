@@ -1,4 +1,5 @@
-//! Which logged names are ours: watched domains compiled into hashes, one pass over a name from its end.
+//! Matches logged names against watched domains. The domains are stored as hashes, and one pass over a name from its end finds all
+//! matches.
 
 use std::collections::HashMap;
 
@@ -6,21 +7,21 @@ use x509::SuffixKind;
 
 use super::names::Name;
 
-/// Domains of the largest set; each takes some hundred bytes.
+/// Maximum number of watched domains; each takes about a hundred bytes.
 pub const DOMAINS_MAX: usize = 1_000_000;
-/// Bits of the filter a domain: one name in some dozens of those that match nothing is compared in vain.
+/// Filter bits per domain: out of some dozens of names without a match, one passes the filter and is compared.
 const FILTER_BITS: usize = 32;
 
-/// The registered domain of a host name by the Public Suffix List: `a.b.example.co.uk` is below `example.co.uk`. `None`
-/// for a public suffix itself, and for what is no name. Lower case, A-labels.
+/// Returns the registered domain of a host name according to the Public Suffix List: `example.co.uk` for `a.b.example.co.uk`.
+/// `None` for a public suffix and for an invalid name. Lower case, A-labels.
 #[must_use]
 pub fn registered_domain(host: &str) -> Option<String> {
     let name = canonical(host)?;
     x509::registered_domain(&name).map(str::to_owned)
 }
 
-/// A DNS name in the form names are compared in: A-labels (RFC 5890), lower case, no dot at the end, no wildcard label
-/// in front.
+/// Returns a DNS name in its canonical form for comparison: A-labels (RFC 5890), lower case, without a trailing dot and without a
+/// leading wildcard label.
 fn canonical(name: &str) -> Option<String> {
     let name = name.trim().trim_end_matches('.');
     let name = name.strip_prefix("*.").unwrap_or(name);
@@ -32,41 +33,41 @@ fn canonical(name: &str) -> Option<String> {
     x509::HostName::parse(&ascii).ok().map(|host| host.as_str().to_owned())
 }
 
-/// Why a domain cannot be watched.
+/// A domain that cannot be watched.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum BadDomain {
-    /// No DNS name.
+    /// Not a DNS name.
     #[error("{0:?} is no domain name")]
     NotName(String),
-    /// Everybody's: every certificate below it would match.
+    /// A public suffix: certificates of unrelated owners would match.
     #[error("{0:?} is a public suffix: name a domain below it")]
     PublicSuffix(String),
-    /// Beyond [`DOMAINS_MAX`].
+    /// More than [`DOMAINS_MAX`] domains.
     #[error("more than {DOMAINS_MAX} domains")]
     TooMany,
 }
 
-/// Watched domains. Each stands for itself and everything below it.
+/// A set of watched domains. Each includes all of its subdomains.
 #[derive(Clone, Debug)]
 pub struct DomainSet {
     domains: Vec<Box<str>>,
-    /// Open addressing by hash, a power of two of places, at most half of them taken.
+    /// Hash table with open addressing; its size is a power of two, and at most half of the slots are used.
     table: Vec<u32>,
     filter: Filter,
-    /// Domains by what stands above them, for wildcards that cover a watched domain from above.
+    /// Domains by their parent domain, for wildcards at the parent that cover a watched domain.
     below: HashMap<Box<str>, Vec<u32>>,
     below_filter: Filter,
-    /// Bytes of the longest domain: of a longer name only the end matters.
+    /// Length of the longest domain in bytes: only this much of the end of a name matters.
     longest: usize,
     seed: u64,
 }
 
-/// No domain in this place of the table.
+/// Marks an empty slot of the table.
 const EMPTY: u32 = u32::MAX;
 
 impl DomainSet {
-    /// Compiles domains; repeated ones count once. Names are taken in any case, with a dot at the end, and as U-labels.
-    /// `seed` keeps anyone who logs names from choosing ones that collide: give a random number.
+    /// Compiles a set of domains; repeated domains count once. Accepts any case, a trailing dot, and U-labels. A random `seed`
+    /// prevents attackers from logging names with colliding hashes.
     ///
     /// # Errors
     /// [`BadDomain`].
@@ -78,7 +79,7 @@ impl DomainSet {
             let suffix = x509::public_suffix(&name);
             let is_suffix = suffix.is_some_and(|suffix| suffix.text == name);
             let private = suffix.is_some_and(|suffix| suffix.kind == SuffixKind::Private);
-            // Anyone who runs a private suffix (a hoster) may well watch it.
+            // The operator of a private suffix, such as a hosting provider, may watch it.
             if !name.contains('.') || (is_suffix && !private) {
                 return Err(BadDomain::PublicSuffix(name));
             }
@@ -92,7 +93,7 @@ impl DomainSet {
         Ok(Self::of(names, seed))
     }
 
-    /// No domains: nothing matches.
+    /// Creates an empty set, which matches nothing.
     #[must_use]
     pub fn none() -> Self {
         Self::of(Vec::new(), 0)
@@ -125,26 +126,26 @@ impl DomainSet {
         Self { domains, ..set }
     }
 
-    /// How many domains.
+    /// Returns the number of domains.
     #[must_use]
     pub fn len(&self) -> usize {
         self.domains.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.domains.is_empty()
     }
 
-    /// The domain with this number, from 0.
+    /// Returns the domain with this number, from 0.
     #[must_use]
     pub fn domain(&self, id: u32) -> Option<&str> {
         self.domains.get(id as usize).map(AsRef::as_ref)
     }
 
-    /// Gives `found` the number of every watched domain that a certificate with `name` could be used for: those the
-    /// name is at or below, and for a wildcard also those it covers from above. Addresses match nothing.
+    /// Calls `found` with the number of every watched domain that a certificate for `name` covers: the domains that contain the
+    /// name, and for a wildcard also the domains that the wildcard matches. IP addresses match nothing.
     pub fn matches(&self, name: Name<'_>, mut found: impl FnMut(u32)) {
         match name {
             Name::Dns(octets) | Name::Common(octets) => self.matches_octets(octets, &mut found),
@@ -156,7 +157,7 @@ impl DomainSet {
         if octets.is_ascii() {
             return self.matches_ascii(octets.trim_ascii(), found);
         }
-        // Rare, and never right in a certificate: U-labels where A-labels belong, or bytes that are no text.
+        // Rare, and always invalid in a certificate: U-labels instead of A-labels, or bytes that are not UTF-8.
         let text = String::from_utf8_lossy(octets);
         let (wildcard, rest) = match text.trim().strip_prefix("*.") {
             Some(rest) => ("*.", rest),
@@ -164,7 +165,7 @@ impl DomainSet {
         };
         match idna::domain_to_ascii(rest) {
             Ok(ascii) => self.matches_ascii(format!("{wildcard}{ascii}").as_bytes(), found),
-            // By its last labels, which may be in order.
+            // The last labels may still be valid.
             Err(_) => self.matches_ascii(octets.trim_ascii(), found),
         }
     }
@@ -178,7 +179,7 @@ impl DomainSet {
         if wildcard {
             name = &name[2..];
         }
-        // The dot before the longest domain is the last byte that matters.
+        // The last relevant byte is the dot before a name as long as the longest domain.
         let start = name.len().saturating_sub(self.longest + 1);
         let mut hash = self.seed;
         for at in (start..name.len()).rev() {
@@ -215,15 +216,15 @@ impl DomainSet {
     }
 }
 
-/// FNV-1a, byte by byte from the end of a name, so that each suffix has its hash on the way.
+/// One step of FNV-1a. It runs byte by byte from the end of a name, so that the hash of each suffix is an intermediate value.
 fn step(hash: u64, octet: u8) -> u64 {
     (hash ^ u64::from(octet.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
 }
 
-/// A bit for each hash: most names match nothing, and this says so without touching the table.
+/// A filter with one bit per hash. Most names match nothing, and the filter shows that without a table lookup.
 #[derive(Clone, Debug)]
 struct Filter {
-    /// A power of two of them.
+    /// The number of words is a power of two.
     words: Vec<u64>,
 }
 
@@ -242,7 +243,7 @@ impl Filter {
         self.words[word] & bit != 0
     }
 
-    /// By the upper half of the hash, where FNV mixes best.
+    /// Returns the word and bit of a hash. Uses the upper half of the hash, which FNV mixes best.
     fn place(&self, hash: u64) -> (usize, u64) {
         ((hash >> 38) as usize & (self.words.len() - 1), 1 << (hash >> 32 & 63))
     }

@@ -1,36 +1,36 @@
-//! The entries of a log as data tiles carry them (c2sp.org/static-ct-api, "Log entries"; RFC 6962 section 3.4).
+//! Log entries in the format of data tiles (c2sp.org/static-ct-api, "Log entries"; RFC 6962 section 3.4).
 
 use super::merkle::{Hash, leaf_hash_of};
 use super::tile::TILE_WIDTH;
 
-/// Bytes of the longest data tile read, unpacked: 256 entries of 256 KiB, the most that log software takes for one
-/// (Tessera's limit). A usual tile has about 1 MB. A smaller bound would let anyone who fills a tile with large certificates
-/// blind those who follow the log.
+/// Longest accepted data tile, uncompressed: 256 entries of 256 KiB, the largest entry that log software accepts (Tessera's limit).
+/// A typical tile has about 1 MB. With a smaller limit, an attacker who fills a tile with large certificates could blind the
+/// monitors of the log.
 pub const DATA_TILE_OCTETS_MAX: usize = 64 * 1024 * 1024;
 
-/// One entry.
+/// One log entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Entry<'a> {
-    /// When the log took it in, milliseconds since 1970 UTC.
+    /// Time at which the log accepted the entry, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
     /// The logged certificate.
     pub logged: Logged<'a>,
-    /// The `leaf_index` extension: which entry of the log this is.
+    /// The `leaf_index` extension: index of the entry in the log.
     pub leaf_index: Option<u64>,
-    /// SHA-256 of each issuer's certificate in the chain that came with it, nearest first.
+    /// SHA-256 of each issuer certificate in the submitted chain, nearest issuer first.
     pub chain: &'a [[u8; 32]],
-    /// The TimestampedEntry, which is the leaf but for its first two bytes.
+    /// The TimestampedEntry: the MerkleTreeLeaf without its first two bytes.
     timestamped: &'a [u8],
 }
 
-/// The logged certificate.
+/// The certificate or precertificate in a log entry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Logged<'a> {
     /// A certificate.
     Certificate(&'a [u8]),
-    /// A promise to issue one.
+    /// A precertificate: a commitment to issue the certificate.
     Precertificate {
-        /// The tbsCertificate without poison: what the certificate will have, but for timestamps.
+        /// The tbsCertificate without the poison extension: that of the final certificate, except for the SCTs.
         tbs: &'a [u8],
         /// SHA-256 of the issuer's SubjectPublicKeyInfo.
         issuer_key_hash: &'a [u8; 32],
@@ -40,7 +40,7 @@ pub enum Logged<'a> {
 }
 
 impl<'a> Logged<'a> {
-    /// The certificate or precertificate, DER.
+    /// Returns the certificate or precertificate, DER.
     #[must_use]
     pub fn der(self) -> &'a [u8] {
         match self {
@@ -48,7 +48,7 @@ impl<'a> Logged<'a> {
         }
     }
 
-    /// What the log vouches for: the leaf has this and not the precertificate around it.
+    /// Returns the part that the log signs: the leaf contains it, but not the outer precertificate.
     #[must_use]
     pub fn hashed(self) -> &'a [u8] {
         match self {
@@ -58,17 +58,17 @@ impl<'a> Logged<'a> {
     }
 }
 
-/// Bytes that are no data tile.
+/// The data tile is malformed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("entry {at} of the data tile: {what}")]
 pub struct EntryError {
-    /// Which entry of the tile, from 0.
+    /// Index of the entry in the tile, from 0.
     pub at: u16,
-    /// The error.
+    /// Description of the error.
     pub what: &'static str,
 }
 
-/// Reads the entries of a data tile one after the other; after an error, none.
+/// Iterator over the entries of a data tile. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
     rest: &'a [u8],
@@ -76,7 +76,7 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// The entries of `tile`, at most 256.
+    /// Reads the entries of `tile`, at most 256.
     #[must_use]
     pub fn new(tile: &'a [u8]) -> Self {
         Self { rest: tile, at: 0 }
@@ -101,7 +101,7 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 impl Entry<'_> {
-    /// The hash of this entry's MerkleTreeLeaf (RFC 6962 section 3.4).
+    /// Returns the hash of the entry's MerkleTreeLeaf (RFC 6962 section 3.4).
     #[must_use]
     pub fn leaf_hash(&self) -> Hash {
         // version v1, leaf type timestamped_entry
@@ -109,7 +109,7 @@ impl Entry<'_> {
     }
 }
 
-/// TileLeaf.
+/// Parses a TileLeaf.
 fn entry<'a>(input: &mut &'a [u8]) -> Result<Entry<'a>, &'static str> {
     const X509_ENTRY: [u8; 2] = [0, 0];
     const PRECERT_ENTRY: [u8; 2] = [0, 1];
@@ -136,7 +136,7 @@ fn entry<'a>(input: &mut &'a [u8]) -> Result<Entry<'a>, &'static str> {
     Ok(Entry { timestamp_ms, logged, leaf_index, chain, timestamped })
 }
 
-/// The leaf_index among CtExtensions; other extensions are passed over.
+/// Returns the leaf_index in CtExtensions and skips other extensions.
 fn leaf_index(mut extensions: &[u8]) -> Result<Option<u64>, &'static str> {
     const LEAF_INDEX: u8 = 0;
     let mut index = None;
@@ -162,7 +162,7 @@ fn chunk<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8; N], &'stat
     Ok(chunk)
 }
 
-/// A vector with `N` bytes of length (RFC 8446 section 3.4).
+/// Parses a vector with a length prefix of `N` bytes (RFC 8446 section 3.4).
 fn vector<'a, const N: usize>(input: &mut &'a [u8]) -> Result<&'a [u8], &'static str> {
     let length = chunk::<N>(input)?.iter().fold(0_usize, |n, b| (n << 8) | usize::from(*b));
     let (vector, rest) = input.split_at_checked(length).ok_or(CUT_OFF)?;
@@ -228,7 +228,7 @@ mod tests {
                 prop_assert_eq!((entry.timestamp_ms, entry.leaf_index), (timestamp, Some(index)));
                 prop_assert_eq!(entry.chain, vec![[7; 32]; chain]);
             }
-            // The leaf has everything up to the extensions, and nothing after.
+            // The leaf contains everything up to the extensions.
             let leaf_end = tile.len() - write(timestamp, Some((&tbs, &precertificate)), &[], index, chain).len()
                 - 2 - 32 * chain;
             let leaf = [&[0, 0], &tile[..leaf_end]].concat();

@@ -1,5 +1,4 @@
-//! What a service is asked through: its pace, how many requests are under way, and how long it is left alone after a
-//! failure.
+//! Limits requests to a service: rate, concurrency, and pauses after failures.
 
 use std::time::Duration;
 
@@ -8,9 +7,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
-/// Bound of the first pause after a failure; each further one in a row doubles it.
+/// Maximum of the first pause after a failure; it doubles with each further failure in a row.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
-/// Bound of every pause that the service does not name itself. crt.sh has bad hours; ten minutes lose nothing.
+/// Maximum pause unless the service requests a longer one. crt.sh has outages of hours; a delay of ten minutes loses nothing.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// Limits requests to a service.
@@ -18,7 +17,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(600);
 pub(super) struct Gate {
     state: Mutex<State>,
     room: Semaphore,
-    /// A wait longer than this is told instead of waited.
+    /// Longest wait for a permit. A longer one is returned as an error.
     patience: Duration,
     started: Instant,
 }
@@ -26,14 +25,15 @@ pub(super) struct Gate {
 #[derive(Debug)]
 struct State {
     pacer: Pacer,
-    /// Nothing is asked before: longer than a pacer obeys, where a service asks for an hour.
+    /// No request is sent before this time. Needed because a service may request a longer pause than the rate limiter supports,
+    /// such as an hour.
     closed_until_us: i64,
     failures: u32,
-    /// Failures of requests sent before this moment are the same failure: many are under way together.
+    /// Failures of requests that were sent before this time count as the same failure, because requests run concurrently.
     failed_at_us: i64,
 }
 
-/// A request that may be sent. Say how it went: dropped without a word it counts for nothing.
+/// Permit for one request. The holder reports the result; a permit that is dropped without a result changes nothing.
 #[derive(Debug)]
 pub(super) struct RequestPermit<'g> {
     gate: &'g Gate,
@@ -49,10 +49,10 @@ impl Gate {
         Self { state, room: Semaphore::new(in_flight.max(1)), patience, started: Instant::now() }
     }
 
-    /// Waits for room and a token.
+    /// Waits for a slot and a token of the rate limit.
     ///
     /// # Errors
-    /// How long it would have to wait, when that is longer than the patience.
+    /// The required wait, if it exceeds the maximum.
     pub(super) async fn enter(&self) -> Result<RequestPermit<'_>, Duration> {
         // The semaphore is never closed.
         let room = self.room.acquire().await.map_err(|_| self.patience)?;
@@ -69,7 +69,7 @@ impl Gate {
         }
     }
 
-    /// Counters and the learnt rate.
+    /// Returns counters and the learned rate.
     pub(super) fn paced(&self) -> Paced {
         self.state.lock().pacer.paced(self.now_us())
     }
@@ -80,7 +80,7 @@ impl Gate {
 }
 
 impl RequestPermit<'_> {
-    /// The service answered.
+    /// Records that the service responded.
     pub(super) fn answered(self) {
         self.gate.state.lock().failures = 0;
     }
@@ -93,7 +93,7 @@ impl RequestPermit<'_> {
         state.close(self.sent_us, now, retry_after)
     }
 
-    /// The service failed. How long nothing is asked now.
+    /// Records that the service failed; returns the pause.
     pub(super) fn failed(self, retry_after: Option<Duration>) -> Duration {
         let now = self.gate.now_us();
         self.gate.state.lock().close(self.sent_us, now, retry_after)
@@ -108,7 +108,7 @@ impl State {
         asked.map_err(|wait| Duration::from_micros(u64::try_from(wait).unwrap_or(0)))
     }
 
-    /// Nothing is asked for as long as the service names, or for a pause that grows with failures in a row.
+    /// Pauses requests for the time that the service requests, or for a time that grows with consecutive failures.
     fn close(&mut self, sent_us: i64, now_us: i64, retry_after: Option<Duration>) -> Duration {
         let news = self.failures == 0 || sent_us >= self.failed_at_us;
         let before = if news { self.failures } else { self.failures - 1 };
@@ -122,20 +122,21 @@ impl State {
     }
 }
 
-/// Between half and all of a bound that doubles: never at once, and not everybody together.
+/// Returns a random pause between half and all of a maximum that doubles with each failure. Jitter spreads the retries of many
+/// clients.
 fn pause(failures: u32) -> Duration {
     let bound = PAUSE_FIRST.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(PAUSE_MAX);
     bound / 2 + (bound / 2).mul_f64(fraction())
 }
 
-/// Any number; without randomness always the same.
+/// Returns a random number; always the same if there is no randomness source.
 pub(super) fn random() -> u64 {
     let mut octets = [0; 8];
     let _ = aws_lc_rs::rand::fill(&mut octets);
     u64::from_be_bytes(octets)
 }
 
-/// From 0 up to 1. Without randomness all wait as long as they may.
+/// Returns a random fraction from 0 to 1 (exclusive); the maximum wait if there is no randomness source.
 fn fraction() -> f64 {
     let mut octets = [0; 4];
     if aws_lc_rs::rand::fill(&mut octets).is_err() {

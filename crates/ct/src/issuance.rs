@@ -1,7 +1,7 @@
-//! What was issued: one issuance however often it was logged, and whether somebody asked for it.
+//! Issued certificates. An issuance is stored once, however often it was logged, and judged as expected or not.
 //!
-//! A precertificate and its certificate are one issuance, in however many logs and search services they stand. Whether
-//! it was asked for is a function of values ([`judge`]): the caller looks up what is known, this decides.
+//! A precertificate and its certificate are one issuance, regardless of the number of logs and search services that report it. The
+//! verdict is a pure function ([`judge`]); the caller looks up the known certificates.
 
 use std::collections::BTreeSet;
 
@@ -13,22 +13,22 @@ use super::entry::Logged;
 use super::merkle::{Hash, sha256};
 use super::names::{Name, Reading, names};
 
-/// Names kept of one issuance. Authorities stop at 100 to 2,000; more are counted as unreadable.
+/// Maximum stored names of one issuance. CAs allow 100 to 2,000; an issuance with more counts as unreadable.
 pub const NAMES_MAX: usize = 2_048;
 
-/// What makes two log entries the same issuance.
+/// Identity of an issuance: equal for all log entries about it.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct IssuanceId {
-    /// SHA-256 over issuer and serial number, which RFC 5280 section 4.1.2.2 makes unique; of a certificate that cannot
-    /// be read, over all of it.
+    /// SHA-256 over issuer and serial number, which are unique according to RFC 5280 section 4.1.2.2. For an unreadable
+    /// certificate: SHA-256 of the whole certificate.
     pub issuer_serial: Hash,
-    /// SHA-256 of the tbsCertificate without poison and timestamps (RFC 6962 section 3.2), where it is known: not
-    /// every search service tells it.
+    /// SHA-256 of the tbsCertificate without poison and SCT extensions (RFC 6962 section 3.2), if known. Some search services do
+    /// not return it.
     pub tbs: Option<Hash>,
 }
 
 impl IssuanceId {
-    /// From an issuer's name as text (either order of attributes) and a serial number.
+    /// Creates the identity from an issuer name as text (attributes in any order) and a serial number.
     #[must_use]
     pub fn new(issuer: &str, serial: &SerialNumber, tbs: Option<Hash>) -> Self {
         let mut octets = issuer_key(issuer).into_bytes();
@@ -37,8 +37,8 @@ impl IssuanceId {
         Self { issuer_serial: sha256(&octets), tbs }
     }
 
-    /// Whether both are one issuance. An authority that uses a serial number twice has issued twice: where both hashes
-    /// are known they decide.
+    /// Returns whether both are the same issuance. If a CA reuses a serial number, these are two issuances: if both `tbs` hashes
+    /// are known, they decide.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         match (self.tbs, other.tbs) {
@@ -48,9 +48,8 @@ impl IssuanceId {
     }
 }
 
-/// An issuer's name in a form that does not depend on who wrote it: the attributes, sorted. `CN=R3, O=X, C=US` of RFC
-/// 4514 and `C=US, O=X, CN=R3` of OpenSSL come to the same. Names that are written too differently are taken for two,
-/// which shows an issuance twice and hides none.
+/// Returns an issuer name in a canonical form: the attributes, sorted. `CN=R3, O=X, C=US` (RFC 4514) and `C=US, O=X, CN=R3`
+/// (OpenSSL) have the same key. If two sources format a name too differently, the issuance appears twice, but none is hidden.
 fn issuer_key(text: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut part = String::new();
@@ -68,7 +67,7 @@ fn issuer_key(text: &str) -> String {
         }
     }
     parts.push(part);
-    // A comma within a value that nobody escaped, as crt.sh writes them: it belongs to what stands before it.
+    // crt.sh does not escape commas in values: a part without an attribute type belongs to the part before it.
     let mut attributes: Vec<String> = Vec::new();
     for part in parts {
         let part = part.trim();
@@ -88,8 +87,8 @@ fn issuer_key(text: &str) -> String {
     folded.join("\n")
 }
 
-/// Whom an [`issuer_key`] belongs to: its organisation, for authorities sign with one intermediate today and another
-/// tomorrow; all of the name where it has none.
+/// Returns the organization in an [`issuer_key`], because CAs change their intermediate certificates; the whole key if the name has
+/// no organization.
 fn organization_of(issuer_key: &str) -> &str {
     issuer_key.lines().find(|attribute| attribute.starts_with("o=")).unwrap_or(issuer_key)
 }
@@ -100,36 +99,36 @@ fn starts_attribute(part: &str) -> bool {
     })
 }
 
-/// A certificate that was issued, as a log or a search service tells of it.
+/// An issued certificate as reported by a log or a search service.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Issuance {
     /// Identifies precertificate and certificate as one issuance.
     pub id: IssuanceId,
-    /// The issuer's name for people, as the source writes it.
+    /// Issuer name for people, as the source formats it.
     pub issuer: String,
-    /// The serial number; `None` when it cannot be read.
+    /// Serial number; `None` if it cannot be parsed.
     pub serial: Option<SerialNumber>,
-    /// dNSNames, common names that could be names, addresses; folded, sorted, at most [`NAMES_MAX`].
+    /// dNSNames, common names that look like host names, and IP addresses; case-folded, sorted, at most [`NAMES_MAX`].
     pub names: Vec<String>,
     /// First second of validity.
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// SHA-256 of the SubjectPublicKeyInfo, where it is known.
+    /// SHA-256 of the SubjectPublicKeyInfo, if known.
     pub spki_sha256: Option<Hash>,
-    /// SHA-256 of the certificate or precertificate, where it is known.
+    /// SHA-256 of the certificate or precertificate, if known.
     pub certificate_sha256: Option<Hash>,
-    /// Whether a precertificate was seen; the certificate may have been logged or not.
+    /// Whether a precertificate was seen. The final certificate may also have been logged.
     pub precertificate: bool,
-    /// Whether it parses. What does not is told all the same, by the names found in it.
+    /// Whether the certificate parses. An unreadable one is reported with the names found in it.
     pub readable: bool,
-    /// The certificate or precertificate, DER, where the source gives it.
+    /// The certificate or precertificate, DER, if the source returns it.
     pub der: Option<Vec<u8>>,
 }
 
 impl Issuance {
-    /// An issuance from a certificate or precertificate. Never fails: what cannot be read is told by its names and its
-    /// hash.
+    /// Creates an issuance from a certificate or precertificate. Never fails: an unreadable certificate is represented by its hash
+    /// and the names found in it.
     #[must_use]
     pub fn from_der(der: &[u8]) -> Self {
         match Certificate::parse(der) {
@@ -141,8 +140,8 @@ impl Issuance {
         }
     }
 
-    /// An issuance from a log's entry. A precertificate's facts are those of the tbsCertificate that the log vouches
-    /// for, not of what was submitted around it.
+    /// Creates an issuance from a log entry. For a precertificate, the data comes from the tbsCertificate that the log signs, not
+    /// from the submitted precertificate.
     #[must_use]
     pub fn from_logged(logged: Logged<'_>) -> Self {
         let Logged::Precertificate { tbs, precertificate, .. } = logged else {
@@ -193,7 +192,7 @@ impl Issuance {
         }
     }
 
-    /// The watched domains it could be used for, by their numbers, sorted.
+    /// Returns the numbers of the watched domains that the certificate covers, sorted.
     #[must_use]
     pub fn matches(&self, domains: &DomainSet) -> Vec<u32> {
         let mut found = BTreeSet::new();
@@ -206,7 +205,7 @@ impl Issuance {
     }
 }
 
-/// A tbsCertificate in the shape of a certificate, which nobody signed.
+/// Wraps a tbsCertificate in an unsigned certificate.
 fn as_certificate(tbs: &[u8]) -> Vec<u8> {
     x509::der::write(|w| {
         w.sequence(|w| {
@@ -215,7 +214,7 @@ fn as_certificate(tbs: &[u8]) -> Vec<u8> {
     })
 }
 
-/// The names in a certificate, folded and sorted; false when it does not parse whole or has too many.
+/// Returns the names in a certificate, case-folded and sorted, and false if it does not parse completely or has too many names.
 fn names_in(der: &[u8]) -> (Vec<String>, bool) {
     let mut all = BTreeSet::new();
     let mut too_many = false;
@@ -223,7 +222,7 @@ fn names_in(der: &[u8]) -> (Vec<String>, bool) {
         let text = match name {
             Name::Ip(address) => address.to_string(),
             Name::Dns(octets) => folded(octets),
-            // A person's or an organisation's common name is no name of a host.
+            // The common name of a person or organization is not a host name.
             Name::Common(octets) if octets.contains(&b'.') && !octets.contains(&b' ') => folded(octets),
             Name::Common(_) => return,
         };
@@ -240,27 +239,27 @@ fn folded(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).trim().trim_end_matches('.').to_lowercase()
 }
 
-/// A certificate that is known: issued by our authority, managed, in the inventory, or logged and expected.
+/// A known certificate: issued by our CA, managed, in the inventory, or logged and expected.
 #[derive(Clone, Debug)]
 pub struct KnownCertificate {
-    /// What makes it the same as a logged one.
+    /// Identity, for comparison with logged certificates.
     pub id: IssuanceId,
-    /// Its issuer's name, as text.
+    /// Issuer name as text.
     pub issuer: String,
-    /// Its names, folded.
+    /// Names, case-folded.
     pub names: Vec<String>,
-    /// SHA-256 of its SubjectPublicKeyInfo, where it is known.
+    /// SHA-256 of the SubjectPublicKeyInfo, if known.
     pub spki_sha256: Option<Hash>,
     /// First second of validity.
     pub not_before: UnixTime,
     /// Last second of validity.
     pub not_after: UnixTime,
-    /// How it is known.
+    /// Why the certificate is known.
     pub known_as: KnownAs,
 }
 
 impl KnownCertificate {
-    /// The certificate that `der` begins with (a chain's leaf); `None` when it cannot be read.
+    /// Parses the first certificate in `der` (the leaf of a chain); `None` if it cannot be parsed.
     #[must_use]
     pub fn from_der(der: &[u8], known_as: KnownAs) -> Option<Self> {
         let leaf = x509::der::Reader::new(der).any().ok()?.whole;
@@ -277,30 +276,30 @@ impl KnownCertificate {
     }
 }
 
-/// How a certificate is known.
+/// Why a certificate is known.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KnownAs {
-    /// Our own CA issued it.
+    /// The certificate was issued by our own CA.
     Issued,
-    /// It is a version of a managed certificate.
+    /// The certificate is a version of a managed certificate.
     Managed,
-    /// It was seen on an endpoint, in a file or in a cloud.
+    /// The certificate was seen on an endpoint, in a file or in a cloud.
     Inventory,
-    /// It was logged before and is expected: there at the start, a renewal, or somebody said so.
+    /// The certificate was logged before and is expected: part of the baseline, a renewal, or confirmed by a person.
     Expected,
 }
 
-/// Who may issue for a domain, as CAA (RFC 8659) would say it: held against what was issued, not against what may be.
+/// Allowed issuers of a domain, similar to CAA (RFC 8659), but checked against certificates that were already issued.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerRule {
-    /// Words that an issuer's name contains, any case: an organisation (`Let's Encrypt`) or a common name. Empty: any
+    /// Texts that an allowed issuer name contains, in any case: an organization (`Let's Encrypt`) or a common name. Empty: any
     /// issuer that has issued a known certificate for the domain.
     #[serde(default)]
     pub allowed: Vec<String>,
-    /// Whether an allowed issuer is enough: every name below the domain may be issued for, known or not. Otherwise an
-    /// issuance follows a known certificate, or it is unasked.
+    /// Whether certificates of an allowed issuer are always expected, for every name below the domain. Otherwise an issuance must
+    /// match a known certificate, or it is unexpected.
     #[serde(default)]
     pub trust_allowed: bool,
 }
@@ -309,76 +308,76 @@ pub struct IssuerRule {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It is a certificate we know.
+    /// The certificate is known.
     Known(KnownAs),
-    /// It renews a certificate we know: the same names or fewer, by the same organisation, for the same key or in time.
+    /// Renewal of a known certificate: the same or fewer names, the same issuer organization, and either the same key or a time
+    /// close to expiry.
     Renewal {
-        /// The serial-and-issuer hash of the predecessor, in hexadecimal.
+        /// The issuer-and-serial hash of the predecessor, in hexadecimal.
         of: String,
-        /// Whether it is for the same key, which nobody else holds.
+        /// Whether the certificate has the same key, which only we hold.
         same_key: bool,
     },
-    /// Its issuer may issue whatever it likes for the domain.
+    /// The issuer is always allowed for the domain.
     AllowedIssuer,
-    /// It was found for domains that are not watched any more.
+    /// The matched domains are no longer watched.
     NotWatched,
-    /// It was there when its domain began to be watched.
+    /// The certificate existed when watching its domain began.
     Baseline,
     /// A person confirmed that the issuance is ours.
     Accepted(Decision),
-    /// Unexpected, and acknowledged by a person.
+    /// The issuance is unexpected, and a person acknowledged it.
     Acknowledged(Decision),
-    /// Unexpected: raises an alert.
+    /// The issuance is unexpected and raises an alert.
     Unasked(Vec<Unasked>),
 }
 
 /// A person's decision on an issuance.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Decision {
-    /// The actor.
+    /// The person who decided.
     pub by: String,
-    /// Why.
+    /// The reason given.
     pub reason: String,
-    /// When, seconds since 1970.
+    /// Time of the decision, seconds since 1970-01-01 UTC.
     pub at: i64,
 }
 
 impl Verdict {
-    /// Whether it calls for an alert.
+    /// Returns whether the verdict raises an alert.
     #[must_use]
     pub fn is_unasked(&self) -> bool {
         matches!(self, Self::Unasked(_))
     }
 }
 
-/// Why an issuance counts as unasked.
+/// Why an issuance is unexpected.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unasked {
-    /// The issuer is not among those allowed.
+    /// The rule does not allow the issuer.
     IssuerNotAllowed,
-    /// Nothing that is known has all of its names: those that no known certificate of this issuer has.
+    /// No known certificate of this issuer has all of the names. Contains the names that no such certificate has.
     NamesNotKnown(Vec<String>),
-    /// A known certificate has its names, and was nowhere near renewal.
+    /// A known certificate has the names but was not close to renewal.
     TooEarly {
-        /// When its predecessor had lived half of its life, seconds since 1970.
+        /// Time at which half of the predecessor's lifetime had passed, seconds since 1970-01-01 UTC.
         not_before: i64,
     },
-    /// The certificate cannot be parsed, so no verdict is possible.
+    /// The certificate cannot be parsed, so no other verdict is possible.
     Unreadable,
 }
 
-/// The part of a certificate's life after which a new one with a new key is taken for its renewal. The usual is two
-/// thirds (ACME clients; RFC 9773's windows lie later still); half leaves room for those who are early.
+/// Fraction of a certificate's lifetime after which a certificate with a new key counts as its renewal. ACME clients renew after
+/// two thirds, and the windows of RFC 9773 are later still; one half allows for early renewals.
 const RENEWED_AFTER: (i64, i64) = (1, 2);
-/// For how long after its end a certificate may still be followed by a renewal, seconds: somebody was late.
+/// How long after expiry a new certificate still counts as a renewal, in seconds.
 pub(super) const LATE_RENEWAL: i64 = 30 * x509::DAY;
 
-/// Whether somebody asked for `issuance`, which matched `domain`. `known` are the known certificates that could speak
-/// for it: the same issuance, and those of the same registered domain.
+/// Judges whether `issuance`, which matched `domain`, was expected. `known` contains the relevant known certificates: the same
+/// issuance, and certificates of the same registered domain.
 ///
-/// A certificate that is known needs no rule. Every other one by an issuer that `rule` does not allow is unasked, a
-/// renewal too: that is what such a rule is for.
+/// A known certificate needs no rule. Any other certificate of an issuer that `rule` does not allow is unexpected, even a renewal.
 #[must_use]
 pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[KnownCertificate]) -> Verdict {
     if let Some(same) = known.iter().find(|one| one.id.is(&issuance.id)) {
@@ -397,7 +396,7 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
             return Verdict::AllowedIssuer;
         }
     }
-    // A key that a known certificate has is ours, anyone who certifies it.
+    // The key of a known certificate is ours, whichever issuer certified it.
     let by_key = known.iter().find(|one| {
         one.spki_sha256.is_some()
             && one.spki_sha256 == issuance.spki_sha256
@@ -425,7 +424,7 @@ pub fn judge(issuance: &Issuance, domain: &str, rule: &IssuerRule, known: &[Know
     }])
 }
 
-/// Names that none of `certificates` has.
+/// Returns the names that none of `certificates` has.
 fn unknown_names<'k>(
     issuance: &Issuance,
     certificates: impl IntoIterator<Item = &'k KnownCertificate>,
@@ -444,7 +443,7 @@ fn in_time(certificate: &KnownCertificate, at: UnixTime) -> bool {
     at.0 >= renewable_from(certificate) && at <= certificate.not_after.plus(LATE_RENEWAL)
 }
 
-/// Whether all its names are at or below `domain`: an allowed issuer of one domain says nothing for another.
+/// Returns whether all names are at or below `domain`: the rule of one domain does not apply to others.
 fn only_below(issuance: &Issuance, domain: &str) -> bool {
     let domain = registered_domain(domain).unwrap_or_else(|| domain.to_lowercase());
     let below =

@@ -1,5 +1,4 @@
-//! What was found, written down and judged, in the caller's transaction: with the cursor or place it came with, and with
-//! the events that tell of it.
+//! Stores and judges issuances in the caller's transaction, together with the cursor or log position and the events about them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,28 +16,28 @@ use crate::tables::{
     CtIssuanceRow, CtVerdict, NewCtIssuance, ct_expected, ct_known, judge_ct_issuances, record_ct_issuances,
 };
 
-/// How long an issuance waits for its verdict. A precertificate is logged before the issuer answers, so a renewal of
-/// our own is in the logs before it is in the database; deployment and the next scan come later still.
+/// How long an issuance waits for its verdict. A precertificate is logged before the issuer responds, so our own renewals appear in
+/// logs before they are in the database. Deployment and the next scan are later still.
 pub const GRACE: Duration = Duration::from_secs(900);
 
-/// Microseconds of a second.
+/// Microseconds per second.
 const SECOND_US: i64 = 1_000_000;
 
-/// An issuance and its source.
+/// An issuance and the source that reported it.
 #[derive(Clone, Debug)]
 pub struct Sighting {
     /// The issuance.
     pub issuance: Issuance,
-    /// The watched domains it could be used for.
+    /// The watched domains that the certificate covers.
     pub domains: Vec<String>,
-    /// The log's or service's name.
+    /// Name of the log or search service.
     pub source: String,
-    /// When it was logged, where the source says so, milliseconds since 1970 UTC.
+    /// Time of logging if the source reports it, milliseconds since 1970-01-01 UTC.
     pub logged_at_ms: Option<u64>,
 }
 
 impl Sighting {
-    /// A log's match.
+    /// Converts a match of a log.
     #[must_use]
     pub fn in_log(found: Match, domains: &DomainSet, log: &str) -> Self {
         let named = found.domains.iter().filter_map(|id| domains.domain(*id)).map(str::to_owned);
@@ -50,8 +49,7 @@ impl Sighting {
         }
     }
 
-    /// A search service's answer to a question about `domain`. `domains` are all that are watched: a certificate may be
-    /// for several.
+    /// Converts a result of a search for `domain`. `domains` contains all watched domains: a certificate may cover several.
     #[must_use]
     pub fn in_search(issuance: Issuance, domain: &str, domains: &DomainSet, service: &str) -> Self {
         let mut named: BTreeSet<String> = issuance
@@ -70,20 +68,20 @@ impl Sighting {
     }
 }
 
-/// Stores found issuances; returns the ids of new ones. They have no verdict yet: see [`judge_issuances`].
+/// Stores issuances; returns the ids of new ones. They are pending until [`judge_issuances`] judges them.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn record(tx: &mut Tx, found: Vec<Sighting>, now_us: i64) -> Result<Vec<Uuid>, StoreError> {
     let rows = found.into_iter().map(|one| row_of(one, now_us)).collect();
     record_ct_issuances(tx, rows).await
 }
 
-/// Gives issuances a verdict that needs no judging; answers those that it moved.
+/// Sets a verdict without judging; returns the issuances whose verdict changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn settle(tx: &mut Tx, issuances: &[Uuid], verdict: &Verdict) -> Result<Vec<Uuid>, StoreError> {
     let reason = reason_of(verdict);
@@ -104,7 +102,7 @@ fn stored_as(verdict: &Verdict) -> CtVerdict {
     }
 }
 
-/// Always serialises.
+/// Serializes the verdict; serialization cannot fail.
 fn reason_of(verdict: &Verdict) -> String {
     serde_json::to_string(verdict).unwrap_or_default()
 }
@@ -131,24 +129,24 @@ fn row_of(found: Sighting, now_us: i64) -> NewCtIssuance {
     }
 }
 
-/// A verdict, as it was stored.
+/// A stored verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
     /// The issuance.
     pub issuance: CtIssuanceRow,
-    /// The watched domain it was judged by; `None` when none is watched any more, and then it is expected.
+    /// The watched domain whose rule applied; `None` when none is watched any longer, in which case the issuance is expected.
     pub domain: Option<String>,
     /// Whether the issuance was expected.
     pub verdict: Verdict,
 }
 
-/// Judges issuances by what is known now: pending ones that have waited long enough (`Store::ct_issuances_judgeable`,
-/// found before now less [`GRACE`]), and now and then unasked ones of late, whose alert is over once they turn out to be
-/// known (a scan has met them). Expected issuances speak for their renewals as known certificates do. Answers the verdicts
-/// that moved: those that another node was faster with are its to tell of. Four statements, on PostgreSQL.
+/// Judges issuances by the certificates known now. Takes pending issuances that have waited long enough
+/// (`Store::ct_issuances_judgeable`, found before now less [`GRACE`]). Periodically also takes recent unexpected ones: their alert
+/// ends when a scan finds the certificate. Expected issuances count as known certificates for their renewals. Returns the verdicts
+/// that changed in this call, not those that another node changed first. Four statements on PostgreSQL.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 pub async fn judge_issuances(
     tx: &mut Tx,
     issuances: Vec<(CtIssuanceRow, Option<String>)>,
@@ -174,7 +172,7 @@ pub async fn judge_issuances(
         .collect();
     let unwatched = reason_of(&Verdict::NotWatched);
     let expected = ct_expected(tx, &names, ended_us).await?;
-    // What was found for a domain that was given up is nobody's word for anything.
+    // Issuances found for a domain that is no longer watched do not count as known.
     known.extend(expected.iter().filter(|row| row.reason != unwatched).map(known_of));
     let judged: Vec<Judged> = issuances
         .into_iter()
@@ -205,7 +203,7 @@ fn known_of(row: &CtIssuanceRow) -> KnownCertificate {
     }
 }
 
-/// The issuance, in the form that [`judge`] needs.
+/// Converts a row to the form that [`judge`] needs.
 fn issuance_of(row: &CtIssuanceRow) -> Issuance {
     Issuance {
         id: IssuanceId { issuer_serial: row.issuer_serial, tbs: row.tbs },

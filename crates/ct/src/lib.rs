@@ -1,33 +1,34 @@
-//! Certificate Transparency: what was logged for the watched domains.
+//! Certificate Transparency: finds certificates that were logged for the watched domains.
 //!
-//! Two ways to know, for one question ("what was issued for these domains?"):
+//! There are two sources of issued certificates:
 //!
-//! - **Search services** ([`search`]): Cert Spotter and crt.sh-shaped ones, asked by registered domain with a cursor.
-//!   Works on day one; depends on somebody else's reading of the logs.
-//! - **Following logs** ([`follow`]): static-ct (tiled) logs read by ourselves, every entry held against the log's own
-//!   signed checkpoints, so that a log cannot take back or change what it has shown us without an alarm. That it shows
-//!   others the same is for gossip and witnesses, which are not here; the notes kept would be the proof.
+//! - **Search services** ([`search`]): Cert Spotter and services with crt.sh's API, queried by registered domain with a cursor.
+//! They return results immediately but require trust in the operator of the service.
+//! - **Logs** ([`follow`]): static-ct (tiled) logs, read directly. Every entry is verified against the log's signed checkpoints, so
+//! that a log cannot remove or change an entry without an alarm. Detecting a log that shows other clients a different tree requires
+//! gossip or witnesses, which are not implemented; the stored notes would be the proof.
 //!
-//! Both give [`Issuance`]s. A precertificate and its certificate are one issuance ([`IssuanceId`]); whether somebody
-//! asked for it is decided by [`judge`], a function of values.
+//! Both return [`Issuance`]s. A precertificate and its certificate are one issuance ([`IssuanceId`]). The pure function [`judge`]
+//! decides whether it was expected.
 //!
-//! [`monitor`] puts them together: what a server does by itself, and what its users ask of it.
+//! [`monitor`] combines all parts: the server's background tasks and the API for users.
 //!
-//! # The parts
+//! # Parts
 //!
-//! 1. [`registered_domain`] of each name of the estate gives the domains to watch; [`DomainSet::compile`] makes them
-//!    fit to be held against names at a log's full speed.
-//! 2. Search: a [`search::SearchService`] a service, built once. [`search::SearchService::issuances_since`] gives one
-//!    page and the cursor after it: store both in one transaction, ask again at once while `more`, else after
-//!    `poll_after`. [`search::poll`] does so for many domains, with a bounded number under way at each service.
-//! 3. Follow: a [`follow::Follower`] a log, built once. [`follow::Follower::step`] gives one batch of matches and the
-//!    [`follow::LogPosition`] after it: store both in one transaction. An [`follow::Alarm`] is a value to be told, and the
-//!    place does not move past it.
-//! 4. [`ledger::record`] writes what either found into the same transaction, each issuance once. After
-//!    [`ledger::GRACE`] (our own renewals are logged before their issuer answers) [`ledger::judge_issuances`] looks up what
-//!    is known and stores the verdicts: alert on [`Verdict::Unasked`], in that transaction.
+//! 1. [`registered_domain`] of each known name gives the domains to watch. [`DomainSet::compile`] prepares them for matching at the
+//! full speed of a log.
+//! 2. Search: one [`search::SearchService`] per service, created once. [`search::SearchService::issuances_since`] returns one page
+//! and the next cursor: store both in one transaction, then query again immediately while `more` is set, otherwise after
+//! `poll_after`. [`search::poll`] does this for many domains, with limited concurrency per service.
+//! 3. Follow: one [`follow::Follower`] per log, created once. [`follow::Follower::step`] returns one batch of matches and the next
+//! [`follow::LogPosition`]: store both in one transaction. A [`follow::Alarm`] is an error value, and the position does not advance
+//! past it.
+//! 4. [`ledger::record`] stores the results in the same transaction, each issuance once. After [`ledger::GRACE`] (our own renewals
+//! are logged before their issuer responds) [`ledger::judge_issuances`] looks up the known certificates and stores the verdicts:
+//! raise alerts on [`Verdict::Unasked`] in that transaction.
 //!
-//! Limits are constants beside what they bound. Only [`ledger`] and [`monitor`] touch the database, by `crate::tables`.
+//! Limits are constants next to the items that they limit. Only [`ledger`] and [`monitor`] use the database, through
+//! `crate::tables`.
 
 pub mod domains;
 pub mod entry;
@@ -45,7 +46,7 @@ pub mod search;
 pub mod tables;
 pub mod tile;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Without the box, every crate that awaits the future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use domains::{BadDomain, DomainSet, registered_domain};

@@ -1,20 +1,19 @@
-//! Who signs lists of logs. Pure.
+//! Signers of log lists. Pure: no I/O.
 //!
-//! Google signs its lists, with a signature in a file beside each; Apple, the other programme that publishes one, does
-//! not sign.
+//! Google publishes a signature in a separate file for each list. Apple, the other publisher, does not sign its list.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 
-/// Bytes of the longest signature read: one by an RSA key of 8,192 bits.
+/// Longest accepted signature in bytes: that of an RSA key of 8,192 bits.
 pub const LIST_SIGNATURE_OCTETS_MAX: usize = 1_024;
 
-/// Prefix of the URLs of Google's lists, present and former.
+/// URL prefix of Google's current and former lists.
 const GOOGLE_PREFIX: &str = "https://www.gstatic.com/ct/log_list/";
-/// With what Google signs them: RSASSA-PKCS1-v1_5 with SHA-256, by a key of 4,096 bits that has been the same since the lists'
-/// second form (`https://www.gstatic.com/ct/log_list/v3/log_list_pubkey.pem`). It stands here and is not fetched: anyone who could
-/// give us another list could give us another key.
+/// Google's list signing key, used with RSASSA-PKCS1-v1_5 and SHA-256. The 4,096-bit key has been the same since version 2 of the
+/// lists (`https://www.gstatic.com/ct/log_list/v3/log_list_pubkey.pem`). It is built in and not fetched: an attacker who can
+/// replace the list could also replace a fetched key.
 const GOOGLE_KEY: &str = "MIICIjANBgkqhkiG9w0BAQEFAAOCAg8AMIICCgKCAgEAsu0BHGnQ++W2CTdyZyxv\
     HHRALOZPlnu/VMVgo2m+JZ8MNbAOH2cgXb8mvOj8flsX/qPMuKIaauO+PwROMjiq\
     fUpcFm80Kl7i97ZQyBDYKm3MkEYYpGN+skAR2OebX9G2DfDqFY8+jUpOOWtBNr3L\
@@ -28,41 +27,41 @@ const GOOGLE_KEY: &str = "MIICIjANBgkqhkiG9w0BAQEFAAOCAg8AMIICCgKCAgEAsu0BHGnQ++
     +z1lVDhhYuSZ8ax3T0C3FZpb7HMjZtpEorSV5ElKJEJwrhrBCMOD8L01EoSPrGlS\
     1w22i9uGHMn/uGQKo28u7AsCAwEAAQ==";
 
-/// The signer of the lists below a URL.
+/// Signer of the lists below a URL prefix.
 #[derive(Clone, Debug)]
 pub struct ListSigner {
     prefix: String,
     key: PublicKey,
 }
 
-/// A list that its signer did not sign.
+/// The signature of the list is invalid.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the list's signature is not by whoever signs lists there")]
 pub struct BadListSignature;
 
 impl ListSigner {
-    /// Anyone who signs with `key` (RSA) the lists whose URLs begin with `prefix`.
+    /// Creates a signer with the RSA key `key` for the lists whose URLs start with `prefix`.
     #[must_use]
     pub fn new(prefix: &str, key: PublicKey) -> Self {
         Self { prefix: prefix.to_owned(), key }
     }
 
-    /// Google; `None` never: its key can be read.
+    /// Returns Google's signer. Never `None`: the built-in key is valid.
     #[must_use]
     pub fn google() -> Option<Self> {
         let spki = STANDARD.decode(GOOGLE_KEY).ok()?;
         Some(Self::new(GOOGLE_PREFIX, PublicKey::parse(&spki).ok()?))
     }
 
-    /// Where the signature of the list at `url` is: `log_list.sig` beside `log_list.json`. `None`: this signer does not sign what
-    /// is there.
+    /// Returns the URL of the signature of the list at `url`: `log_list.sig` for `log_list.json`. `None`: this signer does not sign
+    /// that list.
     #[must_use]
     pub fn signature_of(&self, url: &str) -> Option<String> {
         let name = url.strip_prefix(&*self.prefix)?.strip_suffix(".json")?;
         Some(format!("{}{name}.sig", self.prefix))
     }
 
-    /// Whether `signature` is this signer's over `list`, byte by byte.
+    /// Verifies that `signature` is this signer's signature over the exact bytes of `list`.
     ///
     /// # Errors
     /// [`BadListSignature`].
@@ -80,7 +79,7 @@ mod tests {
     fn googles_lists_have_signatures_and_others_none() {
         let google = ListSigner::google().unwrap();
         assert_eq!(google.key.bits, 4_096);
-        // SHA-256 of the key's file, as DER.
+        // SHA-256 of the key file, DER.
         let pinned = "f1d8b68e50210d8e73d9a3e97f571773c52d7f28c0b1a71beee81d8562e6fd85";
         assert_eq!(google.key.spki_sha256.to_string().replace(':', "").to_lowercase(), pinned);
         for (url, signature) in [

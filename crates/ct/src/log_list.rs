@@ -1,5 +1,4 @@
-//! The list of logs, version 3 (`log_list.json` of Google's and Apple's CT programmes): which logs there are, where
-//! they are read, what their keys are.
+//! The log list, version 3 (`log_list.json` of Google's and Apple's CT programs): the known logs, their URLs and keys.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,64 +7,64 @@ use serde::Deserialize;
 use super::merkle::{Hash, sha256};
 use super::note::{BadLogKey, LogKey};
 
-/// Bytes of the longest list read. Google's has about 100 kB, with every retired log under 1 MB.
+/// Longest accepted list in bytes. Google's list has about 100 kB; with every retired log under 1 MB.
 pub const LIST_OCTETS_MAX: usize = 8 * 1024 * 1024;
-/// Logs read of one list; the programmes know some hundreds, all years together.
+/// Maximum logs in one list; the CT programs know some hundreds, including those of past years.
 pub const LOGS_MAX: usize = 4_096;
 
-/// A list, read.
+/// A parsed log list.
 #[derive(Clone, Debug)]
 pub struct LogList {
-    /// `log_list_timestamp`, as in the list (RFC 3339).
+    /// `log_list_timestamp` of the list (RFC 3339).
     pub timestamp: Option<String>,
-    /// Logs with tiles, in the list's order.
+    /// Logs with tiles, in list order.
     pub tiled: Vec<TiledLog>,
-    /// How many logs only speak RFC 6962, which are not followed; of merged lists, the most that one has.
+    /// Number of logs with only the RFC 6962 API, which are not followed; for merged lists, the highest number of any list.
     pub rfc6962: usize,
-    /// Logs that cannot be used, and why.
+    /// Descriptions of the logs that cannot be used, with the reason.
     pub unusable: Vec<String>,
 }
 
 /// A log with tiles.
 #[derive(Clone, Debug)]
 pub struct TiledLog {
-    /// The operator.
+    /// Name of the operator.
     pub operator: String,
-    /// For people.
+    /// Description of the log, for people.
     pub description: String,
-    /// Its name and key.
+    /// The log's name and key.
     pub key: LogKey,
-    /// Where it is read, with a slash at the end.
+    /// Monitoring prefix, with a trailing slash.
     pub monitoring_url: String,
-    /// Maximum merge delay, seconds: how old its checkpoint may get.
+    /// Maximum merge delay in seconds, and thus the maximum age of a checkpoint.
     pub mmd_seconds: u32,
-    /// State of the log in the programme.
+    /// State of the log in the CT program.
     pub state: LogState,
-    /// The end of validity that certificates must have to be taken in: from (inclusive) and to (exclusive), RFC 3339.
+    /// Accepted range of certificate expiry: start (inclusive) and end (exclusive), RFC 3339.
     pub interval: Option<(String, String)>,
 }
 
-/// State of a log in a programme.
+/// State of a log in a CT program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LogState {
-    /// Asked to be taken in.
+    /// The log has applied for inclusion.
     Pending,
-    /// To be trusted soon.
+    /// The log will be trusted soon.
     Qualified,
-    /// Trusted.
+    /// The log is trusted.
     Usable,
-    /// Trusted, takes nothing new in.
+    /// The log is trusted but accepts no new entries.
     ReadOnly,
-    /// Trusted for timestamps of old.
+    /// Only SCTs from before the retirement are trusted.
     Retired,
-    /// Not trusted.
+    /// The log is not trusted.
     Rejected,
-    /// The list does not say.
+    /// The list has no state for the log.
     Unstated,
 }
 
 impl LogState {
-    /// Whether clients may trust what it logs, now or soon, so that it has to be watched.
+    /// Returns whether clients trust the log's entries, now or soon, so that it must be watched.
     #[must_use]
     pub fn is_watched(self) -> bool {
         match self {
@@ -78,19 +77,19 @@ impl LogState {
 /// An invalid log list.
 #[derive(Debug, thiserror::Error)]
 pub enum LogListError {
-    /// Beyond [`LIST_OCTETS_MAX`].
+    /// The list exceeds [`LIST_OCTETS_MAX`].
     #[error("the log list is larger than {LIST_OCTETS_MAX} bytes")]
     TooLong,
-    /// Not JSON of this shape.
+    /// The list is not valid JSON of the expected structure.
     #[error("no log list")]
     Shape(#[source] serde_json::Error),
-    /// Beyond [`LOGS_MAX`].
+    /// The list has more than [`LOGS_MAX`] logs.
     #[error("the log list has more than {LOGS_MAX} logs")]
     TooMany,
 }
 
 impl LogList {
-    /// Reads a list. A log that cannot be used is told in [`LogList::unusable`]; the rest is read.
+    /// Parses a list. Logs that cannot be used are described in [`LogList::unusable`]; the others are returned.
     ///
     /// # Errors
     /// [`LogListError`].
@@ -120,8 +119,8 @@ impl LogList {
 }
 
 impl LogList {
-    /// Several programmes' lists as one, each log once. A log is watched when one of them says so: anyone who that
-    /// programme's clients are, they believe it.
+    /// Merges the lists of several CT programs; each log appears once. A log is watched if any of the programs trusts it, because
+    /// that program's clients trust the log.
     #[must_use]
     pub fn merged(lists: impl IntoIterator<Item = Self>) -> Self {
         let mut all = Self { timestamp: None, tiled: Vec::new(), rfc6962: 0, unusable: Vec::new() };
@@ -209,7 +208,7 @@ struct IntervalJson {
     end_exclusive: String,
 }
 
-/// One key, the state's name, with details that differ.
+/// An object with one key, the name of the state; the value differs by state.
 #[derive(Deserialize)]
 struct StateJson {
     pending: Option<serde::de::IgnoredAny>,

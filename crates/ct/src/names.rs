@@ -1,24 +1,24 @@
-//! The names in a certificate, for anyone who must not miss one: a certificate that does not parse whole still names
-//! somebody.
+//! Extracts the names in a certificate, even if the certificate is malformed: a malformed certificate may still be valid for some
+//! clients.
 //!
-//! What can be walked is walked: subject and every subjectAltName extension, nothing allocated. Where the walk ends at
-//! an error, the bytes are searched for the object identifiers of commonName and subjectAltName, and what follows is
-//! read as far as it can be. Nothing panics, and the work is bounded by the input's length.
+//! The parser walks subject and every subjectAltName extension, without allocation. After a parse error, the bytes are searched for
+//! the object identifiers of commonName and subjectAltName, and the values after them are read as far as possible. The code never
+//! panics, and its work is bounded by the length of the input.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use x509::der::{DerError, Element, Reader, tag};
 
-/// Places that the search looks into. Real certificates have a dozen: a common name or two each in subject and issuer,
-/// one list of names.
+/// Maximum object identifiers that the search examines. Real certificates have a dozen: one or two common names each in subject and
+/// issuer, and one subjectAltName extension.
 const PLACES_MAX: usize = 64;
 
-/// A name as found: nothing is folded, and bytes may be anything.
+/// A name as found: not case-folded, and possibly with invalid bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Name<'a> {
     /// A dNSName (RFC 5280 section 4.2.1.6).
     Dns(&'a [u8]),
-    /// A commonName of the subject, or, when searched, of the issuer.
+    /// A commonName of the subject, or, after a parse error, of the issuer.
     Common(&'a [u8]),
     /// An iPAddress.
     Ip(IpAddr),
@@ -27,17 +27,16 @@ pub enum Name<'a> {
 /// How much of a certificate was read.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reading {
-    /// Everything that has names.
+    /// All parts that can contain names were read.
     Whole,
-    /// It does not parse: what could be found was.
+    /// The certificate does not parse. It was searched for names.
     Searched,
-    /// It does not parse and has more places with names than are searched.
+    /// The certificate does not parse, and has more matches than the search examines.
     CutShort,
 }
 
-/// Gives `found` every name in `der`: a certificate, a precertificate, or a bare tbsCertificate. A name may come twice.
-/// One with a NUL in it is given as the names between: browsers and authorities have been known to differ on which of
-/// them counts.
+/// Calls `found` with every name in `der`: a certificate, a precertificate, or a tbsCertificate. A name may be reported twice. A
+/// name with NUL characters is reported as the parts between them, because clients and CAs differ on which part they use.
 pub fn names(der: &[u8], mut found: impl FnMut(Name<'_>)) -> Reading {
     match walk(der, &mut found) {
         Ok(()) => Reading::Whole,
@@ -50,7 +49,7 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const DNS_NAME: u8 = tag::context(2);
 const IP_ADDRESS: u8 = tag::context(7);
 
-/// RFC 5280 section 4.1, as far down as there are names.
+/// Walks the certificate (RFC 5280 section 4.1) up to the last part that can contain names.
 fn walk(der: &[u8], found: &mut impl FnMut(Name<'_>)) -> Result<(), DerError> {
     const EXTENSIONS: u8 = tag::context_constructed(3);
     let mut outer = Reader::new(der);
@@ -120,7 +119,7 @@ fn text(octets: &[u8], common: bool, found: &mut impl FnMut(Name<'_>)) {
     }
 }
 
-/// Finds the identifiers of extensions that contain names.
+/// Searches for the object identifiers of extensions and attributes that contain names.
 fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
     let mut places = 0;
     for at in 0..octets.len() {
@@ -145,7 +144,7 @@ fn search(octets: &[u8], found: &mut impl FnMut(Name<'_>)) -> Reading {
     Reading::Searched
 }
 
-/// The content after the identifier of subjectAltName.
+/// Reads the names that follow the object identifier of subjectAltName.
 fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
     rest = rest.strip_prefix(&[tag::BOOLEAN, 1, 0xff]).unwrap_or(rest);
     for around in [tag::OCTET_STRING, tag::SEQUENCE] {
@@ -161,8 +160,8 @@ fn list(mut rest: &[u8], found: &mut impl FnMut(Name<'_>)) {
     }
 }
 
-/// The next element, however broken: a length that is none, or goes beyond the bytes, means all there is. Never gives
-/// back as much as it was given, unless that is nothing.
+/// Returns the next element, even if it is malformed: an invalid or too large length means all remaining bytes. The content is
+/// always shorter than the input, unless the input is empty.
 fn loose(octets: &[u8]) -> (u8, &[u8], &[u8]) {
     let Some((&tag, rest)) = octets.split_first() else { return (0, &[], &[]) };
     let Some((&first, rest)) = rest.split_first() else { return (tag, &[], &[]) };
@@ -262,7 +261,7 @@ mod tests {
     #[test]
     fn what_does_not_parse_is_searched() {
         let der = certificate(&NAMES, "common.example");
-        // A negative version, an indefinite length at the start, bytes after the end, a serial that is text.
+        // A negative version, an indefinite length at the start, bytes after the end, a text as serial number.
         let mut indefinite = der.clone();
         indefinite[1] = 0x80;
         let trailing = [&der[..], &[0]].concat();
@@ -302,8 +301,8 @@ mod tests {
             let at = at.index(names_at);
             der[at] = with;
             let (reading, all) = found(&der);
-            // One whose shape is still that of a certificate may have lost its list of names by that byte (the tag of
-            // the extensions, say): then no client finds them either.
+            // A changed byte, such as the tag of the extensions, can hide the names although the certificate still parses. Then
+            // clients do not find the names either.
             if reading != Reading::Whole {
                 for name in NAMES {
                     prop_assert!(all.iter().any(|one| one == name), "{} in {:?}, octet {}", name, all, at);

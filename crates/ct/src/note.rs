@@ -1,4 +1,4 @@
-//! Signed notes (c2sp.org/signed-note) and the checkpoints in them (c2sp.org/tlog-checkpoint), signed as CT logs sign
+//! Signed notes (c2sp.org/signed-note) and checkpoints in them (c2sp.org/tlog-checkpoint), with the signatures of CT logs
 //! (c2sp.org/static-ct-api, "Checkpoints").
 
 use base64::Engine as _;
@@ -7,11 +7,11 @@ use x509::{PublicKey, SignatureAlgorithm, verify_signature};
 
 use super::merkle::{Hash, sha256};
 
-/// Bytes of the longest note read. Sixteen signatures of post-quantum witnesses have under 80 kB.
+/// Longest accepted note in bytes. Sixteen signatures of post-quantum witnesses have less than 80 kB.
 pub const NOTE_OCTETS_MAX: usize = 128 * 1024;
-/// Signatures read of one note; signed-note wants at least 16 to be.
+/// Maximum signatures read from one note; signed-note requires support for at least 16.
 pub const SIGNATURES_MAX: usize = 64;
-/// The type of a TreeHeadSignature of RFC 6962 among note signatures (static-ct-api).
+/// Note signature type of an RFC 6962 TreeHeadSignature (static-ct-api).
 const RFC6962_TYPE: u8 = 0x05;
 
 /// A log's name and key.
@@ -23,45 +23,45 @@ pub struct LogKey {
     key_id: [u8; 4],
 }
 
-/// What a log has signed: so many leaves, under this root, at that moment.
+/// A signed statement of a log: its size, root and time.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Checkpoint {
-    /// Leaves.
+    /// Number of leaves.
     pub size: u64,
-    /// The Merkle tree's root.
+    /// Root of the Merkle tree.
     pub root: Hash,
-    /// When the log signed it, milliseconds since 1970 UTC.
+    /// Time at which the log signed the checkpoint, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
 }
 
-/// A key that no log can have.
+/// The key or name of a log is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("the log's key cannot be read: {0}")]
 pub struct BadLogKey(String);
 
-/// Why a note is not a checkpoint of this log.
+/// A note is not a valid checkpoint of this log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CheckpointError {
-    /// No signed note.
+    /// Not a signed note.
     #[error("no signed note: {0}")]
     NotNote(&'static str),
-    /// A note about something else.
+    /// A note, but not a checkpoint.
     #[error("no checkpoint: {0}")]
     NotCheckpoint(&'static str),
-    /// Another log's.
+    /// The checkpoint of another log.
     #[error("a checkpoint of another origin")]
     OtherOrigin,
-    /// Not signed by the log's key.
+    /// No signature by the log's key.
     #[error("not signed by the log")]
     Unsigned,
-    /// A signature under the key's name that does not hold.
+    /// An invalid signature under the log's key name.
     #[error("the log's signature does not hold")]
     BadSignature,
 }
 
 impl LogKey {
-    /// A log by its submission prefix and its key, a DER SubjectPublicKeyInfo. The origin is the prefix without scheme
-    /// and closing slashes.
+    /// Creates the key of a log from its submission prefix and its DER SubjectPublicKeyInfo. The origin is the prefix without
+    /// scheme and trailing slashes.
     ///
     /// # Errors
     /// [`BadLogKey`].
@@ -78,20 +78,20 @@ impl LogKey {
         Ok(Self { origin, key, log_id, key_id })
     }
 
-    /// The first line of the log's checkpoints.
+    /// Returns the origin: the first line of the log's checkpoints.
     #[must_use]
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// SHA-256 of the key (RFC 6962 section 3.2).
+    /// Returns the log ID: SHA-256 of the key (RFC 6962 section 3.2).
     #[must_use]
     pub fn log_id(&self) -> &Hash {
         &self.log_id
     }
 
-    /// Reads a checkpoint of this log. Signatures by others are passed over; every one under this key's name must
-    /// hold. The origin line is not covered by the signature: it keeps apart, it proves nothing.
+    /// Parses and verifies a checkpoint of this log. Signatures of other keys are ignored; every signature under this key's name
+    /// must be valid. The signature does not cover the origin line: it distinguishes logs but proves nothing.
     ///
     /// # Errors
     /// [`CheckpointError`].
@@ -114,7 +114,7 @@ impl LogKey {
         signature.name == self.origin && signature.octets.starts_with(&self.key_id)
     }
 
-    /// RFC6962NoteSignature of static-ct-api over TreeHeadSignature of RFC 6962 section 3.5; the timestamp.
+    /// Verifies an RFC6962NoteSignature of static-ct-api over the TreeHeadSignature of RFC 6962 section 3.5; returns the timestamp.
     fn check(&self, size: u64, root: &Hash, octets: &[u8]) -> Result<u64, CheckpointError> {
         const SHA256_RSA: [u8; 2] = [4, 1];
         const SHA256_ECDSA: [u8; 2] = [4, 3];
@@ -141,7 +141,7 @@ impl LogKey {
 }
 
 struct Note<'a> {
-    /// With its last newline.
+    /// The text, with its last newline.
     text: &'a str,
     signatures: Vec<NoteSignature<'a>>,
 }
@@ -187,7 +187,7 @@ impl<'a> NoteSignature<'a> {
     }
 }
 
-/// Origin, size and root.
+/// Parses origin, size and root.
 fn read_body(text: &str) -> Result<(&str, u64, Hash), CheckpointError> {
     let wrong = CheckpointError::NotCheckpoint;
     let mut lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
@@ -197,7 +197,7 @@ fn read_body(text: &str) -> Result<(&str, u64, Hash), CheckpointError> {
     let size = size.parse().ok().filter(|_| plain).ok_or(wrong("the size is no number"))?;
     let root = lines.next().and_then(|line| STANDARD.decode(line).ok());
     let root = root.and_then(|root| root.try_into().ok()).ok_or(wrong("the root is no hash"))?;
-    // The signature does not cover them, so that static-ct-api forbids them.
+    // The signature does not cover extension lines, so static-ct-api forbids them.
     if lines.next().is_some() {
         return Err(wrong("extension lines"));
     }

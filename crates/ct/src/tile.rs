@@ -1,31 +1,31 @@
-//! The tree in tiles (c2sp.org/static-ct-api, "Merkle Tree"): 256 hashes each, every one the root of a full tile of
-//! the level below.
+//! The Merkle tree in tiles (c2sp.org/static-ct-api, "Merkle Tree"). A tile has 256 hashes; above level 0, each is the root of a
+//! full tile one level below.
 //!
-//! [`Edge`] is what a checkpoint's root vouches for directly: the partial tiles at the tree's right edge. Everything
-//! else is authenticated downwards: a full tile hashes to one entry of the tile above it.
+//! [`Edge`] contains the partial tiles at the tree's right edge, which are verified directly against a checkpoint's root. All other
+//! tiles are verified from the top down: a full tile hashes to one entry of the tile above it.
 
 use super::merkle::{Hash, empty_root, root_of};
 
-/// Hashes of a full tile.
+/// Number of hashes in a full tile.
 pub const TILE_WIDTH: u64 = 256;
-/// Levels a tree may have: static-ct-api names the tiles 0 to 5, which reach 2⁴⁸ leaves; leaf indices have 40 bits.
+/// Maximum levels of tiles: static-ct-api numbers them 0 to 5, enough for 2⁴⁸ leaves; leaf indices have 40 bits.
 pub const LEVELS_MAX: u8 = 6;
-/// Bytes of a full tile.
+/// Size of a full tile in bytes.
 pub const TILE_OCTETS: usize = 32 * TILE_WIDTH as usize;
 
-/// Which tile.
+/// Identifies a tile.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct TileId {
-    /// 0: leaf hashes.
+    /// Level of the tile; 0: leaf hashes.
     pub level: u8,
-    /// From the left, in its level.
+    /// Index in the level, from the left.
     pub index: u64,
-    /// How many hashes, 1 to 256; under 256 it is partial.
+    /// Number of hashes, 1 to 256; a tile with fewer than 256 is partial.
     pub width: u16,
 }
 
 impl TileId {
-    /// The tile with `index` at `level` in a tree of `size` leaves; `None` when it would be empty.
+    /// Returns the tile with `index` at `level` in a tree of `size` leaves; `None` when it would be empty.
     #[must_use]
     pub fn at(level: u8, index: u64, size: u64) -> Option<Self> {
         let hashes = width_of_level(size, level);
@@ -33,31 +33,31 @@ impl TileId {
         (width > 0).then_some(Self { level, index, width: width as u16 })
     }
 
-    /// Whether it has all its hashes.
+    /// Returns whether the tile is full.
     #[must_use]
     pub fn is_full(self) -> bool {
         u64::from(self.width) == TILE_WIDTH
     }
 
-    /// The same tile with all its hashes: what a log may serve once it has grown.
+    /// Returns the full tile with the same level and index, which a log may serve once it has grown.
     #[must_use]
     pub fn full(self) -> Self {
         Self { width: TILE_WIDTH as u16, ..self }
     }
 
-    /// The path of the hashes below the monitoring prefix: `tile/0/x001/234.p/5`.
+    /// Returns the path of the hash tile below the monitoring prefix: `tile/0/x001/234.p/5`.
     #[must_use]
     pub fn path(self) -> String {
         format!("tile/{}/{}", self.level, self.number())
     }
 
-    /// The path of the entries below the monitoring prefix: `tile/data/x001/234.p/5`.
+    /// Returns the path of the data tile below the monitoring prefix: `tile/data/x001/234.p/5`.
     #[must_use]
     pub fn data_path(self) -> String {
         format!("tile/data/{}", self.number())
     }
 
-    /// Three digits an element, all but the last one after an `x`.
+    /// Formats the index as path elements of three digits; all but the last have the prefix `x`.
     fn number(self) -> String {
         let mut elements = vec![format!("{:03}", self.index % 1_000)];
         let mut rest = self.index / 1_000;
@@ -74,39 +74,39 @@ impl TileId {
     }
 }
 
-/// Bytes as hashes; `None` when they are not exactly `width` of them.
+/// Splits bytes into hashes; `None` unless there are exactly `width`.
 #[must_use]
 pub fn hashes(octets: &[u8], width: u16) -> Option<Vec<Hash>> {
     let (hashes, rest) = octets.as_chunks::<32>();
     (rest.is_empty() && hashes.len() == usize::from(width)).then(|| hashes.to_vec())
 }
 
-/// How many hashes `level` has in a tree of `size` leaves.
+/// Returns the number of hashes at `level` in a tree of `size` leaves.
 fn width_of_level(size: u64, level: u8) -> u64 {
     size.checked_shr(8 * u32::from(level)).unwrap_or(0)
 }
 
-/// The partial tiles of a tree, from level 0 up; levels whose last tile is full have none.
+/// The partial tiles at the right edge of a tree, from level 0 up. A level whose last tile is full has none.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Edge {
     size: u64,
-    /// At most [`LEVELS_MAX`], by level.
+    /// Partial tiles by level, at most [`LEVELS_MAX`].
     tiles: Vec<Vec<Hash>>,
 }
 
 /// The tiles do not match the tree.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum EdgeError {
-    /// Not the tiles that [`Edge::ids`] names.
+    /// The number or size of the tiles differs from [`Edge::ids`].
     #[error("not the tiles of this tree's edge")]
     Shape,
-    /// They hash to something else.
+    /// The tiles do not hash to the root.
     #[error("the tiles do not hash to the checkpoint's root")]
     Root,
 }
 
 impl Edge {
-    /// The tiles that the edge of a tree of `size` leaves is made of.
+    /// Returns the partial tiles at the right edge of a tree of `size` leaves.
     #[must_use]
     pub fn ids(size: u64) -> Vec<TileId> {
         let partial = |level| {
@@ -116,8 +116,8 @@ impl Edge {
         (0..LEVELS_MAX).filter_map(partial).collect()
     }
 
-    /// The edge of the tree of `size` leaves under `root`, from the tiles that [`Edge::ids`] names, in that order. A
-    /// tile that has grown since is taken too: its first hashes are what they were.
+    /// Verifies the edge of the tree of `size` leaves against `root`. `tiles` are those that [`Edge::ids`] returns, in that order.
+    /// A tile that has grown since is accepted: its first hashes are unchanged.
     ///
     /// # Errors
     /// [`EdgeError`]; a tree too high for tiles is [`EdgeError::Shape`].
@@ -126,7 +126,7 @@ impl Edge {
         if edge.root() == *root { Ok(edge) } else { Err(EdgeError::Root) }
     }
 
-    /// The edge of a smaller tree from tiles of a larger one, which are authentic already.
+    /// Returns the edge of a smaller tree from verified tiles of a larger one.
     ///
     /// # Errors
     /// [`EdgeError::Shape`].
@@ -147,33 +147,33 @@ impl Edge {
         Ok(Self { size, tiles: levels })
     }
 
-    /// The leaves of the tree.
+    /// Returns the number of leaves of the tree.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The root of the tree.
+    /// Returns the root of the tree.
     #[must_use]
     pub fn root(&self) -> Hash {
         let mut below: Option<Hash> = None;
         for tile in self.tiles.iter().filter(|tile| !tile.is_empty()) {
-            // What the lower levels come to is the last, smaller subtree of this one.
+            // The hash of the lower levels is the last, smaller subtree of this level.
             let hashes: Vec<Hash> = tile.iter().copied().chain(below).collect();
             below = Some(root_of(&hashes));
         }
         below.unwrap_or_else(empty_root)
     }
 
-    /// The partial tile at `level`; `None` where the last one is full.
+    /// Returns the partial tile at `level`; `None` if the last tile is full.
     #[must_use]
     pub fn partial(&self, level: u8) -> Option<&[Hash]> {
         self.tiles.get(usize::from(level)).filter(|tile| !tile.is_empty()).map(Vec::as_slice)
     }
 }
 
-/// The tiles above `id`, nearest first, up to the one that lies on the edge of a tree of `size` leaves. Empty when
-/// `id` itself is partial there.
+/// Returns the tiles above `id`, nearest first, up to the one on the edge of a tree of `size` leaves. Empty when `id` itself is
+/// partial.
 #[must_use]
 pub fn ancestors(id: TileId, size: u64) -> Vec<TileId> {
     let mut above = Vec::new();
@@ -186,15 +186,15 @@ pub fn ancestors(id: TileId, size: u64) -> Vec<TileId> {
     above
 }
 
-/// Whether `tile`, full and number `index` of its level, is what `parent`, the tile above it, has in its place.
+/// Returns whether the full tile with number `index` in its level matches its entry in `parent`, the tile above it.
 #[must_use]
 pub fn is_below(tile: &[Hash], index: u64, parent: &[Hash]) -> bool {
     let place = (index % TILE_WIDTH) as usize;
     tile.len() as u64 == TILE_WIDTH && parent.get(place).is_some_and(|hash| *hash == root_of(tile))
 }
 
-/// The perfect subtree of 2^`height` leaves, number `index`, out of tiles: for [`super::merkle`]'s proofs. `tile` gives
-/// a tile's hashes by level and index.
+/// Returns the root of the perfect subtree of 2^`height` leaves with number `index`, for the proofs of [`super::merkle`]. `tile`
+/// returns the hashes of a tile by level and index.
 #[must_use]
 pub fn subtree<'t>(
     height: u32,
@@ -219,7 +219,7 @@ mod tests {
         consistency_proof, inclusion_proof, leaf_hash, root_at, verify_consistency, verify_inclusion,
     };
 
-    /// A tree's tiles, full and partial.
+    /// The tiles of a tree, full and partial, and its leaf hashes.
     struct Tiles(HashMap<(u8, u64), Vec<Hash>>, Vec<Hash>);
 
     impl Tiles {
@@ -260,7 +260,8 @@ mod tests {
 
     #[test]
     fn the_tree_of_the_specification() {
-        // 70,000: 273 full tiles and one of 112; one full and one of 17; one of 1.
+        // 70,000 leaves: 273 full tiles and one of 112 hashes at level 0; one full tile and one of 17 at level 1; one of 1 at level
+        // 2.
         let ids = Edge::ids(70_000);
         let told: Vec<_> = ids.iter().map(|id| (id.level, id.index, id.width)).collect();
         assert_eq!(told, [(0, 273, 112), (1, 1, 17), (2, 0, 1)]);
@@ -299,7 +300,7 @@ mod tests {
         fn an_edge_hashes_to_the_root(size in 0_usize..1_500, larger in 0_usize..600) {
             let tiles = Tiles::of(size + larger);
             let root = root_of(&tiles.1[..size]);
-            // Tiles of the tree as it is later serve for the tree as it was.
+            // Tiles of the grown tree are valid for the earlier tree.
             prop_assert!(tiles.edge(size, &root).is_ok());
         }
 

@@ -1,22 +1,22 @@
-//! Why a step read nothing.
+//! Errors of a follower's step.
 
 use std::time::Duration;
 
 use super::fetch::FetchError;
 use super::position::Alarm;
 
-/// Why a step did nothing. The place holds.
+/// A step failed. The position in the log is unchanged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FollowError {
-    /// The log, or what stands before it, cannot be believed.
+    /// The log, or a proxy or cache before it, served inconsistent data.
     #[error(transparent)]
     Alarm(Box<Alarm>),
-    /// Temporarily unavailable.
+    /// The log is temporarily unavailable.
     #[error("{reason}")]
     Unavailable {
-        /// What happened.
+        /// Description of the failure.
         reason: String,
-        /// When to come back.
+        /// Time until the next attempt.
         retry_after: Duration,
     },
 }
@@ -24,7 +24,7 @@ pub enum FollowError {
 impl From<FetchError> for FollowError {
     fn from(error: FetchError) -> Self {
         match error {
-            // It signed a tree that has it, so it must serve it: perhaps it is only late.
+            // The log has signed a tree that contains this tile, so it must serve it; it may only be late.
             FetchError::Missing(path) => Self::Unavailable {
                 reason: format!("{path} is missing, though the checkpoint needs it"),
                 retry_after: Duration::ZERO,
@@ -34,7 +34,7 @@ impl From<FetchError> for FollowError {
     }
 }
 
-/// The alarm about a tile that does not belong to the checkpoint of `note`.
+/// Creates the alarm for a tile that does not match the checkpoint in `note`.
 pub(super) fn wrong(path: String, reason: String, note: &str) -> FollowError {
     FollowError::Alarm(Box::new(Alarm::WrongTile { path, reason, note: note.to_owned() }))
 }

@@ -1,4 +1,4 @@
-//! What a log serves, fetched: bounded, unpacked, tried again where that can help.
+//! Fetches resources from a log: limits their size, decompresses them, and retries temporary failures.
 
 use std::io::Read as _;
 use std::time::Duration;
@@ -17,30 +17,30 @@ use crate::merkle::{Hash, sha256};
 use crate::note::NOTE_OCTETS_MAX;
 use crate::tile::{TILE_OCTETS, TileId, hashes};
 
-/// Tries of one request, the first included. What fails three times in a row is told, with the moment to come back.
+/// Maximum attempts per request. After three failures in a row, the error is returned with the time of the next attempt.
 const TRIES: u32 = 3;
-/// Bytes of the longest issuer certificate read; logs take 64 kB to 512 kB for all of a submission.
+/// Longest accepted issuer certificate in bytes; logs accept 64 kB to 512 kB for a whole submission.
 const ISSUER_OCTETS_MAX: usize = 128 * 1024;
 
-/// Why something was not fetched.
+/// A resource could not be fetched.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum FetchError {
-    /// The log has no such thing.
+    /// The log does not have the resource.
     Missing(String),
-    /// Temporarily unavailable.
+    /// The log is temporarily unavailable.
     Unavailable {
-        /// What happened.
+        /// Description of the failure.
         reason: String,
-        /// When to come back.
+        /// Time until the next attempt.
         retry_after: Duration,
     },
 }
 
-/// A client of one log, below its monitoring prefix.
+/// HTTP client of one log, below its monitoring prefix.
 #[derive(Debug)]
 pub(super) struct LogClient {
     http: Client,
-    /// With a slash at the end.
+    /// The monitoring prefix, with a trailing slash.
     base: String,
     gate: Gate,
     answer_limit: Duration,
@@ -50,7 +50,7 @@ pub(super) struct LogClient {
 impl LogClient {
     pub(super) fn new(monitoring_url: &str, http: Client, options: &FollowOptions, clock: Clock) -> Self {
         let base = format!("{}/", monitoring_url.trim_end_matches('/'));
-        // One place more than tiles: a checkpoint does not wait for them.
+        // One more than the tiles: a checkpoint request need not wait for tiles.
         let gate = Gate::new(options.pace, options.tiles_at_once + 1, options.patience);
         Self { http, base, gate, answer_limit: options.answer_limit, clock }
     }
@@ -63,7 +63,7 @@ impl LogClient {
         self.get("checkpoint", NOTE_OCTETS_MAX).await
     }
 
-    /// At least `id.width` hashes of a tile: the full one where the partial one is gone.
+    /// Returns at least `id.width` hashes of a tile. Fetches the full tile if the partial one no longer exists.
     pub(super) async fn hashes(&self, id: TileId) -> Result<Vec<Hash>, FetchError> {
         let (octets, id) = self.tile(id, TileId::path, TILE_OCTETS).await?;
         hashes(&octets, id.width).ok_or_else(|| FetchError::Unavailable {
@@ -72,12 +72,12 @@ impl LogClient {
         })
     }
 
-    /// The entries of a tile, at least `id.width` of them, unread.
+    /// Returns the unparsed data tile with at least `id.width` entries.
     pub(super) async fn entries(&self, id: TileId) -> Result<Vec<u8>, FetchError> {
         self.tile(id, TileId::data_path, DATA_TILE_OCTETS_MAX).await.map(|(octets, _)| octets)
     }
 
-    /// An issuer's certificate, DER, by its SHA-256.
+    /// Returns an issuer certificate, DER, by its SHA-256.
     pub(super) async fn issuer(&self, fingerprint: &Hash) -> Result<Vec<u8>, FetchError> {
         let name = x509::Fingerprint::from_bytes(*fingerprint);
         let der = self.get(&format!("issuer/{name}"), ISSUER_OCTETS_MAX).await?;
@@ -88,7 +88,7 @@ impl LogClient {
         Err(FetchError::Unavailable { reason, retry_after: Duration::ZERO })
     }
 
-    /// A partial tile may be gone once there is a full one (static-ct-api, "Partial Tiles").
+    /// Fetches a tile. A log may delete a partial tile once the full tile exists (static-ct-api, "Partial Tiles").
     async fn tile(
         &self,
         id: TileId,
@@ -109,7 +109,7 @@ impl LogClient {
         let mut last = FetchError::Missing(path.to_owned());
         for _ in 0..TRIES {
             match self.attempt(&url, path, most).await {
-                // Whether there is time to wait is the gate's to say, at the next turn.
+                // The gate decides on the next attempt whether the wait is acceptable.
                 Err(FetchError::Unavailable { reason, retry_after }) => {
                     last = FetchError::Unavailable { reason, retry_after };
                 }
@@ -140,7 +140,7 @@ impl LogClient {
                 }
                 Err(reason) => Err(unavailable(reason, turn.failed(told))),
             },
-            // Object stores say 403 of what is not there to those who may not list.
+            // Object stores return 403 for missing objects to clients that may not list the bucket.
             StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::FORBIDDEN => {
                 turn.answered();
                 Err(FetchError::Missing(path.to_owned()))
@@ -151,13 +151,13 @@ impl LogClient {
     }
 }
 
-/// The body without its Content-Encoding: static-ct-api lets logs pack with gzip unasked.
+/// Returns the body without its Content-Encoding: static-ct-api lets logs send gzip without negotiation.
 fn unpacked(reply: Reply, most: usize) -> Result<Vec<u8>, String> {
     match reply.header("content-encoding") {
         None | Some("identity") => Ok(reply.body.to_vec()),
         Some("gzip" | "x-gzip") => {
             let mut out = Vec::new();
-            // One byte more than allowed tells that there is more.
+            // Reading one byte more than the limit detects a longer body.
             let mut limited = GzDecoder::new(&reply.body[..]).take(most as u64 + 1);
             limited.read_to_end(&mut out).map_err(|error| format!("cannot be unpacked: {error}"))?;
             if out.len() > most { Err(format!("over {most} octets unpacked")) } else { Ok(out) }

@@ -1,12 +1,12 @@
-//! A static-ct log, followed: every entry read once, held against the log's signed checkpoints, and matched against the
+//! Follows a static-ct log: reads every entry once, verifies it against the log's signed checkpoints, and matches it against the
 //! watched domains.
 //!
-//! What is read is proven before it counts: a tile's entries hash to the tile above them, that one to the next, the
-//! uppermost to the root that the log has signed. A new checkpoint must go on from the one before. Where one of these
-//! does not hold there is an [`Alarm`], and the place stays where it was.
+//! All data is verified before it is used: the entries of a tile hash to the tile above, and so on up to the root that the log has
+//! signed. A new checkpoint must be consistent with the previous one. If a check fails, the follower raises an [`Alarm`] and its
+//! position does not advance.
 //!
-//! The follower keeps nothing between steps that it could not do without: the [`LogPosition`] is all, and anyone who stores it
-//! together with a step's matches loses none and sees none twice, whenever the process ends.
+//! The follower needs no other state than the [`LogPosition`]. A caller that stores the position together with the matches of each
+//! step loses no match and gets none twice, even after a crash.
 
 mod error;
 mod fetch;
@@ -40,71 +40,70 @@ pub use error::FollowError;
 pub use options::{FollowOptions, Start};
 pub use position::{Alarm, LogPosition};
 
-/// Bytes of certificates in one step's matches, about: a step that has more ends with the tile it is at. A log of
-/// nothing but our own certificates would give 30 MB in 64 tiles.
+/// Approximate maximum of certificate bytes in the matches of one step: a step with more ends after the current tile. A log that
+/// contains only our own certificates would give 30 MB in 64 tiles.
 const MATCHED_OCTETS_MAX: usize = 16 * 1024 * 1024;
 
-/// A checkpoint older than this is asked for again even while there is much to read: as often as monitors ask logs of the
-/// old kind for their signed tree head.
+/// A checkpoint older than this is fetched again even if there are still many entries to read. Monitors fetch the signed tree heads
+/// of RFC 6962 logs at this interval.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(300);
 
-/// An entry that names a watched domain.
+/// A log entry that matches a watched domain.
 #[derive(Clone, Debug)]
 pub struct Match {
-    /// Which entry of the log.
+    /// Index of the entry in the log.
     pub index: u64,
-    /// When the log took it in, milliseconds since 1970 UTC.
+    /// Time at which the log accepted the entry, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
     /// The issuance.
     pub issuance: Issuance,
-    /// The watched domains, by their numbers in the [`DomainSet`], sorted.
+    /// Numbers of the watched domains in the [`DomainSet`], sorted.
     pub domains: Vec<u32>,
-    /// SHA-256 of the issuers' certificates, nearest first: [`Follower::issuer`] fetches them.
+    /// SHA-256 of the issuer certificates, nearest first; [`Follower::issuer`] fetches them.
     pub chain: Vec<Hash>,
 }
 
-/// What one step did.
+/// Result of one step.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Where to go on: to be stored with the matches.
+    /// Position of the next step; must be stored together with the matches.
     pub place: LogPosition,
-    /// The matches, in the log's order.
+    /// Matches in log order.
     pub matches: Vec<Match>,
-    /// Entries read.
+    /// Number of entries read.
     pub entries: u64,
-    /// Entries among them that do not parse whole; names were searched for in them all the same.
+    /// Number of these entries that do not parse completely; they were searched for names anyway.
     pub unreadable: u64,
-    /// Entries in the log that have not been read: over some thousands the follower is blind for what is in them.
+    /// Number of unread entries in the log. Above some thousands the follower misses recent entries.
     pub behind: u64,
-    /// Whether another step would read on at once.
+    /// Whether the next step can read more immediately.
     pub more: bool,
-    /// How long ago the newest checkpoint was signed, where that is longer than the merge delay: the log stands still,
-    /// or somebody shows us an old one.
+    /// Age of the newest checkpoint if it exceeds the maximum merge delay: the log has stopped, or serves an old checkpoint.
     pub stale: Option<Duration>,
 }
 
-/// One log's follower. Build it once.
+/// Follower of one log. Create it once.
 #[derive(Debug)]
 pub struct Follower {
     key: LogKey,
     source: LogClient,
     options: FollowOptions,
     clock: Clock,
-    /// The edge of the last tree, a hundred hashes a level: every step of one checkpoint needs it.
+    /// Right edge of the last tree, about a hundred hashes per level; all steps of one checkpoint need it.
     edge: Mutex<Option<Edge>>,
 }
 
-/// What [`Follower::run`] tells.
+/// A result reported by [`Follower::run`].
 #[derive(Debug)]
 pub struct Followed {
-    /// The log (RFC 6962 section 3.2).
+    /// Log ID (RFC 6962 section 3.2).
     pub log_id: Hash,
-    /// What a step did, or why it did nothing.
+    /// Result of the step, or why it failed.
     pub step: Result<Step, FollowError>,
 }
 
 impl Follower {
-    /// A follower of the log with `key`, read at `monitoring_url` over `http`.
+    /// Creates a follower of the log with `key`, read at `monitoring_url` through `http`.
     #[must_use]
     pub fn new(
         key: LogKey,
@@ -117,26 +116,26 @@ impl Follower {
         Self { key, source, options, clock, edge: Mutex::new(None) }
     }
 
-    /// The log's name and key.
+    /// Returns the log's name and key.
     #[must_use]
     pub fn key(&self) -> &LogKey {
         &self.key
     }
 
-    /// Counters of requests and throttling, and the learnt rate.
+    /// Returns counters of requests and throttling, and the learned rate.
     #[must_use]
     pub fn paced(&self) -> Paced {
         self.source.paced()
     }
 
-    /// Goes on from `place`: asks for a checkpoint when the last one is old or nearly read, reads and proves at most
-    /// [`FollowOptions::tiles_a_step`] tiles, matches.
+    /// Continues from `place`: fetches a checkpoint if the last one is old or almost completely read, then reads, verifies and
+    /// matches at most [`FollowOptions::tiles_a_step`] tiles.
     ///
     /// # Errors
-    /// [`FollowError`]; nothing is lost, the same place may be given again.
+    /// [`FollowError`]; the call can be repeated with the same position.
     ///
     /// # Cancellation
-    /// Dropping the future gives up what was read since the place.
+    /// Dropping the future discards the entries read since `place`.
     #[crate::boxed]
     pub async fn step(&self, place: Option<&LogPosition>, domains: &DomainSet) -> Result<Step, FollowError> {
         let mut place = match place {
@@ -159,11 +158,11 @@ impl Follower {
         })
     }
 
-    /// Steps without end, `every` apart unless there is more to read or the log names a time, and gives each to
-    /// `tell`. Ends when nobody takes them any more.
+    /// Runs steps forever and passes each result to `tell`. The pause between steps is `every`, unless there is more to read or the
+    /// error names a time. Ends when the receiver is gone.
     ///
     /// # Cancellation
-    /// Dropping the future stops it; the last step told is good.
+    /// Dropping the future stops the follower; the last reported step is valid.
     #[crate::boxed]
     pub async fn run(
         &self,
@@ -192,21 +191,22 @@ impl Follower {
         }
     }
 
-    /// An issuer's certificate, DER, by its SHA-256 in a match's chain.
+    /// Returns an issuer certificate, DER, by its SHA-256 in a match's chain.
     ///
     /// # Errors
-    /// [`FollowError::Unavailable`], also when what is served has another hash.
+    /// [`FollowError::Unavailable`], also if the served certificate has another hash.
     #[crate::boxed]
     pub async fn issuer(&self, fingerprint: &Hash) -> Result<Vec<u8>, FollowError> {
         Ok(self.source.issuer(fingerprint).await?)
     }
 
-    /// Far behind, what there is to read is known; how far behind is not, without a look now and then.
+    /// Returns whether to fetch a checkpoint. A follower that is far behind needs no new one to go on, but fetches it from time to
+    /// time to know how far behind it is.
     fn wants_checkpoint(&self, place: &LogPosition) -> bool {
         full_tiles(place) < self.options.tiles_a_step.max(1) as u64 || self.age(place) > CHECKPOINT_EVERY
     }
 
-    /// How long ago the place's checkpoint was signed.
+    /// Returns the age of the position's checkpoint.
     fn age(&self, place: &LogPosition) -> Duration {
         let age = self.now_ms().saturating_sub_unsigned(place.timestamp_ms);
         Duration::from_millis(u64::try_from(age).unwrap_or(0))
@@ -216,7 +216,7 @@ impl Follower {
         self.clock.now_us().div_euclid(1_000)
     }
 
-    /// The newest checkpoint, signed by the log.
+    /// Fetches the newest checkpoint and verifies its signature.
     async fn checkpoint(&self) -> Result<(Checkpoint, String), FollowError> {
         let note = self.source.checkpoint().await?;
         match self.key.verify(&note) {
@@ -233,12 +233,12 @@ impl Follower {
         };
         let Checkpoint { size, root, timestamp_ms } = checkpoint;
         let place = LogPosition { size, root, timestamp_ms, note, next, waiting_since_ms: None };
-        // A tree that does not hash to its root is not begun with.
+        // Verifies the tree against its root before the follower starts with it.
         Tree::open(&self.source, &place, &self.edge).await?;
         Ok(place)
     }
 
-    /// The place with the newest checkpoint, which must go on from the one before.
+    /// Returns the position with the newest checkpoint, which must be consistent with the previous one.
     async fn advance(&self, place: &LogPosition) -> Result<LogPosition, FollowError> {
         let (checkpoint, note) = self.checkpoint().await?;
         let forked = || alarm(Alarm::Forked { old: place.note.clone(), new: note.clone() });
@@ -250,7 +250,7 @@ impl Follower {
             return Ok(if newer { place.at(&checkpoint, &note) } else { place.clone() });
         }
         let larger = checkpoint.size > place.size;
-        // Of two checkpoints the later one has no fewer entries.
+        // A later checkpoint must not have fewer entries.
         if larger != (checkpoint.timestamp_ms > place.timestamp_ms)
             && checkpoint.timestamp_ms != place.timestamp_ms
         {
@@ -263,7 +263,7 @@ impl Follower {
             let mut tree = Tree::open(&self.source, &next, &self.edge).await?;
             return if tree.root_at(place.size).await? == place.root { Ok(next) } else { Err(forked()) };
         }
-        // An older checkpoint, as caches serve: no news, but it must be of the same tree.
+        // Caches may serve an older checkpoint. It brings nothing new but must belong to the same tree.
         let mut tree = Tree::open(&self.source, place, &self.edge).await?;
         if tree.root_at(checkpoint.size).await? == checkpoint.root {
             Ok(place.clone())
@@ -272,7 +272,7 @@ impl Follower {
         }
     }
 
-    /// Reads what is to be read below the place's checkpoint.
+    /// Reads entries that the position's checkpoint covers.
     async fn read(&self, place: &LogPosition, domains: &DomainSet) -> Result<ReadTiles, FollowError> {
         let ids = self.due(place);
         let mut read = ReadTiles::default();
@@ -296,7 +296,7 @@ impl Follower {
         Ok(read)
     }
 
-    /// The tiles to read: full ones, and the partial one when its entries have waited long enough.
+    /// Returns the tiles to read: full ones, and the partial one when its entries have waited long enough.
     fn due(&self, place: &LogPosition) -> Vec<TileId> {
         let first = place.next / TILE_WIDTH;
         let most = self.options.tiles_a_step.max(1);
@@ -321,7 +321,8 @@ impl Follower {
         };
     }
 
-    /// Entries of one tile from the place on, proven and matched. Served wrongly it is asked for once more.
+    /// Reads, verifies and matches the entries of one tile from the position on. A tile that fails verification is fetched once
+    /// more.
     async fn read_tile(
         &self,
         id: TileId,
@@ -362,7 +363,7 @@ impl ReadTiles {
     }
 }
 
-/// The entries of a tile and their hashes: as many as its width, though more may be served.
+/// Parses the entries of a tile and computes their hashes. Returns as many as the tile's width, even if more are served.
 fn entries_of(octets: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), String> {
     let width = usize::from(id.width);
     let entries: Result<Vec<_>, _> = Entries::new(octets).take(width).collect();
@@ -374,7 +375,7 @@ fn entries_of(octets: &[u8], id: TileId) -> Result<(Vec<Entry<'_>>, Vec<Hash>), 
     Ok((entries, hashes))
 }
 
-/// The entries from `next` on that name a watched domain.
+/// Returns the entries from `next` on that match a watched domain.
 fn matched(id: TileId, entries: &[Entry<'_>], next: u64, domains: &DomainSet) -> ReadTiles {
     let mut read = ReadTiles::default();
     let first = id.index * TILE_WIDTH;
@@ -402,12 +403,12 @@ fn matched(id: TileId, entries: &[Entry<'_>], next: u64, domains: &DomainSet) ->
     read
 }
 
-/// One past the last entry of a tile.
+/// Returns the index after the last entry of a tile.
 fn end(id: TileId) -> u64 {
     id.index * TILE_WIDTH + u64::from(id.width)
 }
 
-/// Full tiles with entries that have not been read.
+/// Returns the number of full tiles with unread entries.
 fn full_tiles(place: &LogPosition) -> u64 {
     (place.size / TILE_WIDTH).saturating_sub(place.next / TILE_WIDTH)
 }

@@ -1,37 +1,37 @@
-//! How a log is followed.
+//! Options for following logs.
 
 use std::time::Duration;
 
 use outbound::rate::{Pace, Rate};
 
-/// Where to begin in a log that was not followed before.
+/// Start position in a log that was not followed before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Start {
-    /// From new entries on. Search services cover older ones.
+    /// New entries only. Search services cover older ones.
     Head,
-    /// With the first entry: terabytes, at a large log.
+    /// The first entry. A large log has terabytes.
     Beginning,
 }
 
-/// How to follow.
+/// Options for following a log.
 #[derive(Clone, Copy, Debug)]
 pub struct FollowOptions {
-    /// Where to begin.
+    /// Start position in a new log.
     pub start: Start,
-    /// Tiles fetched at once. Each may take [`crate::entry::DATA_TILE_OCTETS_MAX`], usually a megabyte.
+    /// Tiles fetched concurrently. Each may take [`crate::entry::DATA_TILE_OCTETS_MAX`], usually a megabyte.
     pub tiles_at_once: usize,
-    /// Tiles of one step, and so of one transaction of the caller's.
+    /// Maximum tiles of one step, which the caller stores in one transaction.
     pub tiles_a_step: usize,
-    /// How long entries may wait in a tile that is not full until it is read all the same. Reading it at once would
-    /// fetch it again with every checkpoint.
+    /// How long entries may wait in a partial tile before it is read. Reading partial tiles immediately would fetch them again with
+    /// every checkpoint.
     pub partial_patience: Duration,
-    /// Requests a second and a minute.
+    /// Rate limit of requests.
     pub pace: Pace,
-    /// For one answer.
+    /// Timeout of one response.
     pub answer_limit: Duration,
-    /// A wait for the pace that is longer is told instead.
+    /// Longest wait for the rate limit. A step that would wait longer fails instead.
     pub patience: Duration,
-    /// How old the newest checkpoint may be: the log's maximum merge delay (RFC 6962 section 3), a day at most logs.
+    /// Maximum age of the newest checkpoint: the log's maximum merge delay (RFC 6962 section 3), a day for most logs.
     pub merge_delay: Duration,
 }
 
@@ -43,7 +43,8 @@ impl Default for FollowOptions {
             tiles_a_step: 64,
             // The largest logs fill a tile in two seconds, the smallest in hours.
             partial_patience: Duration::from_secs(300),
-            // 12 million entries a day, the most a log was seen to grow by, are 0.5 tiles a second: room to catch up.
+            // The highest growth seen in a log is 12 million entries a day, or 0.5 tiles a second. This rate lets a follower catch
+            // up.
             pace: Pace { per_second: Some(Rate::per_second(20).with_burst(10)), per_minute: None },
             answer_limit: Duration::from_secs(30),
             patience: Duration::from_secs(60),

@@ -1,38 +1,38 @@
-//! Where a follower is in a log, and what it says when a log is not what it was.
+//! Position of a follower in a log, and the alarms about an inconsistent log.
 
 use serde::{Deserialize, Serialize};
 
 use crate::merkle::Hash;
 use crate::note::Checkpoint;
 
-/// Where a follower is: a row of some hundred bytes, stored with the matches that came before it.
+/// Position of a follower in a log: a row of some hundred bytes, stored with the matches before it.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPosition {
-    /// Entries of the last checkpoint that was verified to go on from all before it.
+    /// Tree size of the last checkpoint that was verified to be consistent with all earlier ones.
     pub size: u64,
-    /// Its root.
+    /// Root hash of this checkpoint.
     #[serde(with = "hexadecimal")]
     pub root: Hash,
-    /// When the log signed it, milliseconds since 1970 UTC.
+    /// Time at which the log signed the checkpoint, milliseconds since 1970-01-01 UTC.
     pub timestamp_ms: u64,
-    /// The signed note: the evidence, should the log ever say otherwise.
+    /// The signed note: the evidence if the log contradicts it later.
     pub note: String,
-    /// The first entry that has not been read: those before are matched and given out.
+    /// Index of the first unread entry. All earlier entries were matched and returned.
     pub next: u64,
-    /// Since when, by our clock, entries wait in a tile that is not full; milliseconds since 1970 UTC.
+    /// Since when, by the local clock, unread entries wait in a partial tile; milliseconds since 1970-01-01 UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since_ms: Option<i64>,
 }
 
 impl LogPosition {
-    /// Entries that are in the log and have not been read.
+    /// Returns the number of unread entries in the log.
     #[must_use]
     pub fn behind(&self) -> u64 {
         self.size.saturating_sub(self.next)
     }
 
-    /// The same with a newer checkpoint.
+    /// Returns the same position with a newer checkpoint.
     pub(super) fn at(&self, checkpoint: &Checkpoint, note: &str) -> Self {
         Self {
             size: checkpoint.size,
@@ -44,51 +44,51 @@ impl LogPosition {
     }
 }
 
-/// The log breaks its promise, or somebody between it and us does. Never skipped: the place stays before it, and every
-/// further step says it again until it is over or an operator drops the place.
+/// The log is inconsistent, or an intermediary serves altered data. The position does not advance. Every further step raises the
+/// alarm again until the data is consistent or an operator drops the position.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "alarm")]
 pub enum Alarm {
-    /// Two trees that cannot both be the log's, each signed by it: the notes prove it to anybody.
+    /// The log signed two inconsistent trees. The two notes are proof for third parties.
     #[error("the log has forked: it signed two trees of which neither goes on from the other")]
     Forked {
-        /// The note verified before.
+        /// The note verified earlier.
         old: String,
-        /// The note that does not go on from it.
+        /// The note that is inconsistent with it.
         new: String,
     },
-    /// A later checkpoint with fewer entries.
+    /// A later checkpoint has fewer entries.
     #[error("the log has rolled back from {from} entries to {to}")]
     RolledBack {
-        /// The note with more entries.
+        /// The earlier note, with more entries.
         old: String,
-        /// The later note with fewer.
+        /// The later note, with fewer entries.
         new: String,
-        /// Entries before.
+        /// Number of entries in the earlier note.
         from: u64,
-        /// Entries after.
+        /// Number of entries in the later note.
         to: u64,
     },
-    /// What is served does not hash to the checkpoint, twice in a row: the log or a cache before it is broken.
+    /// A tile did not match the checkpoint twice in a row: the log or a cache before it is broken.
     #[error("{path} does not belong to the checkpoint: {reason}")]
     WrongTile {
-        /// Which, below the monitoring prefix.
+        /// Path of the tile below the monitoring prefix.
         path: String,
-        /// In which way.
+        /// Description of the mismatch.
         reason: String,
-        /// The checkpoint it was held against.
+        /// The checkpoint that the tile was checked against.
         note: String,
     },
-    /// The checkpoint is not one of this log's.
+    /// The checkpoint is not valid for this log.
     #[error("the checkpoint cannot be believed: {reason}")]
     BadCheckpoint {
-        /// Why.
+        /// Description of the error.
         reason: String,
     },
 }
 
 impl Alarm {
-    /// For programs.
+    /// Returns a machine-readable code.
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {

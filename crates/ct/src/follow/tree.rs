@@ -1,4 +1,4 @@
-//! A log's tree under one checkpoint: tiles that are proven to belong to it.
+//! A log's tree at one checkpoint, with tiles that are verified against it.
 
 use std::collections::HashMap;
 
@@ -10,22 +10,22 @@ use super::position::LogPosition;
 use crate::merkle::Hash;
 use crate::tile::{Edge, EdgeError, TILE_WIDTH, TileId, ancestors, is_below};
 
-/// Full tiles above level 0 that are kept: one of level 1 covers 65,536 entries, a log of 2³² has some sixty-six
-/// thousand of them, and a follower reads them in order.
+/// Maximum cached full tiles above level 0. One tile of level 1 covers 65,536 entries; a log of 2³² entries has about 65,000 of
+/// them, which a follower reads in order.
 const KEPT_MAX: usize = 64;
 
-/// The tree of one checkpoint.
+/// The tree at one checkpoint.
 pub(super) struct Tree<'s> {
     source: &'s LogClient,
     note: &'s str,
     edge: Edge,
-    /// Full tiles, proven, by level and index.
+    /// Verified full tiles by level and index.
     kept: HashMap<(u8, u64), Vec<Hash>>,
 }
 
 impl<'s> Tree<'s> {
-    /// Fetches the tiles that the root vouches for, unless `memory` has them. Served wrongly they are asked for once
-    /// more.
+    /// Fetches the tiles at the right edge of the tree and verifies them against the root, unless `memory` contains them. Tiles
+    /// that fail verification are fetched once more.
     pub(super) async fn open(
         source: &'s LogClient,
         at: &'s LogPosition,
@@ -52,11 +52,11 @@ impl<'s> Tree<'s> {
         }
     }
 
-    /// The root of the first `size` leaves of this tree.
+    /// Returns the root of the first `size` leaves of this tree.
     pub(super) async fn root_at(&mut self, size: u64) -> Result<Hash, FollowError> {
         let mut tiles = Vec::new();
         for id in Edge::ids(size) {
-            // As wide as this tree has it.
+            // The tile with the width that it has in this tree.
             let id = TileId::at(id.level, id.index, self.edge.size()).unwrap_or(id);
             tiles.push(self.tile(id).await?);
         }
@@ -65,7 +65,7 @@ impl<'s> Tree<'s> {
             .map_err(|error| wrong(String::new(), error.to_string(), self.note))
     }
 
-    /// The proven hashes of a tile of this tree.
+    /// Returns the verified hashes of a tile of this tree.
     async fn tile(&mut self, id: TileId) -> Result<Vec<Hash>, FollowError> {
         self.prove_above(id).await?;
         if let Some(known) = self.known(id) {
@@ -78,7 +78,7 @@ impl<'s> Tree<'s> {
         Ok(tile)
     }
 
-    /// Fetches and proves what stands above a tile, so that [`Tree::is_proven`] can tell.
+    /// Fetches and verifies the tiles above a tile, as [`Tree::is_proven`] requires.
     pub(super) async fn prove_above(&mut self, id: TileId) -> Result<(), FollowError> {
         for above in ancestors(id, self.edge.size()).into_iter().rev() {
             if self.known(above).is_none() {
@@ -89,7 +89,7 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// Whether these are the hashes of the tile: what stands above it must have been proven.
+    /// Returns whether these are the hashes of the tile. The tiles above must be verified.
     pub(super) fn is_proven(&self, id: TileId, tile: &[Hash]) -> bool {
         if !id.is_full() {
             return self.edge.partial(id.level).is_some_and(|edge| edge == tile);
@@ -98,7 +98,7 @@ impl<'s> Tree<'s> {
         parent.and_then(|parent| self.known(parent)).is_some_and(|parent| is_below(tile, id.index, parent))
     }
 
-    /// A full tile whose parent is known. Served wrongly it is asked for once more.
+    /// Fetches a full tile whose parent is verified. A tile that fails verification is fetched once more.
     async fn fetch_below(&self, id: TileId) -> Result<Vec<Hash>, FollowError> {
         for _ in 0..2 {
             let tile = self.source.hashes(id).await?;
@@ -119,7 +119,7 @@ impl<'s> Tree<'s> {
 
     fn keep(&mut self, id: TileId, tile: Vec<Hash>) {
         if self.kept.len() >= KEPT_MAX {
-            // Entries are read from left to right.
+            // Entries are read in order, so the lowest tile is no longer needed.
             if let Some(oldest) = self.kept.keys().min().copied() {
                 self.kept.remove(&oldest);
             }
@@ -128,7 +128,7 @@ impl<'s> Tree<'s> {
     }
 }
 
-/// At most one tile a level.
+/// Fetches tiles concurrently, at most one per level.
 async fn fetch_all(source: &LogClient, ids: Vec<TileId>) -> Result<Vec<Vec<Hash>>, FollowError> {
     let tiles = ids.into_iter().map(|id| source.hashes(id));
     Ok(futures_util::future::try_join_all(tiles).await?)

@@ -1,49 +1,49 @@
-//! What a node's monitor has done since it was opened, and how things stand, for metrics.
+//! Metrics of one node's monitor.
 
 use std::collections::BTreeMap;
 
-/// Counts since the start, and how things stood at the last look.
+/// Counters since the monitor was opened, and the state at the last check.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MonitorFigures {
-    /// Domains that are watched.
+    /// Number of watched domains.
     pub domains: usize,
     /// Number of verdicts, by name.
     pub verdicts: Vec<(&'static str, u64)>,
-    /// By name.
+    /// Metrics of the search services, by name.
     pub services: Vec<(String, ServiceFigures)>,
-    /// By name.
+    /// Metrics of the logs, by name.
     pub logs: Vec<(String, LogFigures)>,
 }
 
-/// A search service's.
+/// Metrics of a search service.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ServiceFigures {
-    /// Pages that were answered.
+    /// Number of pages received.
     pub answered: u64,
-    /// Questions it did not take for now.
+    /// Number of throttled requests.
     pub throttled: u64,
-    /// Questions that failed otherwise.
+    /// Number of requests that failed for other reasons.
     pub failed: u64,
     /// Issuances that no source reported before.
     pub new: u64,
-    /// Seconds since its longest overdue question was due, or since one fails; as the node sees it that judges.
+    /// Lag in seconds: how long the oldest search is overdue, or how long one has been failing. Set only on the node that judges.
     pub lag_s: f64,
 }
 
-/// A log's.
+/// Metrics of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LogFigures {
-    /// Entries read.
+    /// Number of entries read.
     pub entries: u64,
     /// Issuances that no source reported before.
     pub new: u64,
-    /// Entries of its tree at the last step.
+    /// Tree size at the last step.
     pub size: u64,
-    /// Entries not read.
+    /// Number of unread entries.
     pub behind: u64,
     /// Whether the log was inconsistent at the last check.
     pub inconsistent: bool,
-    /// Tries that came to nothing.
+    /// Number of failed steps.
     pub failed: u64,
 }
 
@@ -55,13 +55,13 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// These are followed, and no others.
+    /// Removes the metrics of logs that are no longer followed.
     pub(super) fn keep_logs<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         let kept = names.map(|name| (name.to_owned(), self.logs.get(name).copied().unwrap_or_default()));
         self.logs = kept.collect();
     }
 
-    /// Whether a log is on a list.
+    /// Returns whether the log is followed.
     pub(super) fn follows(&self, name: &str) -> bool {
         self.logs.contains_key(name)
     }
@@ -70,12 +70,12 @@ impl Counters {
         *self.verdicts.entry(name).or_default() += 1;
     }
 
-    /// As many as are configured.
+    /// Returns the metrics of a service. There are as many entries as configured services.
     pub(super) fn service(&mut self, name: &str) -> &mut ServiceFigures {
         self.services.entry(name.to_owned()).or_default()
     }
 
-    /// As many as are on the lists.
+    /// Returns the metrics of a log. There are as many entries as logs on the lists.
     pub(super) fn log(&mut self, name: &str) -> &mut LogFigures {
         self.logs.entry(name.to_owned()).or_default()
     }

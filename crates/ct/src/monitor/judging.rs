@@ -1,4 +1,4 @@
-//! What one node of a cluster does for all: verdicts, who is behind, what is old.
+//! Work that one node does for the cluster: judges issuances, reports lagging sources, deletes old rows.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,37 +18,37 @@ use crate::tables::{CT_JUDGED_MAX, CtIssuanceRow, CtVerdict};
 
 /// Interval between rounds.
 const PERIOD: Duration = Duration::from_secs(5);
-/// The same while no domain is watched.
+/// Interval between rounds while no domain is watched.
 const IDLE_PERIOD: Duration = Duration::from_secs(60);
 /// Lease of the node that judges: twelve rounds.
 const LEASE: Duration = Duration::from_secs(60);
-/// Looks between two at who is behind: a minute.
+/// Rounds between two checks for lagging sources: a minute.
 const BEHIND_EVERY: u64 = 12;
 /// Rounds between two reviews of unexpected issuances: ten minutes.
 const AGAIN_EVERY: u64 = 120;
-/// Looks between two clean-ups: an hour.
+/// Rounds between two clean-ups: an hour.
 const TRIM_EVERY: u64 = 720;
-/// For how long an unasked issuance may still turn out to be known: longer than scans are apart.
+/// How long an unexpected issuance is judged again: longer than the interval between scans.
 const AGAIN_FOR: Duration = Duration::from_secs(30 * 86_400);
-/// How long issuances stay after their end: certificates of a quarter year are followed by a renewal well before.
+/// How long issuances are stored after expiry. The renewal of a 90-day certificate is issued well before that.
 const KEPT_AFTER_END: Duration = Duration::from_secs(90 * 86_400);
-/// Rows of one clean-up's transaction.
+/// Maximum rows deleted in one transaction.
 const TRIMMED: usize = 1_000;
-/// Transactions of one clean-up.
+/// Maximum transactions of one clean-up.
 const TRIMS: usize = 100;
-/// Pages of one look: 256 issuances each. More wait for the next.
+/// Maximum pages of one round, 256 issuances each. The next round continues.
 const PAGES: usize = 64;
-/// Names of an issuance that an event tells.
+/// Maximum names of an issuance in an event.
 const NAMES_TOLD: usize = 10;
-/// The lease's name.
+/// Name of the lease.
 const DUTY: &str = "ct-judge";
 
-/// Who was behind at the last look, by subject. A new process tells once more; alerts of one key are counted, not sent
-/// again.
+/// Whether each source was lagging at the last check, by subject. A restarted process reports again; repeated alerts with the same
+/// key are counted but not sent again.
 type BehindBySubject = HashMap<String, bool>;
 
 impl Monitor {
-    /// Judges, and says who is behind, until told to stop; one node of a cluster at a time.
+    /// Judges issuances and reports lagging sources until `stop`. Only one node of a cluster runs it at a time.
     pub(super) async fn judge(&self, stop: &CancellationToken) {
         let (node, mut seen, mut looks) = (Uuid::now_v7(), BehindBySubject::new(), 0_u64);
         loop {
@@ -76,10 +76,10 @@ impl Monitor {
         }
     }
 
-    /// One look of one who has looked at nothing before: for tests.
+    /// Runs one round like a newly started node, for tests.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
     pub async fn look_once(&self) -> Result<(), StoreError> {
@@ -102,7 +102,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Verdicts and what tells of them, in one transaction a page.
+    /// Judges issuances. Verdicts and their events are stored in one transaction per page.
     async fn judge_those(&self, verdict: CtVerdict, from_us: i64, to_us: i64) -> Result<(), StoreError> {
         let watched = self.watched().await?;
         let mut after: Option<Cursor> = None;
@@ -139,7 +139,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Services and logs that have told nothing for too long, and those that tell again.
+    /// Reports services and logs that have lagged for too long, and those that have recovered.
     async fn tell_behind(&self, seen: &mut BehindBySubject) -> Result<(), StoreError> {
         let (store, now_us) = (&self.0.store, self.0.clock.now_us());
         let too_long = in_us(self.0.options.behind_after);
@@ -159,7 +159,7 @@ impl Monitor {
             if !there.contains(&row.service.as_str()) {
                 continue;
             }
-            // Overdue, or tried in vain.
+            // The search is overdue, or its last attempt failed.
             let overdue = (row.due_at_us < now_us).then_some(row.due_at_us);
             let since = [overdue, row.failing_since_us].into_iter().flatten().min();
             let detail =
@@ -192,7 +192,7 @@ impl Monitor {
     }
 }
 
-/// The event of a verdict: unexpected, or expected after all.
+/// Returns the event for a verdict: an unexpected issuance, or one that turned out to be expected.
 fn told(judged: &Judged, now_us: i64) -> Option<NewEvent> {
     let issuance = &judged.issuance;
     let told = || CtIssuance {
@@ -225,7 +225,7 @@ fn detail(issuance: &CtIssuanceRow, verdict: &Verdict) -> String {
     format!("{}{more}: {why}", names.join(", "))
 }
 
-/// For people.
+/// Describes the reason for people.
 fn said_of(why: &Unasked) -> String {
     match why {
         Unasked::IssuerNotAllowed => {

@@ -1,17 +1,17 @@
-//! Where lists of logs come from.
+//! Sources of log lists.
 
 use std::path::PathBuf;
 
 use crate::ListSigner;
 
-/// Where lists of logs come from (`log_list.json`, version 3).
+/// Sources of log lists (`log_list.json`, version 3).
 #[derive(Clone, Debug)]
 pub struct LogLists {
-    /// Fetched daily.
+    /// URLs that are fetched daily.
     pub urls: Vec<String>,
-    /// Read daily. Anyone who put them there has verified them.
+    /// Files that are read daily. Their signatures are not verified.
     pub files: Vec<PathBuf>,
-    /// Anyone who signs lists: what is fetched from where one of them does counts only with the signature.
+    /// Signers of lists. A list fetched from a URL of a signer must have a valid signature.
     pub signers: Vec<ListSigner>,
 }
 
@@ -22,7 +22,7 @@ impl Default for LogLists {
 }
 
 impl LogLists {
-    /// Whether no log is followed.
+    /// Returns whether there are no sources, so that no log is followed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.urls.is_empty() && self.files.is_empty()

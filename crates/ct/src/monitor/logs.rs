@@ -1,4 +1,4 @@
-//! Following logs: which there are, who is at each, and what a step comes to in the database.
+//! Follows logs: selects them from the lists, assigns each to a node, and stores the results of its steps.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,23 +23,23 @@ use crate::merkle::Hash;
 use crate::tables;
 use crate::tables::{CtLogRow, CtLogStep, alarm_ct_log, fail_ct_log, step_ct_log};
 
-/// Logs followed: the programmes know some dozens at a time that are not over.
+/// Maximum followed logs; the CT programs have some dozens of active logs at a time.
 const FOLLOWED_MAX: usize = 256;
-/// Between two readings of the lists: programmes change theirs some times a month.
+/// Interval between updates of the lists: the CT programs change them a few times a month.
 const LISTS_EVERY: Duration = Duration::from_secs(86_400);
-/// The same after a reading that failed.
+/// Delay after a failed update.
 const LISTS_RETRY: Duration = Duration::from_secs(600);
-/// For one list.
+/// Timeout for one list.
 const LIST_LIMIT: Duration = Duration::from_secs(60);
-/// How long a log is one node's without being taken again.
+/// Duration of a node's lease on a log.
 const LEASE: Duration = Duration::from_secs(60);
-/// How often it is, during a step: sixty-four tiles over a slow line take minutes.
+/// Interval of lease renewals during a step: 64 tiles over a slow connection take minutes.
 const KEEP_EVERY: Duration = Duration::from_secs(20);
-/// What may be spent on a database that does not answer, once the node is to stop.
+/// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
 impl Monitor {
-    /// Follows the logs of the lists until told to stop.
+    /// Follows the logs on the lists until `stop`.
     pub(super) async fn follow(&self, stop: &CancellationToken) {
         if self.0.lists.is_empty() {
             return;
@@ -70,7 +70,7 @@ impl Monitor {
         while tasks.join_next().await.is_some() {}
     }
 
-    /// All lists as one. One that cannot be read fails all: a log must not go unwatched because of a bad moment.
+    /// Fetches and merges all lists. Fails if any list cannot be read: a temporary failure must not remove logs.
     async fn lists(&self) -> Result<LogList, String> {
         let mut lists = Vec::new();
         for path in &self.0.lists.files {
@@ -89,8 +89,8 @@ impl Monitor {
         Ok(list)
     }
 
-    /// Holds a list against its signature, where lists are signed. Fetched one after the other the two may be of different days
-    /// for a moment: they are fetched again with the next try, and the logs of the last good list are followed meanwhile.
+    /// Verifies the signature of a list from a signer's URL. List and signature are fetched separately and may briefly belong to
+    /// different versions. The next attempt fetches both again; until then the logs of the last valid list are followed.
     async fn verify_list(&self, url: &str, list: &[u8]) -> Result<(), String> {
         for signer in &self.0.lists.signers {
             if let Some(beside) = signer.signature_of(url) {
@@ -107,7 +107,7 @@ impl Monitor {
         if reply.status == StatusCode::OK { Ok(reply) } else { Err(format!("{url}: {}", reply.status)) }
     }
 
-    /// Begins with logs that are new on the list, ends with those that are gone or over.
+    /// Starts following logs that are new on the list, and stops for logs that were removed or are no longer active.
     fn follow_these(
         &self,
         list: LogList,
@@ -142,7 +142,7 @@ impl Monitor {
         }
     }
 
-    /// Follows one log while its lease can be had.
+    /// Follows one log while this node can hold its lease.
     async fn follow_log(&self, log: &TiledLog, node: Uuid, stop: &CancellationToken) {
         let options = FollowOptions {
             merge_delay: Duration::from_secs(u64::from(log.mmd_seconds)),
@@ -167,14 +167,14 @@ impl Monitor {
                 () = tokio::time::sleep(self.0.options.checkpoint_every) => {}
             }
         }
-        // Another goes on at once.
+        // Another node can continue immediately.
         let given_back = self.0.store.release(&lease, node);
         if !matches!(tokio::time::timeout(LAST_TRY, given_back).await, Ok(Ok(()))) {
             tracing::warn!(log = log.description, "a log could not be given back; its lease ends by itself");
         }
     }
 
-    /// One step, where the log is ours to follow; says whether to take another at once.
+    /// Runs one step if this node has the lease. Returns whether to run the next step immediately.
     async fn step(
         &self,
         follower: &Follower,
@@ -182,7 +182,7 @@ impl Monitor {
         lease: &str,
         node: Uuid,
     ) -> Result<bool, StoreError> {
-        // Never closed.
+        // The semaphore is never closed.
         let _room = self.0.steps.acquire().await;
         let store = &self.0.store;
         if !store.lease(lease, node, self.0.clock.now_us(), in_us(LEASE)).await? {
@@ -220,7 +220,7 @@ impl Monitor {
         }
     }
 
-    /// Keeps a log's lease until it is another's.
+    /// Renews a log's lease until another node has it.
     async fn keep(&self, lease: &str, node: Uuid) -> Result<(), StoreError> {
         loop {
             tokio::time::sleep(KEEP_EVERY).await;
@@ -230,7 +230,7 @@ impl Monitor {
         }
     }
 
-    /// Place, matches and the end of an alarm, in one transaction.
+    /// Stores the position, the matches and the end of an alarm in one transaction.
     async fn stepped(
         &self,
         log: &TiledLog,
@@ -249,7 +249,7 @@ impl Monitor {
             log_id: *log.key.log_id(),
             name: name.clone(),
             from: row.as_ref().map(|row| row.place.clone()).unwrap_or_default(),
-            // Always serialises.
+            // Serialization cannot fail.
             place: serde_json::to_string(&step.place).unwrap_or_default(),
             behind: i64::try_from(step.behind).unwrap_or(i64::MAX),
             behind_since_us: step.more.then(|| behind.unwrap_or(now_us)),
@@ -284,7 +284,7 @@ impl Monitor {
         let news = known.is_none_or(|known: Alarm| known.code() != alarm.code());
         let (log_id, name, now_us) = (*log.key.log_id(), log.description.clone(), self.0.clock.now_us());
         let event = news.then(|| self.log_event(log, Some(alarm)));
-        // Always serialises.
+        // Serialization cannot fail.
         let text = serde_json::to_string(alarm).unwrap_or_default();
         tracing::error!(log = name, alarm = alarm.code(), "a CT log is not what it was: {alarm}");
         {
@@ -312,7 +312,7 @@ impl Monitor {
         write.await
     }
 
-    /// The log has this alarm, or none any more.
+    /// Returns the event for a new alarm of a log, or for the end of one.
     fn log_event(&self, log: &TiledLog, alarm: Option<&Alarm>) -> NewEvent {
         let (name, operator) = (log.description.clone(), log.operator.clone());
         let event = match alarm {

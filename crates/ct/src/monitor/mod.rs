@@ -1,12 +1,10 @@
-//! The monitor: a server's part in Certificate Transparency, as RFC 6962 section 5.4 calls anyone who watches logs for the
-//! certificates of its own domains.
+//! The monitor: the role that RFC 6962 section 5.4 describes for a server that watches logs for certificates of its own domains.
 //!
-//! [`Monitor`] keeps the watched domains and, in [`Monitor::run`], asks search services, follows logs, judges what they
-//! tell, and says when one of them is behind. Any number of nodes on one database may: a question belongs to who holds
-//! its lease, so does a log, and one node at a time judges.
+//! [`Monitor`] manages the watched domains. [`Monitor::run`] queries search services, follows logs, judges issuances, and reports
+//! sources that lag. Any number of nodes can share one database: each search and each log belongs to the node that has its lease,
+//! and one node at a time judges.
 //!
-//! What it finds wrong goes into the outbox as events: `ct.unexpected_issuance`, `ct.log_inconsistent`, `ct.behind`, and
-//! what ends each.
+//! Findings go to the outbox as events: `ct.unexpected_issuance`, `ct.log_inconsistent`, `ct.behind`, and the events that end them.
 
 mod figures;
 mod judging;
@@ -45,32 +43,32 @@ use crate::tables::{
     update_ct_domain, want_ct_searches,
 };
 
-/// What a domain's list of services calls the logs that are followed.
+/// Name of the followed logs in a domain's list of services.
 pub const LOGS: &str = "logs";
-/// Words that name allowed issuers, of one domain.
+/// Maximum allowed issuers of one domain.
 pub const ALLOWED_MAX: usize = 64;
-/// Bytes of one of them: a distinguished name fits.
+/// Longest text of an allowed issuer in bytes: a distinguished name fits.
 pub const ALLOWED_BYTES_MAX: usize = 256;
-/// Bytes of why an issuance is expected or seen to.
+/// Longest reason in bytes for a decision on an issuance.
 pub const REASON_BYTES_MAX: usize = 1_024;
-/// Logs that step at once on a node: each may hold some megabytes of tiles ([`FollowOptions::tiles_at_once`]).
+/// Logs that run a step concurrently on a node: each may take some megabytes of tiles ([`FollowOptions::tiles_at_once`]).
 const STEPS_AT_ONCE: usize = 4;
-/// Domains read at a time.
+/// Domains on one page.
 const PAGE: usize = 1_000;
 
-/// How the monitor goes about it.
+/// Options of the monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorOptions {
-    /// From one question about a domain to the next, at least: services that ask for more are given more. A tenth is
-    /// added by hash, so that domains that were added together are not asked for together.
+    /// Minimum interval between two searches for a domain; a service may require a longer one. A tenth is added, depending on a
+    /// hash, so that domains added together are not searched at the same time.
     pub poll_every: Duration,
     /// How long an issuance waits for its verdict: see [`GRACE`].
     pub grace: Duration,
-    /// From one checkpoint of a log to the next.
+    /// Interval between two checkpoints of a log.
     pub checkpoint_every: Duration,
-    /// For how long a service or a log may fail, or lag, before it is told.
+    /// How long a service or a log may fail or lag before an alert.
     pub behind_after: Duration,
-    /// How logs are followed; the merge delay is each log's own.
+    /// Options for following logs; the merge delay comes from each log.
     pub follow: FollowOptions,
 }
 
@@ -80,65 +78,65 @@ impl Default for MonitorOptions {
             poll_every: Duration::from_secs(3_600),
             grace: GRACE,
             checkpoint_every: Duration::from_secs(60),
-            // A service's bad night is none of ours; a day's blindness is.
+            // A service outage of one night needs no alert; a whole day without data does.
             behind_after: Duration::from_secs(6 * 3_600),
             follow: FollowOptions::default(),
         }
     }
 }
 
-/// A domain to watch, or how one shall be watched.
+/// Configuration of a watched domain.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct NewDomain {
-    /// A registered domain.
+    /// The registered domain.
     pub name: String,
     /// Issuers that may issue for the domain.
     pub rule: IssuerRule,
-    /// Which services watch it, [`LOGS`] among them; empty: all.
+    /// Services that watch the domain; may include [`LOGS`]. Empty: all.
     pub services: Vec<String>,
-    /// Whether the client certificate is requested and matched.
+    /// Whether the domain is watched; false: paused.
     pub enabled: bool,
 }
 
 /// A person's review of an issuance.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Review {
-    /// It is ours, and so are its renewals.
+    /// The issuance is ours, and so are its renewals.
     Expected,
-    /// It is not, and has been seen to.
+    /// The issuance is not ours, and a person has handled it.
     Acknowledged,
 }
 
-/// Why nothing was done.
+/// A request to the monitor failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
-    /// The database's.
+    /// A database error.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Caller: correct the named value.
+    /// The request is invalid. Caller: correct the named value.
     #[error("{0}")]
     Invalid(String),
-    /// There is none.
+    /// The domain, issuance or log does not exist.
     #[error("there is no {0}")]
     Unknown(String),
-    /// Caller: change the existing watch instead.
+    /// The domain is already watched. Caller: change the existing entry instead.
     #[error("{0} is watched already")]
     Taken(String),
-    /// Operator: remove some.
+    /// Too many domains are watched. Operator: remove some.
     #[error("{CT_DOMAINS_MAX} domains are watched already")]
     Full,
-    /// Caller: another request changed it first; read it again.
+    /// Another request changed the domain first. Caller: read it again.
     #[error("another request changed it: read it again")]
     Changed,
-    /// Caller: resume it first, or wait.
+    /// The domain is paused, or its searches are in progress. Caller: resume it, or wait.
     #[error("{0} is paused, or its questions are under way")]
     NotNow(String),
-    /// Caller: it has its verdict.
+    /// The issuance is expected or acknowledged, so no decision is needed.
     #[error("the issuance is expected already, or has been seen to")]
     Decided,
 }
 
-/// The monitor of a cluster. Cheap to clone.
+/// The CT monitor of one node. Cheap to clone.
 #[derive(Clone)]
 pub struct Monitor(Arc<MonitorState>);
 
@@ -150,19 +148,19 @@ struct MonitorState {
     lists: LogLists,
     options: MonitorOptions,
     watched: RwLock<Arc<Watched>>,
-    /// Questions were made due here.
+    /// Notified when searches were made due on this node.
     wake: Notify,
     steps: Semaphore,
     counters: Mutex<Counters>,
 }
 
-/// The watched domains, as last read.
+/// The watched domains, as last read from the database.
 struct Watched {
     /// Revisions at which the rules were read.
     stamp: (i64, i64, i64),
-    /// All that are enabled.
+    /// All enabled domains.
     all: DomainSet,
-    /// Those among them that logs are followed for.
+    /// Enabled domains that are matched against logs.
     logs: DomainSet,
     /// Rules by domain.
     rules: HashMap<String, IssuerRule>,
@@ -212,13 +210,13 @@ impl Monitor {
         tokio::join!(self.ask(&stop), self.follow(&stop), self.judge(&stop));
     }
 
-    /// Counters of this process, and the state of searches and logs.
+    /// Returns counters of this process, and the state of searches and logs.
     #[must_use]
     pub fn figures(&self) -> MonitorFigures {
         self.0.counters.lock().figures(self.0.watched.read().all.len())
     }
 
-    /// The names of those that can watch a domain.
+    /// Returns the names of the sources that can watch a domain.
     #[must_use]
     pub fn services(&self) -> Vec<&str> {
         let searches = self.0.services.iter().map(|service| service.name());
@@ -226,10 +224,10 @@ impl Monitor {
         searches.chain(logs).collect()
     }
 
-    /// A page of the watched domains, by name.
+    /// Returns a page of the watched domains, by name.
     ///
     /// # Errors
-    /// Those of the database; a cursor of another listing.
+    /// Database errors; a cursor of another listing.
     #[crate::boxed]
     pub async fn domains(
         &self,
@@ -239,29 +237,29 @@ impl Monitor {
         Ok(tables::Ct::of(&self.0.store).domains(after, limit).await?)
     }
 
-    /// A watched domain.
+    /// Returns a watched domain.
     ///
     /// # Errors
-    /// [`MonitorError::Unknown`]; those of the database.
+    /// [`MonitorError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn domain(&self, name: &str) -> Result<CtDomainRow, MonitorError> {
         let row = tables::Ct::of(&self.0.store).domain(&name.to_ascii_lowercase()).await?;
         row.ok_or_else(|| MonitorError::Unknown(format!("watched domain {name}")))
     }
 
-    /// Where each service was left for a domain.
+    /// Returns the state of each service's search for a domain.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn searches_of(&self, domain: &str) -> Result<Vec<CtSearchRow>, MonitorError> {
         Ok(tables::Ct::of(&self.0.store).searches_of(domain).await?)
     }
 
-    /// A page of where services were left, by domain and service.
+    /// Returns a page of search states, by domain and service.
     ///
     /// # Errors
-    /// Those of the database; a cursor of another listing.
+    /// Database errors; a cursor of another listing.
     #[crate::boxed]
     pub async fn searches(
         &self,
@@ -271,19 +269,19 @@ impl Monitor {
         Ok(tables::Ct::of(&self.0.store).searches(after, limit).await?)
     }
 
-    /// Every log that was ever followed, by name.
+    /// Returns every log that was ever followed, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn logs(&self) -> Result<Vec<CtLogRow>, MonitorError> {
         Ok(tables::Ct::of(&self.0.store).logs().await?)
     }
 
-    /// A page of issuances, the newest found first.
+    /// Returns a page of issuances, the most recently found first.
     ///
     /// # Errors
-    /// Those of the database; a cursor of another listing.
+    /// Database errors; a cursor of another listing.
     #[crate::boxed]
     pub async fn issuances(
         &self,
@@ -294,10 +292,10 @@ impl Monitor {
         Ok(tables::Ct::of(&self.0.store).issuances(filter, after, limit).await?)
     }
 
-    /// An issuance, the watched domains it was found for, and its certificate or precertificate, where it is kept.
+    /// Returns an issuance, the watched domains it matched, and its certificate or precertificate if stored.
     ///
     /// # Errors
-    /// [`MonitorError::Unknown`]; those of the database.
+    /// [`MonitorError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn issuance(
         &self,
@@ -312,10 +310,10 @@ impl Monitor {
         ))
     }
 
-    /// Watches a domain; its first questions are due at once.
+    /// Starts watching a domain; its first searches are due immediately.
     ///
     /// # Errors
-    /// [`MonitorError::Invalid`], [`MonitorError::Taken`], [`MonitorError::Full`]; those of the database.
+    /// [`MonitorError::Invalid`], [`MonitorError::Taken`], [`MonitorError::Full`]; database errors.
     #[crate::boxed]
     pub async fn watch(&self, new: &NewDomain, actor: &str) -> Result<CtDomainRow, MonitorError> {
         let name = watchable(&new.name)?;
@@ -346,10 +344,10 @@ impl Monitor {
         }
     }
 
-    /// Changes how a domain is watched, as it was read. Its name stays.
+    /// Changes how a domain is watched, unless it changed since `row` was read. Its name cannot change.
     ///
     /// # Errors
-    /// [`MonitorError::Invalid`], [`MonitorError::Changed`]; those of the database.
+    /// [`MonitorError::Invalid`], [`MonitorError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn change(
         &self,
@@ -361,19 +359,19 @@ impl Monitor {
         self.put(row, settings, "ct.update", details(new), actor).await
     }
 
-    /// Pauses a domain, as it was read. Questions under way go on to their end.
+    /// Pauses a domain, unless it changed since `row` was read. Searches in progress continue to their end.
     ///
     /// # Errors
-    /// [`MonitorError::Changed`]; those of the database.
+    /// [`MonitorError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn pause(&self, row: &CtDomainRow, actor: &str) -> Result<CtDomainRow, MonitorError> {
         self.set_enabled(row, false, actor).await
     }
 
-    /// Resumes a domain, as it was read.
+    /// Resumes a domain, unless it changed since `row` was read.
     ///
     /// # Errors
-    /// [`MonitorError::Changed`]; those of the database.
+    /// [`MonitorError::Changed`]; database errors.
     #[crate::boxed]
     pub async fn resume(&self, row: &CtDomainRow, actor: &str) -> Result<CtDomainRow, MonitorError> {
         self.set_enabled(row, true, actor).await
@@ -422,10 +420,10 @@ impl Monitor {
         self.domain(name).await
     }
 
-    /// Stops watching a domain. Issuances stay; unexpected ones need no decision any longer.
+    /// Stops watching a domain. Its issuances stay in the database; unexpected ones no longer need a decision.
     ///
     /// # Errors
-    /// [`MonitorError::Unknown`]; those of the database.
+    /// [`MonitorError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn unwatch(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
         let name = row.name.clone();
@@ -443,10 +441,10 @@ impl Monitor {
         if gone.await? { Ok(()) } else { Err(MonitorError::Unknown(format!("watched domain {}", row.name))) }
     }
 
-    /// Makes a domain's questions due now.
+    /// Makes a domain's searches due now.
     ///
     /// # Errors
-    /// [`MonitorError::NotNow`] when it is paused or nobody is to be asked; those of the database.
+    /// [`MonitorError::NotNow`] when the domain is paused or no search can be made due; database errors.
     #[crate::boxed]
     pub async fn ask_now(&self, row: &CtDomainRow, actor: &str) -> Result<(), MonitorError> {
         let (name, at_us) = (row.name.clone(), self.0.clock.now_us());
@@ -471,11 +469,10 @@ impl Monitor {
         Ok(())
     }
 
-    /// Says of an issuance that it is expected, or that it has been seen to. Its alert ends.
+    /// Marks an issuance as expected or acknowledged. Its alert ends.
     ///
     /// # Errors
-    /// [`MonitorError::Invalid`] for a reason that is none, [`MonitorError::Unknown`], [`MonitorError::Decided`]; those
-    /// of the database.
+    /// [`MonitorError::Invalid`] for an invalid reason, [`MonitorError::Unknown`], [`MonitorError::Decided`]; database errors.
     #[crate::boxed]
     pub async fn decide(
         &self,
@@ -522,11 +519,11 @@ impl Monitor {
         }
     }
 
-    /// Forgets a log's place, whatever it was: it is followed from its present end. For a log that has forked and shall
-    /// be trusted all the same, or is no more.
+    /// Deletes the stored position of a log, so that it is followed from its current end. For a log that has forked and shall be
+    /// trusted anyway, or that no longer exists.
     ///
     /// # Errors
-    /// [`MonitorError::Unknown`]; those of the database.
+    /// [`MonitorError::Unknown`]; database errors.
     #[crate::boxed]
     pub async fn forget_log(&self, log_id: Hash, actor: &str) -> Result<(), MonitorError> {
         let subject = log_subject(&log_id);
@@ -550,7 +547,7 @@ impl Monitor {
         if gone.await? { Ok(()) } else { Err(MonitorError::Unknown("such log".to_owned())) }
     }
 
-    /// The names of the search services.
+    /// Returns the names of the search services.
     fn searching(&self) -> Vec<String> {
         self.0.services.iter().map(|service| service.name().to_owned()).collect()
     }
@@ -582,7 +579,7 @@ impl Monitor {
         Ok(CtDomainSettings { rule: json!(new.rule).to_string(), enabled: new.enabled, services })
     }
 
-    /// The watched domains, read again where they have changed.
+    /// Returns the watched domains; reads them again if they have changed.
     async fn watched(&self) -> Result<Arc<Watched>, StoreError> {
         let stamp = tables::Ct::of(&self.0.store).domains_stamp().await?;
         let known = self.0.watched.read().clone();
@@ -617,7 +614,7 @@ impl Monitor {
     }
 }
 
-/// What became a public suffix since it was stored is left out.
+/// Compiles the domains. Leaves out domains that have become public suffixes since they were stored.
 fn compiled(names: &[String]) -> DomainSet {
     let seed = super::gate::random();
     let fit = names.iter().map(String::as_str).filter(|name| {
@@ -630,7 +627,7 @@ fn compiled(names: &[String]) -> DomainSet {
     DomainSet::compile(fit, seed).unwrap_or_else(|_| DomainSet::none())
 }
 
-/// The name a domain is watched under.
+/// Returns the canonical form of a domain to watch.
 fn watchable(name: &str) -> Result<String, MonitorError> {
     let invalid = |why: String| MonitorError::Invalid(why);
     let set = DomainSet::compile([name], 0).map_err(|error| invalid(error.to_string()))?;

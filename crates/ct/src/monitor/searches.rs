@@ -1,4 +1,4 @@
-//! One node's part in asking search services: claims what is due, keeps its leases, gives back what it cannot end.
+//! Searches of one node: claims due searches, renews their leases, and releases those it cannot finish.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +22,18 @@ use crate::tables::{CtSearchRow, leave_ct_search, seed_ct_searches};
 
 /// Interval of checks for due searches and of lease extensions.
 const PERIOD: Duration = Duration::from_secs(5);
-/// How long a claim holds without being extended: twelve periods, so that a pause of the process or a failover of the
-/// database costs no question.
+/// Duration of a lease without renewal: twelve periods, so that a pause of the process or a database failover loses no search.
 const LEASE: Duration = Duration::from_secs(60);
-/// Looks between two at domains that a service was never asked for: a minute. Those added on this node need none.
+/// Periods between two checks for domains that a service has never searched: a minute. Domains added on this node need no check.
 const SEED_EVERY: u64 = 12;
-/// Soonest after a failure, whatever the service says.
+/// Minimum delay after a failure, whatever the service requests.
 const RETRY_MIN: Duration = Duration::from_secs(60);
-/// The part of the interval that questions of one moment are spread over.
+/// Searches that are due at the same time are spread over one part in `JITTER` of the interval.
 const JITTER: u32 = 10;
-/// What may be spent on a database that does not answer, once the node is to stop.
+/// Timeout of the last database request during shutdown.
 const LAST_TRY: Duration = Duration::from_secs(2);
 
-/// Service and domain.
+/// Service name and domain.
 type Key = (String, String);
 
 /// Runs a node's searches.
@@ -46,7 +45,7 @@ struct SearchRunner {
 }
 
 impl Monitor {
-    /// Asks services when questions are due, until told to stop; then gives back those under way.
+    /// Runs searches when they are due, until `stop`; then releases those in progress.
     pub(super) async fn ask(&self, stop: &CancellationToken) {
         if self.0.services.is_empty() {
             return;
@@ -72,11 +71,11 @@ impl Monitor {
         asker.stop().await;
     }
 
-    /// Makes a claimed question, page after page. What cannot be written down is left to the lease.
+    /// Runs a claimed search, page after page. If a result cannot be stored, the lease expires and the search is repeated.
     async fn question(&self, node: Uuid, service: Arc<SearchService>, row: CtSearchRow) {
         let cursor: SearchCursor = serde_json::from_str(&row.cursor).unwrap_or_default();
         let question = SearchQuery { domain: row.domain.clone(), cursor };
-        // One page waits while one is stored.
+        // One page waits while another is stored.
         let (sender, mut answers) = mpsc::channel::<SearchOutcome>(1);
         let storing = async move {
             let mut row = row;
@@ -95,7 +94,7 @@ impl Monitor {
         tokio::join!(poll(vec![(service, vec![question])], sender), storing);
     }
 
-    /// Stores a page and the cursor after it in one transaction; `None` when the question is another's by now.
+    /// Stores a page and the next cursor in one transaction; `None` when another node has the search by now.
     async fn store_answer(
         &self,
         node: Uuid,
@@ -113,7 +112,7 @@ impl Monitor {
             }
             Err(error) => (failed(row, &error, now_us), Vec::new()),
         };
-        // What a service tells until it has told all is what was there at the start.
+        // Everything that a service reports before its first complete search is the baseline.
         let baseline = row.baseline_at_us.is_none();
         let next = left.clone();
         let new = self.0.store.write("ct_answer", move |tx| {
@@ -144,10 +143,10 @@ impl Monitor {
         }
     }
 
-    /// Where a service is left after a page.
+    /// Returns the state of a search after a page.
     fn after(&self, row: &CtSearchRow, page: &SearchPage, node: Uuid, now_us: i64) -> CtSearchRow {
         let left = CtSearchRow {
-            // Always serialises.
+            // Serialization cannot fail.
             cursor: serde_json::to_string(&page.cursor).unwrap_or_default(),
             answered_at_us: Some(now_us),
             failures: 0,
@@ -174,7 +173,7 @@ impl Monitor {
     }
 }
 
-/// Where a service is left after a failure: the cursor holds.
+/// Returns the state of a search after a failure; the cursor is unchanged.
 fn failed(row: &CtSearchRow, error: &SearchError, now_us: i64) -> CtSearchRow {
     tracing::debug!(service = row.service, domain = row.domain, %error, "a CT search service does not answer");
     CtSearchRow {
@@ -199,7 +198,7 @@ impl SearchRunner {
             self.ended(ended);
         }
         self.keep().await?;
-        // A server that watches nothing writes nothing.
+        // A server without watched domains writes nothing.
         if self.monitor.watched().await?.all.is_empty() {
             return Ok(());
         }
@@ -250,7 +249,7 @@ impl SearchRunner {
         let keys: Vec<Key> = self.held.values().map(|(key, _)| key.clone()).collect();
         let kept = tables::Ct::of(self.store()).renew_searches(self.node, &keys, until_us).await?;
         for (key, stop) in self.held.values() {
-            // One that has just ended is kept by nobody, and cancelling it does nothing.
+            // A search that has just finished has no lease any longer; cancelling it has no effect.
             if !kept.contains(key) {
                 stop.cancel();
             }

@@ -1,22 +1,22 @@
-//! What the services' answers have in common.
+//! Types and functions shared by the parsers of service responses.
 
 use crate::issuance::Issuance;
 
-/// The issuances of one answer.
+/// The issuances in one response.
 #[derive(Clone, Debug, Default)]
 pub struct IssuancesFound {
-    /// The issuances, in the service's order.
+    /// The issuances, in the order of the service.
     pub issuances: Vec<Issuance>,
-    /// The cursor's `after` from here on; `None` when there is nothing new.
+    /// The next value of the cursor's `after`; `None` when there is nothing new.
     pub after: Option<String>,
 }
 
-/// An answer that is not what the service's documentation says.
+/// The response does not have the documented format.
 #[derive(Debug, thiserror::Error)]
 #[error("an answer that cannot be read: {0}")]
 pub struct BadAnswer(#[from] serde_json::Error);
 
-/// RFC 3339, or without an offset, which means UTC; 1970 for what is no time.
+/// Parses an RFC 3339 time; without an offset it is UTC. Returns 1970-01-01 for an invalid time.
 pub(super) fn time(text: &str) -> x509::UnixTime {
     let seconds = text.parse::<jiff::Timestamp>().map(jiff::Timestamp::as_second).or_else(|_| {
         let civil: Result<jiff::civil::DateTime, _> = text.parse();

@@ -1,5 +1,5 @@
-//! Cert Spotter: SSLMate's CT Search API v1 (sslmate.com/help/reference/ct_search_api_v1). An issuance is one object,
-//! pages come in the order of discovery, and an empty page is the end.
+//! Cert Spotter: SSLMate's CT Search API v1 (sslmate.com/help/reference/ct_search_api_v1). Each issuance is one object, pages are
+//! in the order of discovery, and an empty page is the end.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,9 +30,9 @@ struct IssuanceJson {
     issuer: Option<IssuerJson>,
     not_before: Option<String>,
     not_after: Option<String>,
-    /// The certificate, by `expand=cert_der`.
+    /// The certificate, returned with `expand=cert_der`.
     cert_der: Option<String>,
-    /// As `expand=cert` gave it before.
+    /// The certificate in the older format of `expand=cert`.
     cert: Option<CertificateJson>,
 }
 
@@ -46,11 +46,11 @@ struct CertificateJson {
     data: Option<String>,
 }
 
-/// Reads a page.
+/// Parses a page.
 ///
 /// # Errors
-/// When it is no JSON array of objects with an id; nothing of it is believed then. What an object lacks beyond its id
-/// makes the issuance unreadable, not the page.
+/// When the body is not a JSON array of objects with an id; then the whole page is rejected. Other missing fields make an issuance
+/// unreadable, not the page.
 pub fn read(body: &[u8]) -> Result<IssuancesFound, BadAnswer> {
     let page: Vec<IssuanceJson> = serde_json::from_slice(body)?;
     let after = page.last().map(|last| last.id.clone());
@@ -73,10 +73,10 @@ fn issuance(json: IssuanceJson) -> Issuance {
     issuance
 }
 
-/// An issuance whose certificate was not given.
+/// Creates an issuance from the metadata, for objects without a certificate.
 fn told(json: &IssuanceJson, tbs: Option<Hash>) -> Issuance {
     let issuer = json.issuer.as_ref().and_then(|issuer| issuer.name.clone()).unwrap_or_default();
-    // Without a serial number it is told apart by its hash, and at worst by the service's own id.
+    // Without a serial number the issuance is identified by its hash, or else by the service's id.
     let apart = tbs.unwrap_or_else(|| sha256(json.id.as_bytes()));
     let at = |text: &Option<String>| text.as_deref().map(time).unwrap_or_default();
     Issuance {

@@ -1,5 +1,5 @@
-//! Services in the shape of crt.sh: everything that is valid at once, newest first, precertificate and certificate
-//! apart, no cursor. The cursor is the highest id given: rows far below it are passed over.
+//! Services with the API of crt.sh. A response contains all valid certificates, newest first, with separate rows for precertificate
+//! and certificate, and there is no cursor. The highest id returned serves as the cursor: rows far below it are skipped.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use super::answer::{BadAnswer, IssuancesFound, time};
 use crate::issuance::{Issuance, IssuanceId, NAMES_MAX};
 use crate::merkle::sha256;
 
-/// Ids are drawn before rows are seen, for all logs together: a row may come below the highest id given. So much below
-/// it is given again: some ten million rows arrive a day, and no row takes a day.
+/// Ids are assigned before rows become visible, so a new row may have a lower id than the highest one returned. Rows within this
+/// distance below the cursor are returned again. About ten million rows are added per day, and a row becomes visible within a day.
 const OVERLAP: u64 = 10_000_000;
 
-/// `q` finds a name and everything below it. What has ended is of no use, and one row of precertificate and certificate
-/// is enough.
+/// Returns the URL of a query. `q` finds a name and all its subdomains. Expired certificates are excluded, and so are duplicates of
+/// precertificate and certificate.
 pub(super) fn url(base: &str, domain: &str) -> String {
     format!("{base}/?q={}&output=json&exclude=expired&deduplicate=Y", percent_encoded(domain))
 }
@@ -26,17 +26,17 @@ struct RowJson {
     id: u64,
     issuer_name: Option<String>,
     common_name: Option<String>,
-    /// Names, a line each.
+    /// Names, one per line.
     name_value: Option<String>,
     not_before: Option<String>,
     not_after: Option<String>,
     serial_number: Option<String>,
 }
 
-/// Reads an answer: the issuances at and below `domain` whose ids are not far below `after`.
+/// Parses a response: returns the issuances at and below `domain`, except those with ids far below `after`.
 ///
 /// # Errors
-/// When it is no JSON array of objects with an id.
+/// When the body is not a JSON array of objects with an id.
 pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<IssuancesFound, BadAnswer> {
     let rows: Vec<RowJson> = serde_json::from_slice(body)?;
     let highest = rows.iter().map(|row| row.id).max();
@@ -50,7 +50,7 @@ pub fn read(body: &[u8], domain: &str, after: Option<&str>) -> Result<IssuancesF
         if !issuance.names.iter().any(|name| is_at_or_below(name, domain)) {
             continue;
         }
-        // A precertificate and its certificate, where the service gives both.
+        // Merges a precertificate and its certificate if the service returns both.
         let place = *places.entry(issuance.id.issuer_serial).or_insert(found.issuances.len());
         match found.issuances.get_mut(place) {
             Some(same) => {

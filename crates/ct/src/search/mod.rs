@@ -1,7 +1,8 @@
-//! Search services: asked by registered domain, with a cursor, never per certificate.
+//! Search services, queried by registered domain with a cursor, never by certificate.
 //!
-//! A service has its own pace, which learns from being throttled, and its own number of requests under way; a slow or angry one holds up nobody else. A failure is a value with the moment to come back: nothing is retried behind
-//! the caller's back, so that the cursor and what it stands for are always stored together.
+//! Each service has its own rate limit, which adapts when requests are throttled, and its own concurrency limit; a slow or failing
+//! service does not delay the others. An error contains the time of the next attempt. This module does not retry, so that the
+//! caller always stores the cursor together with its results.
 
 mod answer;
 mod cert_spotter;
@@ -27,22 +28,22 @@ pub use answer::{BadAnswer, IssuancesFound};
 pub use cert_spotter::read as read_cert_spotter;
 pub use crt_sh::read as read_crt_sh;
 
-/// Bytes of the longest answer read. A page of Cert Spotter's has some hundreds of certificates of 2 kB; crt.sh gives
-/// everything at once, 400 bytes a row.
+/// Longest accepted response in bytes. A page of Cert Spotter has some hundreds of certificates of 2 kB; crt.sh returns everything
+/// in one response, 400 bytes per row.
 pub const ANSWER_OCTETS_MAX: usize = 64 * 1024 * 1024;
-/// Pages read for one domain in one go: a hundred issuances each, that is a million.
+/// Maximum pages of one search for a domain: at a hundred issuances each, a million.
 pub const PAGES_MAX: usize = 10_000;
-/// Empty answers to a first question, one after the other, until it is believed that there is nothing: an overloaded
-/// service says `[]` for what it has.
+/// Number of consecutive empty responses to a first query before the result is accepted as empty: an overloaded service returns
+/// `[]` even if it has results.
 pub const EMPTIES_BELIEVED: u8 = 3;
-/// When to ask again after an empty answer that is not believed.
+/// Delay after an empty response that is not accepted yet.
 const EMPTY_RETRY: Duration = Duration::from_secs(120);
-/// When to ask again where the service does not say: an hour, in which a log's entries reach the services.
+/// Interval between queries if the service does not set one: an hour, the time in which log entries reach the services.
 const POLL_AFTER: Duration = Duration::from_secs(3_600);
-/// Soonest, whatever the service says.
+/// Minimum interval, whatever the service requests.
 const POLL_AFTER_MIN: Duration = Duration::from_secs(60);
 
-/// API of a search service.
+/// API type of a search service.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dialect {
@@ -55,27 +56,27 @@ pub enum Dialect {
 /// Options of a search service.
 #[derive(Clone)]
 pub struct SearchOptions {
-    /// What its cursors are stored under.
+    /// Name under which cursors are stored.
     pub name: String,
-    /// In whose words.
+    /// API type of the service.
     pub dialect: Dialect,
-    /// Without path: `https://api.certspotter.com`.
+    /// Base URL without path: `https://api.certspotter.com`.
     pub url: String,
-    /// Sent as a bearer token, where there is one.
+    /// Bearer token, if the service requires one.
     pub token: Option<String>,
-    /// How often, at most.
+    /// Rate limit of requests.
     pub pace: Pace,
-    /// Requests under way at once.
+    /// Maximum concurrent requests.
     pub in_flight: usize,
-    /// For one answer.
+    /// Timeout of one response.
     pub answer_limit: Duration,
-    /// A wait for the bucket that is longer is told instead.
+    /// Longest wait for the rate limit. A request that would wait longer fails instead.
     pub patience: Duration,
 }
 
 impl SearchOptions {
-    /// Cert Spotter. Its limits depend on the plan and are hourly, so that 429 with Retry-After is the rule for an
-    /// estate's first day; until then a request a second bothers nobody.
+    /// Returns the options of Cert Spotter. Its hourly limits depend on the plan, so the first day of a large installation will see
+    /// 429 responses with Retry-After. One request a second is acceptable to the service.
     #[must_use]
     pub fn cert_spotter(token: Option<String>) -> Self {
         Self {
@@ -93,7 +94,7 @@ impl SearchOptions {
         }
     }
 
-    /// crt.sh. Its operator allows 60 requests a minute; users sustain about five.
+    /// Returns the options of crt.sh. Its operator allows 60 requests a minute; in practice about five succeed.
     #[must_use]
     pub fn crt_sh() -> Self {
         Self {
@@ -103,7 +104,7 @@ impl SearchOptions {
             token: None,
             pace: Pace { per_second: None, per_minute: Some(Rate::per_minute(5)) },
             in_flight: 2,
-            // Large domains take it minutes.
+            // Responses for large domains take minutes.
             answer_limit: Duration::from_secs(180),
             patience: Duration::from_secs(300),
         }
@@ -121,80 +122,80 @@ impl fmt::Debug for SearchOptions {
     }
 }
 
-/// Where a service was left for a domain. Belongs to that service and domain; the start is its `Default`.
+/// Position of a search. Valid for one service and one domain; a new search starts with `Default`.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchCursor {
-    /// The last id given, as the service writes it.
+    /// The last id returned, in the service's format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<String>,
-    /// The latest end of validity among what was given, seconds since 1970 UTC: until then an answer without anything
-    /// is not true.
+    /// Latest expiry among the returned certificates, seconds since 1970-01-01 UTC. Until then, an empty response cannot be
+    /// correct.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newest_end: Option<i64>,
-    /// Empty answers in a row to the first question.
+    /// Number of consecutive empty responses to the first query.
     #[serde(default)]
     empties: u8,
 }
 
-/// One page of what a service knows.
+/// One page of search results.
 #[derive(Clone, Debug)]
 pub struct SearchPage {
-    /// In the service's order; an issuance that was given before may come again.
+    /// Issuances in the order of the service; may include issuances returned before.
     pub issuances: Vec<Issuance>,
-    /// Where to go on: to be stored with the issuances.
+    /// Cursor for the next query; must be stored together with the issuances.
     pub cursor: SearchCursor,
-    /// Whether there is more to be asked at once.
+    /// Whether the next query can be sent immediately.
     pub more: bool,
-    /// When to ask again, otherwise.
+    /// Time until the next query if `more` is false.
     pub poll_after: Duration,
-    /// It is empty, and that is not yet believed.
+    /// Whether the page is empty and not yet accepted as correct.
     pub doubtful: bool,
 }
 
-/// Why there is no page. The cursor stays what it was.
+/// A query failed. The cursor is unchanged.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum SearchError {
-    /// The service says so, or its bucket is empty for longer than the patience.
+    /// The service throttled the request, or the wait for the rate limit would exceed the maximum.
     #[error("{service} sent a rate limit: no request for {} s", retry_after.as_secs())]
     Throttled {
-        /// Which.
+        /// Name of the service.
         service: String,
-        /// When to come back.
+        /// Time until the next attempt.
         retry_after: Duration,
     },
-    /// No answer, or none that can be read.
+    /// There was no response, or an invalid one.
     #[error("{service}: {reason}")]
     Failing {
-        /// Which.
+        /// Name of the service.
         service: String,
-        /// The failure.
+        /// Description of the failure.
         reason: String,
-        /// When to come back.
+        /// Time until the next attempt.
         retry_after: Duration,
     },
-    /// An empty answer where there must be something.
+    /// The response was empty although the service must have results.
     #[error("{service} has nothing for {domain}, where it had certificates that are still valid")]
     SuspiciousEmpty {
-        /// Which.
+        /// Name of the service.
         service: String,
-        /// The requester.
+        /// The domain searched for.
         domain: String,
-        /// When to come back.
+        /// Time until the next attempt.
         retry_after: Duration,
     },
-    /// Operator: the token or the domain is wrong. Asking again cannot help.
+    /// The service rejected the request. Operator: correct the token or the domain. A retry does not help.
     #[error("{service} refuses: {reason}")]
     Refused {
-        /// Which.
+        /// Name of the service.
         service: String,
-        /// The error.
+        /// The error message of the service.
         reason: String,
     },
 }
 
 impl SearchError {
-    /// When to ask again.
+    /// Returns the time until the next attempt.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         match self {
@@ -206,7 +207,7 @@ impl SearchError {
     }
 }
 
-/// A service. Build it once.
+/// Client of a search service. Create it once.
 #[derive(Debug)]
 pub struct SearchService {
     options: SearchOptions,
@@ -216,38 +217,38 @@ pub struct SearchService {
 }
 
 impl SearchService {
-    /// A service, requested over `http`.
+    /// Creates a client that sends requests through `http`.
     #[must_use]
     pub fn new(options: SearchOptions, http: Client, clock: Clock) -> Self {
         let gate = Gate::new(options.pace, options.in_flight, options.patience);
         Self { options, http, gate, clock }
     }
 
-    /// What its cursors are stored under.
+    /// Returns the name under which cursors are stored.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.options.name
     }
 
-    /// Requests under way at once, at most.
+    /// Returns the maximum of concurrent requests.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.options.in_flight.max(1)
     }
 
-    /// Counters of requests and throttling, and the learnt rate.
+    /// Returns counters of requests and throttling, and the learned rate.
     #[must_use]
     pub fn paced(&self) -> Paced {
         self.gate.paced()
     }
 
-    /// One page of what was issued at and below `domain` (a registered domain), from `cursor` on.
+    /// Fetches one page of the certificates issued at and below `domain` (a registered domain), starting at `cursor`.
     ///
     /// # Errors
-    /// [`SearchError`]; the cursor holds.
+    /// [`SearchError`]; the cursor stays valid.
     ///
     /// # Cancellation
-    /// Dropping the future gives up the request; nothing is lost.
+    /// Dropping the future aborts the request; nothing is lost.
     #[crate::boxed]
     pub async fn issuances_since(
         &self,
@@ -311,7 +312,8 @@ impl SearchService {
         self.http.get(&url, &headers, ANSWER_OCTETS_MAX, deadline).await
     }
 
-    /// Whether an empty answer cannot be true: crt.sh gives everything each time, and what it gave is still valid.
+    /// Returns whether an empty response cannot be correct: crt.sh always returns all valid certificates, and an earlier one is
+    /// still valid.
     fn must_have(&self, cursor: &SearchCursor, now: i64, found: &IssuancesFound) -> bool {
         let whole = self.options.dialect == Dialect::CrtSh;
         whole && found.after.is_none() && cursor.newest_end.is_some_and(|end| end > now)
@@ -348,22 +350,22 @@ pub struct SearchQuery {
     pub cursor: SearchCursor,
 }
 
-/// What came of a question: a page, of which there may be several, or why there is none.
+/// Result of a query: one of its pages, or an error.
 #[derive(Debug)]
 pub struct SearchOutcome {
-    /// [`SearchService::name`].
+    /// Name of the service ([`SearchService::name`]).
     pub service: String,
-    /// Which domain.
+    /// The domain searched for.
     pub domain: String,
-    /// The page, or why there is none.
+    /// The page, or the error.
     pub result: Result<SearchPage, SearchError>,
 }
 
-/// Asks each service its questions, all services at once, each with as many requests under way as it allows, and every
-/// domain page after page. Ends when all is answered, or when nobody takes answers any more.
+/// Runs the queries of all services concurrently. Each service has its own concurrency limit, and each domain is read page after
+/// page. Ends when all queries are done, or when the receiver is gone.
 ///
 /// # Cancellation
-/// Dropping the future gives up what is under way; answers already sent are good.
+/// Dropping the future aborts the requests in progress; results already sent are valid.
 #[crate::boxed]
 pub async fn poll(work: Vec<(Arc<SearchService>, Vec<SearchQuery>)>, answers: mpsc::Sender<SearchOutcome>) {
     let services = work.into_iter().map(|(service, questions)| {

@@ -1,6 +1,6 @@
-//! The handle [`Ct`]. Its methods are in the files beside this one, each with the statements it sends.
+//! The handle [`Ct`]. Its methods are in the other files of this module, together with their SQL statements.
 
 store::handle! {
-    /// Certificate Transparency: watched domains, searches, logs, issuances found.
+    /// Tables of Certificate Transparency: watched domains, searches, logs and issuances.
     Ct
 }

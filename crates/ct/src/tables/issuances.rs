@@ -1,4 +1,4 @@
-//! Issuances: one row each, regardless of how many sources report it.
+//! Table of issuances: one row each, regardless of how many sources report it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -11,13 +11,13 @@ use db::{
     Bulk, Column, Cost, Cursor, Page, Row, StoreError, Tx, Value, key_or, limit_of, page, reversed, storable,
 };
 
-/// Issuances judged in one go: each may bring some dozens of known certificates of 2 kB into memory.
+/// Maximum issuances judged in one call: each may load some dozens of known certificates of 2 kB.
 pub const CT_JUDGED_MAX: usize = 256;
 
 coded! {
     /// Whether an issuance was expected.
     pub enum CtVerdict: "verdict" {
-        /// Not decided: what it belongs to may still be on its way into the database.
+        /// Not decided: the matching known certificate may not be in the database yet.
         Pending = 0 => "pending",
         /// Expected: a known request led to it.
         Expected = 1 => "expected",
@@ -28,45 +28,45 @@ coded! {
     }
 }
 
-/// An issuance as a log or a search service tells of it.
+/// An issuance as reported by a log or a search service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewCtIssuance {
-    /// Its identity outside, should it be new.
+    /// Public identifier for a new issuance.
     pub id: Uuid,
     /// SHA-256 over issuer and serial number.
     pub issuer_serial: [u8; 32],
-    /// SHA-256 of the tbsCertificate as logged, where it is known.
+    /// SHA-256 of the logged tbsCertificate, if known.
     pub tbs: Option<[u8; 32]>,
     /// The issuer's name.
     pub issuer: String,
-    /// Hexadecimal; empty when it cannot be read.
+    /// Serial number in hexadecimal; empty if it cannot be parsed.
     pub serial: String,
-    /// Folded names.
+    /// Names, case-folded.
     pub names: Vec<String>,
-    /// µs.
+    /// First moment of validity, µs since 1970-01-01 UTC.
     pub not_before_us: i64,
-    /// µs.
+    /// Last moment of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
     /// SHA-256 of the SubjectPublicKeyInfo, if known.
     pub spki_sha256: Option<[u8; 32]>,
-    /// SHA-256 of the certificate or precertificate, where it is known.
+    /// SHA-256 of the certificate or precertificate, if known.
     pub sha256: Option<[u8; 32]>,
-    /// Which log or service told first.
+    /// Log or service that reported the issuance first.
     pub source: String,
-    /// Time of logging, µs, if known.
+    /// Time of logging if known, µs since 1970-01-01 UTC.
     pub logged_at_us: Option<i64>,
-    /// When it was found, µs.
+    /// Time at which the issuance was found, µs since 1970-01-01 UTC.
     pub found_at_us: i64,
-    /// The certificate or precertificate, where it is at hand.
+    /// The certificate or precertificate, DER, if available.
     pub der: Option<Vec<u8>>,
-    /// The watched domains it could be used for.
+    /// The watched domains that the certificate covers.
     pub domains: Vec<String>,
 }
 
 /// An issuance as stored.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtIssuanceRow {
-    /// Its identity outside.
+    /// Public identifier.
     pub id: Uuid,
     /// See [`NewCtIssuance::issuer_serial`].
     pub issuer_serial: [u8; 32],
@@ -74,49 +74,49 @@ pub struct CtIssuanceRow {
     pub tbs: Option<[u8; 32]>,
     /// The issuer's name.
     pub issuer: String,
-    /// Hexadecimal; empty when it cannot be read.
+    /// Serial number in hexadecimal; empty if it cannot be parsed.
     pub serial: String,
-    /// Folded names.
+    /// Names, case-folded.
     pub names: Vec<String>,
-    /// µs.
+    /// First moment of validity, µs since 1970-01-01 UTC.
     pub not_before_us: i64,
-    /// µs.
+    /// Last moment of validity, µs since 1970-01-01 UTC.
     pub not_after_us: i64,
     /// SHA-256 of the SubjectPublicKeyInfo, if known.
     pub spki_sha256: Option<[u8; 32]>,
-    /// SHA-256 of the certificate or precertificate, where it is known.
+    /// SHA-256 of the certificate or precertificate, if known.
     pub sha256: Option<[u8; 32]>,
-    /// Which log or service told first.
+    /// Log or service that reported the issuance first.
     pub source: String,
-    /// When it was logged, µs.
+    /// Time of logging if known, µs since 1970-01-01 UTC.
     pub logged_at_us: Option<i64>,
-    /// When it was found, µs.
+    /// Time at which the issuance was found, µs since 1970-01-01 UTC.
     pub found_at_us: i64,
     /// Whether the issuance was expected.
     pub verdict: CtVerdict,
-    /// Why, JSON; empty while pending.
+    /// Reason for the verdict, JSON; empty while pending.
     pub reason: String,
 }
 
-/// Which issuances.
+/// Filter of a listing of issuances.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct CtFilter {
     /// Only issuances for this watched domain.
     pub domain: Option<String>,
     /// Only issuances with this verdict.
     pub verdict: Option<CtVerdict>,
-    /// Those found at this time or later, µs.
+    /// Only issuances found at this time or later, µs since 1970-01-01 UTC.
     pub found_from_us: Option<i64>,
 }
 
-/// A certificate that is known for a name.
+/// A known certificate that has one of the requested names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtKnownRow {
-    /// The certificate.
+    /// The certificate, DER.
     pub der: Vec<u8>,
-    /// Whether our own CA issued it.
+    /// Whether our own CA issued the certificate.
     pub issued: bool,
-    /// Whether it is a version of a managed certificate.
+    /// Whether the certificate is a version of a managed certificate.
     pub managed: bool,
 }
 
@@ -134,7 +134,7 @@ SELECT d.der FROM ct_issuances i JOIN ct_issuance_ders d ON d.issuance_id = i.id
 pub(super) const DOMAINS_OF: &str = "-- ct_issuance_domains
 SELECT d.domain FROM ct_issuances i JOIN ct_issuance_domains d ON d.issuance_id = i.id WHERE i.uuid = ?1
 ORDER BY d.domain";
-/// With the watched domain whose name comes first: a domain no longer watched judges nothing.
+/// Returns each issuance with the alphabetically first of its watched domains. Domains that are no longer watched do not count.
 pub(super) const JUDGEABLE: &str = concat!(
     "-- ct_issuances_judgeable\nSELECT ",
     columns!(),
@@ -142,10 +142,11 @@ pub(super) const JUDGEABLE: &str = concat!(
 FROM ct_issuances i WHERE i.verdict = ?1 AND i.found_at >= ?2 AND i.found_at <= ?3 AND i.id > ?4 ORDER BY i.id LIMIT ?5"
 );
 
-/// Two who tell of one issuance at once must see each other's rows, or there would be two. Few are written.
+/// Lock of writers. Two writers that report the same issuance concurrently must see each other's rows, or the issuance would get
+/// two rows.
 pub(super) const LOCK: &str = "-- ct_issuances_lock
 SELECT pg_advisory_xact_lock(?1)";
-/// "ct" in ASCII, far from the locks of the schema.
+/// "ct" in ASCII; differs from the lock keys of the schema.
 const LOCK_KEY: i64 = 0x6374;
 
 macro_rules! with_verdicts {
@@ -182,7 +183,7 @@ WHERE NOT EXISTS (SELECT 1 FROM ct_issuances o WHERE o.issuer_serial = :issuer_s
 ON CONFLICT DO NOTHING RETURNING uuid")
 };
 
-/// The row of each, new or not. ?3 is given back.
+/// Finds the row of each issuance by its hashes. ?3 is returned unchanged.
 pub(super) const FIND: Bulk = Bulk {
     sqlite: "-- ct_issuances_find
 SELECT ?3, id, uuid FROM (
@@ -213,7 +214,7 @@ pub(super) const DERS: Bulk = db::bulk! { (id bigint, der bytea)
 INSERT INTO ct_issuance_ders (issuance_id, der) VALUES (:id, :der){| ORDER BY :id} ON CONFLICT DO NOTHING"
 };
 
-/// One judged already keeps its verdict, but for an unasked one that turns out to be known, or is seen to.
+/// Stores verdicts. A decided issuance keeps its verdict, except that an unexpected one may become expected or acknowledged.
 pub(super) const JUDGE: Bulk = db::bulk! { (uuid uuid, verdict bigint, reason text)
     with_verdicts!("-- ct_issuances_judge
 UPDATE ct_issuances SET verdict = :verdict, reason = :reason
@@ -236,8 +237,8 @@ WHERE c.not_after >= "
     };
 }
 
-/// Certificates in the inventory by exact name, reversed: for one name the newest 64, so that a name on every
-/// certificate of a large estate costs no more than others.
+/// Known certificates in the inventory by exact reversed name. Limited to the newest 64 per name, so that a name on every
+/// certificate of a large installation does not cost more.
 pub(super) const KNOWN: Bulk = Bulk {
     sqlite: concat!(
         "-- ct_known\n",
@@ -257,7 +258,7 @@ pub(super) const KNOWN: Bulk = Bulk {
     ),
 };
 
-/// Versions of managed certificates by exact name, reversed: an issuer's answer is here before any scan sees it.
+/// Versions of managed certificates by exact reversed name. They are in the database before any scan finds the certificate.
 pub(super) const MANAGED: Bulk = Bulk {
     sqlite: "-- ct_managed
 SELECT v.chain FROM (SELECT certificate_id FROM managed_names WHERE name_reversed = ?1
@@ -270,7 +271,7 @@ SELECT v.chain FROM (SELECT DISTINCT f.certificate_id, u.ended FROM UNNEST(?1::t
 JOIN managed_versions v ON v.certificate_id = n.certificate_id WHERE v.not_after >= n.ended",
 };
 
-/// Expected issuances by exact name, reversed: for one name among the newest 64.
+/// Expected issuances by exact reversed name, from the newest 64 per name.
 pub(super) const EXPECTED: Bulk = Bulk {
     sqlite: with_verdicts!(concat!(
         "-- ct_expected\nSELECT ",
@@ -288,7 +289,7 @@ JOIN ct_issuances i ON i.id = n.issuance_id WHERE i.verdict = {CtVerdict::Expect
     )),
 };
 
-/// Ended ones, by the index on the end.
+/// Deletes the certificates of expired issuances, by the index on the expiry.
 pub(super) const TRIM_DERS: &str = "-- ct_issuances_trim_ders
 DELETE FROM ct_issuance_ders WHERE issuance_id IN
     (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
@@ -302,7 +303,7 @@ pub(super) const TRIM: &str = "-- ct_issuances_trim
 DELETE FROM ct_issuances WHERE id IN
     (SELECT id FROM ct_issuances WHERE not_after < ?1 ORDER BY not_after, id LIMIT ?2)";
 
-/// The newest first. ?1 is the row below which the page begins, ?2 the limit.
+/// Builds a listing, newest first. ?1 is the row below which the page begins, ?2 the limit.
 fn list(filter: &CtFilter) -> (String, Vec<Value>) {
     let mut values = Vec::new();
     let mut place = |value: Value| {
@@ -342,11 +343,11 @@ pub(super) fn composed() -> Vec<String> {
     all
 }
 
-/// Stores found issuances as pending; returns the ids of new ones. Known issuances get missing domains and hashes. At most
-/// seven statements on PostgreSQL.
+/// Stores issuances as pending; returns the ids of new ones. Known issuances get missing domains and hashes. At most seven
+/// statements on PostgreSQL.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Result<Vec<Uuid>, StoreError> {
     let found = merged(found);
@@ -370,7 +371,7 @@ pub async fn record_ct_issuances(tx: &mut Tx, found: Vec<NewCtIssuance>) -> Resu
     Ok(new)
 }
 
-/// The domains, names and certificates of rows that are there by now.
+/// Adds the domains, names and certificates of rows that exist by now.
 async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
     let columns = vec![
         Column::Blob(found.iter().map(|one| one.issuer_serial.to_vec()).collect()),
@@ -401,13 +402,13 @@ async fn link(tx: &mut Tx, found: &[NewCtIssuance]) -> Result<(), StoreError> {
     tx.bulk(&DERS, vec![Column::Int(ids), Column::Blob(ders)]).await.map(drop)
 }
 
-/// One of each issuance: a statement does not see its own rows.
+/// Merges entries about the same issuance: a statement does not see the rows it inserts.
 fn merged(found: Vec<NewCtIssuance>) -> Vec<NewCtIssuance> {
     let hashed: HashSet<[u8; 32]> =
         found.iter().filter(|one| one.tbs.is_some()).map(|one| one.issuer_serial).collect();
     let mut places: HashMap<[u8; 32], usize> = HashMap::new();
     let mut out: Vec<NewCtIssuance> = Vec::new();
-    // Those with a hash first, so that those without find them.
+    // Issuances with a hash come first, so that those without one find them.
     let (with, without): (Vec<_>, Vec<_>) = found.into_iter().partition(|one| one.tbs.is_some());
     let mut first_of: HashMap<[u8; 32], usize> = HashMap::new();
     for one in with.into_iter().chain(without) {
@@ -462,11 +463,11 @@ fn rows_of(found: &[NewCtIssuance]) -> Vec<Column> {
     ]
 }
 
-/// Stores verdicts of issuances that have none, and of unasked ones that turn out to be expected or are seen to; answers
-/// those that moved.
+/// Stores verdicts of pending issuances, and of unexpected ones that turn out to be expected or are acknowledged; returns those
+/// that changed.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn judge_ct_issuances(
     tx: &mut Tx,
@@ -480,11 +481,11 @@ pub async fn judge_ct_issuances(
     tx.bulk(&JUDGE, columns).await?.into_iter().map(|mut row| row.uuid()).collect()
 }
 
-/// The certificates known for names, of our authority, managed or seen, that did not end before `ended_us`: for each
-/// name the newest 64 of the inventory and of the managed ones. Two statements, on PostgreSQL.
+/// Returns known certificates with these names (issued by our CA, managed, or in the inventory) that did not expire before
+/// `ended_us`. Limited per name to the newest 64 of the inventory and of the managed ones. Two statements on PostgreSQL.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn ct_known(tx: &mut Tx, names: &[String], ended_us: i64) -> Result<Vec<CtKnownRow>, StoreError> {
     let mut keys: Vec<String> = names.iter().map(|name| reversed(name)).collect();
@@ -503,11 +504,11 @@ pub async fn ct_known(tx: &mut Tx, names: &[String], ended_us: i64) -> Result<Ve
     Ok(known)
 }
 
-/// Expected issuances for names that did not end before `ended_us`: for each name among the newest 64 that were found.
-/// One statement, on PostgreSQL.
+/// Returns expected issuances with these names that did not expire before `ended_us`, out of the 64 most recently found per name.
+/// One statement on PostgreSQL.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn ct_expected(
     tx: &mut Tx,
@@ -526,45 +527,45 @@ pub async fn ct_expected(
     Ok(found)
 }
 
-/// An issuance, in the caller's transaction.
+/// Returns an issuance, in the caller's transaction.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn ct_issuance(tx: &mut Tx, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
     tx.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
 }
 
 impl Ct<'_> {
-    /// An issuance.
+    /// Returns an issuance.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn issuance(self, id: Uuid) -> Result<Option<CtIssuanceRow>, StoreError> {
         self.0.row(ISSUANCE, vec![id.into()]).await?.map(|mut row| issuance_of(&mut row)).transpose()
     }
 
-    /// The certificate or precertificate of an issuance, where it is kept.
+    /// Returns the certificate or precertificate of an issuance, if stored.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn issuance_der(self, id: Uuid) -> Result<Option<Vec<u8>>, StoreError> {
         self.0.row(ISSUANCE_DER, vec![id.into()]).await?.map(|mut row| row.blob()).transpose()
     }
 
-    /// The domains an issuance could be used for, watched when it was found.
+    /// Returns the domains that an issuance covers and that were watched when it was found.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn issuance_domains(self, id: Uuid) -> Result<Vec<String>, StoreError> {
         let rows = self.0.rows(Cost::Point, DOMAINS_OF, vec![id.into()]).await?;
         rows.into_iter().map(|mut row| row.text()).collect()
     }
 
-    /// A page of issuances, the newest found first.
+    /// Returns a page of issuances, the most recently found first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn issuances(
         self,
         filter: &CtFilter,
@@ -583,11 +584,11 @@ impl Ct<'_> {
         })
     }
 
-    /// Issuances with this verdict that were found within `found_us`, oldest first, each with the watched domain to
-    /// judge it by; `None` when none of its domains is watched any more. At most [`CT_JUDGED_MAX`] a page.
+    /// Returns issuances with this verdict that were found within `found_us`, oldest first, at most [`CT_JUDGED_MAX`] per page.
+    /// Each has the watched domain whose rule applies; `None` when none of its domains is watched any longer.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn issuances_judgeable(
         self,
         verdict: CtVerdict,
@@ -608,10 +609,10 @@ impl Ct<'_> {
         })
     }
 
-    /// Forgets at most `limit` issuances that ended before `before_us`; says how many.
+    /// Deletes at most `limit` issuances that expired before `before_us`; returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn issuances_trim(self, before_us: i64, limit: usize) -> Result<u64, StoreError> {
         let limit = limit_of(limit).0 as i64;
         self.0

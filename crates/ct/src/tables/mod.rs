@@ -1,4 +1,4 @@
-//! Certificate Transparency: which domains are watched, how far search services and logs have been read, what was found.
+//! Tables of Certificate Transparency: watched domains, positions of searches and logs, issuances.
 
 mod handle;
 mod issuances;
@@ -11,7 +11,8 @@ use db::{
 };
 pub use handle::Ct;
 
-/// Watched domains: matching holds a million, but each has a row for every service and its place among the due ones.
+/// Maximum watched domains. Matching supports a million, but each domain has one row per service and an entry in the index of due
+/// searches.
 pub const CT_DOMAINS_MAX: i64 = 100_000;
 
 pub use issuances::{
@@ -22,19 +23,19 @@ pub use issuances::{
 /// A watched domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtDomainRow {
-    /// A registered domain, mostly; lower case, A-labels.
+    /// The registered domain in most cases; lower case, A-labels.
     pub name: String,
-    /// Issuers that may issue for it, JSON.
+    /// Issuer rule of the domain, JSON.
     pub rule: String,
-    /// Whether the client certificate is requested and matched.
+    /// Whether the domain is watched; false: paused.
     pub enabled: bool,
-    /// Names of the services that watch it; empty: all.
+    /// Names of the services that watch the domain; empty: all.
     pub services: Vec<String>,
-    /// Moves with every change.
+    /// Changes with every update.
     pub revision: i64,
-    /// When it was first watched, µs.
+    /// Time of creation, µs since 1970-01-01 UTC.
     pub created_at_us: i64,
-    /// When it was last changed, µs.
+    /// Time of the last change, µs since 1970-01-01 UTC.
     pub updated_at_us: i64,
 }
 
@@ -49,95 +50,95 @@ pub struct CtDomainSettings {
     pub services: Vec<String>,
 }
 
-/// Where a search service was left for a domain.
+/// State of one service's search for a domain.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtSearchRow {
-    /// Which service.
+    /// Name of the service.
     pub service: String,
-    /// Which domain.
+    /// The domain.
     pub domain: String,
-    /// The service's own, JSON.
+    /// The service's cursor, JSON.
     pub cursor: String,
-    /// When it is to be retried, µs.
+    /// Time at which the next query is due, µs since 1970-01-01 UTC.
     pub due_at_us: i64,
-    /// When it last answered, µs.
+    /// Time of the last response, µs since 1970-01-01 UTC.
     pub answered_at_us: Option<i64>,
-    /// Failures since.
+    /// Number of consecutive failures.
     pub failures: i64,
-    /// The last of them.
+    /// The last error.
     pub last_error: Option<String>,
-    /// When the first of them was, µs.
+    /// Time of the first of the consecutive failures, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,
-    /// End of the first complete search, µs.
+    /// End of the first complete search, µs since 1970-01-01 UTC.
     pub baseline_at_us: Option<i64>,
-    /// The requester.
+    /// The node that has claimed the search.
     pub holder: Option<Uuid>,
-    /// Until when the holder is trusted to, µs.
+    /// End of the node's lease, µs since 1970-01-01 UTC.
     pub until_us: Option<i64>,
 }
 
-/// How a service's questions go, all enabled domains together.
+/// State of a service's searches for all enabled domains together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtServiceRow {
-    /// Which service.
+    /// Name of the service.
     pub service: String,
-    /// Number of domains that it watches.
+    /// Number of domains that the service watches.
     pub domains: i64,
-    /// Those among them whose last question failed.
+    /// Number of these domains whose last query failed.
     pub failing: i64,
-    /// Since when the longest of these fails, µs.
+    /// Start of the longest series of failures, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,
-    /// The earliest question that is to be asked, µs.
+    /// Time at which the earliest query is due, µs since 1970-01-01 UTC.
     pub due_at_us: i64,
-    /// When it last answered, µs.
+    /// Time of the last response, µs since 1970-01-01 UTC.
     pub answered_at_us: Option<i64>,
 }
 
-/// Where a log's follower is.
+/// State of a log's follower.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtLogRow {
-    /// SHA-256 of its key.
+    /// Log ID: SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// For people.
+    /// Name for people.
     pub name: String,
-    /// The follower's own, JSON.
+    /// The follower's position, JSON.
     pub place: String,
-    /// Entries not read.
+    /// Number of unread entries.
     pub behind: i64,
-    /// When it last took a step, µs; 0 when it never did.
+    /// Time of the last step, µs since 1970-01-01 UTC; 0 before the first.
     pub stepped_at_us: i64,
-    /// Since when it cannot be read, or stands still, µs.
+    /// Since when the log cannot be read or does not grow, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,
-    /// Since when there is more to be read than one step reads, µs.
+    /// Since when there are more entries than one step reads, µs since 1970-01-01 UTC.
     pub behind_since_us: Option<i64>,
-    /// Why the last try was none.
+    /// Why the last step failed.
     pub last_error: Option<String>,
-    /// The inconsistency of the log, JSON.
+    /// The current alarm, JSON; `None`: the log is consistent.
     pub alarm: Option<String>,
-    /// Since when, µs.
+    /// Time of the alarm, µs since 1970-01-01 UTC.
     pub alarmed_at_us: Option<i64>,
 }
 
 /// A step of a log's follower.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CtLogStep {
-    /// SHA-256 of its key.
+    /// Log ID: SHA-256 of the log's key.
     pub log_id: [u8; 32],
-    /// For people.
+    /// Name for people.
     pub name: String,
-    /// The place it was made from; empty at the start.
+    /// The position before the step, JSON; empty in a new log.
     pub from: String,
-    /// The cursor after it.
+    /// The position after the step, JSON.
     pub place: String,
-    /// Entries not read.
+    /// Number of unread entries.
     pub behind: i64,
     /// See [`CtLogRow::behind_since_us`].
     pub behind_since_us: Option<i64>,
-    /// A warning although the log answers: its tree does not grow.
+    /// A warning although the log responds: its tree does not grow.
     pub warning: Option<String>,
-    /// Since when it is, µs.
+    /// Since when the warning applies, µs since 1970-01-01 UTC.
     pub failing_since_us: Option<i64>,
-    /// When, µs.
+    /// Time of the step, µs since 1970-01-01 UTC.
     pub at_us: i64,
 }
 
@@ -164,7 +165,7 @@ const DOMAINS: &str = concat!(
     domain_columns!(),
     " FROM ct_domains WHERE name > ?1 ORDER BY name LIMIT ?2"
 );
-/// Moves whenever a domain comes, changes or goes.
+/// Returns values that change whenever a domain is added, changed or removed.
 const DOMAINS_STAMP: &str = "-- ct_domains_stamp
 SELECT count(*), COALESCE(CAST(sum(revision) AS BIGINT), 0), COALESCE(max(updated_at), 0) FROM ct_domains";
 const DOMAIN_UPDATE: &str = "-- ct_domain_update
@@ -174,7 +175,7 @@ const DOMAIN_DELETE: &str = "-- ct_domain_delete
 DELETE FROM ct_domains WHERE name = ?1";
 const SEARCHES_DELETE: &str = "-- ct_searches_delete
 DELETE FROM ct_searches WHERE domain = ?1";
-/// Those of services that watch the domain no more.
+/// Deletes the searches of services that no longer watch the domain.
 const SEARCHES_DROP: &str = "-- ct_searches_drop
 DELETE FROM ct_searches WHERE domain = ?1 AND CAST(?2 AS TEXT) <> '' AND CAST(?2 AS TEXT) NOT LIKE '%|' || service || '|%'";
 macro_rules! seed {
@@ -192,7 +193,7 @@ ORDER BY d.name ON CONFLICT DO NOTHING"
         )
     };
 }
-/// A question for every domain that a service watches and has none.
+/// Adds a search for every domain that the service watches and has not searched.
 const SEED: &str = seed!("ct_searches_seed", "");
 const SEED_ONE: &str = seed!("ct_searches_seed_one", "AND d.name = ?4 ");
 const CLAIM: Bulk = db::bulk! {
@@ -216,7 +217,7 @@ const LEAVE: &str = "-- ct_search_leave
 UPDATE ct_searches SET cursor = ?4, due_at = ?5, answered_at = ?6, failures = ?7, last_error = ?8, failing_since = ?9,
   baseline_at = ?10, lease_holder = ?11, lease_until = ?12
 WHERE service = ?1 AND domain = ?2 AND lease_holder = ?3";
-/// Skips searches that a node holds.
+/// Makes searches due, except those that a node has claimed.
 const WANT: &str = "-- ct_searches_want
 UPDATE ct_searches SET due_at = ?2 WHERE domain = ?1 AND (lease_until IS NULL OR lease_until <= ?2)";
 const SEARCHES_OF: &str = concat!(
@@ -236,7 +237,8 @@ FROM ct_searches s JOIN ct_domains d ON d.name = s.domain WHERE d.enabled = 1 GR
 const LOGS: &str =
     concat!("-- ct_logs\nSELECT ", log_columns!(), " FROM ct_logs ORDER BY name, log_id LIMIT ?1");
 const LOG: &str = concat!("-- ct_log\nSELECT ", log_columns!(), " FROM ct_logs WHERE log_id = ?1");
-/// A step ends an alarm. It counts only from the place it was made from: two who step at once would find all twice.
+/// Stores a step and ends an alarm. Takes effect only if the position is the one before the step: otherwise two concurrent steps
+/// would report the same matches twice.
 const LOG_STEPPED: &str = "-- ct_log_stepped
 INSERT INTO ct_logs (log_id, name, place, behind, behind_since, last_error, failing_since, stepped_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
@@ -245,12 +247,12 @@ SET name = excluded.name, place = excluded.place, behind = excluded.behind, behi
     last_error = excluded.last_error, failing_since = excluded.failing_since, stepped_at = excluded.stepped_at,
     alarm = NULL, alarmed_at = NULL
 WHERE ct_logs.place = ?9";
-/// Keeps the time since when the log fails.
+/// Records a failure. Keeps the start time of a series of failures.
 const LOG_FAILED: &str = "-- ct_log_failed
 INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, last_error, failing_since) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
 ON CONFLICT (log_id) DO UPDATE
 SET last_error = excluded.last_error, failing_since = COALESCE(ct_logs.failing_since, excluded.failing_since)";
-/// Keeps the time since when the log is inconsistent.
+/// Records an alarm. Keeps the time of the first alarm.
 const LOG_ALARMED: &str = "-- ct_log_alarmed
 INSERT INTO ct_logs (log_id, name, place, behind, stepped_at, alarm, alarmed_at) VALUES (?1, ?2, '', 0, 0, ?3, ?4)
 ON CONFLICT (log_id) DO UPDATE
@@ -316,21 +318,21 @@ pub(crate) const SENDS: Sends = Sends {
     composed: issuances::composed,
 };
 
-/// What became of a domain to be watched.
+/// Result of adding a domain.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CtDomainInsertion {
-    /// The watch was created.
+    /// The domain was added.
     Made,
-    /// The watch existed already.
+    /// The domain is already watched.
     There,
-    /// There are [`CT_DOMAINS_MAX`].
+    /// There are already [`CT_DOMAINS_MAX`] domains.
     Full,
 }
 
-/// Watches a domain.
+/// Adds a domain.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn insert_ct_domain(
     tx: &mut Tx,
@@ -353,11 +355,11 @@ pub async fn insert_ct_domain(
     Ok(if made == 1 { CtDomainInsertion::Made } else { CtDomainInsertion::There })
 }
 
-/// Changes a domain of this revision; false when it has another, or is not watched. Services that watch it no more
-/// forget where they were left.
+/// Changes a domain with this revision; false if its revision differs or it is not watched. Deletes the search state of services
+/// that no longer watch it.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn update_ct_domain(
     tx: &mut Tx,
@@ -382,15 +384,16 @@ pub async fn update_ct_domain(
     Ok(true)
 }
 
-/// Names between bars, so that one is found by its bars; empty for none.
+/// Joins names with `|` before, between and after them, so that SQL can search for one name; empty without names.
 fn barred(services: &[String]) -> String {
     if services.is_empty() { String::new() } else { format!("|{}|", services.join("|")) }
 }
 
-/// A question that is due at `at_us` for `domain`, or for all, where `service` watches it and has none. Says how many.
+/// Adds searches that are due at `at_us` for `domain`, or for all domains, if `service` watches them and has no search yet. Returns
+/// their number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn seed_ct_searches(
     tx: &mut Tx,
@@ -411,17 +414,17 @@ pub async fn seed_ct_searches(
 /// Makes a domain's searches due at `at_us`, except those in progress; returns their number.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn want_ct_searches(tx: &mut Tx, domain: &str, at_us: i64) -> Result<u64, StoreError> {
     tx.execute(WANT, vec![domain.into(), at_us.into()]).await
 }
 
-/// Stores where a claimed question was left, in the transaction with what it told; false when the claim is no longer
-/// `holder`'s, and then nothing is to be stored. The claim ends unless `left` has a holder.
+/// Stores the state of a claimed search in the transaction of its results; false when `holder` has lost the claim, in which case
+/// the caller must store nothing. The claim ends unless `left` has a holder.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> Result<bool, StoreError> {
     let error = left.last_error.as_deref().map(|error| storable(error).into_owned());
@@ -442,21 +445,21 @@ pub async fn leave_ct_search(tx: &mut Tx, holder: Uuid, left: &CtSearchRow) -> R
     Ok(tx.execute(LEAVE, parameters).await? == 1)
 }
 
-/// Watches a domain no more; what was found stays. False when it was not watched.
+/// Stops watching a domain; its issuances stay. False if it was not watched.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_ct_domain(tx: &mut Tx, name: &str) -> Result<bool, StoreError> {
     tx.execute(SEARCHES_DELETE, vec![name.into()]).await?;
     Ok(tx.execute(DOMAIN_DELETE, vec![name.into()]).await? == 1)
 }
 
-/// Stores a follower's step, in the transaction with what it found; false when the log's place is not the one it was
-/// made from, and then nothing is to be stored. Ends the log's alarm.
+/// Stores a follower's step in the transaction of its matches. Returns false when the log's position differs from the one before
+/// the step; the caller must then store nothing. Ends the log's alarm.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreError> {
     let warning = step.warning.as_deref().map(|warning| storable(warning).into_owned());
@@ -474,10 +477,10 @@ pub async fn step_ct_log(tx: &mut Tx, step: &CtLogStep) -> Result<bool, StoreErr
     Ok(tx.execute(LOG_STEPPED, parameters).await? == 1)
 }
 
-/// Notes why a log could not be read.
+/// Records why a log could not be read.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn fail_ct_log(
     tx: &mut Tx,
@@ -490,10 +493,10 @@ pub async fn fail_ct_log(
     tx.execute(LOG_FAILED, parameters).await.map(drop)
 }
 
-/// Records that a log is inconsistent. Its position stays.
+/// Records that a log is inconsistent. Its position is unchanged.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn alarm_ct_log(
     tx: &mut Tx,
@@ -506,28 +509,28 @@ pub async fn alarm_ct_log(
     tx.execute(LOG_ALARMED, parameters).await.map(drop)
 }
 
-/// Forgets a log's place: it is followed from its start again, whatever it was before. False when there was none.
+/// Deletes a log's state, so that the follower starts as in a new log. False when there was none.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn delete_ct_log(tx: &mut Tx, log_id: [u8; 32]) -> Result<bool, StoreError> {
     Ok(tx.execute(LOG_DELETE, vec![log_id.into()]).await? == 1)
 }
 
 impl Ct<'_> {
-    /// A watched domain.
+    /// Returns a watched domain.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn domain(self, name: &str) -> Result<Option<CtDomainRow>, StoreError> {
         self.0.row(DOMAIN, vec![name.into()]).await?.map(|mut row| domain_of(&mut row)).transpose()
     }
 
-    /// A page of the watched domains, by name.
+    /// Returns a page of the watched domains, by name.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn domains(
         self,
         after: Option<&Cursor>,
@@ -544,21 +547,21 @@ impl Ct<'_> {
         })
     }
 
-    /// Something that moves whenever a domain comes, changes or goes.
+    /// Returns values that change whenever a domain is added, changed or removed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn domains_stamp(self) -> Result<(i64, i64, i64), StoreError> {
         let row = self.0.row(DOMAINS_STAMP, Vec::new()).await?;
         let read = |mut row: Row| Ok((row.int()?, row.int()?, row.int()?));
         row.map(read).transpose().map(Option::unwrap_or_default)
     }
 
-    /// Claims up to `limit` questions to `service` that are due at `now_us` for `holder`, until `until_us`, the longest
-    /// due first: one statement. Those that another holds are left out until its lease has ended.
+    /// Claims up to `limit` searches of `service` that are due at `now_us` for `holder`, until `until_us`, in the order of their
+    /// due times. One statement. Skips searches with a valid claim of another node.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn claim_searches(
         self,
         service: &str,
@@ -574,11 +577,10 @@ impl Ct<'_> {
         claimed.await?.into_iter().map(search_of).collect()
     }
 
-    /// Keeps questions that `holder` has claimed, by service and domain, until `until_us`; answers those that are still
-    /// its own.
+    /// Extends `holder`'s claims, given by service and domain, to `until_us`; returns those that `holder` still has.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn renew_searches(
         self,
         holder: Uuid,
@@ -595,28 +597,28 @@ impl Ct<'_> {
         kept.await?.into_iter().map(|mut row| Ok((row.text()?, row.text()?))).collect()
     }
 
-    /// Gives back every question that `holder` holds.
+    /// Releases all searches that `holder` has claimed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn release_searches(self, holder: Uuid) -> Result<(), StoreError> {
         self.0.execute(RELEASE, vec![holder.into()]).await.map(drop)
     }
 
-    /// Where each service was left for a domain; some few.
+    /// Returns the search state of each service for a domain; there are only a few.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn searches_of(self, domain: &str) -> Result<Vec<CtSearchRow>, StoreError> {
         let most = limit_of(db::PAGE_ROWS_MAX).0 as i64;
         let rows = self.0.rows(Cost::Walk, SEARCHES_OF, vec![domain.into(), most.into()]).await?;
         rows.into_iter().map(search_of).collect()
     }
 
-    /// A page of where services were left, by domain and service.
+    /// Returns a page of search states, by domain and service.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`]; those of the database.
+    /// [`StoreError::BadCursor`]; database errors.
     pub async fn searches(
         self,
         after: Option<&Cursor>,
@@ -634,10 +636,10 @@ impl Ct<'_> {
         })
     }
 
-    /// How each service's questions go, by name.
+    /// Returns the state of each service's searches, by name.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn services(self) -> Result<Vec<CtServiceRow>, StoreError> {
         let service = |mut row: Row| {
             Ok(CtServiceRow {
@@ -652,19 +654,19 @@ impl Ct<'_> {
         self.0.rows(Cost::Walk, SERVICES, Vec::new()).await?.into_iter().map(service).collect()
     }
 
-    /// Every followed log, by name; some dozens.
+    /// Returns every followed log, by name; there are some dozens.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn logs(self) -> Result<Vec<CtLogRow>, StoreError> {
         let most = limit_of(db::PAGE_ROWS_MAX).0 as i64;
         self.0.rows(Cost::Walk, LOGS, vec![most.into()]).await?.into_iter().map(log_of).collect()
     }
 
-    /// A followed log.
+    /// Returns a followed log.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn log(self, log_id: [u8; 32]) -> Result<Option<CtLogRow>, StoreError> {
         self.0.row(LOG, vec![log_id.into()]).await?.map(log_of).transpose()
     }
