@@ -1,35 +1,34 @@
-//! Group commit: callers that wait together share one transaction.
+//! Group commit: waiting callers share one transaction.
 
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-/// How a [`Batcher`] is bounded.
+/// Limits of a [`Batcher`].
 #[derive(Clone, Copy, Debug)]
 pub struct BatcherOptions {
-    /// Most items in one batch: what one transaction should hold.
+    /// Maximum number of items in one batch, which is one transaction.
     pub batch_max: usize,
-    /// Most items that wait; past it [`Batcher::submit`] waits too.
+    /// Maximum number of queued items. When the queue is full, [`Batcher::submit`] waits.
     pub queue_max: usize,
-    /// Batches under way at once. While they commit, the next one forms.
+    /// Maximum number of concurrent batches. While they commit, the next one fills.
     pub at_once: usize,
 }
 
 impl Default for BatcherOptions {
-    /// 256 items, 4,096 waiting, 2 batches: one commits while the other is prepared.
+    /// 256 items, 4,096 queued, 2 batches: one commits while the other is prepared.
     fn default() -> Self {
         Self { batch_max: 256, queue_max: 4_096, at_once: 2 }
     }
 }
 
-/// The work ended without an answer: it panicked, or the runtime is going down.
+/// The work ended without a result: it panicked, or the runtime is shutting down.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the work was given up before it was done: try again")]
 pub struct Abandoned;
 
-/// Gathers items that arrive while a batch is under way into the next one. No timer: an item that comes alone starts
-/// at once.
+/// Collects items that arrive while a batch runs into the next batch. There is no timer: a single item starts immediately.
 pub struct Batcher<I, O> {
     queue: mpsc::Sender<(I, oneshot::Sender<O>)>,
 }
@@ -49,8 +48,8 @@ impl<I, O> std::fmt::Debug for Batcher<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// Starts the gathering task, accounted as `kind`; it ends when the last clone is dropped. `run` answers one output
-    /// for each input, in order.
+    /// Starts the collecting task, accounted as `kind`. It ends when the last clone is dropped. `run` returns one output for each
+    /// input, in order.
     pub fn new(
         kind: &'static str,
         options: BatcherOptions,
@@ -61,10 +60,10 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         Self { queue }
     }
 
-    /// Waits for this item's answer.
+    /// Submits an item and waits for its output.
     ///
     /// # Errors
-    /// [`Abandoned`] when the work gave no answer.
+    /// [`Abandoned`] when the work returned no output.
     ///
     /// # Cancellation
     /// Dropping the future does not undo the work once it is queued.
@@ -85,14 +84,14 @@ async fn gather<I: Send + 'static, O: Send + 'static>(
     let _live = telemetry::tasks::guard(kind);
     let free = Arc::new(Semaphore::new(options.at_once));
     loop {
-        // First the place, then the items: whatever comes while all places are taken joins the next batch.
+        // Take the slot first: items that arrive while all slots are taken join the next batch.
         let Ok(place) = Arc::clone(&free).acquire_owned().await else { return };
         let mut batch = Vec::new();
         if incoming.recv_many(&mut batch, options.batch_max).await == 0 {
             return;
         }
         if batch.len() < options.batch_max {
-            // Callers made ready together submit one after the other: let them.
+            // Callers that become ready together submit one after the other: let them run first.
             tokio::task::yield_now().await;
             while batch.len() < options.batch_max
                 && let Ok(more) = incoming.try_recv()
@@ -107,7 +106,7 @@ async fn gather<I: Send + 'static, O: Send + 'static>(
             let answers = run(items).await;
             drop(place);
             for (reply, answer) in replies.into_iter().zip(answers) {
-                // Anyone who went away needs no answer.
+                // A caller that was dropped needs no result.
                 let _ = reply.send(answer);
             }
         });

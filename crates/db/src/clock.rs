@@ -1,28 +1,28 @@
-//! Where the time comes from.
+//! The source of time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The time, µs since 1970-01-01 UTC: the system's, or one that a test moves. Cheap to clone; clones of a manual clock
-/// move together.
+/// The time, µs since 1970-01-01 UTC: the system's clock, or a manual one for tests. Cheap to clone. Clones of a manual clock share
+/// its time.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<Arc<AtomicI64>>);
 
 impl Clock {
-    /// The system's clock.
+    /// Returns the system's clock.
     #[must_use]
     pub fn system() -> Self {
         Self(None)
     }
 
-    /// A clock that stands at `now_us` until it is moved.
+    /// Returns a manual clock set to `now_us`.
     #[must_use]
     pub fn manual(now_us: i64) -> Self {
         Self(Some(Arc::new(AtomicI64::new(now_us))))
     }
 
-    /// Now, in µs.
+    /// Returns the current time in µs since 1970-01-01 UTC.
     #[must_use]
     pub fn now_us(&self) -> i64 {
         match &self.0 {
@@ -33,20 +33,20 @@ impl Clock {
         }
     }
 
-    /// Now, in whole seconds.
+    /// Returns the current time in whole seconds since 1970-01-01 UTC.
     #[must_use]
     pub fn now_seconds(&self) -> i64 {
         self.now_us().div_euclid(1_000_000)
     }
 
-    /// Moves a manual clock to `now_us`; the system's clock stays as it is.
+    /// Sets a manual clock to `now_us`. Does nothing to the system's clock.
     pub fn set(&self, now_us: i64) {
         if let Some(manual) = &self.0 {
             manual.store(now_us, Ordering::SeqCst);
         }
     }
 
-    /// Moves a manual clock forward; the system's clock stays as it is.
+    /// Advances a manual clock. Does nothing to the system's clock.
     pub fn advance(&self, by: Duration) {
         if let Some(manual) = &self.0 {
             manual.fetch_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);

@@ -1,11 +1,11 @@
-//! One column of many rows, as a parameter.
+//! The values of one column in many rows, as one parameter.
 
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::value::Value;
 
-/// One column of many rows.
+/// The values of one column in many rows.
 #[derive(Clone, Debug)]
 pub enum Column {
     /// Integers.
@@ -40,7 +40,7 @@ impl Column {
         }
     }
 
-    /// The value of one row.
+    /// Returns the value in one row.
     pub(crate) fn at(&self, row: usize) -> Value {
         match self {
             Self::Int(all) => Value::Int(all[row]),

@@ -1,4 +1,4 @@
-//! How many connections this process opens, and how many the server allows.
+//! Number of connections that this process opens, and that the database server allows.
 
 use crate::database::{Backend, Database};
 use crate::error::StoreError;
@@ -8,7 +8,7 @@ use crate::statement::Sends;
 use crate::url::{Location, StoreUrl};
 use crate::value::Row;
 
-/// Connections for ordinary users, on PostgreSQL; `reserved_connections` is there since 16.
+/// Selects the connection limit for ordinary users on PostgreSQL. `reserved_connections` exists since version 16.
 const CONNECTIONS_MAX: &str = "-- connections_max
 SELECT current_setting('max_connections')::int8 - current_setting('superuser_reserved_connections')::int8
        - coalesce(current_setting('reserved_connections', true)::int8, 0)";
@@ -16,12 +16,12 @@ SELECT current_setting('max_connections')::int8 - current_setting('superuser_res
 pub(crate) const SENDS: Sends =
     Sends { both: &[], sqlite: &[], postgres: &[CONNECTIONS_MAX], bulks: &[], composed: Vec::new };
 
-/// Connections to the database.
+/// Limits on connections to the database.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Connections {
-    /// How many this process opens at most.
+    /// Maximum number of connections of this process.
     pub ours: usize,
-    /// How many the server has for ordinary users; `None` on SQLite, which is no server.
+    /// Maximum number of connections of ordinary users on the server. `None` on SQLite.
     pub servers: Option<usize>,
 }
 
@@ -30,10 +30,10 @@ fn servers(row: Option<Row>) -> Result<Option<usize>, StoreError> {
 }
 
 impl Database {
-    /// How many connections this process opens at most, and how many the server has.
+    /// Returns the connection limits of this process and of the server.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn connections(&self) -> Result<Connections, StoreError> {
         let ours = match &self.backend {
@@ -45,11 +45,10 @@ impl Database {
         Ok(Connections { ours, servers: servers(self.row(CONNECTIONS_MAX, Vec::new()).await?)? })
     }
 
-    /// [`Database::connections`] of a database that is not opened, with these options: over one connection, and nothing in it is
-    /// made or changed.
+    /// Same as [`Database::connections`], for a database that is not opened. Uses one connection, and creates or changes nothing.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn connections_at(url: &StoreUrl, options: &StoreOptions) -> Result<Connections, StoreError> {
         match &url.0 {

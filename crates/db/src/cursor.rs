@@ -1,4 +1,4 @@
-//! Keyset cursors: where the next page begins.
+//! Keyset cursors: the start of the next page.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,13 +9,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use crate::error::StoreError;
 use crate::value::Value;
 
-/// Longest cursor accepted, in characters: the longest key that is kept, with all of its
-/// key columns, in JSON and base64, fits several times over.
+/// Maximum characters of an accepted cursor. The longest stored key, with all key columns in JSON and base64, fits several times.
 const CURSOR_CHARS_MAX: usize = 16 * 1024;
 
-/// Where the next page of a listing begins. Opaque: keep it as text, give it back to the same listing.
+/// Start of the next page of a listing. Opaque: store it as text and pass it to the same listing.
 ///
-/// A cursor names the last row given, not a count of rows, so rows that arrive meanwhile neither repeat nor hide others.
+/// A cursor contains the key of the last returned row, not a row count. So rows inserted meanwhile neither repeat nor hide others.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Cursor(String);
 
@@ -29,7 +28,7 @@ impl FromStr for Cursor {
     type Err = StoreError;
 
     /// # Errors
-    /// [`StoreError::BadCursor`] when no cursor looks like this. Whether it fits the listing shows when it is used.
+    /// [`StoreError::BadCursor`] when the text is not a cursor. Whether it matches the listing is checked when it is used.
     fn from_str(text: &str) -> Result<Self, StoreError> {
         let cursor = Self(text.to_owned());
         cursor.parts().map(|_| cursor)
@@ -37,7 +36,7 @@ impl FromStr for Cursor {
 }
 
 impl Cursor {
-    /// A cursor after the row with this key. `listing` keeps it from being used on another listing.
+    /// Creates a cursor after the row with this key. `listing` prevents its use for another listing.
     #[must_use]
     pub fn new(listing: &str, key: &[Value]) -> Self {
         let mut parts = vec![serde_json::Value::from(listing)];
@@ -49,10 +48,10 @@ impl Cursor {
         Self(URL_SAFE_NO_PAD.encode(serde_json::Value::from(parts).to_string()))
     }
 
-    /// The key, if this cursor is of `listing` and has the shape of `shape` (the kinds of its values).
+    /// Returns the key, if this cursor is for `listing` and its values have the kinds of `shape`.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] when it is of another listing or shape.
+    /// [`StoreError::BadCursor`] for a cursor of another listing or shape.
     pub fn key(&self, listing: &str, shape: &[Value]) -> Result<Vec<Value>, StoreError> {
         let mut parts = self.parts()?.into_iter();
         if parts.next() != Some(Value::Text(listing.to_owned())) {
@@ -74,7 +73,7 @@ impl Cursor {
         parts
             .into_iter()
             .map(|part| match part {
-                // A NUL cannot be compared with on PostgreSQL, and no key holds one.
+                // PostgreSQL rejects a NUL in a comparison, and no key contains one.
                 serde_json::Value::String(text) if !text.contains('\0') => Ok(Value::Text(text)),
                 serde_json::Value::Number(number) => {
                     number.as_i64().map(Value::Int).ok_or(StoreError::BadCursor)

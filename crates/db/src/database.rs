@@ -1,4 +1,4 @@
-//! The handle over either database: opening, reading, transactions.
+//! A database handle for SQLite and PostgreSQL: opening, reads, transactions.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,7 +18,7 @@ use crate::tx::Tx;
 use crate::url::{Location, StoreUrl};
 use crate::value::{Row, Value};
 
-/// A database. Cheap to clone; the clones share connections.
+/// A database. Cheap to clone. Clones share connections.
 #[derive(Clone)]
 pub struct Database {
     pub(crate) backend: Backend,
@@ -31,25 +31,24 @@ pub(crate) enum Backend {
     Postgres(Arc<Postgres>),
 }
 
-/// How much of the database a read may touch.
+/// Number of rows that a read touches.
 #[derive(Clone, Copy, Debug)]
 pub enum Cost {
-    /// A handful of rows by an index. PostgreSQL plans it once a connection.
+    /// A few rows found by an index. PostgreSQL plans the statement once per connection.
     Point,
-    /// A page, or more.
+    /// A page of rows or more.
     Walk,
 }
 
 impl Database {
-    /// Opens the database, making the file and its folder when missing (readable by their owner only), and brings its
-    /// schema up to date.
+    /// Opens the database and migrates its schema. Creates a missing file and directory, readable only by their owner.
     ///
-    /// Several processes may have the same database open. On SQLite a transaction that writes waits five seconds for
-    /// another's; reading never waits.
+    /// Several processes may open the same database. On SQLite a write transaction waits five seconds for another one; reads never
+    /// wait.
     ///
     /// # Errors
     /// [`StoreError::Open`] when it cannot be opened, [`StoreError::TooNew`] when a newer Bulla has migrated it,
-    /// [`StoreError::MigrationChanged`] when its schema is not ours.
+    /// [`StoreError::MigrationChanged`] when its schema is not Bulla's.
     #[crate::boxed]
     pub async fn open(url: &StoreUrl, options: &StoreOptions, schema: Schema) -> Result<Self, StoreError> {
         let now_us = system_now_us();
@@ -71,7 +70,7 @@ impl Database {
     /// Reads rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn rows(
         &self,
@@ -91,19 +90,20 @@ impl Database {
         }
     }
 
-    /// The first row of a point read.
+    /// Returns the first row of a point read.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn row(&self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(Cost::Point, statement, parameters).await?.into_iter().next())
     }
 
-    /// Rows whose key is among `keys` (hexadecimal): one statement that takes them as one JSON list, none for no keys.
+    /// Returns the rows whose key is among `keys` (hexadecimal). Sends one statement with the keys as a JSON list, or none without
+    /// keys.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub async fn among<K: ToString>(
         &self,
         statement: &Bulk,
@@ -117,10 +117,10 @@ impl Database {
             .await
     }
 
-    /// Runs one statement, in a transaction of its own; returns the number of rows it changed.
+    /// Runs one statement in its own transaction. Returns the number of changed rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn execute(&self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         self.full.note(match &self.backend {
@@ -129,11 +129,10 @@ impl Database {
         })
     }
 
-    /// Runs a statement that finds its rows by an index, changes them and returns them, in a transaction of its own.
-    /// PostgreSQL only.
+    /// Runs a statement that finds rows by an index, changes and returns them, in its own transaction. PostgreSQL only.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::Closed`] on SQLite.
+    /// Database errors; [`StoreError::Closed`] on SQLite.
     #[crate::boxed]
     pub async fn write_rows(&self, statement: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
         match &self.backend {
@@ -142,11 +141,11 @@ impl Database {
         }
     }
 
-    /// Runs `work` in a transaction of SQLite that no other work shares; then `committed`, with its answer, once that is
-    /// stored. Both run on the thread that writes.
+    /// Runs `work` in a SQLite transaction that is not shared with other work. Then, once it is committed, calls `committed` with
+    /// the result. Both run on the writer thread.
     ///
     /// # Errors
-    /// Those of `work`; those of the database; [`StoreError::Closed`] on PostgreSQL.
+    /// Errors of `work`; database errors; [`StoreError::Closed`] on PostgreSQL.
     ///
     /// # Cancellation
     /// Dropping the future does not undo the work.
@@ -162,11 +161,11 @@ impl Database {
         }
     }
 
-    /// Runs `create` when there is no table with this name. Processes that do this at the same time wait for each other.
-    /// PostgreSQL only; does nothing on SQLite.
+    /// Runs `create` when no table has this name. Concurrent processes wait for each other. PostgreSQL only; does nothing on
+    /// SQLite.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn create_table_if_missing(&self, table: &str, create: &str) -> Result<(), StoreError> {
         match &self.backend {
@@ -175,16 +174,16 @@ impl Database {
         }
     }
 
-    /// Runs `work` in one transaction: committed when it answers `Ok`, undone when it answers `Err`.
+    /// Runs `work` in one transaction. Commits it when `work` returns `Ok`, rolls it back on `Err`.
     ///
-    /// The future awaits nothing but the transaction's own methods. On SQLite, work that waits together shares one
-    /// commit. An error that [`StoreError::is_transient`] may be tried again by the caller.
+    /// The future must await only the transaction's own methods. On SQLite, concurrent calls share one commit. The caller may retry
+    /// an error that [`StoreError::is_transient`].
     ///
     /// # Errors
-    /// Those of `work`, and those of the database.
+    /// Errors of `work`, and database errors.
     ///
     /// # Cancellation
-    /// Dropping the future may leave the work done or not, never half.
+    /// After the future is dropped, the work is either done completely or not at all.
     pub async fn write<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -195,11 +194,11 @@ impl Database {
         answer.take()
     }
 
-    /// [`Database::write`] for statements that find each row by an index: PostgreSQL plans them once a connection, whatever
-    /// their tables hold then.
+    /// Same as [`Database::write`], for statements that find each row by an index: PostgreSQL plans them once per connection,
+    /// independent of the size of the tables.
     ///
     /// # Errors
-    /// As [`Database::write`].
+    /// Same as [`Database::write`].
     pub async fn write_points<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -210,7 +209,7 @@ impl Database {
         answer.take()
     }
 
-    /// Boxed, because the generic functions above are compiled in each crate that calls them.
+    /// Boxed, because the generic callers above are compiled again in each crate that uses them.
     #[crate::boxed]
     async fn transact(&self, name: &'static str, planned: Planned, work: Work) -> Result<(), StoreError> {
         self.full.note(match &self.backend {
@@ -219,11 +218,11 @@ impl Database {
         })
     }
 
-    /// Whether there is room for writes. Looks at the free bytes of SQLite's disk; after a write that found a disk full, writes one
-    /// row, once a second at most, until that succeeds.
+    /// Checks whether the disk has space for writes. On SQLite, checks the free bytes. After a write failed on a full disk, writes
+    /// one row at most once a second, until that succeeds.
     ///
     /// # Errors
-    /// [`StoreError::Full`] while there is no room; those of the database.
+    /// [`StoreError::Full`] while there is no space; database errors.
     #[crate::boxed]
     pub async fn room(&self) -> Result<(), StoreError> {
         let full = |disk| Err(StoreError::Full { disk, source: "writes are refused".into() });
@@ -242,8 +241,8 @@ impl Database {
         Ok(())
     }
 
-    /// Statements sent to the database through this handle and its clones since it was opened; a bulk statement counts
-    /// once. For tests and metrics.
+    /// Returns the number of statements sent through this handle and its clones since it was opened. A bulk statement counts once.
+    /// For tests and metrics.
     #[must_use]
     pub fn statements_sent(&self) -> u64 {
         match &self.backend {
@@ -252,13 +251,13 @@ impl Database {
         }
     }
 
-    /// Whether this is PostgreSQL.
+    /// Returns whether the database is PostgreSQL.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
         matches!(self.backend, Backend::Postgres(_))
     }
 
-    /// How much of its connections this process uses at this moment. Asks the database nothing.
+    /// Returns the current use of this process' connections. Sends nothing to the database.
     #[must_use]
     pub fn pools(&self) -> Vec<PoolUse> {
         match &self.backend {
@@ -267,7 +266,8 @@ impl Database {
         }
     }
 
-    /// Whether the standby of [`StoreOptions::replica`] is read at this moment, as the database is away; `None` without one.
+    /// Returns whether reads currently use the standby of [`StoreOptions::replica`], because the database is unreachable. `None`
+    /// without a standby.
     #[must_use]
     pub fn replica_is_read(&self) -> Option<bool> {
         match &self.backend {
@@ -276,10 +276,10 @@ impl Database {
         }
     }
 
-    /// Moves the size limit of [`StoreOptions::sqlite_pages_max`]; nothing on PostgreSQL.
+    /// Changes the size limit of [`StoreOptions::sqlite_pages_max`]. Does nothing on PostgreSQL.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
     pub async fn set_sqlite_pages_max(&self, pages: u32) -> Result<(), StoreError> {
@@ -291,14 +291,14 @@ impl Database {
 }
 
 impl Bulk {
-    /// The text for this database.
+    /// Returns the text for this database.
     #[must_use]
     pub fn of(&self, database: &Database) -> &'static str {
         if database.is_postgres() { self.postgres } else { self.sqlite }
     }
 }
 
-/// For the migrations' record only: every other time is the caller's.
+/// Only for the record of migrations. All other times come from the caller.
 fn system_now_us() -> i64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -42,16 +42,16 @@
 //!
 //! A mark or a name that does not exist is an error of the compiler.
 
-/// Whose text is written.
+/// The database whose SQL is generated.
 #[derive(Clone, Copy)]
 pub enum Dialect {
-    /// SQLite: one row at a time.
+    /// SQLite: one statement per row.
     Sqlite,
-    /// PostgreSQL: all rows at once.
+    /// PostgreSQL: one statement for all rows.
     Postgres,
 }
 
-/// A statement for both databases, from one text. The module [`dialect`](crate::dialect) says how to write it.
+/// Generates a statement for both databases from one text. The module [`dialect`](crate::dialect) describes the syntax.
 #[macro_export]
 macro_rules! bulk {
     (($($name:ident $sql_type:ident),+ $(,)?) $text:expr) => {
@@ -76,10 +76,10 @@ macro_rules! bulk {
 
 pub use bulk;
 
-/// The text with each `{Enum::Variant}` replaced by what its `const fn code(self) -> i64` returns.
+/// Replaces each `{Enum::Variant}` in a text by the value of its `const fn code(self) -> i64`.
 ///
-/// `with_codes!([JobState::{Queued, Running}, JobKind::{Deploy}] "… WHERE state = {JobState::Queued}")`. A mark that is not
-/// listed is an error of the compiler; other marks stay for [`bulk!`].
+/// `with_codes!([JobState::{Queued, Running}, JobKind::{Deploy}] "… WHERE state = {JobState::Queued}")`. An unlisted variant is a
+/// compile error. Other marks are left for [`bulk!`].
 #[macro_export]
 macro_rules! with_codes {
     ([$($enum:ident::{$($variant:ident),+ $(,)?}),+ $(,)?] $text:expr) => {{
@@ -90,7 +90,7 @@ macro_rules! with_codes {
     }};
 }
 
-/// The text that [`statement`] or [`coded`] wrote.
+/// Converts the bytes from [`statement`] or [`coded`] to text.
 #[doc(hidden)]
 #[must_use]
 pub const fn text(bytes: &'static [u8]) -> &'static str {
@@ -100,7 +100,7 @@ pub const fn text(bytes: &'static [u8]) -> &'static str {
     }
 }
 
-/// Bytes written so far. Those beyond `N` are counted only.
+/// Output buffer. Bytes beyond `N` are only counted.
 struct Out<const N: usize> {
     bytes: [u8; N],
     length: usize,
@@ -140,7 +140,7 @@ impl<const N: usize> Out<N> {
         }
     }
 
-    /// The relation of all rows.
+    /// Writes the relation of all rows.
     const fn push_rows(&mut self, columns: &[(&str, &str)]) {
         self.push_all("UNNEST(");
         let mut at = 0;
@@ -159,7 +159,7 @@ impl<const N: usize> Out<N> {
         self.push(b')');
     }
 
-    /// `?1::bigint[]`.
+    /// Writes an array parameter such as `?1::bigint[]`.
     const fn push_array(&mut self, column: usize, sql_type: &str) {
         self.push(b'?');
         self.push_number(column as i64 + 1);
@@ -169,7 +169,7 @@ impl<const N: usize> Out<N> {
     }
 }
 
-/// Where the relation of all rows is added, and after which word.
+/// Where to insert the relation of all rows, and after which keyword.
 #[derive(Clone, Copy)]
 enum Verb {
     /// `INSERT`, until `VALUES`, `FROM` or `WHERE`.
@@ -177,14 +177,14 @@ enum Verb {
     Select,
     Update,
     Delete,
-    /// The relation is written already, or none is wanted.
+    /// The relation is already written, or not needed.
     Done,
 }
 
-/// The text of a statement for a database, and its length: the first `N` bytes of it.
+/// Returns the first `N` bytes of a statement for a database, and its full length.
 ///
 /// # Panics
-/// While the program is compiled, with what is wrong with the statement.
+/// At compile time, with a message that says what is wrong with the statement.
 #[doc(hidden)]
 #[must_use]
 pub const fn statement<const N: usize>(
@@ -200,9 +200,9 @@ pub const fn statement<const N: usize>(
     let mut verb = if columns.is_empty() || has(from, at, "{any ") { Verb::Done } else { verb_of(from, at) };
     let wants_rows = !matches!(verb, Verb::Done);
     let mut depth = 0;
-    // The depth inside `VALUES (`, until its end.
+    // Nesting depth inside `VALUES (`, until its closing parenthesis.
     let mut values = None;
-    // Inside `{a|b}`: whether the part is written.
+    // Inside `{a|b}`: whether the current part is written.
     let mut either = None;
     while at < from.len() {
         let here = from[at];
@@ -331,10 +331,10 @@ pub const fn statement<const N: usize>(
     (out.bytes, out.length)
 }
 
-/// The text with the codes in place of their marks, and its length: the first `N` bytes of it.
+/// Returns the first `N` bytes of a text with its marks replaced by codes, and its full length.
 ///
 /// # Panics
-/// While the program is compiled, on a code that is not listed.
+/// At compile time, for an unlisted code.
 #[doc(hidden)]
 #[must_use]
 pub const fn coded<const N: usize>(codes: &[(&str, i64)], text: &str) -> ([u8; N], usize) {
@@ -361,7 +361,7 @@ pub const fn coded<const N: usize>(codes: &[(&str, i64)], text: &str) -> ([u8; N
     (out.bytes, out.length)
 }
 
-/// `IN (…)` or `= ANY(…)` of a JSON list: the parameter is `from[at..space]`, its type `from[space + 1..end]`.
+/// Writes `IN (…)` or `= ANY(…)` for a JSON list. The parameter is `from[at..space]`, its type `from[space + 1..end]`.
 const fn push_among<const N: usize>(
     out: &mut Out<N>,
     dialect: Dialect,
@@ -396,7 +396,7 @@ const fn push_among<const N: usize>(
     }
 }
 
-/// Where the statement begins after the line that names it.
+/// Returns the start of the statement after the comment line with its name.
 const fn after_comment(from: &[u8]) -> usize {
     assert!(starts(from, 0, "-- "), "a statement begins with a comment that names it");
     find(from, 0, b'\n') + 1
@@ -416,7 +416,7 @@ const fn verb_of(from: &[u8], at: usize) -> Verb {
     }
 }
 
-/// The place of the column that `from[at..end]` names.
+/// Returns the position of the column that `from[at..end]` names.
 const fn position(columns: &[(&str, &str)], from: &[u8], at: usize, end: usize) -> usize {
     let mut place = 0;
     while place < columns.len() {
@@ -458,7 +458,7 @@ const fn has(from: &[u8], mut at: usize, word: &str) -> bool {
     false
 }
 
-/// The first such byte from `at`; the end without one.
+/// Returns the position of the first such byte from `at`, or the end of the text.
 const fn find(from: &[u8], mut at: usize, byte: u8) -> usize {
     while at < from.len() && from[at] != byte {
         at += 1;
@@ -466,7 +466,7 @@ const fn find(from: &[u8], mut at: usize, byte: u8) -> usize {
     at
 }
 
-/// The end of the text in quotes that begins at `at`.
+/// Returns the end of the quoted text that starts at `at`.
 const fn quoted_end(from: &[u8], at: usize) -> usize {
     let end = find(from, at + 1, from[at]);
     assert!(end < from.len(), "a quotation without its end");

@@ -3,7 +3,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use data_encoding::HEXLOWER;
 
-/// SHA-256 of `bytes`.
+/// Returns the SHA-256 of `bytes`.
 #[must_use]
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let mut out = [0; 32];
@@ -11,7 +11,7 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     out
 }
 
-/// `bytes` in lower-case hexadecimal.
+/// Returns `bytes` in lower-case hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     HEXLOWER.encode(bytes)

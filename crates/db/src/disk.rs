@@ -1,32 +1,32 @@
-//! The disk below the database, and how much room it has.
+//! The disk of the database, and its free space.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// With fewer bytes free, a disk counts as full. A commit of a batch takes some hundred KiB, and the log of SQLite grows before the
+/// Free bytes below which a disk counts as full. A batch commit needs some hundred KiB, and SQLite's log grows before the database
 /// file does.
 pub const DISK_FREE_BYTES_MIN: u64 = 1 << 20;
 
-/// The disk that a database is on.
+/// The disk of a database.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Disk {
     /// The file of the database; `None` for the disk of a database server.
     pub path: Option<PathBuf>,
-    /// Bytes that are free for this process; `None` where that is not known.
+    /// Bytes that are free for this process. `None` when unknown.
     pub free_bytes: Option<u64>,
 }
 
 impl Disk {
-    /// The disk below a file, as it is now.
+    /// Returns the current state of the disk that has a file.
     pub(crate) fn of(path: &Path) -> Self {
-        // An empty folder name is the working folder's.
+        // An empty directory name means the working directory.
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let found = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(parent));
         let free_bytes = found.ok().map(|found| found.f_bavail.saturating_mul(found.f_frsize));
         Self { path: Some(path.to_owned()), free_bytes }
     }
 
-    /// Whether fewer than [`DISK_FREE_BYTES_MIN`] bytes are free.
+    /// Returns whether fewer than [`DISK_FREE_BYTES_MIN`] bytes are free.
     pub(crate) fn is_full(&self) -> bool {
         self.free_bytes.is_some_and(|bytes| bytes < DISK_FREE_BYTES_MIN)
     }

@@ -1,4 +1,4 @@
-//! Whether writes have found the disk full.
+//! State of the disk, as seen by writes.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,17 +7,17 @@ use std::time::Instant;
 use crate::disk::Disk;
 use crate::error::StoreError;
 
-/// Milliseconds between two probes of a database whose writes found the disk full.
+/// Milliseconds between two probes of a database whose disk is full.
 const PROBE_EVERY_MS: i64 = 1_000;
 
-/// Whether writes find the disk full.
+/// Whether writes fail because the disk is full.
 #[derive(Clone)]
 pub(crate) struct Fullness(Arc<State>);
 
 struct State {
     full: Mutex<Option<Disk>>,
     began: Instant,
-    /// When it was probed last, in milliseconds from `began`.
+    /// Time of the last probe, in milliseconds since `began`.
     probed_ms: AtomicI64,
 }
 
@@ -29,7 +29,7 @@ impl Default for Fullness {
 }
 
 impl Fullness {
-    /// Records whether a write met a full disk; returns its result.
+    /// Records whether a write failed because of a full disk. Returns its result.
     pub(crate) fn note<T>(&self, outcome: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Full { disk, .. }) = &outcome {
             *self.lock() = Some(disk.clone());
@@ -37,7 +37,7 @@ impl Fullness {
         outcome
     }
 
-    /// The disk that the last writes found full.
+    /// Returns the disk that the last writes found full.
     pub(crate) fn found(&self) -> Option<Disk> {
         self.lock().clone()
     }
@@ -46,7 +46,7 @@ impl Fullness {
         *self.lock() = None;
     }
 
-    /// Whether it is time for a probe; the caller that is told so makes it.
+    /// Returns whether a probe is due. The caller that gets `true` must run it.
     pub(crate) fn is_due(&self) -> bool {
         let now = i64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(i64::MAX);
         let last = self.0.probed_ms.load(Ordering::Relaxed);

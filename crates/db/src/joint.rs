@@ -1,5 +1,5 @@
-//! Work in a transaction: with its answer apart, so that what runs it is compiled once, and shared by several callers on
-//! SQLite.
+//! Work in a transaction. The result is stored separately, so that the runner is compiled once; on SQLite several callers share a
+//! transaction.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,15 +10,15 @@ use tokio::sync::oneshot;
 use crate::error::StoreError;
 use crate::tx::Tx;
 
-/// Work in a transaction. Its answer goes where [`WorkResult`] finds it.
+/// Work in a transaction. Its result is stored in a [`WorkResult`].
 pub(crate) type Work =
     Box<dyn for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<(), StoreError>> + Send + 'static>;
 
-/// The answer of a piece of work.
+/// Holder of a result that the work stores.
 pub(crate) struct WorkResult<T>(Arc<Mutex<Option<T>>>);
 
 impl<T: Send + 'static> WorkResult<T> {
-    /// `work`, and where its answer will be.
+    /// Wraps `work`. Returns it with the holder of its result.
     pub(crate) fn of(
         work: impl for<'t> FnOnce(&'t mut Tx) -> BoxFuture<'t, Result<T, StoreError>> + Send + 'static,
     ) -> (Work, Self) {
@@ -28,7 +28,7 @@ impl<T: Send + 'static> WorkResult<T> {
         (work, Self(answer))
     }
 
-    /// The answer, once the work has succeeded.
+    /// Returns the result, once the work has succeeded.
     pub(crate) fn take(self) -> Result<T, StoreError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take().ok_or(StoreError::Closed)
     }
@@ -46,7 +46,7 @@ fn kept<T: Send + 'static>(
     .boxed()
 }
 
-/// A piece of work that may share its transaction with others.
+/// Work that may share its transaction with other work.
 pub(crate) struct JointWork {
     name: &'static str,
     work: Option<Work>,
@@ -60,7 +60,7 @@ impl JointWork {
         (Self { name, work: Some(work), outcome: None, reply: Some(reply) }, outcome)
     }
 
-    /// Runs; false when its changes are to be undone.
+    /// Runs the work. Returns false when its changes must be rolled back.
     pub(crate) fn run(&mut self, tx: &mut Tx) -> bool {
         let Some(work) = self.work.take() else { return false };
         let outcome = work(tx).now_or_never().unwrap_or_else(|| {
@@ -74,13 +74,13 @@ impl JointWork {
         good
     }
 
-    /// That it found the disk full, for those that shared its transaction.
+    /// Returns the error if the work found the disk full. It applies to all work in the transaction.
     pub(crate) fn full(&self) -> Option<StoreError> {
         let failed = self.outcome.as_ref().and_then(|outcome| outcome.as_ref().err());
         failed.filter(|error| matches!(error, StoreError::Full { .. })).map(StoreError::again)
     }
 
-    /// Tells the caller; `failed` when the shared transaction was not committed.
+    /// Sends the result to the caller. `failed` is the error of a shared transaction that was not committed.
     pub(crate) fn settle(mut self, failed: Option<&StoreError>) {
         let outcome = match (failed, self.outcome.take()) {
             (_, Some(Err(own))) => Err(own),
@@ -89,7 +89,7 @@ impl JointWork {
             (None, None) => Err(StoreError::Closed),
         };
         if let Some(reply) = self.reply.take() {
-            // Anyone who went away needs no answer.
+            // A caller that was dropped needs no result.
             let _ = reply.send(outcome);
         }
     }

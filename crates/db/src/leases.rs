@@ -19,22 +19,22 @@ SELECT name, holder, until_at FROM leases WHERE until_at > ?1 ORDER BY name LIMI
 
 pub(crate) const SENDS: Sends = Sends::of(&[LEASE_TAKE, LEASE_RELEASE, LEASES], &[]);
 
-/// A lease that is held.
+/// A lease with its current holder.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Lease {
-    /// The work that its holder does for the cluster.
+    /// Name of the work that the holder does for the cluster.
     pub name: String,
-    /// The process that holds it.
+    /// Id of the process that holds the lease.
     pub holder: Uuid,
-    /// When it ends unless renewed, µs.
+    /// End of the lease unless renewed, µs.
     pub until_us: i64,
 }
 
 impl Database {
-    /// Takes or renews the lease `name` for `holder` until `now_us + for_us`; false while another holds it.
+    /// Acquires or renews the lease `name` for `holder` until `now_us + for_us`. Returns false while another process holds it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn lease(
         &self,
@@ -49,10 +49,10 @@ impl Database {
         Ok(taken == 1)
     }
 
-    /// The leases held at `now_us`, by name; at most a thousand.
+    /// Returns the leases that are held at `now_us`, by name; at most a thousand.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn leases(&self, now_us: i64) -> Result<Vec<Lease>, StoreError> {
         let rows = self.rows(Cost::Point, LEASES, vec![now_us.into()]).await?;
@@ -61,19 +61,19 @@ impl Database {
             .collect()
     }
 
-    /// Writes one row, to find out whether there is room.
+    /// Writes one row to check whether the disk has space.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub(crate) async fn probe(&self) -> Result<(), StoreError> {
-        // A lease that ended long ago: no clock is asked, and the row is always the same.
+        // A lease that ended long ago: needs no clock, and the row is always the same.
         self.lease("disk-probe", Uuid::nil(), 0, 0).await.map(drop)
     }
 
-    /// Gives the lease back early; nothing when `holder` has it no longer.
+    /// Releases the lease early. Does nothing when `holder` no longer has it.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn release(&self, name: &str, holder: Uuid) -> Result<(), StoreError> {
         self.execute(LEASE_RELEASE, vec![name.into(), holder.into()]).await.map(drop)

@@ -1,8 +1,8 @@
-//! The database engine: SQLite (one file) or PostgreSQL 14+, alike to its callers. Knows no table.
+//! The database engine: SQLite (one file) or PostgreSQL 14+, with the same interface. It knows no tables.
 //!
-//! [`Database`] is the handle: it opens the database, applies migrations, and runs statements and transactions ([`Tx`]).
-//! The owner of the tables passes its [`Schema`], the migrations, when it opens a database. Every
-//! database also has leases, an audit log and an outbox, which this crate reads and writes.
+//! [`Database`] is the handle: it opens the database, applies migrations, and runs statements and transactions ([`Tx`]). The owner
+//! of the tables passes its [`Schema`], the migrations, when it opens a database. Every database also has leases, an audit log and
+//! an outbox, which this crate reads and writes.
 //!
 //! Times are microseconds since 1970-01-01 UTC, given by the caller.
 
@@ -38,7 +38,7 @@ mod tx;
 mod url;
 mod value;
 
-/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed one compiles its code again.
+/// Boxes the future of a public `async fn`. Every crate that awaits an unboxed future compiles its code again.
 pub(crate) use async_recursion::async_recursion as boxed;
 
 pub use audit::head::AuditHead;

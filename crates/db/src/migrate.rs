@@ -1,4 +1,4 @@
-//! Numbered migrations, applied once, in order, with a checksum of what was applied.
+//! Numbered migrations, applied once and in order. A checksum of each applied migration is stored.
 
 use crate::digest::{hex, sha256};
 use crate::error::StoreError;
@@ -7,11 +7,11 @@ use crate::value::Value;
 
 /// A numbered change of the schema, applied once and in order.
 pub struct Migration {
-    /// Its number: ascending, from 1.
+    /// Version: ascending, from 1.
     pub version: i64,
-    /// Its name, for the record of what was applied.
+    /// Name for the record of applied migrations.
     pub name: &'static str,
-    /// Its statements.
+    /// SQL statements of the migration.
     pub sql: &'static str,
 }
 
@@ -29,11 +29,11 @@ SELECT version, checksum FROM schema_migrations ORDER BY version";
 pub(crate) const MIGRATION_RECORD: &str = "-- migration_record
 INSERT INTO schema_migrations (version, name, checksum, applied_at) VALUES (?1, ?2, ?3, ?4)";
 
-/// Of a table that a migration makes.
+/// Reads a table that a migration creates.
 pub(crate) const OLDEST_COMPATIBLE: &str = "-- schema_oldest_compatible
 SELECT oldest FROM schema_compatibility WHERE id = 1";
 
-/// Without the statement that makes the table: it cannot be prepared.
+/// The statement that creates the table is missing here: it cannot be prepared.
 pub(crate) const SENDS: Sends = Sends::of(&[MIGRATIONS_APPLIED, MIGRATION_RECORD, OLDEST_COMPATIBLE], &[]);
 
 /// A migration recorded in the database.
@@ -47,13 +47,13 @@ pub(crate) fn newest(known: &[Migration]) -> i64 {
     known.last().map_or(0, |migration| migration.version)
 }
 
-/// Whether a newer build has migrated the database: then [`OLDEST_COMPATIBLE`] says whether this one may go on with it.
+/// Returns whether a newer build has migrated the database. [`OLDEST_COMPATIBLE`] then says whether this build can still use it.
 pub(crate) fn is_ahead(known: &[Migration], applied: &[Applied]) -> bool {
     applied.iter().any(|row| row.version > newest(known))
 }
 
-/// The migrations still to apply, after checking that those applied are ours, or of a newer build that has left to this one what it
-/// needs: `oldest` is the version from which on builds work with the database.
+/// Returns the migrations still to apply. Checks that the applied ones are this build's, or of a compatible newer build. `oldest`
+/// is the oldest version that works with the database.
 pub(crate) fn pending<'m>(
     database: &str,
     known: &'m [Migration],
@@ -87,7 +87,7 @@ pub(crate) fn pending<'m>(
     Ok(&known[first..])
 }
 
-/// The parameters of [`MIGRATION_RECORD`].
+/// Returns the parameters of [`MIGRATION_RECORD`].
 pub(crate) fn record_of(migration: &Migration, now_us: i64) -> Vec<Value> {
     vec![migration.version.into(), migration.name.into(), checksum(migration).into(), now_us.into()]
 }
@@ -143,7 +143,7 @@ mod tests {
             pending("db", KNOWN, &ahead, Some(3)),
             Err(StoreError::TooNew { found: 3, known: 2, .. })
         ));
-        // One that lies between ours was never applied here, and is no expansion of ours.
+        // An unknown migration between known ones is not a compatible extension.
         let altered = applied(&[(1, "a"), (2, "other"), (3, "c")]);
         assert!(matches!(pending("db", KNOWN, &altered, Some(1)), Err(StoreError::MigrationChanged { .. })));
     }

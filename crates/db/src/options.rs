@@ -1,4 +1,4 @@
-//! How a store is opened.
+//! Options for opening a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,34 +7,34 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::url::StoreUrl;
 
-/// Connections to PostgreSQL when nobody says otherwise: four read, eight write. The server's own default is a hundred for
-/// everybody, and more writers would only wait for the same disk.
+/// Default number of connections to PostgreSQL: four read, eight write. The server's default limit is a hundred for all clients,
+/// and more writers would only wait for the same disk.
 pub const CONNECTIONS_DEFAULT: usize = 12;
-/// Fewest connections to PostgreSQL: one reads, one writes.
+/// Minimum number of connections to PostgreSQL: one reads, one writes.
 pub const CONNECTIONS_MIN: usize = 2;
-/// Most connections to PostgreSQL: past some hundreds a server needs a pooler before it.
+/// Maximum number of connections to PostgreSQL. For more than some hundreds a server needs a connection pooler.
 pub const CONNECTIONS_MAX: usize = 1_000;
 
-/// How long a standby is read while the database is away, when nobody says otherwise: as long as clients of the credential
-/// store believe what they remember.
+/// Default time for reading a standby while the database is unreachable. Equal to the time for which clients of the credential
+/// store trust their cache.
 pub const REPLICA_ALONE_DEFAULT: Duration = Duration::from_secs(3_600);
 
-/// Options of a database that is opened.
+/// Options for opening a database.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
-    /// Connections to PostgreSQL that this process opens at most, from [`CONNECTIONS_MIN`] to [`CONNECTIONS_MAX`]: a third of
-    /// them read, the others write. SQLite has no server and keeps five descriptors to its file.
+    /// Maximum number of connections to PostgreSQL, from [`CONNECTIONS_MIN`] to [`CONNECTIONS_MAX`]. A third of them read, the
+    /// others write. Ignored for SQLite, which always uses five.
     pub connections: usize,
-    /// A standby of the PostgreSQL server (streaming replication), read while that is away.
+    /// A standby of the PostgreSQL server (streaming replication). It is read while the server is unreachable.
     pub replica: Option<StoreUrl>,
-    /// For how long at most, from when the database was first found to be away.
+    /// Maximum time for reading the standby, counted from when the database was first found unreachable.
     pub replica_alone: Duration,
-    /// The largest size of an SQLite file in pages of 4 KiB; `None` leaves it to the disk.
+    /// Maximum size of an SQLite file in pages of 4 KiB. `None`: limited by the disk only.
     pub sqlite_pages_max: Option<u32>,
-    /// Whether a power cut may take what an SQLite file was given last, in favour of writes that do not wait for the disk; what is
-    /// left is whole. For what can be made again. A crash of the process alone loses nothing.
+    /// Whether SQLite commits without waiting for the disk. A power failure may then lose the last commits, but never corrupts the
+    /// file; a crash of the process loses nothing. Only for data that can be recreated.
     pub lossy: bool,
-    /// Which fault the next transaction of `record` meets; for tests.
+    /// Fault to inject into the next transaction of `record`, for tests.
     #[doc(hidden)]
     pub fault: Arc<AtomicU8>,
 }
@@ -53,7 +53,7 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// Connections to PostgreSQL that read, and that write.
+    /// Returns the numbers of PostgreSQL connections for reading and for writing.
     pub(crate) fn readers_and_writers(&self) -> (usize, usize) {
         let connections = self.connections.clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
         let readers = (connections / 3).max(1);
@@ -61,19 +61,19 @@ impl StoreOptions {
     }
 }
 
-/// A crash at one of the two moments that matter.
+/// A simulated crash before or after a commit.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Fault {
-    /// The connection goes before the commit: nothing was stored.
+    /// The connection breaks before the commit: nothing is stored.
     BeforeCommit = 1,
     /// The connection breaks after the commit: the data is stored, but the caller gets an error.
     AfterCommit = 2,
 }
 
 impl Fault {
-    /// Whether this fault was requested; clears the request.
+    /// Returns whether this fault was requested, and clears the request.
     pub(crate) fn take(self, switch: &AtomicU8) -> bool {
         switch.load(Ordering::Relaxed) != 0
             && switch.compare_exchange(self as u8, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -1,4 +1,5 @@
-//! The outbox: events that commit with what they tell of. Delivery is at least once; each consumer keeps its place.
+//! The outbox: events that are committed together with the change that they report. Delivery is at least once. Each consumer has
+//! its own position.
 
 use crate::column::Column;
 use crate::database::{Cost, Database};
@@ -8,40 +9,40 @@ use crate::statement::{Bulk, Sends};
 use crate::tx::Tx;
 use crate::value::Row;
 
-/// An event that is to go into the outbox.
+/// An event to add to the outbox.
 #[derive(Clone, Debug)]
 pub struct NewEvent {
-    /// When, µs.
+    /// Time of the event, µs.
     pub at_us: i64,
-    /// What, as noun and past tense: `certificate.issued`.
+    /// Kind as noun and past tense: `certificate.issued`.
     pub kind: &'static str,
-    /// The subject: `certificate/UUID`.
+    /// Subject of the event: `certificate/UUID`.
     pub subject: String,
-    /// The rest as JSON; never a secret.
+    /// Further data as JSON. Never a secret.
     pub body: String,
 }
 
-/// An event on its way out.
+/// An event read from the outbox.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutboxRow {
-    /// Its place: give it to [`Database::outbox_advance`] once it is handled.
+    /// Position of the event. Pass it to [`Database::outbox_advance`] once the event is handled.
     pub place: OutboxPlace,
-    /// When, µs.
+    /// Time of the event, µs.
     pub at_us: i64,
-    /// The kind.
+    /// Kind of the event.
     pub kind: String,
-    /// The subject.
+    /// Subject of the event.
     pub subject: String,
-    /// JSON.
+    /// Further data as JSON.
     pub body: String,
 }
 
-/// A place in the outbox. Places grow in the order in which a reader may see events.
+/// A position in the outbox. Positions increase in the order in which a reader may see events.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub struct OutboxPlace {
-    /// The transaction, on PostgreSQL; 0 on SQLite, which has one writer.
+    /// Transaction id on PostgreSQL. 0 on SQLite, which has only one writer.
     pub transaction: i64,
-    /// The row.
+    /// Row id.
     pub id: i64,
 }
 
@@ -50,7 +51,7 @@ pub(crate) const INSERT: Bulk = bulk! { (at bigint, kind text, subject text, bod
 INSERT INTO outbox (at, kind, subject, body) VALUES (:at, :kind, :subject, :body)"
 };
 
-/// On PostgreSQL only what no transaction still open can come before.
+/// On PostgreSQL, selects only events that come before all open transactions.
 const READ: Bulk = bulk! {
     "-- outbox_read
 SELECT tx, id, at, kind, subject, body FROM outbox
@@ -68,7 +69,7 @@ WHERE (outbox_consumers.tx, outbox_consumers.id) < (excluded.tx, excluded.id)";
 const LAST: &str = "-- outbox_last
 SELECT tx, id FROM outbox ORDER BY tx DESC, id DESC LIMIT 1";
 
-/// The last row that a reader sees; whatever commits later stands behind it.
+/// The last row that readers can see. Later commits get later positions.
 const SEEN: Bulk = bulk! {
     "-- outbox_seen
 SELECT tx, id FROM outbox{| WHERE tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint}
@@ -78,7 +79,7 @@ ORDER BY tx DESC, id DESC LIMIT 1"
 const HAS: &str = "-- outbox_has
 SELECT tx, id FROM outbox WHERE tx = ?1 AND id = ?2";
 
-/// Rows older than a time that every consumer has passed.
+/// Deletes rows older than a time that every consumer has passed.
 const TRIM: &str = "-- outbox_trim
 DELETE FROM outbox WHERE at < ?1
 AND NOT EXISTS (SELECT 1 FROM outbox_consumers c WHERE (c.tx, c.id) < (outbox.tx, outbox.id))";
@@ -88,10 +89,10 @@ const BULKS: &[&Bulk] = &[&INSERT, &READ, &SEEN];
 
 pub(crate) const SENDS: Sends = Sends::of(ALL, BULKS);
 
-/// Puts events into the outbox, in the caller's transaction: one statement, however many events.
+/// Adds events to the outbox, in the caller's transaction. One statement for any number of events.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn emit(tx: &mut Tx, events: Vec<NewEvent>) -> Result<(), StoreError> {
     tx.bulk(&INSERT, columns_of(&events)).await.map(drop)
@@ -106,76 +107,76 @@ pub(crate) fn columns_of(events: &[NewEvent]) -> Vec<Column> {
     ]
 }
 
-/// Moves a consumer forward in the transaction that handles its events; never backward.
+/// Advances a consumer in the transaction that handles its events. Never moves it back.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn outbox_advance(tx: &mut Tx, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
     tx.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
 }
 
 impl Database {
-    /// The next events after `after`, in order, at most `limit`.
+    /// Returns the next events after `after`, in order, at most `limit`.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_after(&self, after: OutboxPlace, limit: i64) -> Result<Vec<OutboxRow>, StoreError> {
         let parameters = vec![after.transaction.into(), after.id.into(), limit.into()];
         self.rows(Cost::Point, READ.of(self), parameters).await?.into_iter().map(row_of).collect()
     }
 
-    /// Where a consumer stands; the beginning for a new one.
+    /// Returns the position of a consumer. A new consumer is at the start.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_place(&self, consumer: &str) -> Result<OutboxPlace, StoreError> {
         self.row(PLACE, vec![consumer.into()]).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
-    /// The end of the outbox as it is now: where a consumer begins that wants nothing from the past.
+    /// Returns the current end of the outbox: the start position of a consumer that needs no past events.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_end(&self) -> Result<OutboxPlace, StoreError> {
         self.row(LAST, Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
-    /// As [`Self::outbox_end`], before everything that is yet to commit: an event of a transaction that is open now comes
-    /// after it, also where a later transaction has committed before.
+    /// Returns the last position that is before every open transaction. Unlike [`Self::outbox_end`], events of transactions that
+    /// are open now come after it, even if a later transaction is already committed.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_seen(&self) -> Result<OutboxPlace, StoreError> {
         self.row(SEEN.of(self), Vec::new()).await?.map_or_else(|| Ok(OutboxPlace::default()), place_of)
     }
 
-    /// Whether the event at this place is still kept: then so are those after it.
+    /// Returns whether the event at this position still exists. Then all later ones exist, too.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_has(&self, place: OutboxPlace) -> Result<bool, StoreError> {
         Ok(self.row(HAS, vec![place.transaction.into(), place.id.into()]).await?.is_some())
     }
 
-    /// Moves a consumer forward, past events it has handled; never backward.
+    /// Advances a consumer past handled events. Never moves it back.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_advance(&self, consumer: &str, to: OutboxPlace) -> Result<(), StoreError> {
         self.execute(ADVANCE, vec![consumer.into(), to.transaction.into(), to.id.into()]).await.map(drop)
     }
 
-    /// Drops events older than `before_us` that every consumer has handled; says how many.
+    /// Deletes events older than `before_us` that every consumer has handled. Returns their number.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn outbox_trim(&self, before_us: i64) -> Result<u64, StoreError> {
         self.execute(TRIM, vec![before_us.into()]).await

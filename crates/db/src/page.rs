@@ -1,47 +1,47 @@
-//! Pages of listings: how many rows to ask for, and how to make a page and its cursor of them.
+//! Pages of listings: how many rows to fetch, and how to build a page and its cursor from them.
 
 use crate::cursor::Cursor;
 use crate::error::StoreError;
 use crate::value::{Row, Value};
 
-/// Most rows one page gives, whatever was asked for: ten thousand inventory rows are some 20 MiB.
+/// Maximum number of rows of one page, whatever was requested. Ten thousand inventory rows are about 20 MiB.
 pub const PAGE_ROWS_MAX: usize = 10_000;
 
 /// One page of a listing.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// At most as many rows as were asked for.
+    /// Rows of the page. At most the requested number.
     pub rows: Vec<T>,
-    /// Where the next page begins; `None` when this one is the last.
+    /// Cursor of the next page. `None` for the last page.
     pub next: Option<Cursor>,
 }
 
-/// The size of a page, and the number of rows to ask for: one more, to know whether another page follows.
+/// Returns the size of a page and the number of rows to fetch: one more, to detect whether another page follows.
 #[must_use]
 pub fn limit_of(limit: usize) -> (usize, i64) {
     let limit = limit.clamp(1, PAGE_ROWS_MAX);
     (limit, limit as i64 + 1)
 }
 
-/// The key of the cursor, or `first` when there is none; `first` also gives the key's shape.
+/// Returns the key of the cursor, or `first` without a cursor. `first` also defines the shape of the key.
 ///
 /// # Errors
-/// [`StoreError::BadCursor`] when the cursor is of another listing or shape.
+/// [`StoreError::BadCursor`] for a cursor of another listing or shape.
 pub fn key_or(after: Option<&Cursor>, listing: &str, first: &[Value]) -> Result<Vec<Value>, StoreError> {
     after.map_or_else(|| Ok(first.to_vec()), |cursor| cursor.key(listing, first))
 }
 
-/// The parameters and, as the last one, the number of rows to ask for.
+/// Appends the number of rows to fetch to the parameters.
 #[must_use]
 pub fn with_limit(mut parameters: Vec<Value>, limit: i64) -> Vec<Value> {
     parameters.push(limit.into());
     parameters
 }
 
-/// Decodes one row more than the page holds, if there is one, into the page and its cursor.
+/// Decodes rows into a page. An extra row after the page becomes the cursor.
 ///
 /// # Errors
-/// Those of `decode`.
+/// Errors of `decode`.
 pub fn page<T>(
     rows: Vec<Row>,
     limit: usize,

@@ -1,5 +1,4 @@
-//! The statements of modules, for the tests that look at all of them: that each is accepted, and that none walks a large
-//! table.
+//! Checks over the statements of all modules, for tests: the database accepts each statement, and none scans a large table.
 
 use futures_util::FutureExt;
 
@@ -10,7 +9,7 @@ use crate::tx::Tx;
 use crate::value::{Row, Value};
 use crate::{audit, connections, leases, migrate, outbox, postgres};
 
-/// What the engine itself sends.
+/// The statements of the engine itself.
 const OWN: &[Sends] = &[
     migrate::SENDS,
     leases::SENDS,
@@ -21,7 +20,7 @@ const OWN: &[Sends] = &[
 ];
 
 impl Database {
-    /// Those of the engine first.
+    /// Returns all statements, starting with those of the engine.
     fn every_statement(&self, modules: &[Sends]) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for module in OWN.iter().chain(modules) {
@@ -34,10 +33,10 @@ impl Database {
         all
     }
 
-    /// Prepares every statement of these modules and of the engine, runs none, and returns how many there are.
+    /// Prepares every statement of these modules and of the engine without running it. Returns their number.
     ///
     /// # Errors
-    /// [`StoreError::Statement`] naming the first that the database does not accept.
+    /// [`StoreError::Statement`] with the name of the first statement that the database rejects.
     #[doc(hidden)]
     #[crate::boxed]
     pub async fn check_statements(&self, modules: &[Sends]) -> Result<usize, StoreError> {
@@ -51,14 +50,14 @@ impl Database {
         Ok(all.len())
     }
 
-    /// Adds a column to every table, as a migration of a newer release may, and returns how many there are.
+    /// Adds a column to every table, like a migration of a newer release. Returns the number of tables.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
     pub async fn expand_every_table(&self) -> Result<usize, StoreError> {
-        // Virtual tables and those that they keep their rows in take no column.
+        // Virtual tables and their shadow tables cannot get a column.
         const SQLITE: &str = "-- tables_sqlite
 SELECT t.name FROM sqlite_master t WHERE t.type = 'table' AND t.sql LIKE 'CREATE TABLE%' AND t.name NOT LIKE 'sqlite_%'
 AND NOT EXISTS (SELECT 1 FROM sqlite_master v WHERE v.sql LIKE 'CREATE VIRTUAL%' AND t.name LIKE v.name || '_%')";
@@ -75,12 +74,11 @@ WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'";
         Ok(tables.len())
     }
 
-    /// Every statement of these modules and of the engine with the plan that the database has for it whatever its parameters are, a line a step. Nothing is
-    /// run. PostgreSQL is told to read a table from end to end only where no index answers, so that plans do not
-    /// depend on how much the tables hold.
+    /// Returns every statement of these modules and of the engine with its generic plan, one line per step. Runs nothing.
+    /// PostgreSQL is configured to scan a table only where no index applies, so that plans do not depend on the size of the tables.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[doc(hidden)]
     #[crate::boxed]
     pub async fn plans(&self, modules: &[Sends]) -> Result<Vec<(String, Vec<String>)>, StoreError> {
@@ -108,11 +106,11 @@ async fn postgres_plans(tx: &mut Tx, all: Vec<String>) -> Result<Vec<(String, Ve
         tx.execute(&setting.replace("SET", "SET LOCAL"), Vec::new()).await?;
     }
     let mut plans = Vec::with_capacity(all.len());
-    // LOCK has no plan.
+    // LOCK statements have no plan.
     let planned = all.into_iter().filter(|statement| !statement.lines().any(|line| line.starts_with("LOCK")));
     for (number, statement) in planned.enumerate() {
         let name = format!("plan_{number}");
-        // The comment that names a statement stays in front, so that an error names it too.
+        // Keep the name comment in front, so that an error contains it.
         let (comment, text) = statement.split_once('\n').unwrap_or(("", &statement));
         tx.execute(&format!("{comment}\nPREPARE {name} AS {text}"), Vec::new()).await?;
         let nothing = vec!["NULL"; parameters_of(&statement)].join(", ");
@@ -125,7 +123,7 @@ async fn postgres_plans(tx: &mut Tx, all: Vec<String>) -> Result<Vec<(String, Ve
     Ok(plans)
 }
 
-/// The highest number of a parameter (`?1`, `?2` …).
+/// Returns the highest number of a parameter (`?1`, `?2` …).
 fn parameters_of(statement: &str) -> usize {
     let number = |after: &str| {
         let digits = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());

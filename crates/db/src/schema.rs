@@ -1,12 +1,12 @@
-//! What the owner of the tables tells the engine about them when it opens a database.
+//! The schema that the owner of the tables passes when opening a database.
 
 use crate::migrate::Migration;
 
-/// How the tables of a database are made.
+/// Migrations of a database.
 #[derive(Clone, Copy)]
 pub struct Schema {
     /// Migrations for SQLite, in ascending order of their versions.
     pub sqlite: &'static [Migration],
-    /// Migrations for PostgreSQL, likewise.
+    /// Migrations for PostgreSQL, in ascending order of their versions.
     pub postgres: &'static [Migration],
 }

@@ -1,4 +1,4 @@
-//! For tests: a PostgreSQL server of their own, made, started, stopped, thrown away; and what is in a SQLite file.
+//! Test support: temporary PostgreSQL servers, and access to SQLite files.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use crate::url::StoreUrl;
 
 const INSTALL: &str = "this test needs a PostgreSQL server: apt-get install -y postgresql";
 
-/// A start takes a second; a loaded machine may take long.
+/// Timeout of a server start. It takes a second, but longer under load.
 const START_MAX: Duration = Duration::from_secs(120);
 
-/// Renames a table, so that what reads it fails until it has its name again.
+/// Renames a table, so that reads of it fail until it is renamed back.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn rename_table(database: &Database, from: &str, to: &str) -> Result<(), StoreError> {
     database
@@ -29,7 +29,7 @@ pub async fn rename_table(database: &Database, from: &str, to: &str) -> Result<(
         .map(drop)
 }
 
-/// A cluster in a temporary folder, reached by a Unix socket in it. Stopped and removed on drop.
+/// A PostgreSQL cluster in a temporary directory with a Unix socket. Stopped and deleted on drop.
 pub struct Cluster {
     folder: PathBuf,
     bin: PathBuf,
@@ -38,10 +38,10 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// One cluster for everybody in this process who holds it at the same time.
+    /// Returns a cluster that concurrent tests of this process share.
     ///
     /// # Panics
-    /// With the command that installs PostgreSQL, when it is missing; when the cluster does not start.
+    /// When PostgreSQL is missing (with the command that installs it), or the cluster does not start.
     #[must_use]
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
@@ -54,10 +54,10 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster for one test alone, which may stop it.
+    /// Starts a cluster for a single test, which may stop it.
     ///
     /// # Panics
-    /// As [`Cluster::shared`].
+    /// Same as [`Cluster::shared`].
     #[must_use]
     pub fn start() -> Self {
         let bin = binaries().unwrap_or_else(|| panic!("{INSTALL}"));
@@ -77,10 +77,10 @@ impl Cluster {
         cluster
     }
 
-    /// An empty database of its own.
+    /// Creates an empty database.
     ///
     /// # Panics
-    /// When the server does not make it.
+    /// When the server cannot create it.
     #[must_use]
     pub fn database(&self) -> StoreUrl {
         let number = {
@@ -96,10 +96,10 @@ impl Cluster {
             .unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// A standby of this server, started: it follows what is committed here.
+    /// Starts a standby that replicates this server.
     ///
     /// # Panics
-    /// When it cannot be made or does not start.
+    /// When the standby cannot be created or started.
     #[must_use]
     pub fn standby(&self) -> Self {
         let folder = private_folder().unwrap_or_else(|error| panic!("no folder for PostgreSQL: {error}"));
@@ -119,10 +119,10 @@ impl Cluster {
         standby
     }
 
-    /// The address of a database of the server that this one follows, here.
+    /// Converts the URL of a primary's database to the URL of its replica in this cluster.
     ///
     /// # Panics
-    /// When that is not the address of a cluster's database.
+    /// When the URL is not of a cluster's database.
     #[must_use]
     pub fn following(&self, primary: &StoreUrl) -> StoreUrl {
         let text = primary.to_string();
@@ -132,10 +132,10 @@ impl Cluster {
         here.parse().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Waits until a standby has all that is committed here.
+    /// Waits until a standby has received all commits of this server.
     ///
     /// # Panics
-    /// When it does not come that far.
+    /// When it does not do so in time.
     pub fn followed_by(&self, standby: &Self) {
         let at = self.ask("SELECT pg_current_wal_lsn()");
         let began = Instant::now();
@@ -145,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// The one value that a query of the server answers.
+    /// Returns the single value of a query.
     fn ask(&self, query: &str) -> String {
         let mut psql = self.command("psql");
         psql.args(["-X", "-A", "-t", "-U", "bulla", "-d", "postgres", "-c", query, "-p", &self.port(), "-h"]);
@@ -154,7 +154,7 @@ impl Cluster {
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 
-    /// Runs SQL in a database; says whether it succeeded.
+    /// Runs SQL in a database. Returns whether it succeeded.
     #[must_use]
     pub fn psql(&self, database: &str, statement: &str) -> bool {
         let mut psql = self.command("psql");
@@ -175,8 +175,7 @@ impl Cluster {
         psql.status().is_ok_and(|status| status.success())
     }
 
-    /// Lets the server speak TLS on a loopback port, with this certificate and key (PEM), from its next start on.
-    /// Returns the port.
+    /// Enables TLS on a loopback port with this certificate and key (PEM), from the server's next start on. Returns the port.
     ///
     /// # Panics
     /// When the files cannot be written or no port is free.
@@ -193,7 +192,7 @@ impl Cluster {
             fs::write(self.data().join("server.pem"), certificate)?;
             let key_file = self.data().join("server.key");
             fs::write(&key_file, key)?;
-            // The server refuses a key that others may read, unless root owns it; it reads it as its own user.
+            // The server rejects a key that other users may read, unless root owns it. It reads the key as its own user.
             fs::set_permissions(&key_file, fs::Permissions::from_mode(0o600))?;
             if is_root() {
                 Command::new("chown").arg("postgres").arg(&key_file).status()?;
@@ -205,7 +204,7 @@ impl Cluster {
         port
     }
 
-    /// Stops the server at once, as a crash would: every connection is lost, nothing committed is.
+    /// Stops the server immediately, like a crash: all connections are lost, but no committed data.
     pub fn stop(&self) {
         if let Some(mut server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = self
@@ -220,10 +219,10 @@ impl Cluster {
         }
     }
 
-    /// Starts the server (again) and returns once it answers.
+    /// Starts the server again and returns once it responds.
     ///
     /// # Panics
-    /// When it does not.
+    /// When it does not respond.
     pub fn resume(&self) {
         let log = fs::File::create(self.folder.join("log")).unwrap_or_else(|error| panic!("{error}"));
         let socket = format!("unix_socket_directories={}", self.folder.display());
@@ -245,7 +244,7 @@ impl Cluster {
         }
     }
 
-    /// The port in force, which also names the socket.
+    /// Returns the current port, which is also part of the socket's name.
     fn port(&self) -> String {
         let settings = fs::read_to_string(self.data().join("postgresql.conf")).unwrap_or_default();
         settings.lines().rev().find_map(|line| line.strip_prefix("port=")).unwrap_or("5432").to_owned()
@@ -255,7 +254,7 @@ impl Cluster {
         self.folder.join("data")
     }
 
-    /// A program of PostgreSQL's, as a user it agrees to run as.
+    /// Builds a command for a PostgreSQL program, run as an unprivileged user.
     fn command(&self, program: &str) -> Command {
         let program = self.bin.join(program);
         let mut command = if is_root() {
@@ -277,7 +276,7 @@ impl Drop for Cluster {
     }
 }
 
-/// The newest installed, or whatever the path offers.
+/// Returns the directory of the newest installed version, or `None` to use the search path.
 fn binaries() -> Option<PathBuf> {
     let mut versions: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -296,8 +295,8 @@ fn binaries() -> Option<PathBuf> {
     std::env::split_paths(&path).find(|folder| folder.join("initdb").exists())
 }
 
-/// A folder whose path is short (a socket's may have 107 bytes) and which the server's user owns. Others pass it to the socket: a client that
-/// root runs may have dropped the capability to.
+/// Creates a directory with a short path (a socket path has at most 107 bytes) that the server's user owns. Other users may enter
+/// it: a client run by root may have dropped the capability for that.
 fn private_folder() -> io::Result<PathBuf> {
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_nanos());
     let folder =
@@ -318,20 +317,20 @@ fn is_root() -> bool {
     fs::metadata(Path::new("/proc/self")).is_ok_and(|me| me.uid() == 0)
 }
 
-/// Changes a SQLite database behind everybody's back.
+/// Changes a SQLite database without the knowledge of its users.
 ///
 /// # Panics
-/// When it cannot be changed so.
+/// When the statement fails.
 pub fn execute(file: &Path, statement: &str) {
     let done = rusqlite::Connection::open(file).and_then(|database| database.execute(statement, ()));
     done.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
 }
 
-/// Every row of every table of a SQLite database, as text: what is in the file and what is in its log beside it. A virtual table
-/// has its content in tables of its own.
+/// Returns every row of every table of a SQLite database as text, including its log. The content of a virtual table is in its
+/// shadow tables.
 ///
 /// # Panics
-/// When it cannot be read.
+/// When the database cannot be read.
 #[must_use]
 pub fn rows_of(file: &Path) -> String {
     let read = || -> rusqlite::Result<String> {

@@ -2,16 +2,16 @@
 
 use std::borrow::Cow;
 
-/// Longest name that can be searched by suffix, in bytes: RFC 1035 section 2.3.4 ends names at 255 bytes on the wire.
+/// Maximum bytes of a name that can be searched by suffix. RFC 1035 section 2.3.4 limits names to 255 bytes on the wire.
 const SUFFIX_BYTES_MAX: usize = 255;
 
-/// Replaces NUL by U+FFFD: PostgreSQL's text cannot hold NUL, and hostile certificates do.
+/// Replaces NUL by U+FFFD. PostgreSQL's text type rejects NUL, which hostile certificates may contain.
 #[must_use]
 pub fn storable(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// A name backwards in lower case, cut to the length that can be searched. An index on it finds names by suffix.
+/// Returns a name reversed and in lower case, truncated to the searchable length. An index on it finds names by suffix.
 #[must_use]
 pub fn reversed(name: &str) -> String {
     let mut kept = 0;
@@ -26,7 +26,7 @@ pub fn reversed(name: &str) -> String {
         .collect()
 }
 
-/// A LIKE pattern for "contains", in lower case, with the wildcards of `text` taken literally.
+/// Returns a LIKE pattern for "contains", in lower case. Escapes the wildcards of `text`.
 #[must_use]
 pub fn contains(text: &str) -> String {
     let mut pattern = String::from("%");

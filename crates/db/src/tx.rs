@@ -1,4 +1,4 @@
-//! One open transaction, alike on both databases.
+//! An open transaction with the same interface on both databases.
 
 use tokio_postgres::types::ToSql;
 
@@ -10,13 +10,13 @@ use crate::sqlite::connection as sqlite;
 use crate::statement::Bulk;
 use crate::value::{Row, Value};
 
-/// One open transaction.
+/// An open transaction.
 pub struct Tx {
     pub(crate) connection: TxConnection,
-    /// The audit chain this transaction writes to, once it has written; forgotten when it ends.
+    /// The audit chain that this transaction writes to, after its first audit event. Cleared at its end.
     pub(crate) audit_head: Option<AuditHead>,
     pub(crate) sent: u64,
-    /// On PostgreSQL, whether `BEGIN` is still to be sent: it goes with the first statement.
+    /// Whether `BEGIN` is still to be sent on PostgreSQL: it goes with the first statement.
     pub(crate) begin: bool,
 }
 
@@ -26,22 +26,22 @@ pub(crate) enum TxConnection {
 }
 
 impl Tx {
-    /// Whether this is PostgreSQL, where a statement that differs is needed.
+    /// Returns whether the database is PostgreSQL, for statements that differ.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
         matches!(self.connection, TxConnection::Postgres(_))
     }
 
-    /// The text of a statement for this database.
+    /// Returns the text of a statement for this database.
     #[must_use]
     pub fn text_of(&self, statement: &Bulk) -> &'static str {
         if self.is_postgres() { statement.postgres } else { statement.sqlite }
     }
 
-    /// Runs one statement; returns its rows.
+    /// Runs one statement. Returns its rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn rows(&mut self, statement: &str, parameters: Vec<Value>) -> Result<Vec<Row>, StoreError> {
         self.sent += 1;
@@ -56,20 +56,20 @@ impl Tx {
         }
     }
 
-    /// Runs one statement; returns its first row.
+    /// Runs one statement. Returns its first row.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn row(&mut self, statement: &str, parameters: Vec<Value>) -> Result<Option<Row>, StoreError> {
         Ok(self.rows(statement, parameters).await?.into_iter().next())
     }
 
-    /// Runs one statement whose parameters are lent in the driver's own types: for batches whose columns would otherwise
-    /// be copied. PostgreSQL only.
+    /// Runs one statement with borrowed parameters in the driver's own types, for batches that would otherwise be copied.
+    /// PostgreSQL only.
     ///
     /// # Errors
-    /// Those of the database; [`StoreError::Closed`] on SQLite.
+    /// Database errors; [`StoreError::Closed`] on SQLite.
     #[crate::boxed]
     pub async fn query(
         &mut self,
@@ -82,10 +82,10 @@ impl Tx {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Runs one statement; returns the number of rows it changed.
+    /// Runs one statement. Returns the number of changed rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn execute(&mut self, statement: &str, parameters: Vec<Value>) -> Result<u64, StoreError> {
         self.sent += 1;
@@ -100,21 +100,21 @@ impl Tx {
         }
     }
 
-    /// Runs a statement over many rows: one statement on PostgreSQL, a cached one for each row on SQLite, which is a
-    /// call inside the process. Answers the rows of RETURNING; none for no rows.
+    /// Runs a statement over many rows: one statement on PostgreSQL, a cached one per row on SQLite. Returns the rows of RETURNING,
+    /// or none without input rows.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn bulk(&mut self, bulk: &Bulk, columns: Vec<Column>) -> Result<Vec<Row>, StoreError> {
         Ok(self.bulks(&[(bulk, columns)]).await?.into_iter().flatten().collect())
     }
 
-    /// [`Self::bulk`] of several, none of which needs what another answers: one round trip for all on PostgreSQL. They
-    /// are carried out in this order.
+    /// Runs several [`Self::bulk`] statements that are independent of each other's results, in this order. One round trip on
+    /// PostgreSQL.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn bulks(&mut self, all: &[(&Bulk, Vec<Column>)]) -> Result<Vec<Vec<Row>>, StoreError> {
         let lengths: Vec<usize> =

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::error::StoreError;
 
-/// A database's address: `postgres://…`, `sqlite:PATH`, or a plain path to an SQLite file.
+/// URL of a database: `postgres://…`, `sqlite:PATH`, or a plain path to an SQLite file.
 ///
 /// `Display` and `Debug` never show a password.
 #[derive(Clone, Eq, PartialEq)]
@@ -19,13 +19,13 @@ pub(crate) enum Location {
 }
 
 impl StoreUrl {
-    /// The address of an SQLite file.
+    /// Returns the URL of an SQLite file.
     #[must_use]
     pub fn sqlite(path: impl AsRef<Path>) -> Self {
         Self(Location::Sqlite(path.as_ref().to_path_buf()))
     }
 
-    /// The file, if this is SQLite.
+    /// Returns the path of the file for SQLite.
     #[must_use]
     pub fn sqlite_path(&self) -> Option<&Path> {
         match &self.0 {
@@ -34,7 +34,7 @@ impl StoreUrl {
         }
     }
 
-    /// Whether this is a PostgreSQL server.
+    /// Returns whether the database is PostgreSQL.
     #[must_use]
     pub fn is_postgres(&self) -> bool {
         matches!(self.0, Location::Postgres(_))
@@ -51,7 +51,7 @@ impl FromStr for StoreUrl {
             return Ok(Self(Location::Postgres(text.to_owned())));
         }
         let path = match text.strip_prefix("sqlite:") {
-            // sqlite:///abs and sqlite://rel are widespread spellings of the same thing.
+            // sqlite:///abs and sqlite://rel are common spellings.
             Some(rest) => rest.strip_prefix("//").unwrap_or(rest),
             None => text,
         };
@@ -87,7 +87,7 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// `postgres://user:secret@host/db?password=secret` without either secret.
+/// Removes both secrets of `postgres://user:secret@host/db?password=secret`.
 fn without_password(url: &str) -> String {
     let (before_query, query) = url.split_once('?').map_or((url, None), |(a, b)| (a, Some(b)));
     let mut shown = match (before_query.find("://"), before_query.rfind('@')) {

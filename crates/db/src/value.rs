@@ -1,11 +1,11 @@
-//! A database value, alike on both back ends, so that reads are written once.
+//! A database value, the same for both databases, so that reads are written once.
 
 use coded::{Coded, Named};
 use uuid::Uuid;
 
 use crate::error::StoreError;
 
-/// What a column or parameter can be. Booleans are integers 0 and 1, UUIDs are 16 bytes.
+/// Value of a column or parameter. Booleans are integers 0 and 1; UUIDs are 16 bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// NULL.
@@ -18,7 +18,7 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
-/// One row of an answer, read from left to right.
+/// One row of a result, read from left to right.
 #[derive(Debug)]
 pub struct Row {
     values: std::vec::IntoIter<Value>,
@@ -33,7 +33,7 @@ impl Row {
         self.values.next().ok_or_else(|| StoreError::Corrupt("a row is too short".to_owned()))
     }
 
-    /// Passes over one column.
+    /// Skips one column.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -41,7 +41,7 @@ impl Row {
         self.next().map(drop)
     }
 
-    /// The next column as an integer, or NULL.
+    /// Returns the next column as an integer, or NULL.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -53,7 +53,7 @@ impl Row {
         }
     }
 
-    /// The next column as an integer.
+    /// Returns the next column as an integer.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -61,7 +61,7 @@ impl Row {
         self.maybe_int()?.ok_or_else(|| unexpected("an integer", &Value::Null))
     }
 
-    /// An integer that fits `T`.
+    /// Returns the next column as an integer that fits `T`.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -70,7 +70,7 @@ impl Row {
         T::try_from(value).map_err(|_| unexpected("a smaller number", &Value::Int(value)))
     }
 
-    /// An integer that fits `T`, or NULL.
+    /// Returns the next column as an integer that fits `T`, or NULL.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -80,7 +80,7 @@ impl Row {
             .transpose()
     }
 
-    /// The next column as the code of an enum, or NULL. `column` (`jobs.state`) is for the error.
+    /// Returns the next column as the code of an enum, or NULL. `column` (`jobs.state`) is for the error.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when no value has that code, the row has no further column, or one of another kind.
@@ -88,7 +88,7 @@ impl Row {
         self.maybe_int()?.map(|code| coded(code, column)).transpose()
     }
 
-    /// The next column as the code of an enum. `column` (`jobs.state`) is for the error.
+    /// Returns the next column as the code of an enum. `column` (`jobs.state`) is for the error.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when no value has that code, the row has no further column, or one of another kind.
@@ -97,7 +97,7 @@ impl Row {
             .ok_or_else(|| StoreError::Corrupt(format!("{column}: NULL, not {}", T::NOUN)))
     }
 
-    /// The next column as the name of a value of an enum, or NULL. `column` (`cas.state`) is for the error.
+    /// Returns the next column as the name of an enum value, or NULL. `column` (`cas.state`) is for the error.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when no value has that name, the row has no further column, or one of another kind.
@@ -112,7 +112,7 @@ impl Row {
         self.maybe_text()?.map(read).transpose()
     }
 
-    /// The next column as the name of a value of an enum. `column` (`cas.state`) is for the error.
+    /// Returns the next column as the name of an enum value. `column` (`cas.state`) is for the error.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when no value has that name, the row has no further column, or one of another kind.
@@ -121,7 +121,7 @@ impl Row {
             .ok_or_else(|| StoreError::Corrupt(format!("{column}: NULL, not {}", T::NOUN)))
     }
 
-    /// The next column as a boolean.
+    /// Returns the next column as a boolean.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -129,7 +129,7 @@ impl Row {
         Ok(self.int()? != 0)
     }
 
-    /// The next column as text, or NULL.
+    /// Returns the next column as text, or NULL.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -141,7 +141,7 @@ impl Row {
         }
     }
 
-    /// The next column as text.
+    /// Returns the next column as text.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -149,7 +149,7 @@ impl Row {
         self.maybe_text()?.ok_or_else(|| unexpected("text", &Value::Null))
     }
 
-    /// The next column as bytes, or NULL.
+    /// Returns the next column as bytes, or NULL.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -161,7 +161,7 @@ impl Row {
         }
     }
 
-    /// The next column as bytes.
+    /// Returns the next column as bytes.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -169,7 +169,7 @@ impl Row {
         self.maybe_blob()?.ok_or_else(|| unexpected("bytes", &Value::Null))
     }
 
-    /// The next column as 32 bytes, or NULL.
+    /// Returns the next column as 32 bytes, or NULL.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -181,7 +181,7 @@ impl Row {
             .transpose()
     }
 
-    /// The next column as 32 bytes.
+    /// Returns the next column as 32 bytes.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -189,7 +189,7 @@ impl Row {
         self.maybe_hash()?.ok_or_else(|| unexpected("32 bytes", &Value::Null))
     }
 
-    /// The next column as a UUID, or NULL.
+    /// Returns the next column as a UUID, or NULL.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -199,7 +199,7 @@ impl Row {
             .transpose()
     }
 
-    /// The next column as a UUID.
+    /// Returns the next column as a UUID.
     ///
     /// # Errors
     /// [`StoreError::Corrupt`] when the row has no further column, or one of another kind.
@@ -208,7 +208,7 @@ impl Row {
     }
 }
 
-/// The value of a code that `column` holds.
+/// Converts a code in `column` to its enum value.
 ///
 /// # Errors
 /// [`StoreError::Corrupt`] when no value has that code.

@@ -1,7 +1,7 @@
-//! The audit log: append-only, hash-chained per shard, written in the transaction it tells of.
+//! The audit log: append-only, hash-chained per shard, written in the transaction that it reports.
 //!
-//! A writer takes whichever chain is free, so writers do not queue for one row. The hash of an event covers the hash
-//! before it, so an event altered, removed or put in between breaks its chain; the heads cover the end.
+//! A writer takes any free chain, so writers do not queue for one row. The hash of an event covers the previous hash. So a changed,
+//! removed or inserted event breaks the chain; the heads protect its end.
 
 pub(crate) mod head;
 pub(crate) mod verify;
@@ -24,51 +24,51 @@ use crate::value::{Row, Value};
 /// An event of the audit log.
 #[derive(Clone, Debug)]
 pub struct AuditEvent {
-    /// When, µs.
+    /// Time of the event, µs.
     pub at_us: i64,
-    /// Who: `user:alice`, `token:ci`, `acme:ACCOUNT`, `agent:ID`, `system:renewal`.
+    /// Actor: `user:alice`, `token:ci`, `acme:ACCOUNT`, `agent:ID`, `system:renewal`.
     pub actor: String,
-    /// What, as noun and verb: `certificate.issue`.
+    /// Action as noun and verb: `certificate.issue`.
     pub action: &'static str,
     /// The resource: `certificate/UUID`.
     pub resource: String,
-    /// Anything else worth knowing; never a secret.
+    /// Further details. Never a secret.
     pub details: Json,
 }
 
 /// An event as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditRow {
-    /// Its chain.
+    /// Number of the chain.
     pub shard: i64,
-    /// Its place in the chain, from 1.
+    /// Position in the chain, from 1.
     pub sequence: i64,
-    /// When, µs.
+    /// Time of the event, µs.
     pub at_us: i64,
-    /// The actor.
+    /// Actor that caused the event.
     pub actor: String,
-    /// The action, as in the audit log: `profile.put`.
+    /// Action, as in the audit log: `profile.put`.
     pub action: String,
-    /// The resource.
+    /// Resource that the event is about.
     pub resource: String,
-    /// JSON.
+    /// Details as JSON.
     pub details: String,
-    /// SHA-256 over the hash before it and its fields.
+    /// SHA-256 over the previous hash and the fields of the event.
     pub hash: [u8; 32],
 }
 
-/// Which events to list.
+/// Filter for listing events.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
-    /// This actor's only.
+    /// Only events of this actor.
     pub actor: Option<String>,
-    /// This action's only.
+    /// Only events with this action.
     pub action: Option<String>,
-    /// This resource's only.
+    /// Only events about this resource.
     pub resource: Option<String>,
-    /// From this time on, µs.
+    /// Start of the time range, inclusive, µs.
     pub from_us: Option<i64>,
-    /// Before this time, µs.
+    /// End of the time range, exclusive, µs.
     pub before_us: Option<i64>,
 }
 
@@ -99,7 +99,7 @@ pub(crate) const CHAIN_PAGE: &str = "-- audit_chain_page
 SELECT shard, sequence, at, actor, action, resource, details, hash FROM audit_events
 WHERE shard = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
 
-/// By the number of rows below ?3 from the first one on, so that a statement deletes no more.
+/// Selects by position below ?3, counted from the first row, to bound the number of deleted rows.
 const TRIM: &str = "-- audit_trim
 DELETE FROM audit_events WHERE shard = ?1 AND sequence <= ?2
 AND sequence < (SELECT MIN(sequence) FROM audit_events WHERE shard = ?1) + ?3";
@@ -108,10 +108,10 @@ const ALL: &[&str] = &[CHAINS, CHAIN_PAGE, TRIM];
 const POSTGRES: &[&str] = &[HEAD_WAIT];
 const BULKS: &[&Bulk] = &[&HEAD_FREE, &EVENTS_INSERT, &HEAD_MOVE];
 
-/// Appends events to the log, in the caller's transaction: three statements, however many events.
+/// Appends events to the log, in the caller's transaction. Three statements for any number of events.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreError> {
     audit_and_emit(tx, events, &[]).await
@@ -120,7 +120,7 @@ pub async fn audit(tx: &mut Tx, events: Vec<AuditEvent>) -> Result<(), StoreErro
 /// Records an event if `done`; returns `done`.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool, StoreError> {
     if done {
@@ -129,10 +129,10 @@ pub async fn audit_if(tx: &mut Tx, done: bool, event: AuditEvent) -> Result<bool
     Ok(done)
 }
 
-/// [`audit`] and [`outbox::emit`] in one round trip.
+/// Combines [`audit`] and [`outbox::emit`] in one round trip.
 ///
 /// # Errors
-/// Those of the database.
+/// Database errors.
 #[crate::boxed]
 pub async fn audit_and_emit(
     tx: &mut Tx,
@@ -187,7 +187,7 @@ fn columns_of(rows: &[AuditRow]) -> Vec<Column> {
     ]
 }
 
-/// A chain nobody else is writing to; when all are taken, the first one, once it is free.
+/// Returns a chain that no other writer has locked. When all are locked, waits for the first one.
 async fn free_head(tx: &mut Tx) -> Result<AuditHead, StoreError> {
     let mut found = tx.row(tx.text_of(&HEAD_FREE), Vec::new()).await?;
     if found.is_none() {
@@ -200,7 +200,8 @@ pub(crate) fn head_of(mut row: Row) -> Result<AuditHead, StoreError> {
     Ok(AuditHead { shard: row.int()?, sequence: row.int()?, hash: row.hash()? })
 }
 
-/// SHA-256 over the hash before and every field, each with its length before it, so that no two events read alike.
+/// Returns SHA-256 over the previous hash and every field, each preceded by its length, so that different events never have the
+/// same input.
 pub(crate) fn hash_of(before: &[u8; 32], row: &AuditRow) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(before);
@@ -230,10 +231,10 @@ pub(crate) fn row_of(mut row: Row) -> Result<AuditRow, StoreError> {
 }
 
 impl Database {
-    /// A page of the log, newest first.
+    /// Returns a page of the log, newest first.
     ///
     /// # Errors
-    /// [`StoreError::BadCursor`] for a cursor of another listing; those of the database.
+    /// [`StoreError::BadCursor`] for a cursor of another listing; database errors.
     #[crate::boxed]
     pub async fn audit_page(
         &self,
@@ -256,19 +257,19 @@ impl Database {
         Ok(Page { rows, next })
     }
 
-    /// The heads of all chains, as of one moment, in the order of the chains.
+    /// Returns the heads of all chains from one snapshot, in the order of the chains.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn audit_heads(&self) -> Result<Vec<AuditHead>, StoreError> {
         self.rows(Cost::Walk, CHAINS, Vec::new()).await?.into_iter().map(head_of).collect()
     }
 
-    /// The next events of a chain after the place `after`, at most `limit`, in order.
+    /// Returns the next events of a chain after the position `after`, at most `limit`, in order.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn audit_chain_page(
         &self,
@@ -280,18 +281,18 @@ impl Database {
         self.rows(Cost::Walk, CHAIN_PAGE, parameters).await?.into_iter().map(row_of).collect()
     }
 
-    /// Deletes the first events of a chain up to the place `through`, at most `limit`; returns how many. For events that are kept
-    /// elsewhere.
+    /// Deletes the first events of a chain up to the position `through`, at most `limit`. Returns their number. Only for events
+    /// that are stored elsewhere.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     #[crate::boxed]
     pub async fn audit_trim(&self, shard: i64, through: i64, limit: usize) -> Result<u64, StoreError> {
         self.execute(TRIM, vec![shard.into(), through.into(), (limit as i64).into()]).await
     }
 }
 
-/// A page and its parameters, holding only the conditions asked for.
+/// Builds the statement of a page and its parameters. It contains only the conditions that are set.
 fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String, Vec<Value>) {
     let mut parameters: Vec<Value> = Vec::new();
     let mut conditions: Vec<String> = Vec::new();
@@ -329,7 +330,7 @@ fn page(filter: &AuditFilter, after: Option<Vec<Value>>, limit: i64) -> (String,
 
 pub(crate) const SENDS: Sends = Sends { both: ALL, sqlite: &[], postgres: POSTGRES, bulks: BULKS, composed };
 
-/// Every form of the page, for the test that prepares all statements.
+/// Returns every form of the page statement, for the test that prepares all statements.
 fn composed() -> Vec<String> {
     let some = || Some(String::new());
     let full =

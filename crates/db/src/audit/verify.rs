@@ -8,25 +8,25 @@ use crate::database::Database;
 use crate::digest::hex;
 use crate::error::StoreError;
 
-/// The outcome of walking every chain.
+/// Result of verifying all chains.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct AuditVerification {
-    /// Events whose hash was recomputed.
+    /// Number of events whose hash was recomputed.
     pub events: u64,
-    /// Chains walked.
+    /// Number of verified chains.
     pub chains: u64,
-    /// The first fault of each broken chain, in words.
+    /// Description of the first fault of each broken chain.
     pub faults: Vec<String>,
-    /// The heads, `shard:sequence:hash`: keep them elsewhere to notice an end cut off together with its head.
+    /// The heads, `shard:sequence:hash`. Store them elsewhere to detect an end that was cut off together with its head.
     pub heads: Vec<String>,
 }
 
-/// What a walk over the chains is held against.
+/// Known positions and hashes with which the chains are compared.
 #[derive(Clone, Debug, Default)]
 pub struct AuditBounds {
-    /// By chain: place and hash of the last event that is kept elsewhere. The walk begins behind it.
+    /// By chain: position and hash of the last event that is stored elsewhere. The verification starts after it.
     pub starts: BTreeMap<i64, (i64, [u8; 32])>,
-    /// By chain and place: hashes that are known from elsewhere, such as signed heads.
+    /// By chain and position: hashes known from elsewhere, such as signed heads.
     pub points: BTreeMap<(i64, i64), [u8; 32]>,
 }
 
@@ -35,7 +35,7 @@ impl AuditBounds {
         self.starts.get(&shard).copied().unwrap_or((0, [0; 32]))
     }
 
-    /// Why a chain that ends at `head` cannot be the one that is known.
+    /// Returns why a chain that ends at `head` contradicts the known positions.
     fn contradicts(&self, head: &AuditHead) -> Option<String> {
         let (shard, end) = (head.shard, head.sequence);
         let (start, hash) = self.start(shard);
@@ -60,23 +60,23 @@ impl AuditBounds {
     }
 }
 
-/// Events verified at a time: a few MiB.
+/// Number of events verified at a time: a few MiB.
 const VERIFY_PAGE: usize = 4_096;
 
 impl Database {
-    /// Recomputes every chain from its first event to its head.
+    /// Verifies every chain from its first event to its head.
     ///
     /// # Errors
-    /// Those of the database; a broken chain is an outcome, not an error.
+    /// Database errors. A broken chain is a result, not an error.
     #[crate::boxed]
     pub async fn audit_verify(&self) -> Result<AuditVerification, StoreError> {
         self.audit_verify_within(&AuditBounds::default()).await
     }
 
-    /// Recomputes every chain from where `bounds` has it begin to its head, and compares it with the known hashes.
+    /// Verifies every chain from its start in `bounds` to its head, and compares it with the known hashes.
     ///
     /// # Errors
-    /// Those of the database; a broken chain is an outcome, not an error.
+    /// Database errors. A broken chain is a result, not an error.
     #[crate::boxed]
     pub async fn audit_verify_within(&self, bounds: &AuditBounds) -> Result<AuditVerification, StoreError> {
         let mut outcome = AuditVerification::default();
@@ -92,7 +92,7 @@ impl Database {
         Ok(outcome)
     }
 
-    /// The first fault of a chain up to `head`; events that come meanwhile are left for the next time.
+    /// Returns the first fault of a chain up to `head`. Later events are not checked.
     async fn verify_chain(
         &self,
         head: AuditHead,

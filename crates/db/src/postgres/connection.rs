@@ -1,4 +1,4 @@
-//! Connections: made when needed, kept while well, never more than a named number.
+//! PostgreSQL connections: opened on demand, reused while healthy, and limited in number.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -21,21 +21,21 @@ use crate::error::{Cause, StoreError};
 use crate::statement::{for_postgres, name_of};
 use crate::value::{Row, Value};
 
-/// To the end of the handshake. A server that takes longer is away.
+/// Timeout of a connection attempt, including the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A peer that answers nothing for so long is gone: the writer's patience is twice that.
+/// TCP timeout for an unresponsive peer. A writer waits twice this time.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
-/// Prepared statements a connection keeps, before it forgets them all.
+/// Maximum number of prepared statements per connection. When it is exceeded, all are dropped.
 const STATEMENTS_CACHED: usize = 512;
 
-/// The server's address, once read.
+/// The parsed server address.
 #[derive(Clone)]
 pub(super) struct Server {
     config: Config,
     tls: MakeTls,
-    /// Without the password.
+    /// Server address without the password.
     pub(super) shown: String,
 }
 
@@ -72,7 +72,7 @@ impl Server {
             Ok(connected) => connected.map_err(|error| self.connect_error(error))?,
             Err(elapsed) => return Err(StoreError::Unavailable { source: elapsed.into() }),
         };
-        // Ends when the client is dropped, or the server goes.
+        // The task ends when the client is dropped or the server closes the connection.
         tokio::spawn(async move {
             let _live = telemetry::tasks::guard("store-connection");
             if let Err(error) = connection.await {
@@ -82,7 +82,7 @@ impl Server {
         Ok(Connected { client, statements: HashMap::new(), planned: None })
     }
 
-    /// What cannot heal by waiting (a wrong password, no such database) is the operator's to correct.
+    /// Converts a connection error. Errors that waiting cannot fix (wrong password, missing database) need the operator.
     fn connect_error(&self, error: tokio_postgres::Error) -> StoreError {
         match translate("-- connect", error) {
             StoreError::Statement { source, .. } => StoreError::Open { database: self.shown.clone(), source },
@@ -91,7 +91,7 @@ impl Server {
     }
 }
 
-/// Takes `sslmode` and `sslrootcert`, which tokio-postgres does not know in full, out of the address.
+/// Removes `sslmode` and `sslrootcert` from the URL, because tokio-postgres does not fully support them.
 fn take_ssl_parameters(url: &str) -> Result<(String, SslMode, Option<String>), String> {
     let (place, query) = url.split_once('?').unwrap_or((url, ""));
     let (mut mode, mut roots, mut kept) = (SslMode::Prefer, None, Vec::new());
@@ -115,12 +115,12 @@ fn percent_decoded(text: &str) -> Result<String, String> {
     String::from_utf8(octets).map_err(|_| format!("{text:?} is not UTF-8"))
 }
 
-/// How often a statement is planned.
+/// When a statement is planned.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Planned {
-    /// Each time, for the parameters at hand.
+    /// On each execution, for the actual parameters.
     EachTime,
-    /// Once a connection, by its indexes.
+    /// Once per connection, preferring indexes.
     Once,
 }
 
@@ -133,7 +133,7 @@ impl Planned {
     }
 }
 
-/// One connection, with its prepared statements.
+/// A connection with its prepared statements.
 pub(crate) struct Connected {
     pub(super) client: Client,
     statements: HashMap<String, Statement>,
@@ -141,7 +141,7 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// From now on statements are planned so.
+    /// Sets when the following statements are planned.
     async fn plan(&mut self, planned: Planned) -> Result<(), StoreError> {
         if self.planned != Some(planned) {
             let session = planned.session();
@@ -151,7 +151,7 @@ impl Connected {
         Ok(())
     }
 
-    /// The statement, prepared once on this connection.
+    /// Returns the prepared statement. It is prepared once per connection.
     pub(super) async fn prepared(&mut self, statement: &str) -> Result<Statement, StoreError> {
         if let Some(known) = self.statements.get(statement) {
             return Ok(known.clone());
@@ -169,18 +169,18 @@ impl Connected {
     }
 }
 
-/// A parameter in the driver's own types: numbers, texts and bytes, optional or in vectors.
+/// A parameter in the driver's own types: numbers, texts and bytes, also optional or as vectors.
 pub type Parameter<'a> = &'a (dyn ToSql + Sync);
 
 /// A statement and its parameters.
 pub(crate) type BoundStatement<'a> = (&'a str, Vec<Parameter<'a>>);
 
 impl Connected {
-    /// Sends statements one behind the other without waiting between them, first `BEGIN` where it is wanted: one round
-    /// trip for all. The server carries them out in order; after one that fails it refuses the others.
+    /// Sends statements without waiting between them, preceded by `BEGIN` if needed: one round trip in total. The server executes
+    /// them in order. After a failure it rejects the remaining ones.
     ///
     /// # Errors
-    /// That of the first that failed.
+    /// The error of the first failed statement.
     pub(crate) async fn pipelined(
         &mut self,
         begin: bool,
@@ -197,7 +197,7 @@ impl Connected {
                 false => Ok(()),
             }
         };
-        // A request is sent when it is first looked at, and they are looked at in this order.
+        // A request is sent when its future is first polled; the futures are polled in this order.
         let queries = prepared.iter().zip(all).map(|(prepared, (statement, parameters))| async move {
             let found = client.query(prepared, parameters).await;
             found.map_err(|error| translate(statement, error))
@@ -240,7 +240,7 @@ fn decoded(found: &[tokio_postgres::Row]) -> Result<Vec<Row>, StoreError> {
     found.iter().map(decode).collect()
 }
 
-/// A bounded number of connections.
+/// A pool with a maximum number of connections.
 pub(super) struct Pool {
     server: Server,
     permits: Semaphore,
@@ -248,8 +248,7 @@ pub(super) struct Pool {
     idle: Mutex<Vec<Connected>>,
 }
 
-/// A connection for the time of one call. Dropped without [`Pool::give_back`] it is closed, and with it whatever
-/// transaction it was in.
+/// A connection for one call. If dropped without [`Pool::give_back`], it is closed together with its open transaction.
 pub(super) struct Checkout<'p> {
     pub(super) connected: Connected,
     pub(super) permit: SemaphorePermit<'p>,
@@ -260,22 +259,22 @@ impl Pool {
         Self { server, permits: Semaphore::new(size), size, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Connections there may be.
+    /// Returns the maximum number of connections.
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// Connections taken.
+    /// Returns the number of connections in use.
     pub(super) fn taken(&self) -> usize {
         self.size.saturating_sub(self.permits.available_permits())
     }
 
-    /// Leave to use a connection: waits until one of them is free.
+    /// Waits for a free connection slot.
     pub(super) async fn permit(&self) -> Result<SemaphorePermit<'_>, StoreError> {
         self.permits.acquire().await.map_err(|_| StoreError::Closed)
     }
 
-    /// The same where one is free at this moment.
+    /// Returns a free connection slot, or `None` if all are in use.
     pub(super) fn free_permit(&self) -> Option<SemaphorePermit<'_>> {
         self.permits.try_acquire().ok()
     }
@@ -285,7 +284,7 @@ impl Pool {
         Ok(Checkout { connected: self.connected(planned).await?, permit })
     }
 
-    /// A connection that plans so, if one of those that are kept does.
+    /// Returns an idle connection with this planning mode, if there is one.
     async fn connected(&self, planned: Planned) -> Result<Connected, StoreError> {
         let kept = || {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
@@ -296,7 +295,7 @@ impl Pool {
             match kept() {
                 Some(connected) if connected.client.is_closed() => {}
                 Some(connected) => break connected,
-                // Boxed, as all that is rarely done here: what waits is moved about with room for it.
+                // Boxed, like all rare paths here, to keep the future small.
                 None => break Box::pin(self.server.connect()).await?,
             }
         };
@@ -304,7 +303,7 @@ impl Pool {
         Ok(connected)
     }
 
-    /// Reads over one of them; once more on a fresh connection if the one kept turns out to be lost.
+    /// Reads rows. Retries once on a fresh connection if the pooled one is lost.
     pub(super) async fn rows(
         &self,
         _permit: &SemaphorePermit<'_>,
@@ -335,7 +334,7 @@ impl Pool {
     }
 }
 
-/// Sorts a PostgreSQL error by what the caller can do about it (codes: PostgreSQL manual, appendix A).
+/// Classifies a PostgreSQL error by what the caller can do about it (codes: PostgreSQL manual, appendix A).
 pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreError {
     let away = |error: tokio_postgres::Error| StoreError::Unavailable { source: error.into() };
     let Some(code) = error.code() else {
@@ -351,7 +350,7 @@ pub(super) fn translate(statement: &str, error: tokio_postgres::Error) -> StoreE
             StoreError::Conflict { statement: name_of(statement).to_owned(), source: said(error) }
         }
         SqlState::DISK_FULL => StoreError::Full { disk: Disk::default(), source: said(error) },
-        // Started as a standby, or failing over: the primary will be back.
+        // The server started as a standby or is failing over: a primary will return.
         SqlState::READ_ONLY_SQL_TRANSACTION
         | SqlState::ADMIN_SHUTDOWN
         | SqlState::CRASH_SHUTDOWN
@@ -379,7 +378,7 @@ fn refused(statement: &str, error: tokio_postgres::Error) -> StoreError {
     StoreError::Statement { statement: name_of(statement).to_owned(), source: said(error) }
 }
 
-/// The driver's own text is "db error"; what the server said is one level down.
+/// Returns the server's message. The driver's own text is only "db error".
 fn said(error: tokio_postgres::Error) -> Cause {
     match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()).into(),

@@ -1,5 +1,5 @@
-//! PostgreSQL 14 or newer: a few connections for writers (one for a scan, the rest for whatever commits at the same time),
-//! fewer for readers, made again when lost.
+//! PostgreSQL 14 or newer: a pool of connections for writers (one for a scan, the others for concurrent commits) and a smaller one
+//! for readers. Lost connections are reopened.
 
 pub(crate) mod connection;
 mod replica;
@@ -31,7 +31,7 @@ use crate::tx::{Tx, TxConnection};
 use crate::url::{Location, StoreUrl};
 use crate::value::{Row, Value};
 
-/// The advisory lock held while the schema moves: "bulla" in ASCII.
+/// Advisory lock for schema changes: "bulla" in ASCII.
 const SCHEMA_LOCK_KEY: i64 = 0x62_75_6c_6c_61;
 
 pub(crate) struct Postgres {
@@ -107,7 +107,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Runs `create` when there is no table with this name.
+    /// Runs `create` when no table has this name.
     pub(crate) async fn create_table_if_missing(&self, table: &str, create: &str) -> Result<(), StoreError> {
         let mut taken = self.writers.take(Planned::EachTime).await?;
         let exists = taken.connected.prepared(TABLE_EXISTS).await?;
@@ -117,8 +117,7 @@ impl Postgres {
             let lock = taken.connected.prepared(SCHEMA_LOCK).await?;
             let transaction = taken.connected.client.transaction().await.map_err(run("-- begin"))?;
             transaction.execute(&lock, &[&SCHEMA_LOCK_KEY]).await.map_err(run(SCHEMA_LOCK))?;
-            // Another process may have made it while this one waited; only the creation itself looks past this session's
-            // cached answer that there is none.
+            // Another process may have created the table meanwhile. Only the creation itself ignores this session's cached answer.
             let created = transaction.batch_execute(create).await;
             created.map_err(|error| translate(create, error))?;
             transaction.commit().await.map_err(run("-- commit"))?;
@@ -135,7 +134,7 @@ impl Postgres {
         Ok(changed)
     }
 
-    /// [`Self::execute`] of a statement that finds its rows by an index and answers them.
+    /// Same as [`Self::execute`], for a statement that finds rows by an index and returns them.
     pub(crate) async fn write_rows(
         &self,
         statement: &str,
@@ -156,7 +155,7 @@ impl Postgres {
         Ok(Replica::new(Server::parse(address, url.to_string())?, connections, alone))
     }
 
-    /// Reads, where the database is away from its standby. Statements that write are refused there.
+    /// Reads rows, from the standby while the database is unreachable. The standby rejects writing statements.
     pub(crate) async fn rows(
         &self,
         planned: Planned,
@@ -167,7 +166,7 @@ impl Postgres {
             let permit = self.readers.permit().await?;
             return self.primary_rows(&permit, planned, statement, parameters).await;
         };
-        // That others use all connections says nothing of the database: who waits for one waits outside every limit.
+        // Waiting for a free connection does not count as a timeout: busy connections say nothing about the database.
         let Some(permit) = self.permit_to_read(replica).await? else {
             return Box::pin(replica.rows(planned, statement, parameters)).await;
         };
@@ -180,7 +179,7 @@ impl Postgres {
             Err(StoreError::Unavailable { source }) if replica.primary_is_away() => {
                 drop(permit);
                 let read = Box::pin(replica.rows(planned, statement, parameters)).await;
-                // What the database said tells more than that its standby is away, too.
+                // If the standby fails, too, return the database's error: it is more useful.
                 read.map_err(|_| StoreError::Unavailable { source })
             }
             Err(error @ StoreError::Unavailable { .. }) => Err(error),
@@ -191,20 +190,20 @@ impl Postgres {
         }
     }
 
-    /// Leave to read the database; `None` when the standby is to be read.
+    /// Waits for a connection to the database. `None` when the standby is to be read.
     async fn permit_to_read(&self, replica: &Replica) -> Result<Option<SemaphorePermit<'_>>, StoreError> {
         match replica.reading() {
             Reading::Replica => Ok(None),
             Reading::Probe => Ok(Box::pin(self.probed(replica)).await),
             Reading::Primary => {
                 let permit = self.readers.permit().await?;
-                // Anyone who had the connection before may have found that it is away.
+                // The previous user of the connection may have found the database unreachable.
                 Ok((!replica.is_read()).then_some(permit))
             }
         }
     }
 
-    /// Probes a replica on a free connection; a permit to read from it, if it is back.
+    /// Probes the database on a free connection. Returns a permit to read from it, if it is back.
     async fn probed(&self, replica: &Replica) -> Option<SemaphorePermit<'_>> {
         let permit = self.readers.free_permit()?;
         let ping = self.primary_rows(&permit, Planned::Once, PING, &[]);
@@ -225,7 +224,7 @@ impl Postgres {
         found
     }
 
-    /// Whether the standby is read in the database's place; `None` without one.
+    /// Returns whether reads currently use the standby. `None` without a standby.
     pub(crate) fn replica_is_read(&self) -> Option<bool> {
         self.replica.as_ref().map(Replica::is_read)
     }
@@ -248,12 +247,12 @@ impl Postgres {
         pools
     }
 
-    /// Connections that this process opens at most.
+    /// Returns the maximum number of connections of this process.
     pub(crate) fn connections(&self) -> usize {
         self.readers.size() + self.writers.size()
     }
 
-    /// One row of a statement without parameters, over a connection of its own: nothing is migrated.
+    /// Returns one row of a statement without parameters, over a new connection. Does not migrate the database.
     pub(crate) async fn ask(url: &str, shown: String, statement: &str) -> Result<Option<Row>, StoreError> {
         let pool = Pool::new(Server::parse(url, shown)?, 1);
         let mut taken = pool.take(Planned::EachTime).await?;
@@ -272,7 +271,7 @@ impl Postgres {
         let outcome = self.transaction(&mut tx, work).await;
         self.sent.fetch_add(tx.sent, Ordering::Relaxed);
         if let TxConnection::Postgres(connected) = tx.connection {
-            // Not given back, a connection is closed, and the server undoes what was not committed.
+            // A connection that is not returned to the pool is closed, and the server rolls back.
             if outcome.is_ok() || connected.client.batch_execute("ROLLBACK").await.is_ok() {
                 self.writers.give_back(Checkout { connected: *connected, permit });
             }
@@ -303,7 +302,7 @@ impl Postgres {
     }
 }
 
-/// A read that is given up after this time: the database does not answer.
+/// Runs a read with a timeout, after which the database counts as unreachable.
 async fn within(
     limit: Duration,
     asked: impl Future<Output = Result<Vec<Row>, StoreError>>,

@@ -1,8 +1,7 @@
-//! A standby that follows the database (PostgreSQL's streaming replication), read where the database is away.
+//! A standby of the database (PostgreSQL's streaming replication), used for reads while the database is unreachable.
 //!
-//! Only reads come here: while the database is away nobody writes there, so what the standby has is what was, but for
-//! what it had not received yet. That it is away and not merely out of sight nobody can know; so it counts for a bounded
-//! time only.
+//! While the database is down nobody writes, so the standby is current except for changes that it had not received. A database may
+//! also be only unreachable from here and still accept writes. So the standby is used for a limited time only.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,14 +10,14 @@ use super::connection::{Planned, Pool, Server};
 use crate::error::StoreError;
 use crate::value::{Row, Value};
 
-/// While the database is away, it is asked so often whether it is back.
+/// Interval of probes while the database is unreachable.
 const PROBE_EVERY: Duration = Duration::from_secs(1);
-/// For the answer to it.
+/// Timeout of a probe.
 pub(super) const PROBE_WITHIN: Duration = Duration::from_secs(1);
-/// For the answer to a read of a few rows, from when a connection may be used for it, before the database counts as away.
+/// Timeout of a read of a few rows, counted from when a connection is available. After it the database counts as unreachable.
 pub(super) const POINT_WITHIN: Duration = Duration::from_secs(5);
 
-/// The standby.
+/// The standby and the state of the database.
 pub(super) struct Replica {
     pool: Pool,
     alone: Duration,
@@ -31,19 +30,19 @@ struct Away {
     probed: Instant,
 }
 
-/// The database to read from.
+/// Where to read from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Reading {
-    /// The database, which was there at last.
+    /// The database. The last read from it succeeded.
     Primary,
-    /// The database if it answers that it is back; the standby if it does not.
+    /// The database if a probe succeeds, else the standby.
     Probe,
     /// The standby.
     Replica,
 }
 
 impl Replica {
-    /// A standby, connected to when it is first needed.
+    /// Creates a standby. It is connected when first needed.
     pub(super) fn new(server: Server, connections: usize, alone: Duration) -> Self {
         Self { pool: Pool::new(server, connections), alone, away: Mutex::default() }
     }
@@ -56,7 +55,7 @@ impl Replica {
         let mut away = self.away();
         match &mut *away {
             None => Reading::Primary,
-            // Too long alone: what it says is believed no more.
+            // The database is unreachable for too long: the standby is no longer trusted.
             Some(away) if away.since.elapsed() > self.alone => Reading::Primary,
             Some(away) if away.probed.elapsed() >= PROBE_EVERY => {
                 away.probed = Instant::now();
@@ -66,7 +65,7 @@ impl Replica {
         }
     }
 
-    /// The database did not answer. Whether the standby may be asked for it.
+    /// Records that the database did not respond. Returns whether the standby may be read.
     pub(super) fn primary_is_away(&self) -> bool {
         let mut away = self.away();
         let since = match *away {
@@ -99,7 +98,7 @@ impl Replica {
         self.pool.taken()
     }
 
-    /// Reads.
+    /// Reads rows from the standby.
     pub(super) async fn rows(
         &self,
         planned: Planned,

@@ -1,25 +1,25 @@
-//! What the engine itself sends to PostgreSQL.
+//! SQL statements of the engine for PostgreSQL.
 
-/// Makes concurrent openers wait for each other's migrations, and concurrent scans for each other's partitions.
+/// Serializes the migrations of concurrent openers, and the partition changes of concurrent scans.
 pub(crate) const SCHEMA_LOCK: &str = "-- schema_lock
 SELECT pg_advisory_xact_lock(?1)";
 
 pub(crate) const TABLE_EXISTS: &str = "-- table_exists
 SELECT to_regclass(?1::text) IS NOT NULL";
 
-/// Whether the server answers.
+/// Checks whether the server responds.
 pub(crate) const PING: &str = "-- ping
 SELECT 1";
 
-/// Plans are made for the arrays at hand: a plan kept from when the tables were empty would read them whole, until the
-/// server's next ANALYZE. What a plan seems to cost says nothing about what compiling it would save.
+/// Plans every execution for the actual arrays: a plan cached while the tables were empty would scan them until the server's next
+/// ANALYZE. Disables JIT, whose benefit the estimated costs do not show.
 pub(crate) const PLANNED_EACH_TIME: &str = "-- planned_each_time
 SET plan_cache_mode = force_custom_plan; SET enable_seqscan = on; SET enable_bitmapscan = on; SET jit = off";
 
-/// Plans are made once a connection, by indexes wherever there is one, so that it does not matter what the tables held
-/// then: for statements of a few rows, which take several times as long to plan as to run.
+/// Plans once per connection, with indexes where possible, so that the size of the tables does not matter. For statements about a
+/// few rows, whose planning takes several times as long as their execution.
 pub(crate) const PLANNED_ONCE: &str = "-- planned_once
 SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off";
 
-/// Every statement above that can be prepared, for the test that does.
+/// Every statement above that can be prepared, for the test that prepares them.
 pub(crate) const STATEMENTS: &[&str] = &[SCHEMA_LOCK, TABLE_EXISTS, PING];

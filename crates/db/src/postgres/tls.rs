@@ -18,17 +18,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
 use tokio_rustls::TlsConnector;
 
-/// libpq's `sslmode`, less `allow`, which is read as `prefer`.
+/// libpq's `sslmode`, without `allow`, which is treated as `prefer`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SslMode {
     Disable,
-    /// Encrypted when the server can; the server is not authenticated.
+    /// Encrypted if the server supports it. The server is not authenticated.
     Prefer,
     /// Encrypted; the server is not authenticated unless `sslrootcert` is given.
     Require,
-    /// The server's chain must end at a known root.
+    /// The server's chain must end at a trusted root.
     VerifyCa,
-    /// And its certificate must name the host.
+    /// Same as `VerifyCa`, and the server's certificate must name the host.
     VerifyFull,
 }
 
@@ -45,7 +45,7 @@ impl SslMode {
     }
 }
 
-/// Makes TLS connections for tokio-postgres.
+/// Creates TLS connections for tokio-postgres.
 #[derive(Clone)]
 pub(super) struct MakeTls {
     config: Arc<ClientConfig>,
@@ -58,7 +58,7 @@ impl MakeTls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let checking = match (mode, roots) {
             (SslMode::VerifyFull, _) => Checking::ChainAndName,
-            // As libpq does, for those who gave a root and forgot the mode.
+            // Same as libpq when a root is given without a mode.
             (SslMode::VerifyCa, _) | (SslMode::Require, Some(_)) => Checking::Chain,
             (SslMode::Disable | SslMode::Prefer | SslMode::Require, _) => Checking::Nothing,
         };
@@ -113,7 +113,7 @@ enum Checking {
     ChainAndName,
 }
 
-/// Checks as much as the mode asks for; that the server holds its certificate's key is always checked.
+/// Verifies what the mode requires. Always checks that the server has its certificate's key.
 #[derive(Debug)]
 struct Verifier {
     checking: Checking,
@@ -132,7 +132,7 @@ impl ServerCertVerifier for Verifier {
     ) -> Result<ServerCertVerified, TlsError> {
         let Some(webpki) = &self.webpki else { return Ok(ServerCertVerified::assertion()) };
         match webpki.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            // The chain is checked before the name (rustls, `WebPkiServerVerifier`), so the chain was good.
+            // rustls checks the chain before the name (`WebPkiServerVerifier`), so the chain is valid.
             Err(TlsError::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if self.checking == Checking::Chain => Ok(ServerCertVerified::assertion()),
@@ -169,7 +169,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for M
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, domain: &str) -> io::Result<Connector> {
-        // A Unix socket has no name, and no use for TLS: it is only an error once TLS is begun.
+        // A Unix socket has no name and needs no TLS. The error occurs only once TLS is started.
         let name = ServerName::try_from(domain.to_owned()).map_err(io::Error::other);
         Ok(Connector { connector: TlsConnector::from(Arc::clone(&self.config)), name })
     }
@@ -193,7 +193,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> TlsConnect<S> for Conne
 pub(super) struct Encrypted<S>(tokio_rustls::client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Encrypted<S> {
-    /// None: SCRAM then goes without channel binding, which `verify-full` makes up for.
+    /// Disabled: SCRAM then runs without channel binding. `verify-full` gives the same protection.
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }

@@ -1,4 +1,4 @@
-//! One connection: opening it, running statements, sorting errors.
+//! One SQLite connection: opening it, running statements, classifying errors.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -14,21 +14,21 @@ use crate::error::{Cause, StoreError};
 use crate::statement::name_of;
 use crate::value::{Row, Value};
 
-/// How long a statement waits for another process' transaction, in milliseconds: a batch takes milliseconds, a
-/// checkpoint of a full log a few hundred.
+/// Time in milliseconds for which a statement waits for another process' transaction. A batch takes some milliseconds, a checkpoint
+/// of a full log some hundred.
 const BUSY_MS: u64 = 5_000;
 
-/// Page cache of the connection that only looks whether reading works, KiB.
+/// Page cache in KiB of the connection that only checks whether reads work.
 const READ_CACHE_KIB: i64 = 256;
 
-/// Prepared statements each connection keeps: all that exist without the combinations of filters, and some of those.
+/// Maximum number of prepared statements per connection: enough for all fixed statements and some filter combinations.
 const STATEMENTS_CACHED: usize = 256;
 
-/// Pages written to the log before they are moved into the file: 16 MiB, so that a checkpoint stays well under a
-/// second and its cost is spread over some ten thousand rows.
+/// Number of pages in the log that trigger a checkpoint: 16 MiB. A checkpoint then takes well under a second, and its cost is
+/// spread over about ten thousand rows.
 const CHECKPOINT_PAGES: i64 = 4_000;
 
-/// The log is cut back to this after a checkpoint, in bytes.
+/// Size in bytes to which the log is truncated after a checkpoint.
 const LOG_BYTES_MAX: i64 = 64 << 20;
 
 pub(crate) fn execute(
@@ -40,7 +40,7 @@ pub(crate) fn execute(
     run().map(|changed| changed as u64).map_err(|error| translate(connection, statement, error))
 }
 
-/// Runs the statement for each row; answers what each returns.
+/// Runs the statement for each row. Returns the rows of all executions.
 pub(crate) fn bulk(
     connection: &Connection,
     statement: &str,
@@ -117,8 +117,8 @@ impl ToSql for Value {
     }
 }
 
-/// Makes the folder (0700) and the file (0600) when missing: an inventory maps an organisation for anyone who reads it.
-/// SQLite gives its log the file's permissions.
+/// Creates a missing directory (0700) and file (0600). They are private, because an inventory reveals an organization's network.
+/// SQLite gives its log the same permissions.
 pub(super) fn create_private(path: &Path) -> std::io::Result<()> {
     let mut folder = std::fs::DirBuilder::new();
     let mut file = std::fs::OpenOptions::new();
@@ -142,17 +142,17 @@ pub(super) fn open_error(path: &Path, source: impl Into<Cause>) -> StoreError {
     StoreError::Open { database: path.display().to_string(), source: source.into() }
 }
 
-/// Where SQLite keeps the index of its log.
+/// Where SQLite stores the index of its log.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum LogIndex {
-    /// In a file beside the database, so that other processes may open it too.
+    /// In a file beside the database, so that other processes may open the database, too.
     File,
-    /// In the memory of this process, which has the database to itself: a full disk has no room for the file.
+    /// In memory. No other process may then open the database. Used when a full disk has no space for the file.
     Memory,
 }
 
 impl LogIndex {
-    /// The file in which the log's index finds room, or memory where the disk is full.
+    /// Returns `File`, or `Memory` if the disk has no space for the index file.
     pub(super) fn of(path: &Path) -> Self {
         let works = || {
             let connection = connect(path, READ_CACHE_KIB, Self::File)?;
@@ -165,7 +165,7 @@ impl LogIndex {
         }
     }
 
-    /// SQLite's name for the way to open files (<https://sqlite.org/vfs.html>, standard Unix VFSes).
+    /// Returns the name of the SQLite VFS (<https://sqlite.org/vfs.html>, standard Unix VFSes).
     fn vfs(self) -> &'static CStr {
         match self {
             Self::File => c"unix",
@@ -180,8 +180,8 @@ pub(super) fn connect(path: &Path, cache_kib: i64, index: LogIndex) -> Result<Co
         let connection = Connection::open_with_flags_and_vfs(path, flags, index.vfs())?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS_CACHED);
-        // One plan for a statement whatever its parameters: without, statistics make SQLite prepare a statement again
-        // for every new value, a third of the cost of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
+        // Use one plan per statement, whatever its parameters. Otherwise SQLite prepares a statement again for each new value if
+        // statistics exist, a third of the cost of reading a row (https://sqlite.org/queryplanner-ng.html#qpstab).
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
         for (name, value) in [
@@ -190,7 +190,7 @@ pub(super) fn connect(path: &Path, cache_kib: i64, index: LogIndex) -> Result<Co
             ("journal_size_limit", LOG_BYTES_MAX),
             ("cache_size", -cache_kib),
             ("trusted_schema", 0),
-            // MEMORY: what undoes one statement of many rows goes there and not to a file, a third of a bulk write.
+            // MEMORY: statement journals go to memory instead of a file, which saves a third of a bulk write.
             ("temp_store", 2),
         ] {
             pragma(&connection, name, value)?;
@@ -200,7 +200,7 @@ pub(super) fn connect(path: &Path, cache_kib: i64, index: LogIndex) -> Result<Co
     open().map_err(|source| open_error(path, source))
 }
 
-/// Some pragmas answer with a row and some do not.
+/// Sets a pragma. Some pragmas return a row and some do not.
 pub(super) fn pragma(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
     let mut statement = connection.prepare(&format!("PRAGMA {name} = {value}"))?;
     let mut answer = statement.query([])?;
@@ -208,7 +208,7 @@ pub(super) fn pragma(connection: &Connection, name: &str, value: i64) -> rusqlit
     Ok(())
 }
 
-/// Sorts an SQLite error by what the caller can do about it.
+/// Classifies an SQLite error by what the caller can do about it.
 pub(super) fn translate(connection: &Connection, statement: &str, error: rusqlite::Error) -> StoreError {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
@@ -218,9 +218,9 @@ pub(super) fn translate(connection: &Connection, statement: &str, error: rusqlit
             StoreError::Conflict { statement: name_of(statement).to_owned(), source: error.into() }
         }
         Some(ErrorCode::DiskFull) => StoreError::Full { disk: disk_of(connection), source: error.into() },
-        // A file system that comes and goes, quotas: worth the writer's patience.
+        // May be transient, such as a remounted file system or a quota: worth a retry.
         Some(ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => match disk_of(connection) {
-            // The log's index finds no room, which SQLite calls a failure to read or write.
+            // SQLite reports missing space for the log's index as an I/O error.
             disk if disk.is_full() => StoreError::Full { disk, source: error.into() },
             _ => StoreError::Unavailable { source: error.into() },
         },

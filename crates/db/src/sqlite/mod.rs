@@ -1,11 +1,10 @@
-//! SQLite: one writer connection on a thread of its own, a few read connections.
+//! SQLite: one writer connection on its own thread, and a few read connections.
 //!
-//! Journal: WAL with `synchronous = FULL`: a write that was acknowledged survives `kill -9` and a power cut. Transactions and
-//! statements that wait together share one commit, and so one flush of the disk. With [`StoreOptions::lossy`] the disk is flushed
-//! at checkpoints alone.
+//! Journal: WAL with `synchronous = FULL`. A committed write survives `kill -9` and a power failure. Waiting transactions and
+//! statements share one commit, and so one disk flush. With [`StoreOptions::lossy`] the disk is flushed only at checkpoints.
 //!
-//! Several processes may hold the same file open. Reading never waits; a transaction that writes waits up to
-//! five seconds for another's and then fails with [`StoreError::Busy`], which is transient.
+//! Several processes may open the same file. Reads never wait. A write transaction waits up to five seconds for another one and
+//! then fails with [`StoreError::Busy`], which is transient.
 
 pub(crate) mod connection;
 mod transaction;
@@ -32,35 +31,35 @@ use crate::pool::PoolUse;
 use crate::tx::{Tx, TxConnection};
 use crate::value::{Row, Value};
 
-/// Read connections: on two cores more would only add memory.
+/// Number of read connections. On two cores more would only use memory.
 const READERS: usize = 4;
 
-/// Connections of one process: those for reading and the one that writes.
+/// Number of connections of one process: the readers and the writer.
 pub(crate) const CONNECTIONS_MAX: usize = READERS + 1;
 
-/// Calls that may wait for the writer thread: as many as one commit takes, a few times over.
+/// Maximum number of calls that wait for the writer thread: a few times the size of one commit.
 const WRITES_WAITING_MAX: usize = 256;
 
-/// Most pieces of work that share one commit: an error undoes its own piece only, so the bound is on how long the first
+/// Maximum number of jobs that share one commit. Each error rolls back only its own job; the limit bounds how long the first job
 /// waits for the last.
 const JOINT_MAX: usize = 64;
 
-/// Page cache of the writer, KiB. Index pages of a million endpoints are read again and again.
+/// Page cache of the writer in KiB. Index pages of a million endpoints are read repeatedly.
 const WRITER_CACHE_KIB: i64 = 16 << 10;
 
-/// Page cache of each reader, KiB.
+/// Page cache of each reader in KiB.
 const READER_CACHE_KIB: i64 = 2 << 10;
 
 enum Job {
-    /// Has the connection to itself, and makes its own transaction.
+    /// Work that uses the connection exclusively and starts its own transaction.
     Alone(Box<dyn FnOnce(&mut WriterState) + Send>),
-    /// Shares a transaction with others that wait.
+    /// Work that shares a transaction with other waiting work.
     Joint(JointWork),
-    /// Likewise, and needs none when nobody else waits.
+    /// A single statement, which shares a transaction only if other work waits.
     Statement(JointWork),
 }
 
-/// What the writer thread owns.
+/// State of the writer thread.
 struct WriterState {
     tx: Tx,
     fault: Arc<AtomicU8>,
@@ -93,7 +92,7 @@ impl Sqlite {
             pragma(connection, name, value).map_err(|error| translate(connection, "open", error))
         };
         if options.lossy {
-            // NORMAL.
+            // 1 means NORMAL.
             set(&writer, "synchronous", 1)?;
         }
         if let Some(pages) = options.sqlite_pages_max {
@@ -122,7 +121,7 @@ impl Sqlite {
         Ok(Self { path, jobs, readers: Arc::new(Mutex::new(readers)), permits, sent })
     }
 
-    /// Runs `work` on the writer thread. Dropping the future does not undo it.
+    /// Runs `work` on the writer thread. Dropping the future does not cancel it.
     async fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut WriterState) -> Result<T, StoreError> + Send + 'static,
@@ -135,12 +134,12 @@ impl Sqlite {
         answer.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Runs `work` in a transaction that it may share with others that wait.
+    /// Runs `work` in a transaction that it may share with other waiting work.
     pub(crate) async fn joint(&self, name: &'static str, work: Work) -> Result<(), StoreError> {
         self.enqueue(Job::Joint, name, work).await
     }
 
-    /// Runs one statement; it may share the commit of others that wait.
+    /// Runs one statement, which may share a commit with other waiting work.
     pub(crate) async fn execute(&self, statement: String, parameters: Vec<Value>) -> Result<u64, StoreError> {
         let (work, changed) =
             WorkResult::of(move |tx| async move { tx.execute(&statement, parameters).await }.boxed());
@@ -159,7 +158,7 @@ impl Sqlite {
         outcome.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// The disk of the file, as it is now.
+    /// Returns the current state of the file's disk.
     pub(crate) fn disk(&self) -> Disk {
         Disk::of(&self.path)
     }
@@ -177,7 +176,7 @@ impl Sqlite {
         ]
     }
 
-    /// Runs `work` in a transaction that no other work shares, then `committed`.
+    /// Runs `work` in an exclusive transaction, then `committed`.
     pub(crate) async fn alone<T: 'static, U: Send + 'static>(
         &self,
         name: &'static str,
@@ -187,7 +186,7 @@ impl Sqlite {
         self.write(move |state| state.transaction(name, work, committed)).await
     }
 
-    /// A read that touches a handful of rows by an index: microseconds, so it runs where it is called.
+    /// Reads a few rows by an index. Takes microseconds, so it runs on the calling thread.
     pub(crate) async fn point(
         &self,
         statement: &str,
@@ -198,7 +197,7 @@ impl Sqlite {
         with_reader(&self.readers, |reader| rows(reader, statement, parameters))
     }
 
-    /// A read that may walk many rows: on a thread that may block.
+    /// Reads possibly many rows, on a blocking thread.
     pub(crate) async fn walk(
         &self,
         statement: String,
@@ -253,12 +252,12 @@ impl WriterState {
         job.settle(None);
     }
 
-    /// Runs pieces of work in one transaction. A piece that fails is undone alone. Faults are those of transactions: statements
-    /// alone meet none.
+    /// Runs several jobs in one transaction. A failed job is rolled back alone. Faults are injected only into transactions, not
+    /// into single statements.
     fn together(&mut self, mut jobs: Vec<JointWork>, meets_faults: bool) {
         let failed = self.try_together(&mut jobs, meets_faults).err();
         if failed.is_some() && self.connection().is_ok_and(|connection| !connection.is_autocommit()) {
-            // Nothing to be done about a failure to undo: the next BEGIN will tell.
+            // A failed rollback needs no handling: the next BEGIN will report it.
             let _ = self.run("ROLLBACK");
         }
         self.tx.audit_head = None;
@@ -276,7 +275,7 @@ impl WriterState {
             self.run("SAVEPOINT piece")?;
             let good = job.run(&mut self.tx);
             if self.connection()?.is_autocommit() {
-                // SQLite gives up the whole transaction when the disk is full, among others.
+                // SQLite aborts the whole transaction for some errors, such as a full disk.
                 return if alone { Ok(()) } else { Err(job.full().unwrap_or_else(lost)) };
             }
             if !good {
@@ -301,7 +300,7 @@ impl WriterState {
         committed: impl FnOnce(T) -> U,
     ) -> Result<U, StoreError> {
         let connection = self.connection()?;
-        // Not one of a transaction that is still open: the connection is this function's alone.
+        // Cannot nest: the connection is used only here, and no transaction is open.
         let transaction = match Transaction::new_unchecked(connection, TransactionBehavior::Immediate) {
             Ok(transaction) => transaction,
             Err(error) => return Err(translate(connection, name, error)),
@@ -361,7 +360,7 @@ fn lost() -> StoreError {
     StoreError::Unavailable { source: "another piece of work ended the shared transaction".into() }
 }
 
-/// Takes a reader for the time of `read`. A permit is held, so one is there.
+/// Runs `read` with a reader connection. The caller has a permit, so one is free.
 fn with_reader<T>(
     readers: &Mutex<Vec<Connection>>,
     read: impl FnOnce(&Connection) -> Result<T, StoreError>,
@@ -379,7 +378,7 @@ fn migrate(
     now_us: i64,
 ) -> Result<(), StoreError> {
     let database = path.display().to_string();
-    // Immediate: a second process that opens the file at the same moment waits here and then finds nothing to do.
+    // An immediate transaction: a second process that opens the file concurrently waits here and then finds nothing to migrate.
     let transaction = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(|source| open_error(path, source))?;
@@ -420,7 +419,7 @@ mod tests {
         create_private(&path).unwrap();
     }
 
-    // The fault switch is read once: the batch after it is stored.
+    // A requested fault is injected once: the next batch is stored.
     #[test]
     fn a_fault_happens_once() {
         let fault = AtomicU8::new(0);
@@ -430,13 +429,14 @@ mod tests {
         assert!(!Fault::BeforeCommit.take(&fault));
     }
 
-    /// Commits in a log: its frames that say how large the file is after them (<https://sqlite.org/fileformat2.html#walformat>).
+    /// Counts the commits in a WAL file: frames that contain the file size after the commit
+    /// (<https://sqlite.org/fileformat2.html#walformat>).
     fn commits(log: &Path) -> usize {
         let log = std::fs::read(log).unwrap();
         log[32..].chunks_exact(24 + 4_096).filter(|frame| frame[4..8] != [0; 4]).count()
     }
 
-    /// The writer is held while they come, so that they wait together.
+    /// The writer is blocked while the statements are queued, so that they wait together.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn statements_that_wait_together_share_one_commit_and_fail_alone() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A transaction of SQLite whose statements are cached and take borrowed parameters: for batches of many rows.
+//! A SQLite transaction with cached statements and borrowed parameters, for batches of many rows.
 
 use rusqlite::{Connection, ToSql};
 
@@ -9,7 +9,7 @@ use crate::value::Row;
 /// A parameter in the driver's own types: numbers, texts and bytes, also optional.
 pub type Parameter<'a> = &'a dyn ToSql;
 
-/// An open transaction of SQLite that no other work shares.
+/// An open SQLite transaction that is not shared with other work.
 pub struct SqliteTransaction<'c>(&'c Connection);
 
 impl<'c> SqliteTransaction<'c> {
@@ -20,25 +20,25 @@ impl<'c> SqliteTransaction<'c> {
     /// Runs one statement.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn run(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<(), StoreError> {
         let run = || self.0.prepare_cached(statement)?.execute(parameters);
         run().map(drop).map_err(|error| translate(self.0, statement, error))
     }
 
-    /// Inserts one row; returns its number.
+    /// Inserts one row. Returns its row id.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn insert(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<i64, StoreError> {
         self.run(statement, parameters)?;
         Ok(self.0.last_insert_rowid())
     }
 
-    /// The first row, if there is one.
+    /// Returns the first row, if there is one.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Database errors.
     pub fn find(&self, statement: &str, parameters: &[Parameter<'_>]) -> Result<Option<Row>, StoreError> {
         let find = || -> rusqlite::Result<Option<Row>> {
             let mut prepared = self.0.prepare_cached(statement)?;
